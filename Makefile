@@ -1,0 +1,56 @@
+# What can be done here; `make help` lists it. Every path is relative, so a space in the project's own path does no harm,
+# and every tool runs as `python -m`, because scripts in .venv/bin break where the path is long or has a space in it.
+
+PY := .venv/bin/python
+WORKERS ?= 2
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types imports unit format soak bench-log requirements constraints clean
+
+help:  ## Say what each target does
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+
+setup: .venv/.installed  ## Make .venv with the pinned versions and see to Java; quick when nothing changed
+
+.venv/.installed: pyproject.toml constraints.txt scripts/setup.sh
+	@bash scripts/setup.sh
+	@touch .venv/.installed
+
+demo: setup  ## Run the main job: two Spark DataFrames, two tables, one transaction
+	@$(PY) examples/feature_store.py
+
+test: setup lint types imports unit  ## Check everything: lint, types, import rules and the whole test suite
+
+lint: setup  ## Check style and formatting
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+
+types: setup  ## Check types, strictly
+	@$(PY) -m mypy src tests $(wildcard examples benchmarks)
+
+imports: setup  ## Check that each layer imports only from the layers below it
+	@$(PY) -c 'from importlinter.cli import lint_imports_command as check; check()' --no-logo --no-cache
+
+unit: setup  ## Run the test suite; PYTEST_ARGS="-k name" for a part of it, WORKERS=0 for one process
+	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+
+format: setup  ## Put style and formatting right
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+soak: setup  ## Run the soak tests at their long sizes and write docs/soak.md; DELTARS_SEED=n repeats a run
+	@DELTARS_SOAK=1 $(PY) -m pytest -m soak -n 0 --timeout 7200 $(PYTEST_ARGS)
+
+bench-log: setup  ## Measure commits and snapshots of the log
+	@$(PY) -m benchmarks.log
+
+requirements: setup  ## Write docs/requirements.md from the markers on the tests
+	@$(PY) -m tests.support.requirements
+
+constraints: setup  ## Write constraints.txt from what .venv holds now
+	@bash scripts/constraints.sh
+
+clean:  ## Remove .venv and every cache
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
+	find src tests examples benchmarks scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,6 @@
+"""Catalogs: one SQL database that holds the log of many tables."""
+
+from deltars.catalog.catalog import Catalog
+from deltars.catalog.connect import begin, connect, read, write
+
+__all__ = ["Catalog", "begin", "connect", "read", "write"]

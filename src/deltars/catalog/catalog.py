@@ -1,0 +1,258 @@
+"""A catalog, as a user holds it: its tables, and the transactions over them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from uuid import UUID, uuid4
+
+from deltars.config import CatalogConfig
+from deltars.errors import TableExists, ValidationError, VersionConflict
+from deltars.log.commit import NO_VERSION, Commit, NewTable, TableCommit
+from deltars.log.snapshot import Snapshot
+from deltars.protocol import (
+    Action,
+    Metadata,
+    RemoveFile,
+    SchemaLike,
+    as_schema,
+    needed_features,
+    protocol_of,
+    supported_features,
+)
+from deltars.storage import open_storage
+from deltars.store.registry import check_name
+from deltars.table import Table
+from deltars.transaction import Transaction, TransactionResult
+from deltars.transaction.engine import Engine
+from deltars.transaction.new_table import check_properties, initial_actions, location_of
+
+
+class Catalog:
+    """Made by `deltars.connect()`. Pickles; a forked or unpickled copy opens connections of its own."""
+
+    def __init__(self, config: CatalogConfig) -> None:
+        self.engine = Engine(config.uri, config.settings)
+        self._config = config
+
+    @property
+    def uri(self) -> str:
+        """Where the catalog is; shows no password."""
+        return str(self.engine.uri)
+
+    @property
+    def warehouse(self) -> str | None:
+        return self.engine.registry.warehouse()
+
+    # -- tables ------------------------------------------------------------------------------------------------
+
+    def create_table(
+        self,
+        name: str,
+        schema: SchemaLike,
+        *,
+        location: str | None = None,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        description: str | None = None,
+        if_not_exists: bool = False,
+        replace: bool = False,
+        committer: str | None = None,
+    ) -> Table:
+        """Create a table with a commit of its version 0.
+
+        `schema` is a Spark StructType, a DDL string (`"id BIGINT NOT NULL, day DATE"`), a pyarrow schema or a Delta
+        schema. `if_not_exists` returns the table that is there; `replace` gives it a new schema and no rows.
+        """
+        check_name(name)
+        if if_not_exists and replace:
+            raise ValidationError("if_not_exists and replace exclude each other", table=name)
+        existing = self.engine.registry.find(name)
+        if existing is not None and if_not_exists:
+            return Table(self.engine, existing)
+        if existing is not None and not replace:
+            raise TableExists(
+                f"there is already a table named {name!r}, at {existing.location}",
+                table=name,
+                table_id=existing.table_id,
+                hint="Use if_not_exists=True or replace=True, or another name.",
+            )
+        wanted = as_schema(schema)
+        if existing is not None:
+            if location is not None and location != existing.location:
+                raise ValidationError("a table that is replaced keeps its location", table=name, field="location")
+            actions = initial_actions(
+                existing.table_id,
+                wanted,
+                partition_by=partition_by,
+                properties=properties,
+                description=description,
+            )
+            self._replace(existing.table_id, actions, committer)
+            return self.table(name)
+        table_id = uuid4()
+        actions = initial_actions(
+            table_id, wanted, partition_by=partition_by, properties=properties, description=description
+        )
+        new = NewTable(table_id, name, location_of(self.engine, name, table_id, location))
+        commit = TableCommit(table_id, NO_VERSION, actions, "CREATE TABLE", _create_params(actions))
+        try:
+            self._commit(commit, new_tables=(new,), committer=committer)
+        except VersionConflict as conflict:
+            if if_not_exists:
+                return self.table(name)
+            raise TableExists(f"there is already a table named {name!r}", table=name) from conflict
+        self.engine.publish_registration(table_id)
+        return self.table(name)
+
+    def register_table(self, name: str, location: str) -> Table:
+        """Register a table at version −1, for a program that writes version 0 itself."""
+        check_name(name)
+        table_id = uuid4()
+        record = self.engine.registry.register(
+            NewTable(table_id, name, location_of(self.engine, name, table_id, location))
+        )
+        return Table(self.engine, record)
+
+    def tables(self) -> list[Table]:
+        """Every table, by name."""
+        return [Table(self.engine, record) for record in self.engine.registry.tables()]
+
+    def table(self, table: str | UUID) -> Table:
+        """A table by its name, its id or its whole `deltasql://` URI."""
+        return Table(self.engine, self.engine.find(table))
+
+    def table_exists(self, table: str | UUID) -> bool:
+        return self.engine.registry.find(self.engine.name_or_id(table)) is not None
+
+    def rename_table(self, table: str | UUID, name: str) -> Table:
+        """Give a table another name. Its id, its location and its history stay."""
+        record = self.engine.registry.rename(self.engine.name_or_id(table), name)
+        self.engine.publish_registration(record.table_id)
+        return Table(self.engine, record)
+
+    def drop_table(self, table: str | UUID, *, delete_data: bool = False) -> None:
+        """Take a table out of the catalog. Its log stays in the database, its files stay unless `delete_data`."""
+        record = self.engine.registry.drop(self.engine.name_or_id(table))
+        self.engine.publish_registration(record.table_id)
+        if delete_data:
+            storage = open_storage(record.location, self.engine.settings.storage_options)
+            storage.delete(info.path for info in storage.list())
+
+    def set_properties(
+        self, table: str | UUID, properties: Mapping[str, str], *, committer: str | None = None
+    ) -> Table:
+        """Set properties of a table, with a metadata commit: readers of `_delta_log` see them too."""
+        found = self.table(table)
+        snapshot = found.snapshot()
+        before = snapshot.metadata
+        after = _with_configuration(before, {**before.configuration, **check_properties(properties)})
+        commit = TableCommit(
+            found.id,
+            snapshot.version,
+            _metadata_actions(snapshot, after),
+            "SET TBLPROPERTIES",
+            {"properties": dict(properties)},
+        )
+        self._commit(commit, committer=committer)
+        return self.table(found.id)
+
+    # -- transactions ------------------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        *,
+        timeout: float | None = None,
+        committer: str | None = None,
+        txn_id: UUID | None = None,
+        user_metadata: str | None = None,
+    ) -> Transaction:
+        """Begin a transaction over any tables of this catalog."""
+        return Transaction(
+            self.engine, timeout=timeout, committer=committer, txn_id=txn_id, user_metadata=user_metadata
+        )
+
+    def write(self, table: str | UUID, df: Any, mode: str = "append", **options: Any) -> TransactionResult:
+        """Write one table: a transaction of its own."""
+        with self.begin() as tx:
+            tx.write(table, df, mode, **options)
+        return tx.result
+
+    def resolve(self, txn_id: UUID) -> TransactionResult | None:
+        """What became of a transaction whose outcome was unknown. `None`: it did not commit, and never can."""
+        committed = self.engine.writer.resolve(txn_id, timeout_s=self.engine.settings.timeout)
+        if committed is None:
+            return None
+        names = {record.table_id: record.name for record in self.engine.registry.tables()}
+        versions = {names[key]: version for key, version in committed.versions.items() if key in names}
+        return TransactionResult(txn_id, committed.commit_ts, versions, dict(committed.versions))
+
+    def close(self) -> None:
+        """Close the pooled connections. The catalog stays usable: the next call opens new ones."""
+        self.engine.database.close()
+
+    def __enter__(self) -> Catalog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Catalog {self.uri}>"
+
+    def __reduce__(self) -> tuple[Callable[..., Catalog], tuple[CatalogConfig]]:
+        return Catalog, (self._config,)
+
+    def _commit(self, table: TableCommit, *, new_tables: Sequence[NewTable] = (), committer: str | None = None) -> None:
+        committed = self.engine.commit(Commit(uuid4(), (table,), new_tables, committer=committer))
+        self.engine.publish(committed.versions)
+
+    def _replace(self, table_id: UUID, initial: Sequence[Action], committer: str | None) -> None:
+        now = int(time.time() * 1000)
+        try:
+            snapshot = self.engine.reader.snapshot(table_id)
+        except ValidationError:
+            self._commit(TableCommit(table_id, NO_VERSION, initial, "CREATE TABLE", _create_params(initial)))
+            return
+        metadata = next(action for action in initial if isinstance(action, Metadata))
+        removes = [
+            RemoveFile(path=path, data_change=True, deletion_timestamp=now)
+            for path in snapshot.files["path"].to_pylist()
+        ]
+        actions = [*_metadata_actions(snapshot, metadata), *removes]
+        commit = TableCommit(table_id, snapshot.version, actions, "CREATE OR REPLACE TABLE", _create_params(initial))
+        self._commit(commit, committer=committer)
+
+
+def _metadata_actions(snapshot: Snapshot, metadata: Metadata) -> list[Action]:
+    """New metadata, with the protocol raised where it needs a feature that the table did not have."""
+    had = supported_features(snapshot.protocol)
+    needed = needed_features(metadata.schema, metadata.configuration)
+    if needed <= had:
+        return [metadata]
+    return [protocol_of(had | needed), metadata]
+
+
+def _with_configuration(metadata: Metadata, configuration: Mapping[str, str]) -> Metadata:
+    return Metadata(
+        id=metadata.id,
+        name=metadata.name,
+        description=metadata.description,
+        format=metadata.format,
+        schema_string=metadata.schema_string,
+        partition_columns=metadata.partition_columns,
+        configuration=dict(configuration),
+        created_time=metadata.created_time,
+    )
+
+
+def _create_params(actions: Sequence[Action]) -> dict[str, Any]:
+    metadata = next(action for action in actions if isinstance(action, Metadata))
+    columns = ",".join(f'"{name}"' for name in metadata.partition_columns)
+    return {
+        "isManaged": "false",
+        "description": metadata.description,
+        "partitionBy": f"[{columns}]",
+        "properties": dict(metadata.configuration),
+    }

@@ -1,0 +1,105 @@
+"""Opening catalogs, and the one-line ways in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from deltars.catalog.catalog import Catalog
+from deltars.config import configure
+from deltars.storage import parse_location
+from deltars.store import migrate as migrations
+from deltars.transaction import Transaction, TransactionResult
+from deltars.transaction.engine import Engine
+from deltars.uri import CatalogUri, parse_table_uri
+
+
+def connect(
+    catalog: str | None = None,
+    *,
+    warehouse: str | None = None,
+    migrate: bool | None = None,
+    timeout: float | None = None,
+    pool_size: int | None = None,
+    pool_timeout: float | None = None,
+    copy_threshold: int | None = None,
+    mirror_wait: float | None = None,
+    mirror_concurrency: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Catalog:
+    """Open a catalog: a `deltasql://` URI, a name of `deltars.toml`, `$DELTARS_CATALOG`, or `./.deltars/lake.db`.
+
+    An embedded catalog (SQLite, DuckDB) is created and migrated on first use. PostgreSQL is migrated only with
+    `migrate=True` or `deltars migrate up`. The warehouse, where tables lie by default, is set once: beside an
+    embedded catalog's file if nothing is said.
+    """
+    config = configure(
+        catalog,
+        warehouse=warehouse,
+        timeout=timeout,
+        pool_size=pool_size,
+        pool_timeout=pool_timeout,
+        copy_threshold=copy_threshold,
+        mirror_wait=mirror_wait,
+        mirror_concurrency=mirror_concurrency,
+        storage_options=storage_options,
+    )
+    place = None if config.warehouse is None else str(parse_location(config.warehouse))
+    opened = Catalog(config)
+    database = opened.engine.database
+    wants_migration = database.backend.migrates_on_connect if migrate is None else migrate
+    if wants_migration and not migrations.status(database).is_current:
+        migrations.up(database)
+    migrations.check(database)
+    known = opened.warehouse
+    if place is None and known is None and database.backend.migrates_on_connect:
+        place = str(Path(config.uri.database).with_suffix(".warehouse"))
+    if place is not None and place != known:
+        opened.engine.registry.set_warehouse(place)
+    return opened
+
+
+def begin(
+    *,
+    timeout: float | None = None,
+    committer: str | None = None,
+    txn_id: UUID | None = None,
+    user_metadata: str | None = None,
+) -> Transaction:
+    """Begin a transaction. The first table's URI says which catalog it is; a plain name means the default one."""
+    return Transaction(_engine_at, timeout=timeout, committer=committer, txn_id=txn_id, user_metadata=user_metadata)
+
+
+def write(df: Any, table: str, mode: str = "append", **options: Any) -> TransactionResult:
+    """Write one table, given by its URI or, in the default catalog, by its name."""
+    with begin() as tx:
+        tx.write(table, df, mode, **options)
+    return tx.result
+
+
+def read(spark: Any, table: str, *, version: int | None = None) -> Any:
+    """Read one table, given by its URI, as a DataFrame of this Spark session."""
+    uri, name = parse_table_uri(table)
+    return _catalog_at(uri).table(name).read(spark, version=version)
+
+
+_opened: dict[CatalogUri | None, Catalog] = {}
+
+
+def _catalog_at(uri: CatalogUri | None) -> Catalog:
+    """One catalog, and so one pool of connections, for everybody in this process who names it by URI."""
+    key = None if uri is None else uri.absolute()
+    if key is None:
+        key = configure().uri
+    if key not in _opened:
+        _opened[key] = connect(key.with_secrets())
+    return _opened[key]
+
+
+def _engine_at(uri: CatalogUri | None) -> Engine:
+    return _catalog_at(uri).engine
+
+
+__all__ = ["begin", "connect", "read", "write"]

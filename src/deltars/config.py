@@ -1,0 +1,119 @@
+"""Settings, and where they come from: keyword arguments, then the environment, then `deltars.toml`, then defaults.
+
+DELTARS_CATALOG=deltasql://postgres/lake/public      the catalog that `connect()` opens
+DELTARS_POOL_SIZE=20                                 any setting, in capitals
+
+# deltars.toml, in the working directory or where $DELTARS_CONFIG says
+[catalogs.lake]
+uri = "deltasql://postgres/lake/public?host=db"
+warehouse = "s3://bucket/lake"
+pool_size = 20
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from deltars.errors import ConfigError
+from deltars.uri import CatalogUri, is_uri, parse_catalog_uri
+
+DEFAULT_CATALOG = "deltasql://sqlite/.deltars/lake.db"
+CONFIG_FILE = "deltars.toml"
+PREFIX = "DELTARS_"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a catalog behaves. Times are in seconds."""
+
+    timeout: float = 60.0
+    """How long a commit may take, waiting included."""
+    pool_size: int = 10
+    pool_timeout: float = 30.0
+    """How long to wait for a connection when all are in use."""
+    copy_threshold: int = 1_000
+    """From how many rows on a commit goes the database's bulk way."""
+    mirror_wait: float = 5.0
+    """How long a commit waits for its own publication."""
+    mirror_concurrency: int = 5
+    """How many tables of one commit are published at once."""
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("timeout", "pool_timeout", "mirror_wait"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} must be more than 0 seconds, not {getattr(self, name)}")
+        for name in ("pool_size", "copy_threshold", "mirror_concurrency"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogConfig:
+    uri: CatalogUri
+    warehouse: str | None
+    settings: Settings
+
+
+def configure(
+    catalog: str | None = None,
+    *,
+    warehouse: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    **given: Any,
+) -> CatalogConfig:
+    """The catalog that is meant, and its settings from all sources."""
+    environment = os.environ if environment is None else environment
+    named = catalog or environment.get(f"{PREFIX}CATALOG") or DEFAULT_CATALOG
+    entry: dict[str, Any] = {}
+    if not is_uri(named):
+        entry = _entry_of_file(named, environment)
+        named = entry.pop("uri")
+    known = {setting.name: setting for setting in fields(Settings)}
+    unknown = sorted(given.keys() - known.keys())
+    if unknown:
+        raise ConfigError(f"unknown setting {', '.join(unknown)}", hint=f"Settings are {', '.join(known)}.")
+    values = dict(entry)
+    values |= {name: environment[key] for name in known if (key := PREFIX + name.upper()) in environment}
+    values |= {name: value for name, value in given.items() if value is not None}
+    file_warehouse = values.pop("warehouse", None)
+    settings = Settings(**{name: _convert(name, value) for name, value in values.items()})
+    place = warehouse or environment.get(f"{PREFIX}WAREHOUSE") or file_warehouse
+    return CatalogConfig(parse_catalog_uri(named).absolute(), place, settings)
+
+
+def _convert(name: str, value: Any) -> Any:
+    default = getattr(Settings(), name)
+    try:
+        if isinstance(default, Mapping):
+            return {str(k): str(v) for k, v in dict(value).items()}
+        return type(default)(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{name} must be a {type(default).__name__}, not {value!r}") from None
+
+
+def _entry_of_file(name: str, environment: Mapping[str, str]) -> dict[str, Any]:
+    path = Path(environment.get(f"{PREFIX}CONFIG", CONFIG_FILE))
+    if not path.exists():
+        raise ConfigError(
+            f"{name!r} is no deltasql:// URI, and there is no {path} that could name a catalog so",
+            hint=f"For example {DEFAULT_CATALOG}.",
+        )
+    try:
+        catalogs = tomllib.loads(path.read_text()).get("catalogs", {})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    entry = catalogs.get(name)
+    if not isinstance(entry, dict):
+        raise ConfigError(f"{path} names no catalog {name!r}", hint=f"It names: {', '.join(catalogs) or 'none'}.")
+    allowed = {setting.name for setting in fields(Settings)} | {"uri", "warehouse"}
+    unknown = sorted(entry.keys() - allowed)
+    if unknown or "uri" not in entry:
+        problem = f"has the unknown setting {', '.join(unknown)}" if unknown else "has no uri"
+        raise ConfigError(f"the catalog {name!r} of {path} {problem}")
+    return dict(entry)

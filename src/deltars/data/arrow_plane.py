@@ -1,0 +1,68 @@
+"""Frames that Arrow can carry, written by this process: pyarrow, pandas, polars, any `__arrow_c_stream__`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from deltars.data.cast import check_fits
+from deltars.data.files import WriteTarget, WrittenFile
+from deltars.data.writer import write_table
+from deltars.errors import ValidationError
+from deltars.protocol import StructType, schema_from_arrow, schema_to_arrow
+
+
+class ArrowPlane:
+    def accepts(self, frame: object) -> bool:
+        # A Spark frame offers an Arrow stream too, of all its rows through this process.
+        return (
+            isinstance(frame, pa.RecordBatch) or hasattr(frame, "__arrow_c_stream__") or _is_pandas(frame)
+        ) and not type(frame).__module__.startswith("pyspark.")
+
+    def schema(self, frame: object) -> StructType:
+        """The schema a table would have that is made from this frame; no row is read."""
+        return schema_from_arrow(_arrow_schema(frame))
+
+    def write(self, frame: object, target: WriteTarget) -> list[WrittenFile]:
+        check_fits(_arrow_schema(frame), schema_to_arrow(target.schema))
+        return write_table(target, _batches(frame))
+
+
+def _arrow_schema(frame: Any) -> pa.Schema:
+    if isinstance(frame, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        return frame.schema
+    if _is_pandas(frame):
+        return _from_pandas(frame).schema
+    if hasattr(frame, "__arrow_c_schema__"):
+        return pa.schema(frame)
+    with pa.RecordBatchReader.from_stream(frame) as stream:
+        return stream.schema
+
+
+def _batches(frame: Any) -> Iterator[pa.RecordBatch]:
+    if isinstance(frame, pa.RecordBatch):
+        yield frame
+    else:
+        yield from pa.RecordBatchReader.from_stream(_from_pandas(frame) if _is_pandas(frame) else frame)
+
+
+def _is_pandas(frame: object) -> bool:
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(frame, pandas.DataFrame)
+
+
+def _from_pandas(frame: Any) -> pa.Table:
+    """The columns, NaN as null as pandas means it. An index of plain row numbers is no column."""
+    index = frame.index
+    if any(name is not None for name in index.names) or index.inferred_type not in ("integer", "empty"):
+        raise ValidationError(
+            "the pandas frame has an index that holds data, and a table has columns only",
+            hint="Call reset_index() to write it as a column, or reset_index(drop=True) to leave it out.",
+        )
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise ValidationError(f"the pandas frame has no form in Arrow: {error}") from error

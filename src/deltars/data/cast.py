@@ -1,0 +1,211 @@
+"""Arrow data made to fit a table's schema.
+
+    the data's columns ──by name, in any case──> the table's columns
+        missing          null, unless the column is NOT NULL
+        another type     cast where no value changes: other sizes of integers, integers as decimals or floats,
+                         float as double, decimals of another precision, other units of time, other encodings
+        too many         refused
+
+A cast that depends on the values (a long into an integer column) is checked value by value. What does not fit
+is a `SchemaMismatch` that shows both schemas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from deltars.errors import SchemaMismatch, ValidationError
+from deltars.protocol import schema_from_arrow
+
+ColumnPath: TypeAlias = tuple[str, ...]
+
+_INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 20}
+
+_CASTS = (
+    (types.is_integer, types.is_integer),
+    (types.is_integer, types.is_floating),
+    (types.is_decimal, types.is_decimal),
+    (types.is_date, types.is_date),
+    (types.is_large_string, types.is_string),
+    (types.is_string_view, types.is_string),
+    (types.is_large_binary, types.is_binary),
+    (types.is_binary_view, types.is_binary),
+    (types.is_fixed_size_binary, types.is_binary),
+)
+
+
+def check_fits(data: pa.Schema, table: pa.Schema) -> None:
+    """Raise SchemaMismatch unless data of this schema fits the table, as far as the types can tell."""
+    fit(pa.RecordBatch.from_pylist([], schema=data), table)
+
+
+def fit(batch: pa.RecordBatch, table: pa.Schema) -> pa.RecordBatch:
+    """The batch with the table's columns, in their order and types: the schema is `file_schema(table)`."""
+    try:
+        columns = _fit_fields(batch.schema, batch.columns, table, (), batch.num_rows)
+    except _MisfitError as misfit:
+        raise SchemaMismatch(
+            f"the data does not fit the table: {misfit}\n  data:  {_shown(batch.schema)}\n  table: {_shown(table)}",
+            field=misfit.column,
+        ) from misfit.__cause__
+    return pa.RecordBatch.from_arrays(columns, schema=file_schema(table))
+
+
+def file_schema(table: pa.Schema) -> pa.Schema:
+    """The schema of data files: every field optional.
+
+    `fit` is what keeps NOT NULL. A required field inside a null struct is null in Arrow, and Parquet's writer
+    takes that for a violation.
+    """
+    return pa.schema([_optional_field(field) for field in table])
+
+
+class _MisfitError(Exception):
+    def __init__(self, path: ColumnPath, reason: str) -> None:
+        self.column = ".".join(path)
+        super().__init__(f"column {self.column} {reason}")
+
+
+def _fit_fields(
+    source: Sequence[pa.Field] | pa.Schema,
+    arrays: Sequence[pa.Array],
+    targets: Iterable[pa.Field],
+    path: ColumnPath,
+    length: int,
+    is_valid: pa.Array | None = None,
+) -> list[pa.Array]:
+    """`is_valid` says which rows of a struct are there at all: in the others no field can miss its value."""
+    by_name: dict[str, pa.Array] = {}
+    for field, array in zip(source, arrays, strict=True):
+        if field.name.lower() in by_name:
+            raise _MisfitError((*path, field.name), "is in the data twice, but for upper and lower case")
+        by_name[field.name.lower()] = array
+    fitted = []
+    for target in targets:
+        column = (*path, target.name)
+        array = by_name.pop(target.name.lower(), None)
+        if array is None and not target.nullable:
+            raise _MisfitError(column, "is NOT NULL and missing from the data")
+        array = pa.nulls(length) if array is None else array
+        fitted.append(_fit(array, target.type, column))
+        if not target.nullable and _null_count(array, is_valid):
+            raise _MisfitError(column, "is NOT NULL and has nulls in the data")
+    if by_name:
+        extra = next(field.name for field in source if field.name.lower() in by_name)
+        raise _MisfitError((*path, extra), "is not in the table")
+    return fitted
+
+
+def _fit(array: pa.Array, target: pa.DataType, path: ColumnPath) -> pa.Array:
+    array = _plain(array)
+    if types.is_null(array.type):
+        return pa.nulls(len(array), _optional(target))
+    if types.is_struct(target) and types.is_struct(array.type):
+        return _fit_struct(array, target, path)
+    if types.is_map(target) and types.is_map(array.type):
+        return _fit_map(array, target, path)
+    if types.is_list(target) and types.is_list(array.type):
+        return _fit_list(array, target, path)
+    if array.type == target:
+        return array
+    if not _can_cast(array.type, target):
+        found, wanted = _type_name(array.type), _type_name(target)
+        raise _MisfitError(path, f"is {found} in the data, {wanted} in the table")
+    try:
+        return array.cast(target)
+    except pa.ArrowInvalid as error:
+        raise _MisfitError(path, f"holds a value that is no {_type_name(target)}: {error}") from error
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    """The same values in Arrow's usual layout."""
+    if isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
+    if types.is_dictionary(array.type):
+        return array.dictionary_decode()
+    if types.is_run_end_encoded(array.type):
+        return pc.run_end_decode(array)
+    if (
+        types.is_large_list(array.type)
+        or types.is_fixed_size_list(array.type)
+        or types.is_list_view(array.type)
+        or types.is_large_list_view(array.type)
+    ):
+        return array.cast(pa.list_(array.type.value_field))
+    return array
+
+
+def _fit_struct(array: pa.StructArray, target: pa.StructType, path: ColumnPath) -> pa.Array:
+    arrays = [array.field(index) for index in range(array.type.num_fields)]
+    children = _fit_fields(list(array.type), arrays, list(target), path, len(array), array.is_valid())
+    return pa.StructArray.from_arrays(children, fields=list(_optional(target)), mask=array.is_null())
+
+
+def _fit_list(array: pa.ListArray, target: pa.ListType, path: ColumnPath) -> pa.Array:
+    offsets, start, length = _window(array)
+    elements = _fit(array.values.slice(start, length), target.value_type, (*path, "element"))
+    if not target.value_field.nullable and array.flatten().null_count:
+        raise _MisfitError((*path, "element"), "is NOT NULL and has nulls in the data")
+    return pa.ListArray.from_arrays(offsets, elements, type=_optional(target), mask=array.is_null())
+
+
+def _fit_map(array: pa.MapArray, target: pa.MapType, path: ColumnPath) -> pa.Array:
+    offsets, start, length = _window(array)
+    keys = _fit(array.keys.slice(start, length), target.key_type, (*path, "key"))
+    values = _fit(array.items.slice(start, length), target.item_type, (*path, "value"))
+    if not target.item_field.nullable and values.null_count:
+        raise _MisfitError((*path, "value"), "is NOT NULL and has nulls in the data")
+    return pa.MapArray.from_arrays(offsets, keys, values, type=_optional(target), mask=array.is_null())
+
+
+def _window(array: pa.ListArray | pa.MapArray) -> tuple[pa.Array, int, int]:
+    """Offsets from zero, and which of the child's values they cover: a slice has the child of the whole."""
+    start, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
+    return pc.subtract(array.offsets, start), start, end - start
+
+
+def _null_count(array: pa.Array, is_valid: pa.Array | None) -> int:
+    if not array.null_count or is_valid is None:
+        return int(array.null_count)
+    return int(array.filter(is_valid).null_count)
+
+
+def _can_cast(source: pa.DataType, target: pa.DataType) -> bool:
+    if types.is_integer(source) and types.is_decimal(target):
+        return bool(target.precision - target.scale >= _INTEGER_DIGITS[source.bit_width])
+    if types.is_floating(source) and types.is_floating(target):
+        return bool(source.bit_width <= target.bit_width)
+    if types.is_timestamp(source) and types.is_timestamp(target):
+        return (source.tz is None) == (target.tz is None)
+    return any(is_source(source) and is_target(target) for is_source, is_target in _CASTS)
+
+
+def _optional_field(field: pa.Field) -> pa.Field:
+    return field.with_type(_optional(field.type)).with_nullable(True)
+
+
+def _optional(kind: pa.DataType) -> pa.DataType:
+    if types.is_struct(kind):
+        return pa.struct([_optional_field(field) for field in kind])
+    if types.is_list(kind):
+        return pa.list_(_optional_field(kind.value_field))
+    if types.is_map(kind):
+        # A key is never null: Arrow's map type has no optional one.
+        return pa.map_(_optional_field(kind.key_field).with_nullable(False), _optional_field(kind.item_field))
+    return kind
+
+
+def _type_name(kind: pa.DataType) -> str:
+    return _shown(pa.schema([pa.field("", kind)])).removeprefix("struct<: ").removesuffix(">")
+
+
+def _shown(schema: pa.Schema) -> str:
+    try:
+        return str(schema_from_arrow(schema))
+    except ValidationError:
+        return f"struct<{', '.join(f'{field.name}: {field.type}' for field in schema)}>"

@@ -1,0 +1,111 @@
+"""One Parquet file while it is written, row group by row group."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from deltars.data.files import WrittenFile
+from deltars.data.statistics import ColumnStats, Statistics
+from deltars.log.commit import RowGroup
+from deltars.protocol import AddFile
+from deltars.storage import Writer
+
+ROW_GROUP_ROWS = 1024 * 1024
+
+
+class DataFile:
+    def __init__(
+        self,
+        sink: Writer,
+        path: str,
+        partition_values: Mapping[str, str | None],
+        schema: pa.Schema,
+        compression: str,
+        statistics: Statistics,
+    ) -> None:
+        """`path` is the log's form."""
+        self._sink = sink
+        self._path = path
+        self._partition_values = dict(partition_values)
+        self._schema = schema
+        self._statistics = statistics
+        self._buffer: list[pa.RecordBatch] = []
+        self._row_group_stats: list[list[ColumnStats]] = []
+        self._footer: list[pq.FileMetaData] = []
+        self._parquet = pq.ParquetWriter(
+            sink,
+            schema,
+            compression=compression,
+            write_page_index=True,
+            store_decimal_as_integer=True,
+            # The table's schema is in the log; Arrow's copy of it in every footer would be another authority.
+            store_schema=False,
+            metadata_collector=self._footer,
+        )
+        self.buffered_rows = 0
+        self.buffered_bytes = 0
+
+    @property
+    def size(self) -> int:
+        """The bytes written so far."""
+        return self._sink.tell()
+
+    def append(self, rows: pa.RecordBatch) -> None:
+        if self.buffered_rows + rows.num_rows > ROW_GROUP_ROWS:
+            self.flush()
+        self._buffer.append(rows)
+        self.buffered_rows += rows.num_rows
+        self.buffered_bytes += rows.nbytes
+
+    def flush(self) -> None:
+        """Write what is buffered, as one row group."""
+        if not self._buffer:
+            return
+        rows = pa.Table.from_batches(self._buffer, self._schema)
+        self._parquet.write_table(rows, row_group_size=rows.num_rows)
+        self._row_group_stats.append(self._statistics.collect(rows))
+        self._buffer.clear()
+        self.buffered_rows = self.buffered_bytes = 0
+
+    def close(self) -> WrittenFile:
+        self.flush()
+        self._parquet.close()
+        self._sink.close()
+        (footer,) = self._footer
+        add = AddFile(
+            path=self._path,
+            partition_values=self._partition_values,
+            size=self._sink.tell(),
+            modification_time=time.time_ns() // 1_000_000,
+            data_change=True,
+            stats=self._statistics.encode(self._statistics.merge(self._row_group_stats), footer.num_rows),
+        )
+        row_groups = tuple(
+            self._row_group(ordinal, footer.row_group(ordinal), stats)
+            for ordinal, stats in enumerate(self._row_group_stats)
+        )
+        return WrittenFile(add, row_groups)
+
+    def discard(self) -> None:
+        """Leave no file."""
+        # Closed first, into a sink that is thrown away: left open, it would try to write when collected.
+        with suppress(Exception):
+            self._parquet.close()
+        self._sink.discard()
+
+    def _row_group(self, ordinal: int, metadata: pq.RowGroupMetaData, stats: list[ColumnStats]) -> RowGroup:
+        columns = [metadata.column(index) for index in range(metadata.num_columns)]
+        first = columns[0]
+        return RowGroup(
+            path=self._path,
+            ordinal=ordinal,
+            num_rows=metadata.num_rows,
+            total_bytes=sum(column.total_compressed_size for column in columns),
+            file_offset=first.dictionary_page_offset if first.has_dictionary_page else first.data_page_offset,
+            stats=self._statistics.encode(stats),
+        )

@@ -1,0 +1,71 @@
+"""What passes between a transaction and the planes that move its rows.
+
+WriteTarget  ──a frame is written──>  WrittenFile, …      invisible until their add actions are committed
+Scan         ──files are read──────>  a frame
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from deltars.log.commit import RowGroup
+from deltars.protocol import AddFile, StructType
+
+TARGET_FILE_SIZE = 128 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTarget:
+    """A table as the writer of its data files sees it. Pickles: Spark's tasks get one."""
+
+    root: str
+    schema: StructType
+    partition_columns: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    target_file_size: int = TARGET_FILE_SIZE
+    compression: str = "zstd"
+
+    def __reduce__(self) -> tuple[Callable[..., WriteTarget], tuple[Any, ...]]:
+        return _rebuild_target, (
+            self.root,
+            self.schema.to_json(),
+            self.partition_columns,
+            dict(self.properties),
+            dict(self.storage_options),
+            self.target_file_size,
+            self.compression,
+        )
+
+
+def _rebuild_target(root: str, schema: str, *rest: Any) -> WriteTarget:
+    return WriteTarget(root, StructType.from_json(schema), *rest)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A data file that is complete, and the action that would make it part of the table."""
+
+    add: AddFile
+    row_groups: tuple[RowGroup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """The files of one version of a table.
+
+    `files` has the columns `path` (the log's form), `size` and, as the log's JSON or null, `partition_values`
+    and `deletion_vector`.
+    """
+
+    root: str
+    schema: StructType
+    partition_columns: tuple[str, ...]
+    files: pa.Table
+    table: str
+    version: int
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)

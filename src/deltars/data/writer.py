@@ -1,0 +1,196 @@
+"""Arrow batches become Parquet files in Delta's layout.
+
+    batch ──fit──> the table's columns ──split by partition values──> one open file per partition
+                                                │
+      col=value/part-00000-<uuid>.c000.zstd.parquet     row group by row group, up to the target size
+                                                │
+                                          WrittenFile: the add action, with statistics, and the row groups
+
+Every file has a name of its own, so a task that is tried again, or twice at once, never meets the files of
+its other attempt. An unfinished file never appears; finished files of a failed write are left for VACUUM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltars.data.cast import file_schema, fit
+from deltars.data.data_file import ROW_GROUP_ROWS, DataFile
+from deltars.data.files import WriteTarget, WrittenFile
+from deltars.data.statistics import Statistics
+from deltars.errors import ValidationError
+from deltars.protocol import (
+    PrimitiveType,
+    StructField,
+    needed_features,
+    partition_directory,
+    path_to_uri,
+    schema_to_arrow,
+    serialize_partition_value,
+)
+from deltars.storage import open_storage
+
+ROW_GROUP_BYTES = 64 * 1024 * 1024
+BATCH_BYTES = 8 * 1024 * 1024
+BUFFER_BYTES = 256 * 1024 * 1024
+MAX_OPEN_FILES = 64
+MAX_NAME_BYTES = 255
+
+# These ask something of every row that nobody here does yet.
+_UNENFORCED = {
+    "allowColumnDefaults": "column defaults",
+    "checkConstraints": "CHECK constraints",
+    "columnMapping": "column mapping",
+    "generatedColumns": "generated columns",
+    "identityColumns": "identity columns",
+    "invariants": "column invariants",
+    "variantType": "variant columns",
+}
+
+PartitionValues: TypeAlias = tuple[str | None, ...]
+
+
+def write_table(target: WriteTarget, batches: Iterable[pa.RecordBatch], *, task: int = 0) -> list[WrittenFile]:
+    """Write the batches as data files of the table, `task` in their names."""
+    check_writable(target)
+    writer = _TableWriter(target, task)
+    try:
+        for batch in batches:
+            writer.write(batch)
+        return writer.close()
+    except BaseException:
+        writer.discard()
+        raise
+
+
+def check_writable(target: WriteTarget) -> None:
+    """Raise ValidationError where rows cannot be written as the table's properties and schema ask."""
+    needed = needed_features(target.schema, target.properties)
+    for feature, words in _UNENFORCED.items():
+        if feature in needed:
+            raise ValidationError(f"writing to a table with {words} is not supported yet", field=feature)
+    for path, column in target.schema.walk():
+        if column.type == PrimitiveType("void"):
+            raise ValidationError(
+                f"column {'.'.join(path)} has no type (void)", field=".".join(path), hint="Cast it to one."
+            )
+    for name in target.partition_columns:
+        if name not in target.schema:
+            raise ValidationError(f"the partition column {name} is not in the schema", field=name)
+    if len(target.partition_columns) == len(target.schema.fields):
+        raise ValidationError("a table needs a column besides its partition columns", field="partition_columns")
+
+
+class _TableWriter:
+    def __init__(self, target: WriteTarget, task: int) -> None:
+        self._target = target
+        self._task = task
+        self._table_schema = schema_to_arrow(target.schema)
+        self._data_columns = [name for name in target.schema.names if name not in target.partition_columns]
+        self._file_schema = pa.schema(
+            [field for field in file_schema(self._table_schema) if field.name in self._data_columns]
+        )
+        self._row_group_bytes = min(ROW_GROUP_BYTES, target.target_file_size)
+        self._storage = open_storage(target.root, target.storage_options)
+        self._statistics = Statistics(target)
+        self._open: dict[PartitionValues, DataFile] = {}
+        self._written: list[WrittenFile] = []
+        self._count = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        for piece in _pieces(fit(batch, self._table_schema), min(BATCH_BYTES, self._row_group_bytes)):
+            for values, rows in self._split(piece):
+                self._append(values, rows)
+
+    def close(self) -> list[WrittenFile]:
+        for values in list(self._open):
+            self._finish(values)
+        return self._written
+
+    def discard(self) -> None:
+        for file in self._open.values():
+            file.discard()
+        self._open.clear()
+
+    def _append(self, values: PartitionValues, rows: pa.RecordBatch) -> None:
+        file = self._open.pop(values, None) or self._new_file(values)
+        self._open[values] = file
+        file.append(rows)
+        if file.buffered_bytes >= self._row_group_bytes:
+            file.flush()
+        while sum(file.buffered_bytes for file in self._open.values()) > BUFFER_BYTES:
+            max(self._open.values(), key=lambda file: file.buffered_bytes).flush()
+        if file.size >= self._target.target_file_size:
+            self._finish(values)
+        while len(self._open) > MAX_OPEN_FILES:
+            self._finish(next(iter(self._open)))
+
+    def _finish(self, values: PartitionValues) -> None:
+        self._written.append(self._open[values].close())
+        del self._open[values]
+
+    def _new_file(self, values: PartitionValues) -> DataFile:
+        target = self._target
+        partition_values = dict(zip(target.partition_columns, values, strict=True))
+        codec = "" if target.compression == "none" else f".{target.compression}"
+        name = f"part-{self._task:05d}-{uuid4()}.c{self._count:03d}{codec}.parquet"
+        self._count += 1
+        path = "/".join(filter(None, (_directory(target.partition_columns, partition_values), name)))
+        return DataFile(
+            self._storage.open_writer(path),
+            path_to_uri(path),
+            partition_values,
+            self._file_schema,
+            target.compression,
+            self._statistics,
+        )
+
+    def _split(self, batch: pa.RecordBatch) -> Iterator[tuple[PartitionValues, pa.RecordBatch]]:
+        """The rows of each partition, without the partition columns."""
+        partition_columns = self._target.partition_columns
+        rows = batch.select(self._data_columns)
+        if not partition_columns:
+            yield (), rows
+            return
+        keys = {str(index): batch.column(name) for index, name in enumerate(partition_columns)}
+        row_numbers = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int32()), batch.num_rows), start=-1)
+        groups = (
+            pa.table({**keys, "row": row_numbers}).group_by(list(keys), use_threads=False).aggregate([("row", "list")])
+        )
+        for index in range(groups.num_rows):
+            values = tuple(
+                _partition_value(groups.column(key)[index], self._target.schema[name])
+                for key, name in zip(keys, partition_columns, strict=True)
+            )
+            yield values, rows if groups.num_rows == 1 else rows.take(groups.column("row_list")[index].values)
+
+
+def _pieces(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Slices small enough that a buffer of them comes out near its limit."""
+    if not batch.num_rows:
+        return
+    row_bytes = max(1, batch.nbytes // batch.num_rows)
+    step = max(1, min(ROW_GROUP_ROWS, size_bytes // row_bytes))
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
+
+
+def _partition_value(value: pa.Scalar, column: StructField) -> str | None:
+    try:
+        return serialize_partition_value(value.as_py(), column.type)
+    except (OverflowError, ValueError) as error:
+        raise ValidationError(
+            f"column {column.name}: {value} cannot be a partition value: {error}", field=column.name
+        ) from error
+
+
+def _directory(columns: Sequence[str], values: Mapping[str, str | None]) -> str:
+    """`col=value`, or the table's own directory where a value is too long for a name: the log has it."""
+    directory = partition_directory(columns, values)
+    is_name = all(len(name.encode()) <= MAX_NAME_BYTES for name in directory.split("/"))
+    return directory if is_name else ""

@@ -1,0 +1,180 @@
+"""Everything that deltars raises.
+
+One base class, `DeltarsError`. An error says what happened, where (table, version, transaction, stage) and what to
+do; its fields are attributes, so a program never parses a message. Errors pickle: Spark sends them between processes.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+from uuid import UUID
+
+TableId: TypeAlias = UUID | str
+
+
+class DeltarsError(Exception):
+    """Something went wrong in deltars."""
+
+    retryable = False
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        table: str | None = None,
+        table_id: TableId | None = None,
+        version: int | None = None,
+        txn_id: UUID | None = None,
+        stage: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        self.message = message or (type(self).__doc__ or "").partition("\n")[0]
+        self.table = table
+        self.table_id = str(table_id) if table_id is not None else None
+        self.version = version
+        self.txn_id = txn_id
+        self.stage = stage
+        self.hint = hint
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        where = [
+            f"{label} {value}"
+            for label, value in (
+                ("table", self.table or self.table_id),
+                ("version", self.version),
+                ("transaction", self.txn_id),
+                ("stage", self.stage),
+            )
+            if value is not None
+        ]
+        text = self.message + (f" [{', '.join(where)}]" if where else "")
+        return f"{text} {self.hint}" if self.hint else text
+
+    def located(self, **fields: Any) -> DeltarsError:
+        """The same error, with what a caller further out knows about where it happened."""
+        for name, value in fields.items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., DeltarsError], tuple[type[DeltarsError], Mapping[str, Any]]]:
+        return _rebuild, (type(self), dict(self.__dict__))
+
+
+def _rebuild(cls: type[DeltarsError], state: Mapping[str, Any]) -> DeltarsError:
+    error = cls.__new__(cls)
+    error.__dict__.update(state)
+    error.args = (state["message"],)
+    return error
+
+
+class ConfigError(DeltarsError):
+    """A setting is wrong or missing."""
+
+
+class UriError(ConfigError):
+    """A deltasql:// URI is not well formed."""
+
+
+class ValidationError(DeltarsError):
+    """What was asked for is not valid; nothing was changed."""
+
+    def __init__(self, message: str, *, action: int | None = None, field: str | None = None, **where: Any) -> None:
+        self.action = action
+        self.field = field
+        super().__init__(message, **where)
+
+
+class SchemaMismatch(ValidationError):
+    """The data does not fit the table's schema; nothing was changed."""
+
+
+class TableNotFound(DeltarsError):
+    """There is no such table in this catalog."""
+
+
+class TableExists(ValidationError):
+    """There is already a table of this name or at this location."""
+
+
+class TransactionClosed(DeltarsError):
+    """This transaction is finished: begin a new one."""
+
+
+class TransactionTooLarge(ValidationError):
+    """The transaction is larger than its limits allow; nothing was changed."""
+
+    def __init__(self, message: str, *, limit: int, asked: int, **where: Any) -> None:
+        self.limit = limit
+        self.asked = asked
+        super().__init__(message, **where)
+
+
+class VersionConflict(DeltarsError):
+    """Another transaction committed to this table first; nothing was changed."""
+
+    retryable = True
+
+    def __init__(self, message: str | None = None, *, expected: int, actual: int, **where: Any) -> None:
+        self.expected = expected
+        self.actual = actual
+        where.setdefault("hint", "Read the table again and retry, or let catalog.run() do it.")
+        super().__init__(
+            message or f"the table is at version {actual}, the commit expected version {expected}", **where
+        )
+
+
+class DatabaseError(DeltarsError):
+    """The catalog's database refused or failed."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retryable: bool = False,
+        sqlstate: str | None = None,
+        constraint: str | None = None,
+        **where: Any,
+    ) -> None:
+        self.retryable = retryable
+        self.sqlstate = sqlstate
+        self.constraint = constraint
+        super().__init__(message, **where)
+
+
+class SchemaVersionError(DatabaseError):
+    """The catalog's schema is not the one this release works with."""
+
+
+class TimeoutError(DeltarsError, builtins.TimeoutError):
+    """It took longer than the time-out allows; nothing was changed."""
+
+    retryable = True
+
+
+class CommitUnknown(DeltarsError):
+    """The connection was lost during COMMIT and the outcome could not be learnt in time."""
+
+    def __init__(self, message: str | None = None, *, txn_id: UUID, **where: Any) -> None:
+        where.setdefault("hint", "Do not write again before catalog.resolve(txn_id) has told whether it committed.")
+        super().__init__(message, txn_id=txn_id, **where)
+
+
+class StorageError(DeltarsError):
+    """The object storage refused or failed."""
+
+    def __init__(self, message: str, *, path: str | None = None, retryable: bool = False, **where: Any) -> None:
+        self.path = path
+        self.retryable = retryable
+        super().__init__(message, **where)
+
+
+class MirrorFailure(DeltarsError):
+    """The commit stands; publishing it to `_delta_log` failed and will be tried again."""
+
+    def __init__(self, message: str | None = None, *, error: str, **where: Any) -> None:
+        self.error = error
+        super().__init__(message or f"the commit stands, publishing it failed: {error}", **where)

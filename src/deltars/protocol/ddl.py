@@ -1,0 +1,215 @@
+"""Schemas as people write them.
+
+    id BIGINT NOT NULL COMMENT 'key', tags ARRAY<STRING>, at STRUCT<x: INT, y: INT>
+
+The words are Spark's. An error shows the text and points at the place.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from deltars.errors import ValidationError
+from deltars.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+
+_PRIMITIVES = {
+    "BOOLEAN": "boolean",
+    "TINYINT": "byte",
+    "BYTE": "byte",
+    "SMALLINT": "short",
+    "SHORT": "short",
+    "INT": "integer",
+    "INTEGER": "integer",
+    "BIGINT": "long",
+    "LONG": "long",
+    "FLOAT": "float",
+    "REAL": "float",
+    "DOUBLE": "double",
+    "DATE": "date",
+    "TIMESTAMP": "timestamp",
+    "TIMESTAMP_LTZ": "timestamp",
+    "TIMESTAMP_NTZ": "timestamp_ntz",
+    "STRING": "string",
+    "BINARY": "binary",
+    "VOID": "void",
+    "VARIANT": "variant",
+}
+_DECIMALS = frozenset({"DECIMAL", "DEC", "NUMERIC"})
+_LIMITED_STRINGS = frozenset({"CHAR", "CHARACTER", "VARCHAR"})
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+        (?P<word>\w+)
+      | `(?P<quoted>(?:[^`]|``)*)`
+      | '(?P<single>(?:[^'\\]|\\.|'')*)'
+      | "(?P<double>(?:[^"\\]|\\.|"")*)"
+      | (?P<mark>[<>(),:])
+      | (?P<end>\Z)
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+_QUOTED = ("quoted", "single", "double")
+_ESCAPED = {
+    "single": re.compile(r"\\(.)|''", re.DOTALL),
+    "double": re.compile(r'\\(.)|""', re.DOTALL),
+}
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "0": "\0", "Z": "\x1a"}
+
+
+def schema_from_ddl(text: str) -> StructType:
+    return _Parser(text).schema()
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    at: int
+
+    def says(self, word: str) -> bool:
+        """A keyword or a mark; a name in backquotes is never one."""
+        return self.kind in ("word", "mark") and self.text.upper() == word
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = self._tokenize()
+        self._next = 0
+
+    def schema(self) -> StructType:
+        fields = self._fields()
+        if self._peek().kind != "end":
+            raise self._error("expected , or the end")
+        return StructType(fields)
+
+    def _fields(self) -> tuple[StructField, ...]:
+        fields = [self._field()]
+        while self._take(","):
+            fields.append(self._field())
+        return tuple(fields)
+
+    def _field(self) -> StructField:
+        name = self._name()
+        self._take(":")
+        type_ = self._type()
+        nullable = True
+        if self._take("NOT"):
+            self._expect("NULL")
+            nullable = False
+        metadata = {"comment": self._string()} if self._take("COMMENT") else {}
+        return StructField(name, type_, nullable, metadata)
+
+    def _type(self) -> DataType:
+        token = self._pop("a type", "word")
+        word = token.text.upper()
+        if word in _PRIMITIVES:
+            return PrimitiveType(_PRIMITIVES[word])
+        if word in _DECIMALS:
+            return self._decimal(token)
+        if word == "ARRAY":
+            return self._array()
+        if word == "MAP":
+            return self._map()
+        if word == "STRUCT":
+            return self._struct()
+        if word in _LIMITED_STRINGS:
+            raise self._error("Delta keeps no length of a string: write STRING", token)
+        raise self._error(f"Delta has no type {token.text}", token)
+
+    def _decimal(self, token: _Token) -> PrimitiveType:
+        precision, scale = 10, 0
+        if self._take("("):
+            precision = self._number()
+            if self._take(","):
+                scale = self._number()
+            self._expect(")")
+        try:
+            return PrimitiveType.decimal(precision, scale)
+        except ValidationError as error:
+            raise self._error(error.message, token) from error
+
+    def _array(self) -> ArrayType:
+        self._expect("<")
+        element = self._type()
+        self._expect(">")
+        return ArrayType(element)
+
+    def _map(self) -> MapType:
+        self._expect("<")
+        key = self._type()
+        self._expect(",")
+        value = self._type()
+        self._expect(">")
+        return MapType(key, value)
+
+    def _struct(self) -> StructType:
+        self._expect("<")
+        if self._take(">"):
+            return StructType()
+        fields = self._fields()
+        self._expect(">")
+        return StructType(fields)
+
+    def _name(self) -> str:
+        token = self._pop("a column name", "word", "quoted")
+        if not token.text:
+            raise self._error("expected a column name", token)
+        return token.text
+
+    def _string(self) -> str:
+        return self._pop("a string in quotes", "single", "double").text
+
+    def _number(self) -> int:
+        token = self._pop("a number", "word")
+        if not (token.text.isascii() and token.text.isdigit()):
+            raise self._error("expected a number", token)
+        return int(token.text)
+
+    def _pop(self, what: str, *kinds: str) -> _Token:
+        token = self._peek()
+        if token.kind not in kinds:
+            raise self._error(f"expected {what}")
+        self._next += 1
+        return token
+
+    def _expect(self, word: str) -> None:
+        if not self._take(word):
+            raise self._error(f"expected {word}")
+
+    def _take(self, word: str) -> bool:
+        found = self._peek().says(word)
+        self._next += found
+        return found
+
+    def _peek(self) -> _Token:
+        return self._tokens[self._next]
+
+    def _tokenize(self) -> list[_Token]:
+        tokens: list[_Token] = []
+        at = 0
+        while not tokens or tokens[-1].kind != "end":
+            found = _TOKEN.match(self._text, at)
+            if found is None or found.lastgroup is None:
+                start = at + len(self._text[at:]) - len(self._text[at:].lstrip())
+                raise self._error("not understood", _Token("", "", start))
+            kind = found.lastgroup
+            start = found.start(kind) - (kind in _QUOTED)
+            tokens.append(_Token(kind, _unquoted(kind, found[kind]), start))
+            at = found.end()
+        return tokens
+
+    def _error(self, problem: str, token: _Token | None = None) -> ValidationError:
+        at = (token or self._peek()).at
+        line_start = self._text.rfind("\n", 0, at) + 1
+        line = self._text[line_start:].partition("\n")[0]
+        pointer = " " * (at - line_start) + "^"
+        return ValidationError(f"{problem} at position {at + 1} of the schema:\n  {line}\n  {pointer}")
+
+
+def _unquoted(kind: str, text: str) -> str:
+    if kind == "quoted":
+        return text.replace("``", "`")
+    if kind in _ESCAPED:
+        return _ESCAPED[kind].sub(lambda found: _ESCAPES.get(found[1], found[1]) if found[1] else found[0][0], text)
+    return text

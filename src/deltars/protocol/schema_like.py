@@ -1,0 +1,42 @@
+"""Everything a user may pass where a schema is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import pyarrow as pa
+
+from deltars.errors import ValidationError
+from deltars.protocol.arrow import schema_from_arrow
+from deltars.protocol.ddl import schema_from_ddl
+from deltars.protocol.schema import StructType
+
+
+@runtime_checkable
+class HasJsonValue(Protocol):
+    """A Spark type, known by what it can do: this layer never imports pyspark."""
+
+    def jsonValue(self) -> Any: ...  # noqa: N802
+
+
+SchemaLike: TypeAlias = StructType | pa.Schema | str | HasJsonValue
+
+
+def as_schema(schema: SchemaLike) -> StructType:
+    """A schema from ours, Arrow's or Spark's, from DDL or from Delta's schema JSON."""
+    match schema:
+        case StructType():
+            return schema
+        case pa.Schema():
+            return schema_from_arrow(schema)
+        case str():
+            return StructType.from_json(schema) if schema.lstrip().startswith("{") else schema_from_ddl(schema)
+        case HasJsonValue():
+            document = schema.jsonValue()
+            if isinstance(document, Mapping):
+                return StructType.from_dict(document)
+    raise ValidationError(
+        f"{type(schema).__name__} is not a schema",
+        hint="Pass a Spark or Arrow schema, DDL such as 'id BIGINT, name STRING', or Delta's schema JSON.",
+    )

@@ -1,0 +1,244 @@
+"""Column statistics of a data file: `add.stats`, a JSON text.
+
+    FileStats (Python values, nested like the columns)  ──encode_stats──>  {"numRecords":…,"minValues":{…},…}
+                                                        <──decode_stats──
+
+Bounds stay bounds in the log's narrower forms: a long string's minimum is cut, its maximum cut and raised.
+Timestamps are cut to milliseconds: whoever skips files by a maximum adds one to it. Decimals stay exact.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from deltars.errors import ValidationError
+from deltars.protocol.scalars import (
+    INTEGER_BITS,
+    as_date,
+    as_decimal,
+    as_float,
+    as_integer,
+    as_timestamp,
+    as_timestamp_ntz,
+    float_text,
+    parse_date,
+    parse_float,
+    parse_timestamp,
+    parse_timestamp_ntz,
+    shortest_float,
+)
+from deltars.protocol.schema import DataType, LeafType, PrimitiveType, StructType
+
+STRING_PREFIX_LENGTH = 32
+INDEXED_COLUMNS = 32
+
+_ASCII_MAX = "\x7f"
+_UNICODE_MAX = "\U0010ffff"
+_COLUMN = re.compile(r"(?:`(?:[^`]|``)*`|[^,`])+")
+_NAME = re.compile(r"`((?:[^`]|``)+)`|([^.`\s](?:[^.`]*[^.`\s])?)")
+_BOUNDED = frozenset({*INTEGER_BITS, "float", "double", "date", "timestamp", "timestamp_ntz", "string"})
+
+
+@dataclass(frozen=True, slots=True)
+class FileStats:
+    """What is known of a file's rows, by the columns' physical names; a struct is a mapping of its own."""
+
+    num_records: int | None = None
+    min_values: Mapping[str, Any] = field(default_factory=dict)
+    max_values: Mapping[str, Any] = field(default_factory=dict)
+    null_count: Mapping[str, Any] = field(default_factory=dict)
+    tight_bounds: bool | None = None
+
+
+def has_bounds(type_: DataType) -> bool:
+    """Whether columns of this type have minimum and maximum; all others have only their nulls counted."""
+    return isinstance(type_, PrimitiveType) and (type_.name in _BOUNDED or type_.is_decimal)
+
+
+def encode_stats(stats: FileStats, schema: StructType, *, prefix_length: int = STRING_PREFIX_LENGTH) -> str:
+    """The text of `add.stats`. What has no value, or no bounds by its type, is left out."""
+
+    def minimum(value: Any, type_: LeafType) -> Any:
+        return _encode_bound(truncate_min(value, prefix_length) if isinstance(value, str) else value, type_)
+
+    def maximum(value: Any, type_: LeafType) -> Any:
+        return _encode_bound(truncate_max(value, prefix_length) if isinstance(value, str) else value, type_)
+
+    document: dict[str, Any] = {}
+    if stats.num_records is not None:
+        document["numRecords"] = stats.num_records
+    document["minValues"] = _map_leaves(stats.min_values, schema, minimum)
+    document["maxValues"] = _map_leaves(stats.max_values, schema, maximum)
+    document["nullCount"] = _map_leaves(stats.null_count, schema, lambda count, _: count)
+    if stats.tight_bounds is not None:
+        document["tightBounds"] = stats.tight_bounds
+    try:
+        return msgspec.json.encode(document).decode()
+    except UnicodeEncodeError as error:
+        raise ValidationError(f"the statistics cannot be written as JSON: {error}", field="stats") from error
+
+
+def decode_stats(text: str | bytes, schema: StructType) -> FileStats:
+    """The statistics as Python values. A bound that is none of its type is left out: it proves nothing."""
+    try:
+        document = _decoder.decode(text)
+    except ValueError as error:
+        raise ValidationError(f"the statistics are not JSON: {error}", field="stats") from error
+    return FileStats(
+        num_records=document.numRecords,
+        min_values=_map_leaves(document.minValues or {}, schema, _decode_bound),
+        max_values=_map_leaves(document.maxValues or {}, schema, _decode_bound),
+        null_count=_map_leaves(document.nullCount or {}, schema, _decode_count),
+        tight_bounds=document.tightBounds,
+    )
+
+
+def truncate_min(text: str, prefix_length: int = STRING_PREFIX_LENGTH) -> str:
+    """A lower bound, by code points (which is the order of UTF-8's bytes)."""
+    return text[:prefix_length]
+
+
+def truncate_max(text: str, prefix_length: int = STRING_PREFIX_LENGTH) -> str | None:
+    """An upper bound: a prefix and a character greater than the first one dropped; `None`: there is none."""
+    if len(text) <= prefix_length:
+        return text
+    for end in range(prefix_length, min(len(text), 2 * prefix_length)):
+        if text[end] < _ASCII_MAX:
+            return text[:end] + _ASCII_MAX
+        if text[end] < _UNICODE_MAX:
+            return text[:end] + _UNICODE_MAX
+    return text if len(text) <= 2 * prefix_length else None
+
+
+def indexed_leaves(
+    schema: StructType, partition_columns: Sequence[str] = (), properties: Mapping[str, str] | None = None
+) -> list[tuple[tuple[str, ...], LeafType]]:
+    """The columns whose statistics are collected, by their logical names, as the table's properties say."""
+    properties = properties or {}
+    leaves = [leaf for leaf in schema.leaves() if leaf[0][0] not in partition_columns]
+    chosen = properties.get("delta.dataSkippingStatsColumns")
+    if chosen is not None:
+        prefixes = _column_paths(chosen)
+        return [leaf for leaf in leaves if any(_begins_with(leaf[0], prefix) for prefix in prefixes)]
+    limit = _indexed_columns(properties)
+    return leaves if limit < 0 else leaves[:limit]
+
+
+def _indexed_columns(properties: Mapping[str, str]) -> int:
+    name = "delta.dataSkippingNumIndexedCols"
+    text = properties.get(name, str(INDEXED_COLUMNS))
+    try:
+        return int(text)
+    except ValueError:
+        raise ValidationError(f"the property {name} is a number of columns, not {text!r}", field=name) from None
+
+
+class _Document(msgspec.Struct):
+    numRecords: int | None = None  # noqa: N815
+    minValues: dict[str, Any] | None = None  # noqa: N815
+    maxValues: dict[str, Any] | None = None  # noqa: N815
+    nullCount: dict[str, Any] | None = None  # noqa: N815
+    tightBounds: bool | None = None  # noqa: N815
+
+
+# Numbers with a point come as Decimal: only the column's type tells whether they may become a float.
+_decoder = msgspec.json.Decoder(_Document, float_hook=Decimal)
+
+
+def _map_leaves(
+    values: Mapping[str, Any], schema: StructType, convert: Callable[[Any, LeafType], Any]
+) -> dict[str, Any]:
+    converted: dict[str, Any] = {}
+    for column in schema.fields:
+        value = values.get(column.physical_name)
+        if isinstance(column.type, StructType):
+            result = _map_leaves(value, column.type, convert) if isinstance(value, Mapping) else None
+        else:
+            result = None if value is None else convert(value, column.type)
+        if result is not None and result != {}:
+            converted[column.physical_name] = result
+    return converted
+
+
+def _encode_bound(value: Any, type_: LeafType) -> Any:
+    if value is None or not isinstance(type_, PrimitiveType) or not has_bounds(type_):
+        return None
+    try:
+        return _to_json(value, type_)
+    except (TypeError, ValueError, ArithmeticError) as error:
+        raise ValidationError(f"{value!r} is not a bound of a {type_} column: {error}", field="stats") from error
+
+
+def _to_json(value: Any, type_: PrimitiveType) -> Any:
+    match type_.name:
+        case "string":
+            if not isinstance(value, str):
+                raise ValueError("expected a string")
+            return value
+        case "byte" | "short" | "integer" | "long":
+            return as_integer(value, type_)
+        case "float" | "double":
+            number = shortest_float(as_float(value, type_), type_)
+            return number if math.isfinite(number) else float_text(number)
+        case "date":
+            return as_date(value).isoformat()
+        case "timestamp":
+            return f"{as_timestamp(value).isoformat(timespec='milliseconds')}Z"
+        case "timestamp_ntz":
+            return as_timestamp_ntz(value).isoformat(timespec="milliseconds")
+        case _:
+            return msgspec.Raw(f"{as_decimal(value, type_):f}".encode())
+
+
+def _decode_bound(value: Any, type_: LeafType) -> Any:
+    if not isinstance(type_, PrimitiveType) or not has_bounds(type_):
+        return None
+    try:
+        return _from_json(value, type_)
+    except (TypeError, ValueError, ArithmeticError):
+        return None
+
+
+def _from_json(value: Any, type_: PrimitiveType) -> Any:
+    match type_.name, value:
+        case "string", str():
+            return value
+        case "byte" | "short" | "integer" | "long", int():
+            return as_integer(value, type_)
+        case "float" | "double", str():
+            return parse_float(value, type_)
+        case "float" | "double", int() | Decimal():
+            return as_float(value, type_)
+        case "date", str():
+            return parse_date(value)
+        case "timestamp", str():
+            return parse_timestamp(value)
+        case "timestamp_ntz", str():
+            return parse_timestamp_ntz(value)
+        case _, int() | Decimal() if type_.is_decimal:
+            return as_decimal(value, type_)
+    return None
+
+
+def _decode_count(value: Any, _: LeafType) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _column_paths(text: str) -> list[tuple[str, ...]]:
+    """`a, b.c, `d.e`` as paths: dots nest, backquotes keep a name together."""
+    return [
+        tuple(quoted.replace("``", "`") if quoted else plain for quoted, plain in _NAME.findall(column))
+        for column in _COLUMN.findall(text)
+    ]
+
+
+def _begins_with(path: tuple[str, ...], prefix: tuple[str, ...]) -> bool:
+    """Delta's column names differ by more than case."""
+    return [name.lower() for name in path[: len(prefix)]] == [name.lower() for name in prefix]

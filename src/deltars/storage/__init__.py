@@ -1,0 +1,9 @@
+"""Where files live: local disk and object stores behind one small interface."""
+
+from __future__ import annotations
+
+from deltars.storage.location import Location, parse_location
+from deltars.storage.opening import open_storage
+from deltars.storage.storage import ObjectInfo, Storage, Writer
+
+__all__ = ["Location", "ObjectInfo", "Storage", "Writer", "open_storage", "parse_location"]

@@ -1,0 +1,177 @@
+"""Local disk.
+
+Written with the operating system's own calls, not with obstore's LocalStore, for what that one lacks: it does
+not sync (after a power cut a published commit could be an empty file), and it hangs in a forked child of a
+process that has used it.
+
+    write `name#<random>`  ->  fsync  ->  link (fails if the name is taken) or rename  ->  fsync the directory
+
+The staging name has the form that object_store uses, so readers built on it leave it out of their listings.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, suppress
+from datetime import UTC, datetime
+from functools import partial
+from typing import BinaryIO, cast
+
+from deltars.errors import ValidationError
+from deltars.protocol.paths import path_to_uri
+from deltars.storage.failures import storage_errors
+from deltars.storage.storage import ObjectInfo, Seam, Storage, Writer, check_path
+
+_STAGED = re.compile(r".*#\d+", re.DOTALL)
+
+
+class LocalStorage(Storage):
+    def get_or_none(self, path: str) -> bytes | None:
+        with self._errors(path), suppress(FileNotFoundError), open(self._file(path), "rb") as file:
+            return file.read()
+        return None
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        file = self._file(path)
+        with self._errors(path):
+            staged = _stage(file, data)
+            try:
+                os.link(staged, file)
+            except FileExistsError:
+                return False
+            finally:
+                os.unlink(staged)
+            _sync_directory(os.path.dirname(file))
+            return True
+
+    def put(self, path: str, data: bytes) -> None:
+        file = self._file(path)
+        with self._errors(path):
+            os.replace(_stage(file, data), file)
+            _sync_directory(os.path.dirname(file))
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        prefix = prefix.rstrip("/")
+        with self._errors(prefix):
+            yield from _walk(self._file(prefix) if prefix else self.root, f"{prefix}/" if prefix else "")
+
+    def head(self, path: str) -> ObjectInfo | None:
+        file = self._file(path)
+        with self._errors(path), suppress(FileNotFoundError):
+            return _info(path, os.stat(file)) if not os.path.isdir(file) else None
+        return None
+
+    def delete(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            with self._errors(path), suppress(FileNotFoundError):
+                os.unlink(self._file(path))
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        with self._errors(path):
+            os.utime(self._file(path), ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
+    def open_reader(self, path: str) -> BinaryIO:
+        with self._errors(path):
+            # Unbuffered: Parquet readers ask for the ranges they want.
+            return cast(BinaryIO, open(self._file(path), "rb", buffering=0))
+
+    def open_writer(self, path: str) -> Writer:
+        return _LocalWriter(self._file(path), partial(self._errors, path))
+
+    def url_of(self, path: str) -> str:
+        return "file://" + path_to_uri(os.path.join(self.root, path) if path else self.root)
+
+    def _file(self, path: str) -> str:
+        if _STAGED.fullmatch(check_path(path)):
+            raise ValidationError(f"the path {path!r} ends like the name of an unfinished file", field="path")
+        return os.path.join(self.root, path)
+
+    def _errors(self, path: str) -> AbstractContextManager[None]:
+        return storage_errors(path, self.root)
+
+
+class _LocalWriter(Writer):
+    def __init__(self, file: str, errors: Seam) -> None:
+        super().__init__(errors)
+        self._file = file
+        with errors():
+            self._staged, self._sink = _open_staged(file)
+
+    def _append(self, data: bytes | memoryview) -> None:
+        self._sink.write(data)
+
+    def _finish(self) -> None:
+        try:
+            _finish_staged(self._sink)
+            os.replace(self._staged, self._file)
+        except OSError:
+            os.unlink(self._staged)
+            raise
+        _sync_directory(os.path.dirname(self._file))
+
+    def _abandon(self) -> None:
+        self._sink.close()
+        os.unlink(self._staged)
+
+
+def _stage(file: str, data: bytes) -> str:
+    """Write `data` safely beside `file`; the name of what was written."""
+    staged, sink = _open_staged(file)
+    try:
+        with sink:
+            sink.write(data)
+            _finish_staged(sink)
+    except OSError:
+        os.unlink(staged)
+        raise
+    return staged
+
+
+def _open_staged(file: str) -> tuple[str, BinaryIO]:
+    _make_directory(os.path.dirname(file))
+    staged = f"{file}#{secrets.randbits(63)}"
+    return staged, open(staged, "xb")
+
+
+def _finish_staged(sink: BinaryIO) -> None:
+    sink.flush()
+    os.fsync(sink.fileno())
+    sink.close()
+
+
+def _make_directory(directory: str) -> None:
+    if os.path.isdir(directory):
+        return
+    parent = os.path.dirname(directory)
+    _make_directory(parent)
+    with suppress(FileExistsError):
+        os.mkdir(directory)
+    _sync_directory(parent)
+
+
+def _sync_directory(directory: str) -> None:
+    """Make the names in a directory durable: a synced file without its name is lost all the same."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _walk(directory: str, prefix: str) -> Iterator[ObjectInfo]:
+    # Files come and go while we look; what is gone is not there.
+    with suppress(FileNotFoundError), os.scandir(directory) as entries:
+        for entry in entries:
+            path = prefix + entry.name
+            if entry.is_dir(follow_symlinks=False):
+                yield from _walk(entry.path, f"{path}/")
+            elif not _STAGED.fullmatch(entry.name):
+                with suppress(FileNotFoundError):
+                    yield _info(path, entry.stat())
+
+
+def _info(path: str, stat: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(path, stat.st_size, datetime.fromtimestamp(stat.st_mtime_ns / 1e9, UTC))

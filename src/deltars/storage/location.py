@@ -1,0 +1,87 @@
+"""What a location means: `/data/lake`, `file:///data/my%20lake`, `s3://bucket/lake`, `memory://test/lake`.
+
+A path and an object store's key are taken as they stand, as Spark and the stores' own tools take them; only a
+`file:` URL is percent-encoded and is decoded, once. So a directory's name can be appended to any location in
+its normal form (`str(location)`), whatever characters it has.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from deltars.errors import ValidationError
+
+OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
+
+_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<authority>[^/]*))?(?P<path>/.*|)", re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place for files: `path` is absolute on disk, and a key without outer slashes in an object store."""
+
+    scheme: str
+    authority: str
+    path: str
+
+    @property
+    def is_local(self) -> bool:
+        return self.scheme == "file"
+
+    def __str__(self) -> str:
+        if self.is_local:
+            return self.path
+        return f"{self.scheme}://{self.authority}" + (f"/{self.path}" if self.path else "")
+
+
+def parse_location(text: str) -> Location:
+    """The location that `text` names; ValidationError says what is wrong with it."""
+    if text.startswith("/"):
+        return _local(text, text)
+    match = _URL.fullmatch(text)
+    if match is None:
+        raise _refused(text, "is neither an absolute path nor a URL such as s3://bucket/path")
+    scheme, authority, path = match["scheme"].lower(), match["authority"] or "", match["path"]
+    if scheme == "file":
+        if authority not in ("", "localhost") or not path:
+            raise _refused(text, "does not name a directory of this machine: write file:///path")
+        return _local(text, unquote(path))
+    if scheme != "memory" and scheme not in OBJECT_STORES:
+        raise _refused(text, f"has the scheme {scheme!r}; known are file, memory, {', '.join(OBJECT_STORES)}")
+    # Before anything is quoted back: what stands in front of an @ or behind a ? may be a credential.
+    if "?" in text or ("@" in authority and not scheme.startswith("abfs")):
+        raise ValidationError(
+            f"a {scheme}:// location names a container and a path, nothing else: "
+            "credentials belong into the storage options",
+            field="location",
+        )
+    if not authority:
+        raise _refused(text, f"has no container: write {scheme}://container/path")
+    key = path.strip("/")
+    if key and (reason := key_problem(key)):
+        raise _refused(text, reason)
+    return Location(scheme, authority, key)
+
+
+def key_problem(key: str) -> str | None:
+    """Why this is not a path below a location, or None. Keys have the file's own name, not its URI form."""
+    if _CONTROL.search(key):
+        return "has a control character in it"
+    if any(segment in ("", ".", "..") for segment in key.split("/")):
+        return "has an empty segment, '.' or '..' in it"
+    return None
+
+
+def _local(text: str, path: str) -> Location:
+    if _CONTROL.search(path):
+        raise _refused(text, "has a control character in it")
+    # POSIX lets two leading slashes mean something else, and normpath keeps them.
+    return Location("file", "", os.path.normpath("/" + path.lstrip("/")))
+
+
+def _refused(text: str, reason: str) -> ValidationError:
+    return ValidationError(f"the location {text!r} {reason}", field="location")

@@ -1,0 +1,143 @@
+"""A backend is a short list of facts about one database.
+
+SQL is written once, with SQLAlchemy Core, in the modules above this folder. What differs is said here and nowhere
+else: how the database is opened, how a write transaction begins and whom it excludes, how rows come out of one JSON
+parameter, what its clock is called, how many rows are many, and what its errors mean.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, TextIO
+
+import msgspec
+import pyarrow as pa
+from sqlalchemy import (
+    BindParameter,
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    FromClause,
+    Table,
+    Uuid,
+    cast,
+    func,
+)
+from sqlalchemy import exc as sa_exc
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+
+from deltars.errors import DatabaseError, DeltarsError, TimeoutError
+from deltars.uri import CatalogUri
+
+
+class Backend(ABC):
+    """The facts of one kind of database."""
+
+    name: ClassVar[str]
+    dialect: ClassVar[str]
+
+    migrates_on_connect: ClassVar[bool]
+    """Embedded databases are ours to bring up to date; a server is migrated only when asked."""
+
+    locks_rows: ClassVar[bool]
+    """Whether `SELECT … FOR UPDATE` exists; elsewhere beginning the write transaction excludes every other writer."""
+
+    chains_writes: ClassVar[bool]
+    """Whether one statement can carry all inserts of a commit (data-modifying CTEs)."""
+
+    survives_fork: ClassVar[bool]
+
+    def __init__(self, uri: CatalogUri) -> None:
+        self.uri = uri
+
+    @property
+    def schema(self) -> str | None:
+        return self.uri.schema
+
+    @abstractmethod
+    def create_engine(self, *, pool_size: int, pool_timeout_s: float) -> Engine: ...
+
+    @abstractmethod
+    def write_transaction(self, engine: Engine, timeout_s: float) -> Any:
+        """A context manager: a `Connection` inside a transaction that may write; committed by the caller."""
+
+    @abstractmethod
+    def read_transaction(self, engine: Engine) -> Any:
+        """A context manager: a `Connection` inside a transaction whose statements all see one state."""
+
+    @abstractmethod
+    def rows(self, document: BindParameter[Any], columns: Sequence[Column[Any]]) -> FromClause:
+        """The rows of a JSON array of objects, typed like these columns."""
+
+    def id_of(self, text: ColumnElement[str]) -> ColumnElement[Any]:
+        """The text of a UUID as this database keeps it (`types.Id`)."""
+        return cast(text, Uuid)
+
+    def greatest(self, *values: ColumnElement[int]) -> ColumnElement[int]:
+        return func.greatest(*values)
+
+    @abstractmethod
+    def clock_us(self) -> ColumnElement[int]:
+        """The database's clock, in microseconds."""
+
+    @abstractmethod
+    def instant(self, microseconds: ColumnElement[int]) -> ColumnElement[Any]:
+        """Microseconds as this database keeps a moment (`types.Instant`)."""
+
+    @abstractmethod
+    def load(self, connection: Connection, table: Table, batches: Iterable[pa.RecordBatch]) -> None:
+        """Many rows at once, the database's fastest way. Documents and arrays of numbers arrive as their text."""
+
+    def array_text(self, numbers: Sequence[float | None]) -> str:
+        """An array of numbers as this database reads it from text."""
+        return msgspec.json.encode(numbers).decode()
+
+    def insert_unless_present(self, table: Table) -> Any:
+        """An INSERT that does nothing where the key is taken."""
+        return postgresql_insert(table).on_conflict_do_nothing()
+
+    def is_outcome_unknown(self, error: BaseException) -> bool:
+        """Whether a COMMIT that failed so may have happened all the same."""
+        return False
+
+    def prepare_migration(self, connection: Connection) -> None:
+        """Inside the migration's transaction, before the first statement."""
+        return None
+
+    def name_schema(self, output: TextIO) -> None:
+        """The statements that put a DDL script into this catalog's schema."""
+        return None
+
+    @abstractmethod
+    def classify(self, error: BaseException) -> DeltarsError:
+        """What a driver's exception means, by its code."""
+
+    @contextmanager
+    def translating(self) -> Iterator[None]:
+        """Every exception of SQLAlchemy or the driver leaves as one of ours."""
+        try:
+            yield
+        except sa_exc.TimeoutError as error:
+            raise self._pool_exhausted() from error
+        except sa_exc.DBAPIError as error:
+            raise self.classify(error.orig or error) from error
+        except sa_exc.SQLAlchemyError as error:
+            raise DatabaseError(f"the catalog could not be used: {error}") from error
+        except self.driver_errors as error:
+            raise self.classify(error) from error
+
+    driver_errors: ClassVar[tuple[type[Exception], ...]]
+
+    def _pool_exhausted(self) -> TimeoutError:
+        return TimeoutError(
+            "every pooled connection to the catalog stayed in use for as long as pool_timeout allows",
+            hint="Raise pool_size, or finish transactions sooner.",
+        )
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of a driver's message: the rest is for its own developers."""
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,138 @@
+"""DuckDB: embedded, one process with many threads. Writers take turns by a lock of this process."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    BindParameter,
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    FromClause,
+    QueuePool,
+    Table,
+    cast,
+    create_engine,
+    func,
+    insert,
+    select,
+    type_coerce,
+)
+from sqlalchemy import column as sa_column
+from sqlalchemy import table as sa_table
+
+from deltars.errors import DatabaseError, DeltarsError, TimeoutError
+from deltars.store.backends.base import Backend, first_line
+from deltars.store.types import Id
+from deltars.uri import CatalogUri
+
+_writing: dict[str, threading.Lock] = {}
+_registering = threading.Lock()
+
+
+class DuckDB(Backend):
+    name = "duckdb"
+    dialect = "duckdb"
+    migrates_on_connect = True
+    locks_rows = False
+    chains_writes = False
+    # A forked child shares its parent's open file unseen, and writes into it.
+    survives_fork = False
+    driver_errors = (duckdb.Error,)
+
+    def __init__(self, uri: CatalogUri) -> None:
+        super().__init__(uri)
+        with _registering:
+            self._turn = _writing.setdefault(str(Path(uri.database).absolute()), threading.Lock())
+
+    def create_engine(self, *, pool_size: int, pool_timeout_s: float) -> Engine:
+        path = Path(self.uri.database).absolute()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return create_engine(
+            f"duckdb:///{path}",
+            poolclass=QueuePool,
+            pool_size=pool_size,
+            max_overflow=0,
+            pool_timeout=pool_timeout_s,
+        )
+
+    @contextmanager
+    def write_transaction(self, engine: Engine, timeout_s: float) -> Iterator[Connection]:
+        if not self._turn.acquire(timeout=timeout_s):
+            raise TimeoutError(
+                "another thread kept the catalog locked for longer than the time-out allows",
+                hint="Retry, or raise the time-out.",
+            )
+        try:
+            with engine.connect() as connection, connection.begin():
+                yield connection
+        finally:
+            self._turn.release()
+
+    @contextmanager
+    def read_transaction(self, engine: Engine) -> Iterator[Connection]:
+        with engine.connect() as connection, connection.begin():
+            yield connection
+
+    def rows(self, document: BindParameter[Any], columns: Sequence[Column[Any]]) -> FromClause:
+        shape = json.dumps([{column.name: _type_name(column) for column in columns}])
+        each = select(func.unnest(func.from_json(document, shape)).label("row")).subquery()
+        return select(
+            *(
+                type_coerce(func.struct_extract(each.c.row, column.name), column.type).label(column.name)
+                for column in columns
+            )
+        ).subquery()
+
+    def clock_us(self) -> ColumnElement[int]:
+        # The start of the transaction, which is after the writers' lock was taken.
+        return cast(func.epoch_us(func.now()), BigInteger)
+
+    def instant(self, microseconds: ColumnElement[int]) -> ColumnElement[Any]:
+        return func.make_timestamptz(microseconds)
+
+    def load(self, connection: Connection, table: Table, batches: Iterable[pa.RecordBatch]) -> None:
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        for batch in batches:
+            arriving = sa_table("deltars_load", *(sa_column(name) for name in batch.schema.names))
+            values = (cast(arriving.c[name], table.c[name].type) for name in batch.schema.names)
+            driver.register(arriving.name, pa.Table.from_batches([batch]))
+            try:
+                connection.execute(insert(table).from_select(batch.schema.names, select(*values)))
+            finally:
+                driver.unregister(arriving.name)
+
+    def classify(self, error: BaseException) -> DeltarsError:
+        if isinstance(error, duckdb.ConstraintException):
+            return DatabaseError(first_line(error), sqlstate="constraint", constraint=first_line(error))
+        if isinstance(error, duckdb.TransactionException):
+            return DatabaseError(first_line(error), sqlstate="transaction", retryable=True)
+        if isinstance(error, duckdb.IOException):
+            return DatabaseError(
+                f"{self.uri} cannot be opened: {first_line(error)}",
+                sqlstate="io",
+                hint="DuckDB catalogs are for one process: close the other one, or use SQLite or PostgreSQL.",
+            )
+        return DatabaseError(first_line(error), sqlstate=type(error).__name__)
+
+
+def _type_name(column: Column[Any]) -> str:
+    match column.type:
+        case Id():
+            return "UUID"
+        case ARRAY():
+            return "DOUBLE[]"
+        case other:
+            return str(other.compile())

@@ -1,0 +1,175 @@
+"""SQLite: the embedded default. One file, many processes; one of them writes at a time, readers never wait."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    FromClause,
+    Integer,
+    QueuePool,
+    Table,
+    bindparam,
+    cast,
+    create_engine,
+    event,
+    func,
+    insert,
+    select,
+)
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+from deltars.errors import DatabaseError, DeltarsError, TimeoutError
+from deltars.store.backends.base import Backend, first_line
+
+LOAD_CHUNK_ROWS = 2_000
+OPEN_TIMEOUT_S = 30.0
+
+_BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
+_HINTS = {
+    "SQLITE_FULL": "The disk is full: make room and try again; nothing was changed.",
+    "SQLITE_READONLY": "The catalog's file or its directory is read-only for this user.",
+    "SQLITE_CANTOPEN": "Check that the directory exists and may be written to.",
+    "SQLITE_NOTADB": "The file is not a SQLite database.",
+    "SQLITE_CORRUPT": "The file is damaged: restore it from a backup, or rebuild it from the mirror.",
+}
+
+
+class SQLite(Backend):
+    name = "sqlite"
+    dialect = "sqlite"
+    migrates_on_connect = True
+    locks_rows = False
+    chains_writes = False
+    survives_fork = True
+    driver_errors = (sqlite3.Error,)
+
+    def create_engine(self, *, pool_size: int, pool_timeout_s: float) -> Engine:
+        path = Path(self.uri.database)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        engine = create_engine(
+            "sqlite+pysqlite://",
+            creator=lambda: _open(path),
+            poolclass=QueuePool,
+            pool_size=pool_size,
+            max_overflow=0,
+            pool_timeout=pool_timeout_s,
+        )
+
+        @event.listens_for(engine, "begin")
+        def _begin(connection: Connection) -> None:
+            deadline = connection.get_execution_options().get("deltars_deadline")
+            if deadline is None:
+                connection.exec_driver_sql("BEGIN")
+            else:
+                _begin_immediate(connection, deadline)
+
+        return engine
+
+    @contextmanager
+    def write_transaction(self, engine: Engine, timeout_s: float) -> Iterator[Connection]:
+        deadline = time.monotonic() + timeout_s
+        with engine.connect().execution_options(deltars_deadline=deadline) as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def read_transaction(self, engine: Engine) -> Iterator[Connection]:
+        with engine.connect() as connection, connection.begin():
+            yield connection
+
+    def rows(self, document: BindParameter[Any], columns: Sequence[Column[Any]]) -> FromClause:
+        each = func.json_each(document).table_valued("value")
+        return select(
+            *(func.json_extract(each.c.value, f"$.{column.name}").label(column.name) for column in columns)
+        ).subquery()
+
+    def id_of(self, text: ColumnElement[str]) -> ColumnElement[Any]:
+        return text
+
+    def greatest(self, *values: ColumnElement[int]) -> ColumnElement[int]:
+        return func.max(*values)
+
+    def clock_us(self) -> ColumnElement[int]:
+        return cast((func.julianday("now") - 2440587.5) * 86_400_000, BigInteger) * 1000
+
+    def instant(self, microseconds: ColumnElement[int]) -> ColumnElement[Any]:
+        seconds, rest = microseconds / 1_000_000, microseconds % 1_000_000
+        whole = func.strftime("%Y-%m-%dT%H:%M:%S", cast(seconds, Integer), "unixepoch")
+        return whole.concat(func.printf(".%06dZ", rest))
+
+    def load(self, connection: Connection, table: Table, batches: Iterable[pa.RecordBatch]) -> None:
+        for batch in batches:
+            columns = [table.c[name] for name in batch.schema.names]
+            source = self.rows(bindparam("rows"), columns)
+            statement = insert(table).from_select(batch.schema.names, select(*source.c))
+            for start in range(0, batch.num_rows, LOAD_CHUNK_ROWS):
+                chunk = batch.slice(start, LOAD_CHUNK_ROWS).to_pylist()
+                connection.execute(statement, {"rows": msgspec.json.encode(chunk).decode()})
+
+    def insert_unless_present(self, table: Table) -> Any:
+        return sqlite_insert(table).on_conflict_do_nothing()
+
+    def classify(self, error: BaseException) -> DeltarsError:
+        code = getattr(error, "sqlite_errorname", None)
+        if code is None:
+            return DatabaseError(first_line(error))
+        if code.startswith(_BUSY):
+            return TimeoutError(
+                "another process kept the catalog locked for longer than the time-out allows",
+                hint="Retry, or raise the time-out.",
+            )
+        if code.startswith("SQLITE_CONSTRAINT"):
+            _, _, constraint = str(error).partition(": ")
+            return DatabaseError(first_line(error), sqlstate=code, constraint=constraint or code)
+        hint = next((text for prefix, text in _HINTS.items() if code.startswith(prefix)), None)
+        return DatabaseError(f"{self.uri}: {first_line(error)}", sqlstate=code, hint=hint)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    if path.is_dir():
+        raise DatabaseError(f"{path} is a directory, not a database file")
+    # isolation_level None: transactions are begun by us, and never by the driver behind our back.
+    connection = sqlite3.connect(
+        path, isolation_level=None, timeout=1.0, check_same_thread=False, cached_statements=256
+    )
+    deadline = time.monotonic() + OPEN_TIMEOUT_S
+    _retrying(lambda: connection.execute("PRAGMA journal_mode=WAL"), deadline)
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA foreign_keys=ON")
+    # Waiting is ours to do: SQLite's own busy handler starves one process in six.
+    connection.execute("PRAGMA busy_timeout=0")
+    return connection
+
+
+def _begin_immediate(connection: Connection, deadline: float) -> None:
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    _retrying(lambda: driver.execute("BEGIN IMMEDIATE"), deadline)
+
+
+def _retrying(attempt: Any, deadline: float) -> None:
+    """Until the lock is free: with jitter, so that nobody is always the one who comes too late."""
+    pause_s = 0.0002
+    while True:
+        try:
+            attempt()
+            return
+        except sqlite3.OperationalError as error:
+            if not error.sqlite_errorname.startswith(_BUSY) or time.monotonic() >= deadline:
+                raise
+        time.sleep(random.uniform(0, pause_s))
+        pause_s = min(pause_s * 1.5, 0.01)

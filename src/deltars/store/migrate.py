@@ -1,0 +1,163 @@
+"""Bring a catalog's schema up or down, or say where it stands.
+
+up      empty database ──0001──0002──…──▶ head        all in one transaction, one process at a time
+down    head ──▶ nothing of ours is left
+status  which revision the database is at, and which one this release needs
+sql     the DDL of up, for somebody who runs it by hand
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from alembic import command
+from alembic.config import Config
+from alembic.ddl.impl import DefaultImpl
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, MetaData, Table, column, inspect, select, table
+
+from deltars.errors import SchemaVersionError, ValidationError
+from deltars.store.database import Database
+from deltars.store.registry import initialise
+from deltars.store.views import VIEWS
+
+VERSION_TABLE = "dl_schema_version"
+MIGRATION_TIMEOUT_S = 600.0
+
+
+class _DuckDBImpl(DefaultImpl):
+    """Alembic asks for one per dialect; its defaults are right for DuckDB."""
+
+    __dialect__ = "duckdb"
+    transactional_ddl = True
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaStatus:
+    current: str | None
+    head: str
+
+    @property
+    def is_current(self) -> bool:
+        return self.current == self.head
+
+
+def head_revision() -> str:
+    head = ScriptDirectory.from_config(_config()).get_current_head()
+    assert head is not None
+    return head
+
+
+def status(database: Database) -> SchemaStatus:
+    with database.read() as connection:
+        return SchemaStatus(_current(connection, database.backend.schema), head_revision())
+
+
+def up(database: Database, *, views: bool = True) -> SchemaStatus:
+    """Create or upgrade the schema; does nothing when it is up to date. `views=False` leaves the views out."""
+    with _migrating(database) as connection:
+        before = _current(connection, database.backend.schema)
+        _refuse_unknown(database, before)
+        if views and (before is None or before < "0003"):
+            _refuse_taken_names(connection, database)
+        if before != head_revision():
+            _run(command.upgrade, database, connection, "head", views=views)
+        initialise(connection)
+    return status(database)
+
+
+def down(database: Database, revision: str = "base") -> None:
+    """Take away what `up` made, with everything in it."""
+    with _migrating(database) as connection:
+        schema = database.backend.schema
+        current = _current(connection, schema)
+        _refuse_unknown(database, current)
+        if current is None:
+            return
+        views = bool(_our_views(connection, schema))
+        _run(command.downgrade, database, connection, revision, views=views)
+        if revision == "base":
+            Table(VERSION_TABLE, MetaData(), schema=schema).drop(connection)
+
+
+def sql(database: Database, *, views: bool = True) -> str:
+    """The statements of `up` on an empty database."""
+    output = io.StringIO()
+    database.backend.name_schema(output)
+    config = _config(dialect=database.backend.dialect, schema=None, views=views, output=output)
+    command.upgrade(config, "head", sql=True)
+    return output.getvalue()
+
+
+def check(database: Database) -> None:
+    """Refuse a database whose schema is not this release's, with the command that mends it."""
+    now = status(database)
+    if now.is_current:
+        return
+    _refuse_unknown(database, now.current)
+    what = "holds no deltars catalog yet" if now.current is None else f"has the older schema {now.current}"
+    raise SchemaVersionError(
+        f"{database.uri} {what}; this release needs schema {now.head}",
+        hint=f"Run: deltars migrate up --catalog '{database.uri}' (or connect with migrate=True)",
+    )
+
+
+def _refuse_unknown(database: Database, revision: str | None) -> None:
+    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+    if revision is not None and revision not in known:
+        raise SchemaVersionError(
+            f"{database.uri} has the newer schema {revision}; this release knows up to {head_revision()}",
+            hint="Upgrade the package: pip install --upgrade deltars",
+        )
+
+
+def _refuse_taken_names(connection: Connection, database: Database) -> None:
+    found = inspect(connection)
+    schema = database.backend.schema
+    taken = {*found.get_table_names(schema=schema), *found.get_view_names(schema=schema)} & VIEWS.keys()
+    if taken - _our_views(connection, schema):
+        names = ", ".join(sorted(taken))
+        raise ValidationError(
+            f"{database.uri} already has a table or view named {names}; nothing was changed",
+            hint="Choose another schema, or leave the dataset views out: deltars migrate up --no-views",
+        )
+
+
+def _our_views(connection: Connection, schema: str | None) -> set[str]:
+    """Views of these names that read the log; somebody else's of the same name are not ours to drop."""
+    found = inspect(connection)
+    present = VIEWS.keys() & set(found.get_view_names(schema=schema))
+    return {name for name in present if "dl_" in (found.get_view_definition(name, schema=schema) or "")}
+
+
+def _current(connection: Connection, schema: str | None) -> str | None:
+    if not inspect(connection).has_table(VERSION_TABLE, schema=schema):
+        return None
+    versions = table(VERSION_TABLE, column("version_num"), schema=schema)
+    revision: str | None = connection.execute(select(versions.c.version_num)).scalar_one_or_none()
+    return revision
+
+
+@contextmanager
+def _migrating(database: Database) -> Iterator[Connection]:
+    with database.write(MIGRATION_TIMEOUT_S) as connection:
+        database.backend.prepare_migration(connection)
+        yield connection
+
+
+def _run(what: Any, database: Database, connection: Connection, revision: str, *, views: bool) -> None:
+    config = _config(
+        connection=connection, dialect=database.backend.dialect, schema=database.backend.schema, views=views
+    )
+    what(config, revision)
+
+
+def _config(**attributes: Any) -> Config:
+    config = Config(attributes={"version_table": VERSION_TABLE, **attributes})
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    return config

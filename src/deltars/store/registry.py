@@ -1,0 +1,195 @@
+"""The registry of tables: who is there, under which name, at which location.
+
+Creating takes the catalog's own row first, so that two tables can neither share a location nor lie one inside the
+other, whoever creates them at the same time. Commits never take it. Dropping leaves a tombstone: history stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy import ColumnElement, Connection, Select, func, insert, select, update
+
+from deltars.errors import ConfigError, TableExists, TableNotFound, ValidationError
+from deltars.log.commit import NO_VERSION, NewTable
+from deltars.store.database import Database
+from deltars.store.schema import dl_catalog, dl_mirror_status, dl_tables
+
+UNCOMMITTED_PROTOCOL = (1, 2)
+"""The protocol versions a table is registered with before its version 0 says what it needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRecord:
+    """One row of the registry."""
+
+    table_id: UUID
+    name: str
+    location: str
+    current_version: int
+    min_reader_version: int
+    min_writer_version: int
+    reader_features: Sequence[str] | None
+    writer_features: Sequence[str] | None
+    properties: Mapping[str, str]
+    created_at: datetime
+
+
+_COLUMNS = tuple(dl_tables.c[name] for name in TableRecord.__dataclass_fields__)
+_living = dl_tables.c.dropped_at.is_(None)
+
+
+class Registry:
+    def __init__(self, database: Database, *, timeout_s: float) -> None:
+        self._database = database
+        self._timeout_s = timeout_s
+
+    def tables(self) -> list[TableRecord]:
+        with self._database.read() as connection:
+            rows = connection.execute(select(*_COLUMNS).where(_living).order_by(dl_tables.c.name))
+            return [TableRecord(*row) for row in rows]
+
+    def find(self, table: str | UUID) -> TableRecord | None:
+        """A living table by its name or id."""
+        with self._database.read() as connection:
+            return _find(connection, _same(table))
+
+    def register(self, table: NewTable) -> TableRecord:
+        """A table that nothing is committed to yet."""
+        with self._database.write(self._timeout_s) as connection:
+            taken = create(connection, [table], self._database)
+            if taken is not None:
+                raise _exists(taken, table)
+            record = _find(connection, dl_tables.c.table_id == table.table_id)
+            assert record is not None
+            return record
+
+    def rename(self, table: str | UUID, name: str) -> TableRecord:
+        check_name(name)
+        with self._database.write(self._timeout_s) as connection:
+            _lock_catalog(connection, self._database)
+            record = _find(connection, _same(table)) or _refuse_unknown(table)
+            other = _find(connection, dl_tables.c.name == name)
+            if other is not None and other.table_id != record.table_id:
+                raise TableExists(f"there is already a table named {name!r}", table=name, table_id=other.table_id)
+            connection.execute(update(dl_tables).where(dl_tables.c.table_id == record.table_id).values(name=name))
+            found = _find(connection, dl_tables.c.table_id == record.table_id)
+            assert found is not None
+            return found
+
+    def drop(self, table: str | UUID) -> TableRecord:
+        """Leave a tombstone; name and location are free again, the history stays."""
+        with self._database.write(self._timeout_s) as connection:
+            _lock_catalog(connection, self._database)
+            record = _find(connection, _same(table)) or _refuse_unknown(table)
+            statement = update(dl_tables).where(dl_tables.c.table_id == record.table_id)
+            connection.execute(statement.values(dropped_at=datetime.now(UTC)))
+            return record
+
+    def warehouse(self) -> str | None:
+        with self._database.read() as connection:
+            found: str | None = connection.execute(select(dl_catalog.c.warehouse)).scalar_one_or_none()
+            return found
+
+    def set_warehouse(self, warehouse: str) -> None:
+        """Once and for all: another value later is an error."""
+        with self._database.write(self._timeout_s) as connection:
+            _lock_catalog(connection, self._database)
+            known = connection.execute(select(dl_catalog.c.warehouse)).scalar_one()
+            if known is None:
+                connection.execute(update(dl_catalog).values(warehouse=warehouse))
+            elif known != warehouse:
+                raise ConfigError(
+                    f"the warehouse of {self._database.uri} is {known}, not {warehouse}",
+                    hint="Leave warehouse= out, or connect to another catalog.",
+                )
+
+
+def initialise(connection: Connection) -> None:
+    """The catalog's one row, made with its tables."""
+    if connection.execute(select(dl_catalog.c.catalog_id)).first() is None:
+        connection.execute(insert(dl_catalog).values(catalog_id=uuid4(), created_at=datetime.now(UTC)))
+
+
+def create(connection: Connection, tables: Sequence[NewTable], database: Database) -> TableRecord | None:
+    """Insert tables in name order; where a name is taken, nothing is done and its owner returned."""
+    _lock_catalog(connection, database)
+    for table in sorted(tables, key=lambda new: new.name):
+        check_name(table.name)
+        owner = _find(connection, dl_tables.c.name == table.name)
+        if owner is not None:
+            return owner
+        _refuse_shared_location(connection, table)
+        slot = connection.execute(select(func.coalesce(func.max(dl_tables.c.slot), 0) + 1)).scalar_one()
+        reader, writer = UNCOMMITTED_PROTOCOL
+        connection.execute(
+            insert(dl_tables).values(
+                table_id=table.table_id,
+                name=table.name,
+                location=table.location,
+                min_reader_version=reader,
+                min_writer_version=writer,
+                properties={},
+                current_version=NO_VERSION,
+                slot=slot,
+                created_at=datetime.now(UTC),
+            )
+        )
+        connection.execute(
+            insert(dl_mirror_status).values(table_id=table.table_id, published_version=NO_VERSION, state="active")
+        )
+    return None
+
+
+def check_name(name: str) -> None:
+    if not name or name != name.strip() or any(ord(c) < 32 for c in name) or "/" in name:
+        raise ValidationError(
+            f"{name!r} is not a table name",
+            field="name",
+            hint="A name is not empty, has no slash, no control character and no space at its ends.",
+        )
+
+
+def _lock_catalog(connection: Connection, database: Database) -> None:
+    statement: Select[Any] = select(dl_catalog.c.catalog_id)
+    connection.execute(statement.with_for_update() if database.backend.locks_rows else statement).all()
+
+
+def _refuse_shared_location(connection: Connection, table: NewTable) -> None:
+    mine = table.location.rstrip("/") + "/"
+    for name, location in connection.execute(select(dl_tables.c.name, dl_tables.c.location).where(_living)):
+        theirs = location.rstrip("/") + "/"
+        if mine.startswith(theirs) or theirs.startswith(mine):
+            relation = "is" if mine == theirs else "lies inside" if mine.startswith(theirs) else "contains"
+            raise TableExists(
+                f"the location {table.location} {relation} that of the table {name!r}, {location}",
+                table=table.name,
+                field="location",
+                hint="Give the table a location of its own.",
+            )
+
+
+def _same(table: str | UUID) -> ColumnElement[bool]:
+    return dl_tables.c.table_id == table if isinstance(table, UUID) else dl_tables.c.name == table
+
+
+def _find(connection: Connection, condition: ColumnElement[bool]) -> TableRecord | None:
+    row = connection.execute(select(*_COLUMNS).where(_living, condition)).one_or_none()
+    return None if row is None else TableRecord(*row)
+
+
+def _exists(taken: TableRecord, table: NewTable) -> TableExists:
+    return TableExists(
+        f"there is already a table named {table.name!r}, at {taken.location}",
+        table=table.name,
+        table_id=taken.table_id,
+        hint="Use if_not_exists=True, or another name.",
+    )
+
+
+def _refuse_unknown(table: str | UUID) -> Any:
+    raise TableNotFound(f"there is no table {str(table)!r} in this catalog", table=str(table))

@@ -1,0 +1,330 @@
+"""The catalog's tables, defined once for every backend.
+
+    dl_catalog            the catalog itself: one row
+    dl_tables             one row a table; a commit locks it, and it holds all that stamping a commit needs
+    dl_transactions       one row a transaction, over however many tables
+    dl_table_versions     one row a commit of one table
+      dl_add_files  dl_remove_files  dl_cdc_files  dl_metadata_updates
+      dl_protocol_updates  dl_txn_actions  dl_domain_metadata          the actions of a version, in order (`ord`)
+      dl_row_groups                                                    what the writer knew of an added file's insides
+    dl_mirror_status      how far `_delta_log` follows: one row a table
+    dl_mirror_log         what was published, and when
+
+Rows are only ever inserted, but for `dl_tables`, `dl_mirror_status` and one column of `dl_add_files`:
+`removed_version` (NULL while the file is live), which makes a snapshot at V one range:
+`version <= V and (removed_version is null or removed_version > V)`.
+
+The database is brought to this definition by the migrations beside this module, and a test compares the two.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    func,
+    text,
+)
+
+from deltars.store.types import Id, Instant, bounds_type, json_type
+
+NO_VERSION = -1
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "ix": "ix_%(column_0_label)s",
+    }
+)
+
+
+def _table_id() -> Column[Any]:
+    return Column("table_id", Id, ForeignKey("dl_tables.table_id"), nullable=False)
+
+
+def _version() -> Column[Any]:
+    return Column("version", BigInteger, nullable=False)
+
+
+def _ord() -> Column[Any]:
+    return Column("ord", Integer, nullable=False)
+
+
+dl_catalog = Table(
+    "dl_catalog",
+    metadata,
+    Column("catalog_id", Id, primary_key=True),
+    Column("warehouse", Text),
+    Column("created_at", Instant, nullable=False),
+)
+
+dl_tables = Table(
+    "dl_tables",
+    metadata,
+    Column("table_id", Id, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("location", Text, nullable=False),
+    Column("min_reader_version", Integer, nullable=False),
+    Column("min_writer_version", Integer, nullable=False),
+    Column("reader_features", json_type()),
+    Column("writer_features", json_type()),
+    Column("properties", json_type(), nullable=False),
+    Column("current_version", BigInteger, nullable=False, server_default=text("-1")),
+    Column("metadata_version", BigInteger, nullable=False, server_default=text("-1")),
+    Column("protocol_version", BigInteger, nullable=False, server_default=text("-1")),
+    Column("last_commit_ts", BigInteger, nullable=False, server_default=text("0")),
+    Column("last_ict", BigInteger, nullable=False, server_default=text("0")),
+    Column("next_row_id", BigInteger, nullable=False, server_default=text("0")),
+    Column("slot", Integer, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("dropped_at", Instant),
+)
+
+dl_transactions = Table(
+    "dl_transactions",
+    metadata,
+    Column("txn_id", Id, primary_key=True),
+    Column("outcome", Text, nullable=False),
+    Column("commit_ts", BigInteger),
+    Column("committer", Text),
+    Column("user_metadata", Text),
+    Column("participants", json_type()),
+)
+
+dl_table_versions = Table(
+    "dl_table_versions",
+    metadata,
+    _table_id(),
+    _version(),
+    Column("committed_at", Instant, nullable=False),
+    Column("commit_ts", BigInteger, nullable=False),
+    Column("in_commit_timestamp", BigInteger, nullable=False),
+    Column("txn_id", Id, nullable=False),
+    Column("committer", Text),
+    Column("operation", Text, nullable=False),
+    Column("operation_params", json_type()),
+    Column("read_version", BigInteger),
+    Column("isolation", Text),
+    Column("is_blind_append", Boolean),
+    Column("metrics", json_type()),
+    Column("user_metadata", Text),
+    PrimaryKeyConstraint("table_id", "version"),
+)
+
+dl_add_files = Table(
+    "dl_add_files",
+    metadata,
+    _table_id(),
+    _version(),
+    _ord(),
+    Column("path", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("partition_values", json_type(), nullable=False),
+    Column("stats", Text),
+    Column("modification_time", BigInteger, nullable=False),
+    Column("data_change", Boolean, nullable=False),
+    Column("deletion_vector", json_type()),
+    Column("dv_id", Text, nullable=False, server_default=text("''")),
+    Column("tags", json_type()),
+    Column("base_row_id", BigInteger),
+    Column("default_row_commit_version", BigInteger),
+    Column("clustering_provider", Text),
+    Column("num_records", BigInteger),
+    Column("removed_version", BigInteger),
+    Column("slot", Integer, nullable=False),
+    Column("mins", bounds_type()),
+    Column("maxs", bounds_type()),
+    PrimaryKeyConstraint("table_id", "version", "ord"),
+)
+
+dl_remove_files = Table(
+    "dl_remove_files",
+    metadata,
+    _table_id(),
+    _version(),
+    _ord(),
+    Column("path", Text, nullable=False),
+    Column("deletion_timestamp", BigInteger),
+    Column("data_change", Boolean, nullable=False),
+    Column("extended_file_metadata", Boolean),
+    Column("partition_values", json_type()),
+    Column("size", BigInteger),
+    Column("stats", Text),
+    Column("tags", json_type()),
+    Column("deletion_vector", json_type()),
+    Column("dv_id", Text, nullable=False, server_default=text("''")),
+    Column("base_row_id", BigInteger),
+    Column("default_row_commit_version", BigInteger),
+    PrimaryKeyConstraint("table_id", "version", "ord"),
+)
+
+dl_cdc_files = Table(
+    "dl_cdc_files",
+    metadata,
+    _table_id(),
+    _version(),
+    _ord(),
+    Column("path", Text, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("partition_values", json_type(), nullable=False),
+    Column("data_change", Boolean, nullable=False),
+    Column("tags", json_type()),
+    PrimaryKeyConstraint("table_id", "version", "ord"),
+)
+
+dl_metadata_updates = Table(
+    "dl_metadata_updates",
+    metadata,
+    _table_id(),
+    _version(),
+    _ord(),
+    Column("metadata_id", Text, nullable=False),
+    Column("name", Text),
+    Column("description", Text),
+    Column("format", json_type(), nullable=False),
+    Column("schema_json", Text, nullable=False),
+    Column("partition_columns", json_type(), nullable=False),
+    Column("properties", json_type(), nullable=False),
+    Column("created_time", BigInteger),
+    PrimaryKeyConstraint("table_id", "version"),
+)
+
+dl_protocol_updates = Table(
+    "dl_protocol_updates",
+    metadata,
+    _table_id(),
+    _version(),
+    _ord(),
+    Column("min_reader_version", Integer, nullable=False),
+    Column("min_writer_version", Integer, nullable=False),
+    Column("reader_features", json_type()),
+    Column("writer_features", json_type()),
+    PrimaryKeyConstraint("table_id", "version"),
+)
+
+dl_txn_actions = Table(
+    "dl_txn_actions",
+    metadata,
+    _table_id(),
+    _version(),
+    _ord(),
+    Column("app_id", Text, nullable=False),
+    Column("txn_version", BigInteger, nullable=False),
+    Column("last_update", BigInteger),
+    PrimaryKeyConstraint("table_id", "app_id", "version"),
+)
+
+dl_domain_metadata = Table(
+    "dl_domain_metadata",
+    metadata,
+    _table_id(),
+    _version(),
+    _ord(),
+    Column("domain", Text, nullable=False),
+    Column("configuration", Text, nullable=False),
+    Column("removed", Boolean, nullable=False),
+    PrimaryKeyConstraint("table_id", "domain", "version"),
+)
+
+dl_row_groups = Table(
+    "dl_row_groups",
+    metadata,
+    _table_id(),
+    _version(),
+    _ord(),
+    Column("row_group", Integer, nullable=False),
+    Column("num_rows", BigInteger, nullable=False),
+    Column("total_bytes", BigInteger, nullable=False),
+    Column("file_offset", BigInteger),
+    Column("stats", Text),
+    PrimaryKeyConstraint("table_id", "version", "ord", "row_group"),
+)
+
+dl_mirror_status = Table(
+    "dl_mirror_status",
+    metadata,
+    Column("table_id", Id, ForeignKey("dl_tables.table_id"), primary_key=True),
+    Column("published_version", BigInteger, nullable=False, server_default=text("-1")),
+    Column("state", Text, nullable=False),
+    Column("lease_owner", Text),
+    Column("lease_until", BigInteger),
+    Column("attempts", Integer, nullable=False, server_default=text("0")),
+    Column("last_error", Text),
+    Column("next_attempt_at", BigInteger),
+)
+
+dl_mirror_log = Table(
+    "dl_mirror_log",
+    metadata,
+    # No foreign key: checking it would wait for the row lock of whoever is committing to the table.
+    Column("table_id", Id, nullable=False),
+    _version(),
+    Column("published_at", BigInteger, nullable=False),
+    Column("digest", Text, nullable=False),
+    PrimaryKeyConstraint("table_id", "version"),
+)
+
+ACTION_TABLES = (
+    dl_add_files,
+    dl_remove_files,
+    dl_cdc_files,
+    dl_metadata_updates,
+    dl_protocol_updates,
+    dl_txn_actions,
+    dl_domain_metadata,
+    dl_row_groups,
+)
+
+
+# DuckDB has no partial index, and cannot update an indexed column of a row that foreign keys point to.
+def _partial(index: Index) -> Index:
+    index.ddl_if(callable_=lambda *_, dialect, **__: dialect.name != "duckdb")
+    return index
+
+
+_living = dl_tables.c.dropped_at.is_(None)
+_live = dl_add_files.c.removed_version.is_(None)
+_dead = dl_add_files.c.removed_version.is_not(None)
+
+_add = dl_add_files.c
+_versions = dl_table_versions.c
+
+INDEXES = (
+    _partial(Index("ux_dl_tables_name", dl_tables.c.name, unique=True, postgresql_where=_living, sqlite_where=_living)),
+    _partial(
+        Index(
+            "ux_dl_tables_location", dl_tables.c.location, unique=True, postgresql_where=_living, sqlite_where=_living
+        )
+    ),
+    Index("ix_dl_transactions_commit_ts", dl_transactions.c.commit_ts),
+    Index("ix_dl_table_versions_latest", _versions.table_id, _versions.version.desc()),
+    Index("ix_dl_table_versions_commit_ts", _versions.table_id, _versions.commit_ts, _versions.version),
+    Index("ix_dl_add_files_path", _add.table_id, _add.path),
+    _partial(Index("ix_dl_add_files_live", _add.table_id, _add.version, postgresql_where=_live, sqlite_where=_live)),
+    # A past snapshot also needs the files removed since: their own small index, which an insert never touches.
+    _partial(
+        Index(
+            "ix_dl_add_files_removed", _add.table_id, _add.removed_version, postgresql_where=_dead, sqlite_where=_dead
+        )
+    ),
+    Index("ix_dl_add_files_stats", func.dl_stats_filter(_add.stats), postgresql_using="gin").ddl_if(
+        dialect="postgresql"
+    ),
+    Index(
+        "ix_dl_add_files_range",
+        func.box(func.point(_add.mins[1], _add.slot), func.point(_add.maxs[1], _add.slot)),
+        postgresql_using="gist",
+        postgresql_where=_live,
+    ).ddl_if(dialect="postgresql"),
+)

@@ -1,0 +1,73 @@
+"""What the writer remembers of a table between commits: metadata, protocol, and how to read its statistics.
+
+History never changes, so a state is right for as long as the locked row names the same metadata and protocol version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import Connection, and_, select
+
+from deltars.log.bounds import Bounds
+from deltars.log.commit import NO_VERSION, TableState
+from deltars.protocol import Metadata, Protocol, StructType
+from deltars.store.rows import from_row
+from deltars.store.schema import dl_metadata_updates, dl_protocol_updates, dl_tables
+
+MAX_REMEMBERED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class KnownState:
+    metadata_version: int
+    protocol_version: int
+    state: TableState
+    bounds: Bounds
+
+
+UNCOMMITTED = KnownState(NO_VERSION, NO_VERSION, TableState(), Bounds(StructType()))
+"""A table before its version 0."""
+
+
+class States:
+    def __init__(self) -> None:
+        self._known: dict[UUID, KnownState] = {}
+
+    def get(self, table_id: UUID) -> KnownState | None:
+        return self._known.get(table_id)
+
+    def load(self, connection: Connection, table_ids: Collection[UUID]) -> None:
+        for table_id in table_ids:
+            state = _load(connection, table_id)
+            if state is not None:
+                self.remember(table_id, state)
+
+    def remember(self, table_id: UUID, state: KnownState) -> None:
+        while len(self._known) >= MAX_REMEMBERED:
+            self._known.pop(next(iter(self._known)), None)
+        self._known[table_id] = state
+
+
+def known_state(metadata_version: int, metadata: Metadata, protocol_version: int, protocol: Protocol) -> KnownState:
+    bounds = Bounds(metadata.schema, metadata.partition_columns, metadata.configuration)
+    return KnownState(metadata_version, protocol_version, TableState(metadata, protocol), bounds)
+
+
+def _load(connection: Connection, table_id: UUID) -> KnownState | None:
+    versions = connection.execute(
+        select(dl_tables.c.metadata_version, dl_tables.c.protocol_version).where(dl_tables.c.table_id == table_id)
+    ).one_or_none()
+    if versions is None:
+        return None
+    found = []
+    for table, version in zip((dl_metadata_updates, dl_protocol_updates), versions, strict=True):
+        query = select(table).where(and_(table.c.table_id == table_id, table.c.version == version))
+        row = connection.execute(query).mappings().one_or_none()
+        found.append(None if row is None else from_row(table.name, row))
+    metadata, protocol = found
+    if not isinstance(metadata, Metadata) or not isinstance(protocol, Protocol):
+        return UNCOMMITTED
+    return known_state(versions[0], metadata, versions[1], protocol)

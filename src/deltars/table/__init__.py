@@ -1,0 +1,5 @@
+"""A table of a catalog."""
+
+from deltars.table.table import Table
+
+__all__ = ["Table"]

@@ -1,0 +1,7 @@
+"""Transactions: staged in Python, committed as one SQL transaction over any number of tables."""
+
+from deltars.transaction.log_writer import CommitResult, SqlTxnLogWriter, TxnLogWriter
+from deltars.transaction.result import TransactionResult
+from deltars.transaction.transaction import Transaction
+
+__all__ = ["CommitResult", "SqlTxnLogWriter", "Transaction", "TransactionResult", "TxnLogWriter"]

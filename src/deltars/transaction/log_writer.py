@@ -1,0 +1,99 @@
+"""Committing raw actions to one table's log: the small, exact interface below DataFrames and transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+from uuid import UUID, uuid4
+
+import pyarrow as pa
+
+from deltars.errors import ValidationError
+from deltars.log.commit import Commit, TableCommit
+from deltars.protocol import Action
+from deltars.transaction.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """A commit of one table."""
+
+    table_id: UUID
+    version: int
+    txn_id: UUID
+    commit_ts: int
+    """Microseconds since 1970, by the database's clock."""
+
+
+class TxnLogWriter(Protocol):
+    """Appends versions to tables' logs. Another store of the log would implement just this."""
+
+    def commit(
+        self,
+        table_id: UUID | str,
+        version: int,
+        actions: Sequence[Action] | pa.Table,
+        *,
+        operation: str,
+        operation_params: Mapping[str, Any] | None = None,
+        committer: str | None = None,
+        txn_id: UUID | None = None,
+    ) -> CommitResult: ...
+
+
+class HasEngine(Protocol):
+    """A catalog, as far as a writer needs to know it."""
+
+    @property
+    def engine(self) -> Engine: ...
+
+
+class SqlTxnLogWriter:
+    """Writes to the log in SQL: `commit(version=N + 1)` goes through only while the table is at version N.
+
+    It never retries by itself: a lost race is a `VersionConflict`, and whether to try again is the caller's business.
+    """
+
+    def __init__(self, catalog: HasEngine) -> None:
+        self._engine = catalog.engine
+
+    def commit(
+        self,
+        table_id: UUID | str,
+        version: int,
+        actions: Sequence[Action] | pa.Table,
+        *,
+        operation: str,
+        operation_params: Mapping[str, Any] | None = None,
+        committer: str | None = None,
+        txn_id: UUID | None = None,
+        tolerate_missing: bool = False,
+    ) -> CommitResult:
+        """Commit these actions as `version`. An Arrow table holds add actions, named as the fields of `AddFile`.
+
+        With a `txn_id` of your own the call can be repeated: once committed, it returns the first result again.
+        """
+        key = _table_id(table_id)
+        if version < 0:
+            raise ValidationError(f"a version is 0 or more, not {version}", table_id=key, field="version")
+        is_columns = isinstance(actions, pa.Table)
+        table = TableCommit(
+            key,
+            version - 1,
+            () if is_columns else tuple(actions),
+            operation,
+            operation_params or {},
+            adds=actions if is_columns else None,
+            tolerate_missing=tolerate_missing,
+        )
+        commit = Commit(txn_id or uuid4(), (table,), committer=committer, is_repeatable=txn_id is not None)
+        committed = self._engine.commit(commit)
+        return CommitResult(key, committed.versions[key], committed.txn_id, committed.commit_ts)
+
+
+def _table_id(table_id: UUID | str) -> UUID:
+    try:
+        return table_id if isinstance(table_id, UUID) else UUID(table_id)
+    except ValueError:
+        raise ValidationError(f"{table_id!r} is not a table id: it is a UUID", field="table_id") from None

@@ -1,0 +1,103 @@
+"""How a table begins: where it lies, and the actions of its version 0."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from deltars.errors import ConfigError, TableExists, ValidationError
+from deltars.log.bounds import Bounds
+from deltars.protocol import Action, Metadata, StructType, protocol_for_new_table
+from deltars.storage import open_storage, parse_location
+from deltars.transaction.engine import Engine
+
+IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+def location_of(engine: Engine, name: str, table_id: UUID, location: str | None) -> str:
+    """The given location, checked, or a directory of the warehouse that nobody uses."""
+    if location is not None:
+        place = str(parse_location(location))
+        if _has_log(engine, place):
+            raise TableExists(
+                f"there is a Delta table at {place} already",
+                table=name,
+                field="location",
+                hint="Import it with catalog.import_table(location), or give another location.",
+            )
+        return place
+    warehouse = engine.registry.warehouse()
+    if warehouse is None:
+        raise ConfigError(
+            f"{engine.uri} has no warehouse, so a table needs a location of its own",
+            hint="Set the warehouse once, connect(…, warehouse=…), or pass location=….",
+        )
+    plain = name if _PLAIN_NAME.fullmatch(name) else None
+    taken = {record.location for record in engine.registry.tables()}
+    if plain is not None:
+        place = f"{warehouse.rstrip('/')}/{plain}"
+        if place not in taken and not _has_log(engine, place):
+            return place
+    # A name that is no directory's, or whose directory an earlier table left behind.
+    readable = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_") or "table"
+    return f"{warehouse.rstrip('/')}/{readable}-{table_id.hex[:8]}"
+
+
+def initial_actions(
+    table_id: UUID,
+    schema: StructType,
+    *,
+    partition_by: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    description: str | None = None,
+) -> list[Action]:
+    """Protocol and metadata of version 0."""
+    if not schema.fields:
+        raise ValidationError("a table needs at least one column", field="schema")
+    configuration = {IN_COMMIT_TIMESTAMPS: "true", **check_properties(properties or {})}
+    metadata = Metadata(
+        id=str(table_id),
+        description=description,
+        schema_string=schema.to_json(),
+        partition_columns=[_column(schema, name) for name in partition_by],
+        configuration=configuration,
+        created_time=int(time.time() * 1000),
+    )
+    Bounds(schema, metadata.partition_columns, configuration)  # refuses a range column that is none
+    return [protocol_for_new_table(schema, configuration), metadata]
+
+
+def check_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    for key, value in properties.items():
+        if not all(isinstance(text, str) for text in (key, value)):
+            raise ValidationError(
+                f"the property {key!r} has the value {value!r}: keys and values are strings",
+                field="properties",
+            )
+        if "\0" in key + value:
+            raise ValidationError(f"the property {key!r} has the character U+0000", field="properties")
+    if properties.get(IN_COMMIT_TIMESTAMPS, "true").lower() != "true":
+        raise ValidationError(
+            f"{IN_COMMIT_TIMESTAMPS} cannot be turned off: readers of the mirror need it for time travel",
+            field=IN_COMMIT_TIMESTAMPS,
+        )
+    return dict(properties)
+
+
+def _column(schema: StructType, name: str) -> str:
+    """A column's name as the schema spells it: case does not count."""
+    for field in schema.fields:
+        if field.name.lower() == name.lower():
+            return field.name
+    raise ValidationError(
+        f"there is no column {name!r} to partition by; the columns are {', '.join(schema.names)}",
+        field="partition_by",
+    )
+
+
+def _has_log(engine: Engine, location: str) -> bool:
+    storage = open_storage(location, engine.settings.storage_options)
+    return next(iter(storage.list("_delta_log")), None) is not None

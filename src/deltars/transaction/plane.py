@@ -1,0 +1,57 @@
+"""The data plane: how rows become files and files become frames, seen from a transaction.
+
+    a frame arrives ──▶ plane_for(frame) ──▶ SparkPlane    Spark DataFrames: written by the executors
+                                         └─▶ ArrowPlane    everything else that Arrow can carry: written right here
+
+pyspark is an extra and lies above this layer, so its plane is provided from outside (`deltars/__init__`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from deltars.data.arrow_plane import ArrowPlane
+from deltars.data.files import Scan, WriteTarget, WrittenFile
+from deltars.errors import ConfigError, ValidationError
+from deltars.protocol import StructType
+
+
+class DataPlane(Protocol):
+    """Writes frames of the kind it accepts. Nothing it writes is visible before the SQL commit."""
+
+    def accepts(self, frame: object) -> bool: ...
+
+    def schema(self, frame: object) -> StructType: ...
+
+    def write(self, frame: object, target: WriteTarget) -> list[WrittenFile]: ...
+
+
+class SparkDataPlane(DataPlane, Protocol):
+    def read(self, spark: Any, scan: Scan) -> Any:
+        """The files of a snapshot as a DataFrame of this session, or of the active one."""
+
+
+_spark: Callable[[], SparkDataPlane] | None = None
+
+
+def provide_spark(factory: Callable[[], SparkDataPlane]) -> None:
+    global _spark
+    _spark = factory
+
+
+def spark_plane() -> SparkDataPlane:
+    if _spark is None:
+        raise ConfigError("no Spark plane was provided")
+    return _spark()
+
+
+def plane_for(frame: object) -> DataPlane:
+    plane: DataPlane = spark_plane() if type(frame).__module__.startswith("pyspark.sql") else ArrowPlane()
+    if not plane.accepts(frame):
+        raise ValidationError(
+            f"a {type(frame).__module__}.{type(frame).__qualname__} cannot be written as a table",
+            field="df",
+            hint="Give a Spark, pandas, Polars or pyarrow frame, or anything with __arrow_c_stream__.",
+        )
+    return plane

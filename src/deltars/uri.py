@@ -1,0 +1,211 @@
+"""The `deltasql://` grammar: where a catalog is, and which table of it.
+
+    deltasql://postgres/<database>/<schema>[/<table>]?host=…&port=…&user=…&password=…&sslmode=…
+    deltasql://sqlite/<path>.db[/<table>]           relative to the working directory
+    deltasql://sqlite//<path>.db[/<table>]          absolute: a slash of its own
+    deltasql://duckdb/<path>.duckdb[/<table>]
+
+What a PostgreSQL URI leaves out comes from libpq's own environment, service and password files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, TypeAlias, cast
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+from deltars.errors import UriError
+
+BackendName: TypeAlias = Literal["postgres", "sqlite", "duckdb"]
+
+SCHEME = "deltasql"
+BACKENDS: tuple[BackendName, ...] = ("postgres", "sqlite", "duckdb")
+FILE_SUFFIXES = (".db", ".sqlite", ".duckdb")
+SECRETS = frozenset({"password", "sslpassword"})
+
+# What a URI may say to libpq. Anything that changes the session's behaviour under us (options, search_path) stays out.
+LIBPQ_PARAMETERS = frozenset(
+    [
+        "host",
+        "hostaddr",
+        "port",
+        "user",
+        "password",
+        "passfile",
+        "service",
+        "connect_timeout",
+        "application_name",
+        "sslmode",
+        "sslcert",
+        "sslkey",
+        "sslpassword",
+        "sslrootcert",
+        "sslcrl",
+        "channel_binding",
+        "target_session_attrs",
+        "keepalives",
+        "keepalives_idle",
+        "keepalives_interval",
+        "keepalives_count",
+        "tcp_user_timeout",
+        "gssencmode",
+        "krbsrvname",
+        "load_balance_hosts",
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogUri:
+    """One catalog: a backend and the database (PostgreSQL: and schema) that holds the log."""
+
+    backend: BackendName
+    database: str
+    schema: str | None = None
+    parameters: MappingProxyType[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __str__(self) -> str:
+        shown = {k: "***" if k in SECRETS else v for k, v in self.parameters.items()}
+        return self._render(shown)
+
+    __repr__ = __str__
+
+    def __hash__(self) -> int:
+        return hash((self.backend, self.database, self.schema, tuple(sorted(self.parameters.items()))))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _parse_catalog_again, (self.with_secrets(),)
+
+    def with_secrets(self) -> str:
+        """The URI whole, password included: for handing it to another process, never for showing it."""
+        return self._render(dict(self.parameters))
+
+    def absolute(self) -> CatalogUri:
+        """The same catalog, told apart from others of that name in other working directories."""
+        if self.backend == "postgres":
+            return self
+        return replace(self, database=str(Path(self.database).absolute()))
+
+    def _render(self, parameters: dict[str, str]) -> str:
+        if self.schema is None:
+            path = quote(self.database, safe="/")
+        else:
+            path = f"{quote(self.database, safe='')}/{quote(self.schema, safe='')}"
+        query = f"?{urlencode(parameters, safe='/*')}" if parameters else ""
+        return f"{SCHEME}://{self.backend}/{path}{query}"
+
+
+def _parse_catalog_again(text: str) -> CatalogUri:
+    return parse_catalog_uri(text)
+
+
+def is_uri(text: str) -> bool:
+    return text.startswith(f"{SCHEME}://")
+
+
+def parse_uri(text: str) -> tuple[CatalogUri, str | None]:
+    """A catalog and, where the URI names one, a table."""
+    split = urlsplit(text)
+    if split.scheme != SCHEME:
+        raise UriError(f"expected a {SCHEME}:// URI, got {_shown(text)}", hint=_EXAMPLE)
+    backend = split.netloc
+    if backend not in BACKENDS:
+        raise UriError(
+            f"unknown backend {_without_credentials(backend)!r} in {_shown(text)}",
+            hint=f"The backends are {', '.join(BACKENDS)}. {_EXAMPLE}",
+        )
+    if split.fragment:
+        raise UriError(f"a {SCHEME}:// URI has no fragment: {_shown(text)}", hint="Write # as %23.")
+    parameters = _parameters(text, split.query)
+    if backend == "postgres":
+        return _postgres(text, split.path, parameters)
+    if parameters:
+        raise UriError(f"{backend} URIs take no parameters, got {', '.join(sorted(parameters))} in {_shown(text)}")
+    return _file(text, cast(BackendName, backend), split.path)
+
+
+def parse_catalog_uri(text: str) -> CatalogUri:
+    catalog, table = parse_uri(text)
+    if table is not None:
+        raise UriError(
+            f"{_shown(text)} names the table {table!r} where a catalog is expected",
+            hint=f"Connect to {catalog} and ask it for the table.",
+        )
+    return catalog
+
+
+def parse_table_uri(text: str) -> tuple[CatalogUri, str]:
+    catalog, table = parse_uri(text)
+    if table is None:
+        raise UriError(
+            f"{_shown(text)} names a catalog, not a table",
+            hint="Add the table's name at the end of the path.",
+        )
+    return catalog, table
+
+
+_EXAMPLE = "For example deltasql://postgres/lake/public/features or deltasql://sqlite/lake.db/features."
+
+
+def _shown(text: str) -> str:
+    """A URI that could not be parsed, without what may be a secret in it."""
+    head, _, _ = text.partition("?")
+    scheme, separator, rest = head.partition("://")
+    return repr(scheme + separator + _without_credentials(rest)) if separator else repr(head)
+
+
+def _without_credentials(netloc_and_path: str) -> str:
+    netloc, slash, path = netloc_and_path.partition("/")
+    _, at, host = netloc.rpartition("@")
+    return ("***@" + host if at else netloc) + slash + path
+
+
+def _parameters(text: str, query: str) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True) if query else []
+    except ValueError:
+        raise UriError(f"the parameters of {_shown(text)} are not key=value pairs joined by &") from None
+    parameters = dict(pairs)
+    if len(parameters) != len(pairs):
+        raise UriError(f"a parameter stands twice in {_shown(text)}")
+    unknown = sorted(parameters.keys() - LIBPQ_PARAMETERS)
+    if unknown:
+        raise UriError(
+            f"unknown parameter {', '.join(unknown)} in {_shown(text)}",
+            hint=f"A postgres URI takes {', '.join(sorted(LIBPQ_PARAMETERS))}.",
+        )
+    return parameters
+
+
+def _postgres(text: str, path: str, parameters: dict[str, str]) -> tuple[CatalogUri, str | None]:
+    segments = [unquote(segment) for segment in path.removeprefix("/").split("/")]
+    if not segments[0]:
+        raise UriError(f"no database in {_shown(text)}", hint=_EXAMPLE)
+    if len(segments) < 2 or not segments[1]:
+        raise UriError(f"no schema in {_shown(text)}", hint=f"For example deltasql://postgres/{segments[0]}/public.")
+    if len(segments) > 3 or (len(segments) == 3 and not segments[2]):
+        raise UriError(
+            f"{_shown(text)} has {'an empty table name' if len(segments) == 3 else 'too many path segments'}",
+            hint="A postgres URI is deltasql://postgres/<database>/<schema>[/<table>]; write a / in a name as %2F.",
+        )
+    catalog = CatalogUri("postgres", segments[0], segments[1], MappingProxyType(parameters))
+    return catalog, segments[2] if len(segments) == 3 else None
+
+
+def _file(text: str, backend: BackendName, path: str) -> tuple[CatalogUri, str | None]:
+    segments = path.removeprefix("/").split("/")
+    ends = [i for i, segment in enumerate(segments) if segment.endswith(FILE_SUFFIXES) and segment not in FILE_SUFFIXES]
+    if not ends:
+        raise UriError(
+            f"no database file in {_shown(text)}",
+            hint=f"The path ends at the segment with {', '.join(FILE_SUFFIXES)}, e.g. deltasql://{backend}/lake.db/features.",
+        )
+    end = ends[0]
+    rest = [unquote(segment) for segment in segments[end + 1 :]]
+    if len(rest) > 1 or rest == [""]:
+        problem = "an empty table name" if rest == [""] else "more than a table name"
+        raise UriError(f"{_shown(text)} has {problem} after its database file", hint="Write a / in a name as %2F.")
+    database = unquote("/".join(segments[: end + 1]))
+    return CatalogUri(backend, database), rest[0] if rest else None

@@ -1,0 +1,150 @@
+"""Fixtures for the whole suite: three catalog backends, PostgreSQL servers, a Spark session.
+
+A test that takes `catalog_uri` runs on PostgreSQL, SQLite and DuckDB; `@pytest.mark.backends("sqlite")`
+narrows that at collection, so nothing is skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+from pyspark.sql import SparkSession
+
+from deltars.uri import BACKENDS, CatalogUri
+from tests.support import soak
+from tests.support.postgres import URL_VARIABLE, PostgresServer, server_elsewhere, server_of_this_run
+from tests.support.run_directory import RunDirectory
+from tests.support.spark import local_session
+
+_RUN = pytest.StashKey[RunDirectory]()
+_STARTED = pytest.StashKey[float]()
+_OURS = ("DELTARS_TEST_", "DELTARS_SOAK", "DELTARS_SEED")
+
+hypothesis.settings.register_profile(
+    "test", deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.register_profile("soak", hypothesis.settings.get_profile("test"), max_examples=5_000)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    hypothesis.settings.load_profile("soak" if soak.is_soak() else "test")
+    for name in list(os.environ):
+        # What the developer set for their own catalogs is not for the tests.
+        if name.startswith("DELTARS_") and not name.startswith(_OURS):
+            del os.environ[name]
+    soak.seed()
+    if not _is_worker(config) and not config.option.collectonly:
+        config.stash[_RUN] = RunDirectory()
+        config.stash[_STARTED] = time.monotonic()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _RUN in config.stash:
+        config.stash[_RUN].close()
+
+
+def pytest_report_header() -> str:
+    return f"seed: DELTARS_SEED={soak.seed()}" + (" (soak)" if soak.is_soak() else "")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    counts = {kind: len(terminalreporter.stats.get(kind, [])) for kind in ("passed", "failed", "error")}
+    if soak.is_soak() and _RUN in config.stash and any(counts.values()):
+        soak.write_report(
+            duration_s=time.monotonic() - config.stash[_STARTED],
+            passed=counts["passed"],
+            failed=counts["failed"] + counts["error"],
+        )
+        terminalreporter.write_line(f"wrote {soak.REPORT.name}")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "backend" not in metafunc.fixturenames:
+        return
+    chosen = BACKENDS
+    for marker in metafunc.definition.iter_markers("backends"):
+        unknown = set(marker.args) - set(BACKENDS)
+        if unknown or not marker.args:
+            raise pytest.UsageError(
+                f"{metafunc.definition.nodeid}: backends() takes some of {', '.join(BACKENDS)}"
+            )
+        chosen = tuple(name for name in chosen if name in marker.args)
+    marks = {"postgres": [pytest.mark.postgres]}
+    metafunc.parametrize(
+        "backend", [pytest.param(name, marks=marks.get(name, [])) for name in chosen], indirect=True
+    )
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        fixtures = getattr(item, "fixturenames", ())
+        if "spark" in fixtures:
+            # One JVM is enough for two cores.
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+        if "postgres_server" in fixtures or "postgres16_server" in fixtures:
+            item.add_marker(pytest.mark.postgres)
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> PostgresServer:
+    """PostgreSQL 18, or the server that DELTARS_TEST_POSTGRES_URL names."""
+    url = os.environ.get(URL_VARIABLE)
+    return server_elsewhere(url) if url else server_of_this_run()
+
+
+@pytest.fixture(scope="session")
+def postgres16_server() -> PostgresServer:
+    """PostgreSQL 16: a server that has no transaction_timeout yet."""
+    return server_of_this_run(16)
+
+
+@pytest.fixture(scope="module")
+def postgres_database(postgres_server: PostgresServer, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of this module's own database."""
+    name = postgres_server.create_database(request.module.__name__.rpartition(".")[2])
+    yield name
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture
+def backend(request: pytest.FixtureRequest) -> str:
+    """postgres, sqlite or duckdb: each in turn, or those that `@pytest.mark.backends` names."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def catalog_uri(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """An empty catalog of this test's own: a new schema in the module's database, or a file to be made."""
+    if backend == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        # The schema goes when the module's database does.
+        return server.create_catalog_uri(request.getfixturevalue("postgres_database"))
+    if backend == "sqlite":
+        return str(CatalogUri("sqlite", str(tmp_path / "catalog.db")))
+    return str(CatalogUri("duckdb", str(tmp_path / "catalog.duckdb")))
+
+
+@pytest.fixture
+def postgres16_catalog_uri(postgres16_server: PostgresServer) -> Iterator[str]:
+    """An empty catalog on PostgreSQL 16, in a database of this test's own."""
+    database = postgres16_server.create_database("catalog")
+    yield postgres16_server.create_catalog_uri(database)
+    postgres16_server.drop_database(database)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    with local_session(tmp_path_factory.mktemp("spark")) as session:
+        yield session

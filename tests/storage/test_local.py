@@ -1,0 +1,113 @@
+"""What is special about local disk."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from deltars.errors import StorageError, ValidationError
+from deltars.storage import open_storage
+
+
+@pytest.mark.parametrize("path", ["a b/c%20d.parquet", "x=%3A/ü.parquet", "a#b", "100%"])
+def test_file_on_disk_has_exactly_that_name(tmp_path: Path, path: str) -> None:
+    storage = open_storage(str(tmp_path))
+    storage.put_if_absent(path, b"1")
+    assert (tmp_path / path).read_bytes() == b"1"
+    with storage.open_writer(f"w/{path}") as writer:
+        writer.write(b"2")
+    assert (tmp_path / "w" / path).read_bytes() == b"2"
+    assert sorted(p for p in tmp_path.rglob("*") if p.is_file()) == sorted(
+        [tmp_path / path, tmp_path / "w" / path]
+    )
+
+
+def test_file_url_and_path_open_the_same_files(tmp_path: Path) -> None:
+    directory = tmp_path / "a b%20ü#"
+    open_storage(str(directory)).put("x", b"1")
+    again = open_storage(directory.as_uri())
+    assert again.get("x") == b"1"
+    assert again.root == str(directory)
+    assert open_storage(again.url_of("")).root == str(directory)
+
+
+def test_opening_and_reading_creates_no_directory(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path / "new"))
+    assert list(storage.list()) == []
+    assert storage.get_or_none("x") is None
+    assert not (tmp_path / "new").exists()
+
+
+def test_modification_time_is_set_to_the_millisecond(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    storage.put("x", b"1")
+    storage.set_modified_ms("x", 1_700_000_000_123)
+    assert (tmp_path / "x").stat().st_mtime_ns == 1_700_000_000_123_000_000
+    info = storage.head("x")
+    assert info is not None
+    assert round(info.modified.timestamp() * 1000) == 1_700_000_000_123
+
+
+def test_unfinished_files_are_not_listed_and_their_names_not_accepted(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    (tmp_path / "00000000000000000000.json#1234").write_bytes(b"half")
+    assert list(storage.list()) == []
+    with pytest.raises(ValidationError, match="unfinished"):
+        storage.put("x#12", b"1")
+
+
+def test_log_file_and_its_name_are_synced_before_put_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this order, or a power cut could leave an empty file under the final name."""
+    steps: list[tuple[str, str]] = []
+    fsync, link = os.fsync, os.link
+
+    def note_fsync(descriptor: int) -> None:
+        name = os.readlink(f"/proc/self/fd/{descriptor}")
+        steps.append(("sync", Path(name).name.partition("#")[0]))
+        fsync(descriptor)
+
+    def note_link(source: str, target: str) -> None:
+        steps.append(("link", Path(target).name))
+        link(source, target)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(os, "link", note_link)
+    open_storage(str(tmp_path)).put_if_absent("_delta_log/0.json", b"1")
+    assert steps == [("sync", tmp_path.name), ("sync", "0.json"), ("link", "0.json"), ("sync", "_delta_log")]
+
+
+def test_works_in_a_forked_child(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    storage.put_if_absent("parent", b"1")
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if storage.put_if_absent("child", b"2") and storage.get("parent") == b"1" else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert storage.get("child") == b"2"
+
+
+def test_full_disk_is_retryable_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    storage = open_storage(str(tmp_path))
+    with pytest.raises(StorageError, match="No space left") as caught:
+        storage.put_if_absent("x", b"1")
+    assert caught.value.retryable
+    with pytest.raises(StorageError, match="No space left"), storage.open_writer("y") as writer:
+        writer.write(b"1")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_file_where_a_directory_should_be_is_not_retryable(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    storage.put("x", b"1")
+    with pytest.raises(StorageError) as caught:
+        storage.put_if_absent("x/y", b"1")
+    assert not caught.value.retryable
+    assert caught.value.path == "x/y"

