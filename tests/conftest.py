@@ -15,6 +15,7 @@ import hypothesis
 import pytest
 from pyspark.sql import SparkSession
 
+import deltars
 from deltars.uri import BACKENDS, CatalogUri
 from tests.support import soak
 from tests.support.postgres import URL_VARIABLE, PostgresServer, server_elsewhere, server_of_this_run
@@ -70,14 +71,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for marker in metafunc.definition.iter_markers("backends"):
         unknown = set(marker.args) - set(BACKENDS)
         if unknown or not marker.args:
-            raise pytest.UsageError(
-                f"{metafunc.definition.nodeid}: backends() takes some of {', '.join(BACKENDS)}"
-            )
+            raise pytest.UsageError(f"{metafunc.definition.nodeid}: backends() takes some of {', '.join(BACKENDS)}")
         chosen = tuple(name for name in chosen if name in marker.args)
     marks = {"postgres": [pytest.mark.postgres]}
-    metafunc.parametrize(
-        "backend", [pytest.param(name, marks=marks.get(name, [])) for name in chosen], indirect=True
-    )
+    metafunc.parametrize("backend", [pytest.param(name, marks=marks.get(name, [])) for name in chosen], indirect=True)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
@@ -148,3 +145,10 @@ def postgres16_catalog_uri(postgres16_server: PostgresServer) -> Iterator[str]:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with local_session(tmp_path_factory.mktemp("spark")) as session:
         yield session
+
+
+@pytest.fixture
+def catalog(catalog_uri: str, tmp_path: Path) -> Iterator[deltars.Catalog]:
+    """A migrated catalog of this test's own, its warehouse in `tmp_path`."""
+    with deltars.connect(catalog_uri, warehouse=str(tmp_path / "warehouse"), migrate=True) as opened:
+        yield opened

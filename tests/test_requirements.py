@@ -73,9 +73,7 @@ def test_marker_with_an_unknown_id_is_a_problem() -> None:
 
 def test_open_requirement_with_a_test_is_a_problem() -> None:
     still_open = Requirements(LISTED.listed, open=("D-01",), groups=LISTED.groups)
-    assert source.problems(still_open, PROVEN) == [
-        "D-01 is in `open` but tests/test_d.py::test_interface proves it"
-    ]
+    assert source.problems(still_open, PROVEN) == ["D-01 is in `open` but tests/test_d.py::test_interface proves it"]
 
 
 def test_unknown_id_in_the_open_list_is_a_problem() -> None:

@@ -1,6 +1,11 @@
-"""Delta Lake with its transaction log in a SQL database: one commit, any number of tables."""
+"""Delta Lake with its transaction log in a SQL database: one commit, any number of tables.
 
-from deltars.catalog import Catalog, begin, connect, read, write
+The public names are here; what needs SQLAlchemy, pyarrow or pyspark is loaded when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from deltars.errors import (
     CommitUnknown,
     ConfigError,
@@ -19,14 +24,42 @@ from deltars.errors import (
     ValidationError,
     VersionConflict,
 )
-from deltars.table import Table
-from deltars.transaction import CommitResult, SqlTxnLogWriter, Transaction, TransactionResult, TxnLogWriter
-from deltars.transaction.plane import SparkDataPlane, provide_spark
+from deltars.wiring import provide_spark
+
+if TYPE_CHECKING:
+    from deltars.catalog import Catalog, begin, connect, migrate, read, write
+    from deltars.table import Table
+    from deltars.transaction import CommitResult, SqlTxnLogWriter, Transaction, TransactionResult, TxnLogWriter
+    from deltars.transaction.plane import SparkDataPlane
 
 __version__ = "0.1.0"
 
+_LOADED_WHEN_USED = {
+    "deltars.catalog": ("Catalog", "begin", "connect", "migrate", "read", "write"),
+    "deltars.table": ("Table",),
+    "deltars.transaction": (
+        "CommitResult",
+        "SqlTxnLogWriter",
+        "Transaction",
+        "TransactionResult",
+        "TxnLogWriter",
+    ),
+}
+_MODULES = {name: module for module, names in _LOADED_WHEN_USED.items() for name in names}
 
-def _spark_plane() -> SparkDataPlane:
+if not TYPE_CHECKING:  # or a type checker would take every name for one of ours
+
+    def __getattr__(name):
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+        return value
+
+    def __dir__():
+        return sorted({*globals(), *__all__})
+
+
+def _spark_plane() -> "SparkDataPlane":
     # The one late import: pyspark is an extra, and is not imported before a Spark frame arrives.
     from deltars.spark.plane import SparkPlane
 
@@ -61,6 +94,7 @@ __all__ = [
     "VersionConflict",
     "begin",
     "connect",
+    "migrate",
     "read",
     "write",
 ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -45,6 +46,11 @@ def added(path: str, **fields: Any) -> AddFile:
     return AddFile(path=path, **(required | fields))
 
 
+def version_names(count: int) -> list[str]:
+    """The files of a log with this many versions."""
+    return [f"{version:020}.json" for version in range(count)]
+
+
 class Ledger:
     def __init__(self, catalog_uri: str, warehouse: Path) -> None:
         self.database = Database(parse_catalog_uri(catalog_uri), pool_size=10, pool_timeout_s=TIMEOUT_S)
@@ -69,9 +75,7 @@ class Ledger:
             for table_id, actions in tables.items():
                 record = self.registry.find(table_id)
                 assert record is not None
-                parts.append(
-                    TableCommit(table_id, record.current_version, actions, "WRITE", tolerate_missing=True)
-                )
+                parts.append(TableCommit(table_id, record.current_version, actions, "WRITE", tolerate_missing=True))
             outcome = self._writer.commit(Commit(uuid4(), parts), timeout_s=TIMEOUT_S)
             if isinstance(outcome, Committed):
                 return outcome
@@ -82,9 +86,15 @@ class Ledger:
 
     def set_status(self, table_id: UUID, **values: Any) -> None:
         with self.database.write(TIMEOUT_S) as connection:
-            connection.execute(
-                update(dl_mirror_status).where(dl_mirror_status.c.table_id == table_id).values(**values)
-            )
+            connection.execute(update(dl_mirror_status).where(dl_mirror_status.c.table_id == table_id).values(**values))
+
+    @contextmanager
+    def giving_lease_back(self, table_id: UUID) -> Iterator[None]:
+        """Inside, the transaction that gives the lease back has not committed yet."""
+        row = update(dl_mirror_status).where(dl_mirror_status.c.table_id == table_id)
+        with self.database.write(TIMEOUT_S) as connection:
+            connection.execute(row.values(lease_owner=None, lease_until=None))
+            yield
 
     def forget_publication(self, table_id: UUID) -> None:
         """As if the process had died after putting the files and before telling the catalog."""

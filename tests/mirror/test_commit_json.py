@@ -123,9 +123,7 @@ def test_actions_come_back_as_they_were() -> None:
 
 
 def replace_dv(add: AddFile) -> AddFile:
-    vector = DeletionVector(
-        storage_type="u", path_or_inline_dv="ab^-a", offset=1, size_in_bytes=4, cardinality=2
-    )
+    vector = DeletionVector(storage_type="u", path_or_inline_dv="ab^-a", offset=1, size_in_bytes=4, cardinality=2)
     return AddFile(
         path=add.path,
         partition_values=add.partition_values,

@@ -301,6 +301,10 @@ class TestCommitInfo:
         assert isinstance(action, CommitInfo)
         assert json.loads(encode_action(action)) == {"commitInfo": document}
 
+    def test_extra_cannot_replace_a_known_field(self) -> None:
+        info = CommitInfo(txn_id="ours", extra={"txnId": "theirs", "note": 1})
+        assert json.loads(encode_action(info)) == {"commitInfo": {"txnId": "ours", "note": 1}}
+
     def test_metrics_may_be_numbers(self) -> None:
         action = decode_action('{"commitInfo":{"operationMetrics":{"num_added_files":1}}}')
         assert action == CommitInfo(operation_metrics={"num_added_files": 1})

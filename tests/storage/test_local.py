@@ -9,6 +9,7 @@ import pytest
 
 from deltars.errors import StorageError, ValidationError
 from deltars.storage import open_storage
+from tests.storage.forking import is_true_in_forked_child
 
 
 @pytest.mark.parametrize("path", ["a b/c%20d.parquet", "x=%3A/ü.parquet", "a#b", "100%"])
@@ -19,9 +20,7 @@ def test_file_on_disk_has_exactly_that_name(tmp_path: Path, path: str) -> None:
     with storage.open_writer(f"w/{path}") as writer:
         writer.write(b"2")
     assert (tmp_path / "w" / path).read_bytes() == b"2"
-    assert sorted(p for p in tmp_path.rglob("*") if p.is_file()) == sorted(
-        [tmp_path / path, tmp_path / "w" / path]
-    )
+    assert sorted(p for p in tmp_path.rglob("*") if p.is_file()) == sorted([tmp_path / path, tmp_path / "w" / path])
 
 
 def test_file_url_and_path_open_the_same_files(tmp_path: Path) -> None:
@@ -58,9 +57,7 @@ def test_unfinished_files_are_not_listed_and_their_names_not_accepted(tmp_path: 
         storage.put("x#12", b"1")
 
 
-def test_log_file_and_its_name_are_synced_before_put_returns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_file_and_its_name_are_synced_before_put_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In this order, or a power cut could leave an empty file under the final name."""
     steps: list[tuple[str, str]] = []
     fsync, link = os.fsync, os.link
@@ -83,10 +80,7 @@ def test_log_file_and_its_name_are_synced_before_put_returns(
 def test_works_in_a_forked_child(tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path))
     storage.put_if_absent("parent", b"1")
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if storage.put_if_absent("child", b"2") and storage.get("parent") == b"1" else 1)
-    assert os.waitpid(child, 0)[1] == 0
+    assert is_true_in_forked_child(lambda: storage.put_if_absent("child", b"2") and storage.get("parent") == b"1")
     assert storage.get("child") == b"2"
 
 
@@ -102,6 +96,20 @@ def test_full_disk_is_retryable_and_leaves_nothing(tmp_path: Path, monkeypatch: 
     with pytest.raises(StorageError, match="No space left"), storage.open_writer("y") as writer:
         writer.write(b"1")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_message_names_the_file_as_it_is(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path / "why?because"))
+    with pytest.raises(StorageError, match=r"No such file.*why\?because/x"):
+        storage.open_reader("x")
+
+
+def test_put_over_a_directory_leaves_nothing_behind(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    (tmp_path / "x").mkdir()
+    with pytest.raises(StorageError):
+        storage.put("x", b"1")
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
 def test_file_where_a_directory_should_be_is_not_retryable(tmp_path: Path) -> None:

@@ -33,9 +33,7 @@ def test_location_is_taken_apart(text: str, location: Location) -> None:
     assert parse_location(text) == location
 
 
-@pytest.mark.parametrize(
-    "text", ["/data/a b%20ü#?", "s3://bucket/a b/c%20d", "s3://bucket", "memory://test/lake"]
-)
+@pytest.mark.parametrize("text", ["/data/a b%20ü#?", "s3://bucket/a b/c%20d", "s3://bucket", "memory://test/lake"])
 def test_normal_form_names_the_same_location(text: str) -> None:
     assert str(parse_location(text)) == text
 

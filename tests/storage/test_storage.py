@@ -123,9 +123,13 @@ def test_missing_file_is_none_or_an_error_that_names_it(storage: Storage) -> Non
         assert not caught.value.retryable
 
 
-def test_directory_is_not_a_file(storage: Storage) -> None:
+def test_directory_is_not_a_file_and_a_file_no_directory(storage: Storage) -> None:
     storage.put("a/b", b"x")
-    assert storage.head("a") is None
+    for path in ("a", "a/b/c"):
+        assert storage.head(path) is None
+        assert storage.get_or_none(path) is None
+        storage.delete([path])
+    assert storage.get("a/b") == b"x"
 
 
 def test_deleting_what_is_not_there_is_no_error(storage: Storage) -> None:
@@ -167,6 +171,8 @@ def test_writer_that_fails_leaves_nothing(storage: Storage) -> None:
         raise RuntimeError("half-way")
     assert list(storage.list()) == []
     assert not storage.exists("a")
+    with pytest.raises(ValueError, match="closed"):
+        writer.write(b"more")
 
 
 def test_large_write_is_never_seen_in_part(storage: Storage) -> None:

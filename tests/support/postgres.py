@@ -64,16 +64,12 @@ class PostgresServer:
         """A new database, its name made unique; the name comes back."""
         unique = f"{re.sub(r'[^a-z0-9]+', '_', name.lower())[:48]}_{secrets.token_hex(4)}"
         with self.connect() as connection:
-            connection.execute(
-                sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(unique))
-            )
+            connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(unique)))
         return unique
 
     def drop_database(self, name: str) -> None:
         with self.connect() as connection:
-            connection.execute(
-                sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
-            )
+            connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def create_schema(self, database: str) -> str:
         name = f"catalog_{secrets.token_hex(4)}"

@@ -71,9 +71,7 @@ def problems(requirements: Requirements, proofs: Iterable[Proof]) -> list[str]:
         for proof in proven[id]
     ]
     found += [
-        f"{id} is in `open` but is not a requirement"
-        for id in requirements.open
-        if id not in requirements.listed
+        f"{id} is in `open` but is not a requirement" for id in requirements.open if id not in requirements.listed
     ]
     for id, requirement in requirements.listed.items():
         if id in requirements.open:

@@ -60,9 +60,7 @@ def _records() -> list[tuple[str, dict[str, Figure]]]:
     return [(line["name"], line["figures"]) for line in lines]
 
 
-def _render(
-    records: list[tuple[str, dict[str, Figure]]], *, duration_s: float, passed: int, failed: int
-) -> str:
+def _render(records: list[tuple[str, dict[str, Figure]]], *, duration_s: float, passed: int, failed: int) -> str:
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     lines = [
         "# The last soak run",
@@ -78,18 +76,13 @@ def _render(
         "",
         "| what | figures |",
         "|---|---|",
-        *(
-            f"| {name} | {_shown(figures)} |"
-            for name, figures in sorted(records, key=lambda record: record[0])
-        ),
+        *(f"| {name} | {_shown(figures)} |" for name, figures in sorted(records, key=lambda record: record[0])),
     ]
     return "\n".join(lines) + "\n"
 
 
 def _shown(figures: dict[str, Figure]) -> str:
     return ", ".join(
-        f"{name.replace('_', ' ')} {value:,}"
-        if isinstance(value, int)
-        else f"{name.replace('_', ' ')} {value}"
+        f"{name.replace('_', ' ')} {value:,}" if isinstance(value, int) else f"{name.replace('_', ' ')} {value}"
         for name, value in figures.items()
     )

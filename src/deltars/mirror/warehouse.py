@@ -1,7 +1,7 @@
 """What the mirror keeps beside the tables, in `<warehouse>/_deltars`: registry and version maps. Pure.
 
-tables/<table_id>.json    name and location of a table, so that the catalog can be rebuilt from its files
-txns/<txn_id>.json        the versions that one transaction made, so that any reader can read them as one cut
+- `tables/<table_id>.json`: name and location of a table, so that the catalog can be rebuilt from its files;
+- `txns/<txn_id>.json`: the versions that one transaction made, so that any reader can read them as one cut.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from deltars.storage import parse_location
 PartitionValues: TypeAlias = tuple[str | None, ...]
 
 _TOLD_BY_PATHS = frozenset(map(PrimitiveType, ("string", "byte", "short", "integer", "long", "boolean", "date")))
-_GLOB_CHARACTERS = frozenset("{}[]*?\\")
+_GLOB_CHARACTERS = str.maketrans({character: f"\\{character}" for character in "{}[]*?\\"})
 
 # Whatever the session's settings: no file may be passed over, and Parquet's calendar is the proleptic one.
 _OPTIONS = {
@@ -96,8 +96,7 @@ def _check_readable(scan: Scan) -> None:
 
 
 def _files(scan: Scan) -> list[_File]:
-    root = parse_location(scan.root)
-    prefix = f"file:{root}" if root.is_local else str(root)
+    root = _spark_path(scan.root)
     decoded: dict[str | None, PartitionValues] = {None: (None,) * len(scan.partition_columns)}
     files = []
     for uri, text in zip(
@@ -107,12 +106,15 @@ def _files(scan: Scan) -> list[_File]:
             document = msgspec.json.decode(text, type=dict[str, str | None])
             decoded[text] = tuple(document.get(name) or None for name in scan.partition_columns)
         path = uri_to_path(uri)
-        if not is_absolute(uri):
-            location = f"{prefix}/{path}"
-        else:
-            location = f"file:{path}" if path.startswith("/") else path
+        location = _spark_path(path) if is_absolute(uri) else f"{root}/{path}"
         files.append(_File(path, location, decoded[text]))
     return files
+
+
+def _spark_path(location: str) -> str:
+    """With its scheme, or Spark would look in its default file system, which need not be the local one."""
+    place = parse_location(location)
+    return f"file:{place.path}" if place.is_local else str(place)
 
 
 def _paths_tell_values(scan: Scan, files: Sequence[_File]) -> bool:
@@ -132,8 +134,7 @@ def _paths_tell_values(scan: Scan, files: Sequence[_File]) -> bool:
 def _read_by_paths(spark: SparkSession, scan: Scan, files: Sequence[_File]) -> DataFrame:
     reader = _reader(spark, scan.schema)
     if scan.partition_columns:
-        root = parse_location(scan.root)
-        reader = reader.option("basePath", f"file:{root}" if root.is_local else str(root))
+        reader = reader.option("basePath", _spark_path(scan.root))
     return reader.parquet(*(_literal_path(file.location) for file in files))
 
 
@@ -167,7 +168,7 @@ def _literal(text: str | None, type_: DataType) -> Column:
 
 def _literal_path(location: str) -> str:
     """Spark takes a path for a pattern."""
-    return "".join(f"\\{character}" if character in _GLOB_CHARACTERS else character for character in location)
+    return location.translate(_GLOB_CHARACTERS)
 
 
 def _quoted(name: str) -> str:

@@ -56,11 +56,15 @@ def storage_errors(path: str, where: str, secrets: Collection[str] = ()) -> Iter
     try:
         yield
     except (exceptions.BaseError, OSError, ValueError) as error:
-        text = first_line(error)
-        shown = redacted(text, secrets)
-        failure = StorageError(f"{where}: {shown}", path=path, retryable=is_retryable(error))
-        # The original would show in a traceback what was struck out here.
-        raise failure from (error if shown == text else None)
+        cause: Exception | None = error
+        if isinstance(error, OSError) and error.errno is not None:
+            name = f": {os.fsdecode(error.filename)}" if error.filename else ""
+            text = f"{error.strerror}{name}"
+        else:
+            text = redacted(first_line(error), secrets)
+            if redacted(str(error), secrets) != str(error):
+                cause = None  # a traceback would show it whole
+        raise StorageError(f"{where}: {text}", path=path, retryable=is_retryable(error)) from cause
 
 
 def is_retryable(error: Exception) -> bool:
@@ -71,10 +75,7 @@ def is_retryable(error: Exception) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """What the error says, without the dump of its own structures that obstore appends."""
-    if isinstance(error, OSError) and error.errno is not None:
-        name = f": {os.fsdecode(error.filename)}" if error.filename else ""
-        return f"{error.strerror}{name}"
+    """What obstore says, without the dump of its own structures that it appends."""
     return str(error).partition("\n")[0]
 
 

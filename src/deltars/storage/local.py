@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from functools import partial
+from stat import S_ISDIR
 from typing import BinaryIO, cast
 
 from deltars.errors import ValidationError
@@ -26,11 +27,12 @@ from deltars.storage.failures import storage_errors
 from deltars.storage.storage import ObjectInfo, Seam, Storage, Writer, check_path
 
 _STAGED = re.compile(r".*#\d+", re.DOTALL)
+_NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
 class LocalStorage(Storage):
     def get_or_none(self, path: str) -> bytes | None:
-        with self._errors(path), suppress(FileNotFoundError), open(self._file(path), "rb") as file:
+        with self._errors(path), suppress(*_NO_FILE), open(self._file(path), "rb") as file:
             return file.read()
         return None
 
@@ -50,8 +52,7 @@ class LocalStorage(Storage):
     def put(self, path: str, data: bytes) -> None:
         file = self._file(path)
         with self._errors(path):
-            os.replace(_stage(file, data), file)
-            _sync_directory(os.path.dirname(file))
+            _replace(_stage(file, data), file)
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         prefix = prefix.rstrip("/")
@@ -59,14 +60,14 @@ class LocalStorage(Storage):
             yield from _walk(self._file(prefix) if prefix else self.root, f"{prefix}/" if prefix else "")
 
     def head(self, path: str) -> ObjectInfo | None:
-        file = self._file(path)
-        with self._errors(path), suppress(FileNotFoundError):
-            return _info(path, os.stat(file)) if not os.path.isdir(file) else None
+        with self._errors(path), suppress(*_NO_FILE):
+            found = os.stat(self._file(path))
+            return None if S_ISDIR(found.st_mode) else _info(path, found)
         return None
 
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:
-            with self._errors(path), suppress(FileNotFoundError):
+            with self._errors(path), suppress(*_NO_FILE):
                 os.unlink(self._file(path))
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
@@ -105,12 +106,12 @@ class _LocalWriter(Writer):
 
     def _finish(self) -> None:
         try:
-            _finish_staged(self._sink)
-            os.replace(self._staged, self._file)
+            with self._sink:
+                _sync(self._sink)
         except OSError:
             os.unlink(self._staged)
             raise
-        _sync_directory(os.path.dirname(self._file))
+        _replace(self._staged, self._file)
 
     def _abandon(self) -> None:
         self._sink.close()
@@ -123,7 +124,7 @@ def _stage(file: str, data: bytes) -> str:
     try:
         with sink:
             sink.write(data)
-            _finish_staged(sink)
+            _sync(sink)
     except OSError:
         os.unlink(staged)
         raise
@@ -136,10 +137,18 @@ def _open_staged(file: str) -> tuple[str, BinaryIO]:
     return staged, open(staged, "xb")
 
 
-def _finish_staged(sink: BinaryIO) -> None:
+def _replace(staged: str, file: str) -> None:
+    try:
+        os.replace(staged, file)
+    except OSError:
+        os.unlink(staged)
+        raise
+    _sync_directory(os.path.dirname(file))
+
+
+def _sync(sink: BinaryIO) -> None:
     sink.flush()
     os.fsync(sink.fileno())
-    sink.close()
 
 
 def _make_directory(directory: str) -> None:

@@ -156,20 +156,17 @@ class _RangeReader(io.RawIOBase):
 class _ObjectWriter(Writer):
     def __init__(self, sink: WritableFile, errors: Seam) -> None:
         super().__init__(errors)
-        self._sink: WritableFile | None = sink
+        self._sink = sink
 
     def _append(self, data: bytes | memoryview) -> None:
-        if self._sink is None:
-            raise ValueError("the file is closed")
         self._sink.write(data)
 
     def _finish(self) -> None:
-        if self._sink is not None:
-            self._sink.close()
+        self._sink.close()
 
     def _abandon(self) -> None:
         # An upload that is never closed never becomes an object.
-        self._sink = None
+        del self._sink
 
 
 @lru_cache(maxsize=64)

@@ -41,6 +41,8 @@ class Writer(ABC):
         self._position = 0
 
     def write(self, data: bytes | memoryview) -> int:
+        if self.closed:
+            raise ValueError("the file is closed")
         with self._errors():
             self._append(data)
         size = memoryview(data).nbytes

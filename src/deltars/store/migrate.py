@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from alembic import command
 from alembic.config import Config
@@ -46,6 +46,12 @@ class SchemaStatus:
     def is_current(self) -> bool:
         return self.current == self.head
 
+    @property
+    def state(self) -> Literal["missing", "older", "current", "newer"]:
+        if self.current is None:
+            return "missing"
+        return "current" if self.is_current else "older" if self.current < self.head else "newer"
+
 
 def head_revision() -> str:
     head = ScriptDirectory.from_config(_config()).get_current_head()
@@ -54,6 +60,8 @@ def head_revision() -> str:
 
 
 def status(database: Database) -> SchemaStatus:
+    if not database.backend.is_there:
+        return SchemaStatus(None, head_revision())
     with database.read() as connection:
         return SchemaStatus(_current(connection, database.backend.schema), head_revision())
 
@@ -73,6 +81,8 @@ def up(database: Database, *, views: bool = True) -> SchemaStatus:
 
 def down(database: Database, revision: str = "base") -> None:
     """Take away what `up` made, with everything in it."""
+    if not database.backend.is_there:
+        return
     with _migrating(database) as connection:
         schema = database.backend.schema
         current = _current(connection, schema)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import ColumnElement, Connection, Select, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Insert, Select, func, insert, select, update
 
 from deltars.errors import ConfigError, TableExists, TableNotFound, ValidationError
 from deltars.log.commit import NO_VERSION, NewTable
@@ -112,7 +112,11 @@ class Registry:
 def initialise(connection: Connection) -> None:
     """The catalog's one row, made with its tables."""
     if connection.execute(select(dl_catalog.c.catalog_id)).first() is None:
-        connection.execute(insert(dl_catalog).values(catalog_id=uuid4(), created_at=datetime.now(UTC)))
+        connection.execute(first_row())
+
+
+def first_row() -> Insert:
+    return insert(dl_catalog).values(catalog_id=uuid4(), created_at=datetime.now(UTC))
 
 
 def create(connection: Connection, tables: Sequence[NewTable], database: Database) -> TableRecord | None:

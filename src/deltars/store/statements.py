@@ -10,32 +10,32 @@ nothing else: it is prepared once, and no value ever becomes part of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable
 from functools import cached_property
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
-    Connection,
     Executable,
     FromClause,
     Integer,
     Select,
     Table,
     Text,
+    Update,
+    and_,
     bindparam,
     cast,
     func,
     insert,
     literal_column,
     select,
-    update,
 )
 from sqlalchemy import Column as SaColumn
 
 from deltars.store import schema
-from deltars.store.backends import Backend
+from deltars.store.backends import Backend, Prepared
 from deltars.store.schema import dl_add_files, dl_table_versions, dl_tables, dl_transactions
 
 ADDS = dl_add_files.name
@@ -82,85 +82,48 @@ _VERSION_COLUMNS: tuple[SaColumn[Any], ...] = (
 )
 _FILE_KEY = tuple(SaColumn(name, dl_add_files.c[name].type) for name in ("table_id", "version", "path", "dv_id"))
 
-# Not `IS NULL`: that would let a planner without statistics walk a partial index of all live files.
-_is_live = func.coalesce(dl_add_files.c.removed_version, literal_column("-1")) == literal_column("-1")
-
-
-class Prepared:
-    """A compiled statement, run on the driver's own cursor: nothing is compiled or looked up again."""
-
-    def __init__(self, statement: Executable, connection: Connection) -> None:
-        schemas = connection.get_execution_options().get("schema_translate_map")
-        options = {"schema_translate_map": schemas, "render_schema_translate": True} if schemas else {}
-        compiled = statement.compile(dialect=connection.dialect, **options)  # type: ignore[attr-defined]
-        self.text: str = str(compiled)
-        self._order: tuple[str, ...] | None = tuple(compiled.positiontup) if compiled.positiontup is not None else None
-        self._constants: dict[str, Any] = {k: v for k, v in compiled.params.items() if v is not None}
-
-    def run(self, connection: Connection, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        cursor = connection.connection.cursor()
-        try:
-            if self._order is None:
-                cursor.execute(self.text, {**self._constants, **values})
-            else:
-                constants = self._constants
-                cursor.execute(
-                    self.text,
-                    [values[name] if name in values else constants.get(name) for name in self._order],
-                )
-            return list(cursor.fetchall()) if cursor.description else []
-        finally:
-            cursor.close()
-
 
 class CommitStatements:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._prepared: dict[Any, Any] = {}
+        self._prepared: dict[Hashable, Prepared] = {}
+        self._writes: dict[Hashable, list[Prepared]] = {}
 
-    def lock(self, connection: Connection, count: int) -> Prepared:
-        key = ("lock", count)
-        if key not in self._prepared:
-            self._prepared[key] = Prepared(self._lock(count), connection)
-        found: Prepared = self._prepared[key]
-        return found
+    def lock(self, count: int) -> Prepared:
+        return self._once(("lock", count), lambda: self._lock(count))
 
-    def clock(self, connection: Connection) -> Prepared:
+    def clock(self) -> Prepared:
         """The commit's time stamp, where it is taken in a statement of its own."""
-        if "clock" not in self._prepared:
-            self._prepared["clock"] = Prepared(select(self._next_commit_ts), connection)
-        found: Prepared = self._prepared["clock"]
-        return found
+        return self._once("clock", lambda: select(self._next_commit_ts))
 
-    def write(self, connection: Connection, kinds: frozenset[str], loaded: frozenset[str]) -> list[Prepared]:
+    def supersede(self) -> Prepared:
+        """After files were loaded: the older live rows of the same files end with this version."""
+        return self._once("supersede", self._supersede)
+
+    def write(self, kinds: frozenset[str], loaded: frozenset[str]) -> list[Prepared]:
         """In the order in which they run. `kinds`: the action tables with rows; `loaded`: those filled already."""
         key = (kinds, loaded)
-        if key not in self._prepared:
+        if key not in self._writes:
             statements = self._chained(kinds, loaded) if self._backend.chains_writes else self._steps(kinds, loaded)
-            self._prepared[key] = [Prepared(statement, connection) for statement in statements]
-        found: list[Prepared] = self._prepared[key]
-        return found
+            self._writes[key] = [self._backend.prepare(statement) for statement in statements]
+        return self._writes[key]
 
-    def supersede(self, connection: Connection) -> Prepared:
-        """After files were loaded: the older live rows of the same files end with this version."""
-        if "supersede" not in self._prepared:
-            new = dl_add_files.alias("loaded")
-            statement = (
-                update(dl_add_files)
-                .values(removed_version=new.c.version)
-                .where(
-                    new.c.table_id == self._id("table_id"),
-                    new.c.version == cast(bindparam("version", type_=BigInteger), BigInteger),
-                    dl_add_files.c.table_id == new.c.table_id,
-                    dl_add_files.c.path == new.c.path,
-                    dl_add_files.c.dv_id == new.c.dv_id,
-                    dl_add_files.c.version < new.c.version,
-                    _is_live,
-                )
+    def _once(self, key: Hashable, build: Callable[[], Executable]) -> Prepared:
+        if key not in self._prepared:
+            self._prepared[key] = self._backend.prepare(build())
+        return self._prepared[key]
+
+    def _supersede(self) -> Update:
+        new = dl_add_files.alias("loaded")
+        loaded = (
+            select(new.c.table_id, new.c.path, new.c.dv_id, new.c.version)
+            .where(
+                new.c.table_id == self._id("table_id"),
+                new.c.version == cast(bindparam("version", type_=BigInteger), BigInteger),
             )
-            self._prepared["supersede"] = Prepared(statement, connection)
-        found: Prepared = self._prepared["supersede"]
-        return found
+            .subquery("loaded_files")
+        )
+        return self._end_live_rows(loaded)
 
     def _id(self, name: str) -> ColumnElement[Any]:
         return self._backend.id_of(bindparam(name, type_=Text()))
@@ -216,18 +179,23 @@ class CommitStatements:
             [column.name for column in columns], select(*(source.c[column.name] for column in columns))
         )
 
-    def _mark_removed(self, name: str) -> Any:
+    def _mark_removed(self, name: str) -> Update:
         """The live row of each file that is removed, or added anew, ends with this version."""
-        source = self._backend.rows(self._document(name), _FILE_KEY)
-        return (
-            update(dl_add_files)
-            .values(removed_version=source.c.version)
-            .where(
-                dl_add_files.c.table_id == source.c.table_id,
-                dl_add_files.c.path == source.c.path,
-                dl_add_files.c.dv_id == source.c.dv_id,
-                _is_live,
-            )
+        return self._end_live_rows(self._backend.rows(self._document(name), _FILE_KEY))
+
+    def _end_live_rows(self, source: FromClause) -> Update:
+        return self._backend.update_matching(
+            dl_add_files,
+            source,
+            lambda files: and_(
+                files.c.table_id == source.c.table_id,
+                files.c.path == source.c.path,
+                files.c.dv_id == source.c.dv_id,
+                files.c.version != source.c.version,
+                # Not `IS NULL`: that would let a planner without statistics walk a partial index of all live files.
+                func.coalesce(files.c.removed_version, literal_column("-1")) == literal_column("-1"),
+            ),
+            lambda row: {"removed_version": row.c.version},
         )
 
     def _insert_transaction(self, commit_ts: ColumnElement[int]) -> Any:
@@ -245,22 +213,28 @@ class CommitStatements:
         row["in_commit_timestamp"] = self._in_commit_timestamp(commit_ts, rows)
         return insert(dl_table_versions).from_select(list(row), select(*row.values()))
 
-    def _update_tables(self, kinds: frozenset[str], commit_ts: ColumnElement[int]) -> Any:
-        rows = self._backend.rows(self._document(VERSIONS), _VERSION_COLUMNS)
-        values: dict[str, Any] = {
-            "current_version": rows.c.version,
-            "last_commit_ts": commit_ts,
-            "last_ict": self._in_commit_timestamp(commit_ts, rows),
-            "next_row_id": rows.c.next_row_id,
-        }
-        if METADATA in kinds:
-            values["metadata_version"] = rows.c.metadata_version
-            values["properties"] = func.coalesce(rows.c.properties, dl_tables.c.properties)
-        if PROTOCOL in kinds:
-            values["protocol_version"] = rows.c.protocol_version
-            for name in ("min_reader_version", "min_writer_version", "reader_features", "writer_features"):
-                values[name] = func.coalesce(rows.c[name], dl_tables.c[name])
-        return update(dl_tables).values(values).where(dl_tables.c.table_id == rows.c.table_id)
+    def _update_tables(self, kinds: frozenset[str], commit_ts: ColumnElement[int]) -> Update:
+        source = self._backend.rows(self._document(VERSIONS), _VERSION_COLUMNS)
+
+        def values(row: FromClause) -> dict[str, Any]:
+            new: dict[str, Any] = {
+                "current_version": row.c.version,
+                "last_commit_ts": commit_ts,
+                "last_ict": self._in_commit_timestamp(commit_ts, row),
+                "next_row_id": row.c.next_row_id,
+            }
+            if METADATA in kinds:
+                new["metadata_version"] = row.c.metadata_version
+                new["properties"] = func.coalesce(row.c.properties, dl_tables.c.properties)
+            if PROTOCOL in kinds:
+                new["protocol_version"] = row.c.protocol_version
+                for name in ("min_reader_version", "min_writer_version", "reader_features", "writer_features"):
+                    new[name] = func.coalesce(row.c[name], dl_tables.c[name])
+            return new
+
+        return self._backend.update_matching(
+            dl_tables, source, lambda tables: tables.c.table_id == source.c.table_id, values
+        )
 
     def _in_commit_timestamp(self, commit_ts: ColumnElement[int], rows: FromClause) -> ColumnElement[int]:
         thousand = literal_column("1000", Integer)

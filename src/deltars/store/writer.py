@@ -153,7 +153,7 @@ class LogWriter:
     def _locked(self, connection: Connection, ids: list[UUID]) -> dict[UUID, LockedTable]:
         # As text: every database casts it to its own kind of UUID.
         values = {f"table_{i}": str(table_id) for i, table_id in enumerate(ids)}
-        rows = self._statements.lock(connection, len(ids)).run(connection, values)
+        rows = self._database.backend.run(connection, self._statements.lock(len(ids)), values)
         locked = [LockedTable(UUID(str(row[0])), *row[1:]) for row in rows]
         return {table.table_id: table for table in locked}
 
@@ -273,13 +273,14 @@ class LogWriter:
         loaded = self._load(connection, plan)
         documents = {f"rows_{name}": _encode(rows).decode() for name, rows in plan.rows.items() if name not in loaded}
         documents["floor"] = max(row.last_commit_ts for row in locked.values()) + 1  # type: ignore[assignment]
-        statements = self._statements.write(connection, kinds, loaded)
-        if self._database.backend.chains_writes:
-            commit_ts, removed = statements[0].run(connection, documents)[0]
+        statements = self._statements.write(kinds, loaded)
+        backend = self._database.backend
+        if backend.chains_writes:
+            commit_ts, removed = backend.run(connection, statements[0], documents)[0]
         else:
-            [(commit_ts,)] = self._statements.clock(connection).run(connection, documents)
+            [(commit_ts,)] = backend.run(connection, self._statements.clock(), documents)
             documents["commit_ts"] = commit_ts
-            results = [statement.run(connection, documents) for statement in statements]
+            results = [backend.run(connection, statement, documents) for statement in statements]
             removed = len(results[0]) if REMOVES in kinds else 0
         if removed < plan.removals:
             raise self._missing_file(connection, commit)
@@ -293,9 +294,8 @@ class LogWriter:
         for batches, place in plan.bulk:
             backend.load(connection, dl_add_files, batches.rows(place))
             if place.version > 0:
-                self._statements.supersede(connection).run(
-                    connection, {"table_id": str(place.table_id), "version": place.version}
-                )
+                files = {"table_id": str(place.table_id), "version": place.version}
+                backend.run(connection, self._statements.supersede(), files)
         for name in (REMOVES, ROW_GROUPS):
             rows = plan.rows.get(name, ())
             if len(rows) >= self._copy_threshold:

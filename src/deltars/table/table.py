@@ -34,6 +34,11 @@ class Table:
         return self._record.location
 
     @property
+    def record(self) -> TableRecord:
+        """The table's row in the registry, as it was when this object was made."""
+        return self._record
+
+    @property
     def properties(self) -> Mapping[str, str]:
         """As they were when this object was made."""
         return dict(self._record.properties)

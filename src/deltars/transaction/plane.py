@@ -8,13 +8,13 @@ pyspark is an extra and lies above this layer, so its plane is provided from out
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from deltars.data.arrow_plane import ArrowPlane
 from deltars.data.files import Scan, WriteTarget, WrittenFile
 from deltars.errors import ConfigError, ValidationError
 from deltars.protocol import StructType
+from deltars.wiring import provided_spark
 
 
 class DataPlane(Protocol):
@@ -32,18 +32,11 @@ class SparkDataPlane(DataPlane, Protocol):
         """The files of a snapshot as a DataFrame of this session, or of the active one."""
 
 
-_spark: Callable[[], SparkDataPlane] | None = None
-
-
-def provide_spark(factory: Callable[[], SparkDataPlane]) -> None:
-    global _spark
-    _spark = factory
-
-
 def spark_plane() -> SparkDataPlane:
-    if _spark is None:
+    plane = provided_spark()
+    if plane is None:
         raise ConfigError("no Spark plane was provided")
-    return _spark()
+    return cast(SparkDataPlane, plane)
 
 
 def plane_for(frame: object) -> DataPlane:

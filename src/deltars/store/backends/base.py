@@ -8,7 +8,7 @@ parameter, what its clock is called, how many rows are many, and what its errors
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, TextIO
 
@@ -19,18 +19,36 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
+    Dialect,
     Engine,
+    Executable,
     FromClause,
     Table,
+    Update,
     Uuid,
     cast,
     func,
+    update,
 )
 from sqlalchemy import exc as sa_exc
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 
 from deltars.errors import DatabaseError, DeltarsError, TimeoutError
 from deltars.uri import CatalogUri
+
+
+class Prepared:
+    """A statement compiled once: its text, and in which order it takes its parameters."""
+
+    def __init__(self, statement: Executable, dialect: Dialect, schema: str | None) -> None:
+        options = {"schema_translate_map": {None: schema}, "render_schema_translate": True} if schema else {}
+        compiled = statement.compile(dialect=dialect, **options)  # type: ignore[attr-defined]
+        self.text = str(compiled)
+        self.names: tuple[str, ...] = tuple(compiled.positiontup)
+        self._constants = {name: value for name, value in compiled.params.items() if value is not None}
+
+    def values(self, given: Mapping[str, Any]) -> list[Any]:
+        return [given[name] if name in given else self._constants.get(name) for name in self.names]
 
 
 class Backend(ABC):
@@ -57,6 +75,11 @@ class Backend(ABC):
     def schema(self) -> str | None:
         return self.uri.schema
 
+    @property
+    def is_there(self) -> bool:
+        """Whether there is a database to look into: opening an embedded one would make it."""
+        return True
+
     @abstractmethod
     def create_engine(self, *, pool_size: int, pool_timeout_s: float) -> Engine: ...
 
@@ -67,6 +90,32 @@ class Backend(ABC):
     @abstractmethod
     def read_transaction(self, engine: Engine) -> Any:
         """A context manager: a `Connection` inside a transaction whose statements all see one state."""
+
+    def prepare(self, statement: Executable) -> Prepared:
+        return Prepared(statement, self.statement_dialect(), self.schema)
+
+    @abstractmethod
+    def statement_dialect(self) -> Dialect:
+        """The dialect that statements are compiled for when they go straight to the driver, by position."""
+
+    def run(self, connection: Connection, prepared: Prepared, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """Straight on the driver's cursor: nothing is compiled or looked up again. Answers are its plain values."""
+        cursor = connection.connection.cursor()
+        try:
+            cursor.execute(prepared.text, prepared.values(values))
+            return list(cursor.fetchall()) if cursor.description else []
+        finally:
+            cursor.close()
+
+    def update_matching(
+        self,
+        table: Table,
+        source: FromClause,
+        match: Callable[[FromClause], ColumnElement[bool]],
+        values: Callable[[FromClause], Mapping[str, Any]],
+    ) -> Update:
+        """UPDATE those rows of a table that match a row of the source, with values from it."""
+        return update(table).values(values(source)).where(match(table))
 
     @abstractmethod
     def rows(self, document: BindParameter[Any], columns: Sequence[Column[Any]]) -> FromClause:

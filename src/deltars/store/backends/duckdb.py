@@ -11,6 +11,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+from duckdb_sqlalchemy import Dialect as DuckDBDialect
 from sqlalchemy import (
     ARRAY,
     BigInteger,
@@ -18,6 +19,7 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
+    Dialect,
     Engine,
     FromClause,
     QueuePool,
@@ -56,6 +58,10 @@ class DuckDB(Backend):
         with _registering:
             self._turn = _writing.setdefault(str(Path(uri.database).absolute()), threading.Lock())
 
+    @property
+    def is_there(self) -> bool:
+        return Path(self.uri.database).exists()
+
     def create_engine(self, *, pool_size: int, pool_timeout_s: float) -> Engine:
         path = Path(self.uri.database).absolute()
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,6 +90,9 @@ class DuckDB(Backend):
     def read_transaction(self, engine: Engine) -> Iterator[Connection]:
         with engine.connect() as connection, connection.begin():
             yield connection
+
+    def statement_dialect(self) -> Dialect:
+        return DuckDBDialect(paramstyle="numeric_dollar")
 
     def rows(self, document: BindParameter[Any], columns: Sequence[Column[Any]]) -> FromClause:
         shape = json.dumps([{column.name: _type_name(column) for column in columns}])

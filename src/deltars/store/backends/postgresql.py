@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, TextIO
 
 import psycopg
 import pyarrow as pa
 import pyarrow.csv as pa_csv
-from psycopg import sql
+from psycopg import generators, sql
+from psycopg.errors import error_from_result
+from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGresult
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -18,19 +21,27 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
+    Dialect,
     Engine,
     FromClause,
     QueuePool,
     Table,
+    Text,
+    Update,
+    bindparam,
     cast,
     create_engine,
     func,
     literal_column,
+    select,
+    true,
+    update,
 )
 from sqlalchemy import column as sa_column
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from deltars.errors import DatabaseError, DeltarsError, SchemaVersionError, TimeoutError
-from deltars.store.backends.base import Backend, first_line
+from deltars.store.backends.base import Backend, Prepared, first_line
 
 _TIMEOUTS = {
     "55P03": "another transaction held the table's lock for longer than the time-out allows",
@@ -61,7 +72,7 @@ class PostgreSQL(Backend):
         parameters = {"application_name": "deltars", **self.uri.parameters, "dbname": self.uri.database}
         return create_engine(
             "postgresql+psycopg://",
-            creator=lambda: psycopg.connect(**parameters),  # type: ignore[arg-type]
+            creator=lambda: psycopg.connect(**parameters, prepare_threshold=None),  # type: ignore[arg-type]
             poolclass=QueuePool,
             pool_size=pool_size,
             max_overflow=0,
@@ -74,14 +85,11 @@ class PostgreSQL(Backend):
     @contextmanager
     def write_transaction(self, engine: Engine, timeout_s: float) -> Iterator[Connection]:
         with engine.connect() as connection, connection.begin():
-            self._limit(connection, timeout_s)
+            driver = _driver(connection)
+            _check(driver, driver.pgconn.exec_(b"BEGIN ISOLATION LEVEL READ COMMITTED"))
+            limits = _LIMITS_17 if driver.pgconn.server_version >= 170000 else _LIMITS
+            self.run(connection, limits, {"ms": max(1, round(timeout_s * 1000))})
             yield connection
-
-    def _limit(self, connection: Connection, timeout_s: float) -> None:
-        """Settings of this transaction alone (PgBouncer hands the session to somebody else afterwards)."""
-        driver = _driver(connection)
-        milliseconds = str(max(1, round(timeout_s * 1000)))
-        driver.execute(_LIMITS_17 if driver.info.server_version >= 170000 else _LIMITS, {"ms": milliseconds})
 
     @contextmanager
     def read_transaction(self, engine: Engine) -> Iterator[Connection]:
@@ -89,6 +97,46 @@ class PostgreSQL(Backend):
             options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
             with connection.execution_options(**options).begin():
                 yield connection
+
+    def statement_dialect(self) -> Dialect:
+        return _dialect()
+
+    def run(self, connection: Connection, prepared: Prepared, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """By libpq's prepared statements: a commit's statement is too long for psycopg's own cache of them."""
+        driver = _driver(connection)
+        name = connection.connection.info.get(prepared)
+        if name is None:
+            name = f"deltars_{len(connection.connection.info)}".encode()
+            _check(driver, driver.pgconn.prepare(name, prepared.text.encode()))
+            connection.connection.info[prepared] = name
+        driver.pgconn.send_query_prepared(
+            name, [None if value is None else str(value).encode() for value in prepared.values(values)]
+        )
+        [result] = driver.wait(generators.execute(driver.pgconn))
+        _check(driver, result)
+        read = [_READ.get(result.ftype(column), bytes.decode) for column in range(result.nfields)]
+        return [
+            tuple(
+                None if (value := result.get_value(row, column)) is None else convert(value)
+                for column, convert in enumerate(read)
+            )
+            for row in range(result.ntuples)
+        ]
+
+    def update_matching(
+        self,
+        table: Table,
+        source: FromClause,
+        match: Callable[[FromClause], ColumnElement[bool]],
+        values: Callable[[FromClause], Mapping[str, Any]],
+    ) -> Update:
+        # OFFSET 0 keeps the look-up a look-up: one index probe a row, whatever the statistics say. Without it the
+        # planner takes the source for 100 rows, walks the whole table instead, and keeps that plan for the session.
+        probed = table.alias("probed")
+        place: ColumnElement[Any] = sa_column("ctid", _selectable=probed)
+        found = select(place).where(match(probed)).offset(literal_column("0")).lateral("found")
+        hits = select(*source.c, found.c.ctid).select_from(source.join(found, true())).subquery("hits")
+        return update(table).values(values(hits)).where(sa_column("ctid", _selectable=table) == hits.c.ctid)
 
     def rows(self, document: BindParameter[Any], columns: Sequence[Column[Any]]) -> FromClause:
         return (
@@ -175,19 +223,34 @@ def _driver(connection: Connection) -> psycopg.Connection[Any]:
     return driver
 
 
-# Besides the time-outs: a commit touches few rows of large tables, so its plan must not hang on statistics that
-# may not have been gathered yet; index look-ups are right at every size.
-_PLAN = """,
-    set_config('enable_seqscan', 'off', true),
-    set_config('enable_hashjoin', 'off', true),
-    set_config('enable_mergejoin', 'off', true),
-    set_config('plan_cache_mode', 'force_generic_plan', true)"""
+def _check(driver: psycopg.Connection[Any], result: PGresult) -> None:
+    if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+        raise error_from_result(result, driver.info.encoding)
 
-_LIMITS = f"""
-SELECT
-    set_config('lock_timeout', %(ms)s, true),
-    set_config('statement_timeout', %(ms)s, true),
-    set_config('idle_in_transaction_session_timeout', %(ms)s, true){_PLAN}"""
 
-_LIMITS_17 = f"""{_LIMITS},
-    set_config('transaction_timeout', %(ms)s, true)"""
+# What the answers of `run` hold, by the type's OID: whole numbers; everything else stays text.
+_READ: dict[int, Callable[[bytes], Any]] = {20: int, 21: int, 23: int}
+
+
+def _dialect() -> Dialect:
+    dialect: Dialect = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
+    return dialect
+
+
+def _settings(names: Sequence[str]) -> Prepared:
+    """Settings of one transaction alone: PgBouncer hands the session to somebody else afterwards.
+
+    Besides the time-outs: a commit touches few rows of large tables, so its plan must not hang on statistics that may
+    not have been gathered yet. Index look-ups are right at every size, and the plan is made once a session.
+    """
+    plan = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"}
+    plan["plan_cache_mode"] = "force_generic_plan"
+    milliseconds = cast(bindparam("ms", type_=Text()), Text)
+    calls = [func.set_config(literal_column(f"'{name}'"), milliseconds, true()) for name in names]
+    calls += [func.set_config(literal_column(f"'{k}'"), literal_column(f"'{v}'"), true()) for k, v in plan.items()]
+    return Prepared(select(*calls), _dialect(), None)
+
+
+_TIMEOUT_SETTINGS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
+_LIMITS = _settings(_TIMEOUT_SETTINGS)
+_LIMITS_17 = _settings((*_TIMEOUT_SETTINGS, "transaction_timeout"))

@@ -18,6 +18,7 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Connection,
+    Dialect,
     Engine,
     FromClause,
     Integer,
@@ -32,6 +33,7 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from deltars.errors import DatabaseError, DeltarsError, TimeoutError
 from deltars.store.backends.base import Backend, first_line
@@ -57,6 +59,10 @@ class SQLite(Backend):
     chains_writes = False
     survives_fork = True
     driver_errors = (sqlite3.Error,)
+
+    @property
+    def is_there(self) -> bool:
+        return Path(self.uri.database).exists()
 
     def create_engine(self, *, pool_size: int, pool_timeout_s: float) -> Engine:
         path = Path(self.uri.database)
@@ -90,6 +96,9 @@ class SQLite(Backend):
     def read_transaction(self, engine: Engine) -> Iterator[Connection]:
         with engine.connect() as connection, connection.begin():
             yield connection
+
+    def statement_dialect(self) -> Dialect:
+        return SQLiteDialect_pysqlite(paramstyle="qmark")
 
     def rows(self, document: BindParameter[Any], columns: Sequence[Column[Any]]) -> FromClause:
         each = func.json_each(document).table_valued("value")

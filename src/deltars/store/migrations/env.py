@@ -5,6 +5,7 @@ from __future__ import annotations
 from alembic import context
 
 from deltars.store import schema
+from deltars.store.registry import first_row
 
 attributes = context.config.attributes
 context.configure(
@@ -18,3 +19,5 @@ context.configure(
     literal_binds=context.is_offline_mode(),
 )
 context.run_migrations(views=attributes.get("views", True))
+if context.is_offline_mode():
+    context.execute(first_row())

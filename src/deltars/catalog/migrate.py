@@ -1,0 +1,56 @@
+"""The schema of a catalog, as a script asks for it: the same four words as `deltars migrate …`.
+
+    deltars.migrate.up("deltasql://postgres/lake/public")        create or upgrade it
+    deltars.migrate.status()                                     where it stands
+    deltars.migrate.sql()                                        what `up` would run on an empty database
+    deltars.migrate.down("deltasql://postgres/lake/public")      take it away, with everything in it
+
+A catalog is named as for `connect()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from deltars.config import configure
+from deltars.store import migrate as migrations
+from deltars.store.database import Database
+from deltars.store.migrate import SchemaStatus
+
+__all__ = ["SchemaStatus", "down", "sql", "status", "up"]
+
+
+def up(catalog: str | None = None, *, views: bool = True) -> SchemaStatus:
+    """Create or upgrade the schema; nothing happens where it is up to date. `views=False` leaves the views out."""
+    with _database(catalog) as database:
+        return migrations.up(database, views=views)
+
+
+def down(catalog: str | None = None) -> None:
+    """Take away what `up` made: the log of every table. Data files and what was published stay."""
+    with _database(catalog) as database:
+        migrations.down(database)
+
+
+def status(catalog: str | None = None) -> SchemaStatus:
+    """Which schema the catalog has, and which one this release needs."""
+    with _database(catalog) as database:
+        return migrations.status(database)
+
+
+def sql(catalog: str | None = None, *, views: bool = True) -> str:
+    """The statements that make the schema in an empty database, for somebody who runs them by hand."""
+    with _database(catalog) as database:
+        return migrations.sql(database, views=views)
+
+
+@contextmanager
+def _database(catalog: str | None) -> Iterator[Database]:
+    config = configure(catalog)
+    settings = config.settings
+    database = Database(config.uri, pool_size=settings.pool_size, pool_timeout_s=settings.pool_timeout)
+    try:
+        yield database
+    finally:
+        database.close()

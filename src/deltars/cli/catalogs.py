@@ -1,0 +1,46 @@
+"""Commands on a catalog as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+import deltars
+from deltars.cli.options import with_common_options
+from deltars.cli.output import Output
+
+
+@click.command
+@click.option("--warehouse", metavar="LOCATION", help="Where tables lie by default: a directory or an object store's URL.")
+@with_common_options
+def init(catalog: str | None, warehouse: str | None, output: Output) -> None:
+    """Make a catalog: its schema in the database, and the warehouse of its tables.
+
+    Nothing happens to a catalog that is there already. Its warehouse is set once; beside an embedded catalog's file
+    if nothing is said.
+
+    \b
+    Example:
+      deltars init --catalog deltasql://postgres/lake/public --warehouse s3://bucket/lake
+    """
+    with deltars.connect(catalog, warehouse=warehouse, migrate=True) as opened:
+        output.record({"catalog": opened.uri, "warehouse": opened.warehouse})
+
+
+@click.command
+@with_common_options
+def tables(catalog: str | None, output: Output) -> None:
+    """List the tables of a catalog, by name.
+
+    \b
+    Example:
+      deltars tables
+      deltars tables --json | jq -r '.[].location'
+    """
+    with deltars.connect(catalog, migrate=False) as opened:
+        output.records(
+            [asdict(table.record) for table in opened.tables()],
+            columns=("name", "current_version", "location", "table_id"),
+            none=f"{opened.uri} has no tables yet.",
+        )

@@ -1,0 +1,115 @@
+"""The forms that an answer takes; commands hand over records and do not know which one was asked for.
+
+    Output ─┬─ Screen   a terminal: headings, aligned columns, the columns that people look for
+            ├─ Lines    a pipe: the same columns, one record a line, tab-separated, no heading, nothing cut off
+            └─ Json     --json: every field there is
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Protocol, TypeAlias
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+Record: TypeAlias = Mapping[str, object]
+
+_ESCAPED = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
+
+class Output(Protocol):
+    def records(self, records: Sequence[Record], columns: Sequence[str], *, none: str) -> None:
+        """Any number of like things. `none` is what a person reads where there are none."""
+
+    def record(self, record: Record) -> None:
+        """One thing, field by field."""
+
+    def text(self, name: str, text: str) -> None:
+        """Text that is meant to be used as it stands; `name` is its key in JSON."""
+
+
+def output_for(*, as_json: bool) -> Output:
+    if as_json:
+        return Json()
+    console = Console(highlight=False)
+    return Screen(console) if console.is_terminal else Lines()
+
+
+class Screen:
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def records(self, records: Sequence[Record], columns: Sequence[str], *, none: str) -> None:
+        if not records:
+            self._console.print(Text(none))
+            return
+        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+        for name in columns:
+            is_number = isinstance(records[0][name], int)
+            table.add_column(_heading(name), justify="right" if is_number else "left", overflow="fold")
+        for record in records:
+            # Text: a name with brackets in it is no markup.
+            table.add_row(*(Text(_for_people(record[name])) for name in columns))
+        self._console.print(table)
+
+    def record(self, record: Record) -> None:
+        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), show_header=False)
+        table.add_column(style="bold")
+        table.add_column(overflow="fold")
+        for name, value in record.items():
+            table.add_row(_heading(name), Text(_for_people(value)))
+        self._console.print(table)
+
+    def text(self, name: str, text: str) -> None:
+        click.echo(text, nl=not text.endswith("\n"))
+
+
+class Lines:
+    def records(self, records: Sequence[Record], columns: Sequence[str], *, none: str) -> None:
+        for record in records:
+            click.echo("\t".join(_for_pipes(record[name]) for name in columns))
+
+    def record(self, record: Record) -> None:
+        for name, value in record.items():
+            click.echo(f"{name}\t{_for_pipes(value)}")
+
+    def text(self, name: str, text: str) -> None:
+        click.echo(text, nl=not text.endswith("\n"))
+
+
+class Json:
+    def records(self, records: Sequence[Record], columns: Sequence[str], *, none: str) -> None:
+        _print_json(records)
+
+    def record(self, record: Record) -> None:
+        _print_json(record)
+
+    def text(self, name: str, text: str) -> None:
+        _print_json({name: text})
+
+
+def _print_json(value: object) -> None:
+    click.echo(json.dumps(value, default=_for_programs, ensure_ascii=False, indent=2))
+
+
+def _heading(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _for_people(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return "–" if value is None else str(value)
+
+
+def _for_pipes(value: object) -> str:
+    return "" if value is None else str(_for_programs(value)).translate(_ESCAPED)
+
+
+def _for_programs(value: object) -> object:
+    return value.isoformat() if isinstance(value, datetime) else str(value)

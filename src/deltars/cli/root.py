@@ -1,0 +1,70 @@
+"""`deltars` itself: the commands there are, and what becomes of errors.
+
+| exit code | means                                                        |
+|-----------|--------------------------------------------------------------|
+| 0         | done                                                         |
+| 1         | failed                                                       |
+| 2         | the command line, a URI or a setting is wrong                |
+| 3         | another transaction came first (`VersionConflict`): try again |
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+import click
+
+import deltars
+from deltars.cli.catalogs import init, tables
+from deltars.cli.migrate import migrate
+from deltars.cli.options import is_debugging, with_debug
+from deltars.cli.tables import history
+
+FAILED, WRONG_USAGE, CONFLICT = 1, 2, 3
+
+
+class Failure(click.ClickException):
+    """An expected error: what happened, then what to do, on lines of their own. No traceback."""
+
+    def __init__(self, error: deltars.DeltarsError) -> None:
+        said, hint = str(error), error.hint or ""
+        super().__init__(f"{said.removesuffix(hint).rstrip()}\n{hint}".rstrip())
+        self.exit_code = exit_code(error)
+
+
+def exit_code(error: deltars.DeltarsError) -> int:
+    match error:
+        case deltars.VersionConflict():
+            return CONFLICT
+        case deltars.ConfigError():
+            return WRONG_USAGE
+    return FAILED
+
+
+class Program(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except deltars.DeltarsError as error:
+            if is_debugging(ctx):
+                click.echo(traceback.format_exc(), err=True)
+            raise Failure(error) from error
+
+
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(deltars.__version__, prog_name="deltars")
+@with_debug
+def main() -> None:
+    """Delta Lake with its transaction log in a SQL database: one commit, any number of tables.
+
+    \b
+    Example:
+      deltars init --warehouse /data/lake
+      deltars tables
+      deltars history features
+    """
+
+
+for _command in (init, migrate, tables, history):
+    main.add_command(_command)
