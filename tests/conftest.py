@@ -24,7 +24,7 @@ from tests.support.spark import local_session
 
 _RUN = pytest.StashKey[RunDirectory]()
 _STARTED = pytest.StashKey[float]()
-_OURS = ("DELTARS_TEST_", "DELTARS_SOAK", "DELTARS_SEED")
+_OURS = ("DELTARS_TEST_", "DELTARS_GOLDEN", "DELTARS_SOAK", "DELTARS_SEED")
 
 hypothesis.settings.register_profile(
     "test", deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]

@@ -12,6 +12,7 @@ pool_size = 20
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -20,11 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from deltars.errors import ConfigError
-from deltars.uri import CatalogUri, is_uri, parse_catalog_uri
+from deltars.uri import CatalogUri, is_uri, parse_catalog_uri, redacted
 
 DEFAULT_CATALOG = "deltasql://sqlite/.deltars/lake.db"
 CONFIG_FILE = "deltars.toml"
 PREFIX = "DELTARS_"
+MAX_TIMEOUT_S = 2_000_000
+"""About what PostgreSQL's time-outs can hold: 2³¹ milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in ("timeout", "pool_timeout", "mirror_wait"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"{name} must be more than 0 seconds, not {getattr(self, name)}")
+            # Said so that it refuses NaN too.
+            if not 0 < getattr(self, name) <= MAX_TIMEOUT_S:
+                raise ConfigError(
+                    f"{name} must be more than 0 and at most {MAX_TIMEOUT_S} seconds, not {getattr(self, name)}"
+                )
         for name in ("pool_size", "copy_threshold", "mirror_concurrency"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
@@ -69,6 +75,8 @@ def configure(
 ) -> CatalogConfig:
     """The catalog that is meant, and its settings from all sources."""
     environment = os.environ if environment is None else environment
+    if catalog is not None and not catalog.strip():
+        raise ConfigError("the catalog's name is empty", hint="Leave it out for $DELTARS_CATALOG or the embedded one.")
     named = catalog or environment.get(f"{PREFIX}CATALOG") or DEFAULT_CATALOG
     entry: dict[str, Any] = {}
     if not is_uri(named):
@@ -91,29 +99,50 @@ def _convert(name: str, value: Any) -> Any:
     default = getattr(Settings(), name)
     try:
         if isinstance(default, Mapping):
-            return {str(k): str(v) for k, v in dict(value).items()}
+            # From the environment it comes as a JSON object.
+            options = json.loads(value) if isinstance(value, str) else value
+            return {str(k): str(v) for k, v in dict(options).items()}
+        if isinstance(value, bool) or (isinstance(default, int) and isinstance(value, float)):
+            raise TypeError
         return type(default)(value)
     except (TypeError, ValueError):
-        raise ConfigError(f"{name} must be a {type(default).__name__}, not {value!r}") from None
+        kind = "an object of strings" if isinstance(default, Mapping) else _KINDS[type(default)]
+        # Storage options hold keys of object stores: they are not shown.
+        shown = "" if isinstance(default, Mapping) else f", not {value!r}"
+        raise ConfigError(f"{name} must be {kind}{shown}") from None
+
+
+_KINDS = {int: "a whole number", float: "a number of seconds"}
 
 
 def _entry_of_file(name: str, environment: Mapping[str, str]) -> dict[str, Any]:
     path = Path(environment.get(f"{PREFIX}CONFIG", CONFIG_FILE))
-    if not path.exists():
-        raise ConfigError(
-            f"{name!r} is no deltasql:// URI, and there is no {path} that could name a catalog so",
-            hint=f"For example {DEFAULT_CATALOG}.",
-        )
     try:
-        catalogs = tomllib.loads(path.read_text()).get("catalogs", {})
+        document = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{redacted(name)} is no deltasql:// URI, and there is no {path} that could name a catalog so",
+            hint=f"For example {DEFAULT_CATALOG}.",
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    catalogs = document.get("catalogs", {})
+    if not isinstance(catalogs, dict):
+        raise ConfigError(f"catalogs of {path} is not a table", hint="Write [catalogs.<name>] and its settings below.")
     entry = catalogs.get(name)
     if not isinstance(entry, dict):
-        raise ConfigError(f"{path} names no catalog {name!r}", hint=f"It names: {', '.join(catalogs) or 'none'}.")
+        raise ConfigError(
+            f"{path} names no catalog {redacted(name)}", hint=f"It names: {', '.join(catalogs) or 'none'}."
+        )
     allowed = {setting.name for setting in fields(Settings)} | {"uri", "warehouse"}
     unknown = sorted(entry.keys() - allowed)
-    if unknown or "uri" not in entry:
-        problem = f"has the unknown setting {', '.join(unknown)}" if unknown else "has no uri"
-        raise ConfigError(f"the catalog {name!r} of {path} {problem}")
+    if unknown:
+        raise ConfigError(f"the catalog {name!r} of {path} has the unknown setting {', '.join(unknown)}")
+    for key in ("uri", "warehouse"):
+        if not isinstance(entry.get(key, ""), str):
+            raise ConfigError(f"the {key} of the catalog {name!r} of {path} is not a string")
+    if not entry.get("uri"):
+        raise ConfigError(f"the catalog {name!r} of {path} has no uri")
     return dict(entry)

@@ -10,6 +10,7 @@ What a PostgreSQL URI leaves out comes from libpq's own environment, service and
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -86,11 +87,13 @@ class CatalogUri:
         """The same catalog, told apart from others of that name in other working directories."""
         if self.backend == "postgres":
             return self
-        return replace(self, database=str(Path(self.database).absolute()))
+        # One slash: POSIX lets two mean something else, and Path keeps them.
+        return replace(self, database="/" + str(Path(self.database).absolute()).lstrip("/"))
 
     def _render(self, parameters: dict[str, str]) -> str:
         if self.schema is None:
-            path = quote(self.database, safe="/")
+            directories, slash, file = self.database.rpartition("/")
+            path = "/".join(map(_directory, directories.split("/"))) + slash + quote(file)
         else:
             path = f"{quote(self.database, safe='')}/{quote(self.schema, safe='')}"
         query = f"?{urlencode(parameters, safe='/*')}" if parameters else ""
@@ -107,22 +110,26 @@ def is_uri(text: str) -> bool:
 
 def parse_uri(text: str) -> tuple[CatalogUri, str | None]:
     """A catalog and, where the URI names one, a table."""
-    split = urlsplit(text)
+    _refuse_no_text(text, text)
+    try:
+        split = urlsplit(text)
+    except ValueError:
+        raise UriError(f"{redacted(text)} is not a URI", hint=_EXAMPLE) from None
     if split.scheme != SCHEME:
-        raise UriError(f"expected a {SCHEME}:// URI, got {_shown(text)}", hint=_EXAMPLE)
+        raise UriError(f"expected a {SCHEME}:// URI, got {redacted(text)}", hint=_EXAMPLE)
     backend = split.netloc
     if backend not in BACKENDS:
         raise UriError(
-            f"unknown backend {_without_credentials(backend)!r} in {_shown(text)}",
+            f"unknown backend {backend.rpartition('@')[2]!r} in {redacted(text)}",
             hint=f"The backends are {', '.join(BACKENDS)}. {_EXAMPLE}",
         )
     if split.fragment:
-        raise UriError(f"a {SCHEME}:// URI has no fragment: {_shown(text)}", hint="Write # as %23.")
+        raise UriError(f"a {SCHEME}:// URI has no fragment: {redacted(text)}", hint="Write # as %23.")
     parameters = _parameters(text, split.query)
     if backend == "postgres":
         return _postgres(text, split.path, parameters)
     if parameters:
-        raise UriError(f"{backend} URIs take no parameters, got {', '.join(sorted(parameters))} in {_shown(text)}")
+        raise UriError(f"{backend} URIs take no parameters, got {', '.join(sorted(parameters))} in {redacted(text)}")
     return _file(text, cast(BackendName, backend), split.path)
 
 
@@ -130,7 +137,7 @@ def parse_catalog_uri(text: str) -> CatalogUri:
     catalog, table = parse_uri(text)
     if table is not None:
         raise UriError(
-            f"{_shown(text)} names the table {table!r} where a catalog is expected",
+            f"{redacted(text)} names the table {table!r} where a catalog is expected",
             hint=f"Connect to {catalog} and ask it for the table.",
         )
     return catalog
@@ -140,54 +147,90 @@ def parse_table_uri(text: str) -> tuple[CatalogUri, str]:
     catalog, table = parse_uri(text)
     if table is None:
         raise UriError(
-            f"{_shown(text)} names a catalog, not a table",
+            f"{redacted(text)} names a catalog, not a table",
             hint="Add the table's name at the end of the path.",
         )
     return catalog, table
 
 
 _EXAMPLE = "For example deltasql://postgres/lake/public/features or deltasql://sqlite/lake.db/features."
+_NO_TEXT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_NOT_ENCODED = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_PASSWORD = re.compile(r"(\w*(?:password|passwd|pwd)\w*\s*[=:]\s*)(?:'[^']*'|\S+)", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"[^/:]*:[^/]*@")
+
+def redacted(text: str) -> str:
+    """What a user gave for a catalog, quoted for a message, without what may be a secret in it."""
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return repr(_PASSWORD.sub(r"\1***", text))
+    if rest.partition("?")[0].partition("/")[0] in BACKENDS:
+        rest = _CREDENTIALS.sub("***@", rest.partition("?")[0])
+    elif "@" in rest:
+        # A password may itself hold any of / ? @: whatever stands before the last @ is taken for one.
+        rest = "***@" + rest.rpartition("@")[2]
+    return repr(scheme + separator + rest.partition("?")[0])
 
 
-def _shown(text: str) -> str:
-    """A URI that could not be parsed, without what may be a secret in it."""
-    head, _, _ = text.partition("?")
-    scheme, separator, rest = head.partition("://")
-    return repr(scheme + separator + _without_credentials(rest)) if separator else repr(head)
+def _directory(name: str) -> str:
+    """A directory whose name looks like a database file's is told from one by its encoded dot."""
+    stem, dot, suffix = name.rpartition(".")
+    if dot + suffix in FILE_SUFFIXES and stem:
+        return f"{quote(stem)}%2E{suffix}"
+    return quote(name)
 
 
-def _without_credentials(netloc_and_path: str) -> str:
-    netloc, slash, path = netloc_and_path.partition("/")
-    _, at, host = netloc.rpartition("@")
-    return ("***@" + host if at else netloc) + slash + path
+def _decoded(text: str, part: str) -> str:
+    try:
+        decoded = unquote(part, errors="strict") if not _NOT_ENCODED.search(part) else None
+    except UnicodeDecodeError:
+        decoded = None
+    if decoded is None:
+        raise UriError(
+            f"{redacted(text)} is not percent-encoded UTF-8",
+            hint="Write % as %25, and every other character by the bytes of its UTF-8.",
+        )
+    _refuse_no_text(text, decoded)
+    return decoded
+
+
+def _refuse_no_text(text: str, part: str) -> None:
+    if _NO_TEXT.search(part):
+        raise UriError(f"a control character or half a surrogate pair stands in {redacted(text)}")
 
 
 def _parameters(text: str, query: str) -> dict[str, str]:
+    _decoded(text, query)
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True) if query else []
     except ValueError:
-        raise UriError(f"the parameters of {_shown(text)} are not key=value pairs joined by &") from None
+        raise UriError(f"the parameters of {redacted(text)} are not key=value pairs joined by &") from None
     parameters = dict(pairs)
     if len(parameters) != len(pairs):
-        raise UriError(f"a parameter stands twice in {_shown(text)}")
+        raise UriError(f"a parameter stands twice in {redacted(text)}")
     unknown = sorted(parameters.keys() - LIBPQ_PARAMETERS)
     if unknown:
         raise UriError(
-            f"unknown parameter {', '.join(unknown)} in {_shown(text)}",
+            f"unknown parameter {', '.join(unknown)} in {redacted(text)}",
             hint=f"A postgres URI takes {', '.join(sorted(LIBPQ_PARAMETERS))}.",
         )
     return parameters
 
 
 def _postgres(text: str, path: str, parameters: dict[str, str]) -> tuple[CatalogUri, str | None]:
-    segments = [unquote(segment) for segment in path.removeprefix("/").split("/")]
+    segments = [_decoded(text, segment) for segment in path.removeprefix("/").split("/")]
     if not segments[0]:
-        raise UriError(f"no database in {_shown(text)}", hint=_EXAMPLE)
+        raise UriError(f"no database in {redacted(text)}", hint=_EXAMPLE)
+    if _CREDENTIALS.match(segments[0]):
+        raise UriError(
+            f"credentials stand where the database is named, in {redacted(text)}",
+            hint="Write deltasql://postgres/<database>/<schema>?host=…&user=…&password=….",
+        )
     if len(segments) < 2 or not segments[1]:
-        raise UriError(f"no schema in {_shown(text)}", hint=f"For example deltasql://postgres/{segments[0]}/public.")
+        raise UriError(f"no schema in {redacted(text)}", hint=f"For example deltasql://postgres/{segments[0]}/public.")
     if len(segments) > 3 or (len(segments) == 3 and not segments[2]):
         raise UriError(
-            f"{_shown(text)} has {'an empty table name' if len(segments) == 3 else 'too many path segments'}",
+            f"{redacted(text)} has {'an empty table name' if len(segments) == 3 else 'too many path segments'}",
             hint="A postgres URI is deltasql://postgres/<database>/<schema>[/<table>]; write a / in a name as %2F.",
         )
     catalog = CatalogUri("postgres", segments[0], segments[1], MappingProxyType(parameters))
@@ -199,13 +242,13 @@ def _file(text: str, backend: BackendName, path: str) -> tuple[CatalogUri, str |
     ends = [i for i, segment in enumerate(segments) if segment.endswith(FILE_SUFFIXES) and segment not in FILE_SUFFIXES]
     if not ends:
         raise UriError(
-            f"no database file in {_shown(text)}",
+            f"no database file in {redacted(text)}",
             hint=f"The path ends at the segment with {', '.join(FILE_SUFFIXES)}, e.g. deltasql://{backend}/lake.db/features.",
         )
     end = ends[0]
-    rest = [unquote(segment) for segment in segments[end + 1 :]]
+    rest = [_decoded(text, segment) for segment in segments[end + 1 :]]
     if len(rest) > 1 or rest == [""]:
         problem = "an empty table name" if rest == [""] else "more than a table name"
-        raise UriError(f"{_shown(text)} has {problem} after its database file", hint="Write a / in a name as %2F.")
-    database = unquote("/".join(segments[: end + 1]))
+        raise UriError(f"{redacted(text)} has {problem} after its database file", hint="Write a / in a name as %2F.")
+    database = _decoded(text, "/".join(segments[: end + 1]))
     return CatalogUri(backend, database), rest[0] if rest else None

@@ -36,9 +36,7 @@ def frames() -> dict[str, Any]:
 def written(frame: object, root: Path) -> list[dict[str, Any]]:
     target = WriteTarget(str(root), schema_from_ddl("id BIGINT, name STRING"))
     files = PLANE.write(frame, target)
-    rows: list[dict[str, Any]] = pa.concat_tables(
-        pq.read_table(root / file.add.path) for file in files
-    ).to_pylist()
+    rows: list[dict[str, Any]] = pa.concat_tables(pq.read_table(root / file.add.path) for file in files).to_pylist()
     return rows
 
 
@@ -66,9 +64,7 @@ def test_what_is_no_frame_is_not_accepted(frame: object) -> None:
     ],
     ids=["named", "text", "named range", "levels"],
 )
-def test_a_pandas_index_that_holds_data_is_refused_and_not_dropped(
-    frame: pd.DataFrame, tmp_path: Path
-) -> None:
+def test_a_pandas_index_that_holds_data_is_refused_and_not_dropped(frame: pd.DataFrame, tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match=r"reset_index\(\)"):
         PLANE.write(frame, WriteTarget(str(tmp_path), schema_from_ddl("id BIGINT, name STRING")))
 

@@ -246,7 +246,8 @@ def test_a_failing_source_leaves_no_unfinished_file(tmp_path: Path) -> None:
 
 def test_a_null_struct_with_required_fields_is_written(tmp_path: Path) -> None:
     target = target_of(tmp_path, "s STRUCT<x: INT NOT NULL>")
-    (file,) = write(target, pa.table({"s": pa.array([{"x": 1}, None], pa.struct([("x", pa.int32())]))}))
+    structs = pa.StructArray.from_arrays([pa.array([1, None])], names=["x"], mask=pa.array([False, True]))
+    (file,) = write(target, pa.table({"s": structs}))
     assert read(target, file).to_pydict() == {"s": [{"x": 1}, None]}
 
 

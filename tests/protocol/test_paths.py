@@ -53,6 +53,7 @@ def test_partition_directory_looks_as_in_real_logs(value: str | None, directory:
         ("größe/東京", "größe/東京"),
         ("no\u00a0break\u2003\u3000", "no%C2%A0break%E2%80%83%E3%80%80"),
         ("\x01\x7f\x85", "%01%7F%C2%85"),
+        ("a:b/c:d", "a%3Ab/c%3Ad"),
     ],
 )
 def test_path_is_written_as_a_uri(path: str, logged: str) -> None:

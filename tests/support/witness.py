@@ -9,11 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import duckdb_sqlalchemy
 import psycopg
+import sqlalchemy
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from deltars.uri import CatalogUri, parse_catalog_uri
+
+# DuckDB lets a second connection in only with the first one's settings, and SQLAlchemy's driver has one of its own.
+_DUCKDB_CONFIG: dict[str, str | bool | int | float | list[str]] = {
+    "custom_user_agent": f"duckdb-sqlalchemy/{duckdb_sqlalchemy.__version__}(sqlalchemy/{sqlalchemy.__version__})"
+}
 
 
 def rows(uri: str, query: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
@@ -27,7 +34,7 @@ def rows(uri: str, query: str, parameters: Sequence[object] = ()) -> list[tuple[
         with closing(sqlite3.connect(url, uri=True)) as connection:
             return connection.execute(query, parameters).fetchall()
     if catalog.backend == "duckdb":
-        with duckdb.connect(catalog.database) as database:
+        with duckdb.connect(catalog.database, config=_DUCKDB_CONFIG) as database:
             return database.execute(query, parameters).fetchall()
     with postgres_connection(catalog) as postgres:
         text = query.replace("%", "%%").replace("?", "%s") if parameters else query

@@ -7,12 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
+import msgspec
+
 from deltars.config import CatalogConfig
 from deltars.errors import TableExists, ValidationError, VersionConflict
 from deltars.log.commit import NO_VERSION, Commit, NewTable, TableCommit
 from deltars.log.snapshot import Snapshot
 from deltars.protocol import (
     Action,
+    DeletionVector,
     Metadata,
     RemoveFile,
     SchemaLike,
@@ -21,8 +24,8 @@ from deltars.protocol import (
     protocol_of,
     supported_features,
 )
-from deltars.storage import open_storage
-from deltars.store.registry import check_name
+from deltars.storage import open_storage, parse_location
+from deltars.store.registry import TableRecord, check_name
 from deltars.table import Table
 from deltars.transaction import Transaction, TransactionResult
 from deltars.transaction.engine import Engine
@@ -80,7 +83,7 @@ class Catalog:
             )
         wanted = as_schema(schema)
         if existing is not None:
-            if location is not None and location != existing.location:
+            if location is not None and str(parse_location(location)) != existing.location:
                 raise ValidationError("a table that is replaced keeps its location", table=name, field="location")
             actions = initial_actions(
                 existing.table_id,
@@ -89,7 +92,7 @@ class Catalog:
                 properties=properties,
                 description=description,
             )
-            self._replace(existing.table_id, actions, committer)
+            self._replace(existing, actions, committer)
             return self.table(name)
         table_id = uuid4()
         actions = initial_actions(
@@ -113,6 +116,7 @@ class Catalog:
         record = self.engine.registry.register(
             NewTable(table_id, name, location_of(self.engine, name, table_id, location))
         )
+        self.engine.publish_registration(table_id)
         return Table(self.engine, record)
 
     def tables(self) -> list[Table]:
@@ -208,21 +212,38 @@ class Catalog:
         committed = self.engine.commit(Commit(uuid4(), (table,), new_tables, committer=committer))
         self.engine.publish(committed.versions)
 
-    def _replace(self, table_id: UUID, initial: Sequence[Action], committer: str | None) -> None:
-        now = int(time.time() * 1000)
-        try:
-            snapshot = self.engine.reader.snapshot(table_id)
-        except ValidationError:
-            self._commit(TableCommit(table_id, NO_VERSION, initial, "CREATE TABLE", _create_params(initial)))
-            return
-        metadata = next(action for action in initial if isinstance(action, Metadata))
-        removes = [
-            RemoveFile(path=path, data_change=True, deletion_timestamp=now)
-            for path in snapshot.files["path"].to_pylist()
-        ]
-        actions = [*_metadata_actions(snapshot, metadata), *removes]
-        commit = TableCommit(table_id, snapshot.version, actions, "CREATE OR REPLACE TABLE", _create_params(initial))
+    def _replace(self, table: TableRecord, initial: Sequence[Action], committer: str | None) -> None:
+        if table.current_version == NO_VERSION:
+            commit = TableCommit(table.table_id, NO_VERSION, initial, "CREATE TABLE", _create_params(initial))
+        else:
+            snapshot = self.engine.reader.snapshot(table.table_id)
+            metadata = next(action for action in initial if isinstance(action, Metadata))
+            actions = [*_metadata_actions(snapshot, metadata), *_removes(snapshot)]
+            commit = TableCommit(
+                table.table_id, snapshot.version, actions, "CREATE OR REPLACE TABLE", _create_params(initial)
+            )
         self._commit(commit, committer=committer)
+
+
+def _removes(snapshot: Snapshot) -> list[RemoveFile]:
+    """Every live file, removed."""
+    now = int(time.time() * 1000)
+    return [
+        RemoveFile(
+            path=file["path"],
+            data_change=True,
+            deletion_timestamp=now,
+            extended_file_metadata=True,
+            partition_values=msgspec.json.decode(file["partition_values"]),
+            size=file["size"],
+            deletion_vector=_deletion_vector(file["deletion_vector"]),
+        )
+        for file in snapshot.files.to_pylist()
+    ]
+
+
+def _deletion_vector(text: str | None) -> DeletionVector | None:
+    return None if text is None else msgspec.json.decode(text, type=DeletionVector)
 
 
 def _metadata_actions(snapshot: Snapshot, metadata: Metadata) -> list[Action]:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from deltars.catalog.catalog import Catalog
 from deltars.config import configure
+from deltars.errors import ConfigError, DeltarsError, ValidationError
 from deltars.storage import parse_location
 from deltars.store import migrate as migrations
 from deltars.transaction import Transaction, TransactionResult
@@ -46,8 +47,17 @@ def connect(
         mirror_concurrency=mirror_concurrency,
         storage_options=storage_options,
     )
-    place = None if config.warehouse is None else str(parse_location(config.warehouse))
+    place = None if config.warehouse is None else _warehouse(config.warehouse)
     opened = Catalog(config)
+    try:
+        _prepare(opened, place, migrate)
+    except DeltarsError:
+        opened.close()
+        raise
+    return opened
+
+
+def _prepare(opened: Catalog, place: str | None, migrate: bool | None) -> None:
     database = opened.engine.database
     wants_migration = database.backend.migrates_on_connect if migrate is None else migrate
     if wants_migration and not migrations.status(database).is_current:
@@ -55,10 +65,17 @@ def connect(
     migrations.check(database)
     known = opened.warehouse
     if place is None and known is None and database.backend.migrates_on_connect:
-        place = str(Path(config.uri.database).with_suffix(".warehouse"))
+        place = str(Path(database.uri.database).with_suffix(".warehouse"))
     if place is not None and place != known:
         opened.engine.registry.set_warehouse(place)
-    return opened
+
+
+def _warehouse(text: str) -> str:
+    """A relative one would be another place for each process that connects: it is refused."""
+    try:
+        return str(parse_location(text))
+    except ValidationError as error:
+        raise ConfigError(f"the warehouse cannot be used: {error.message}") from error
 
 
 def begin(
@@ -85,16 +102,17 @@ def read(spark: Any, table: str, *, version: int | None = None) -> Any:
     return _catalog_at(uri).table(name).read(spark, version=version)
 
 
-_opened: dict[CatalogUri | None, Catalog] = {}
+_opened: dict[CatalogUri, Catalog] = {}
 
 
 def _catalog_at(uri: CatalogUri | None) -> Catalog:
     """One catalog, and so one pool of connections, for everybody in this process who names it by URI."""
-    key = None if uri is None else uri.absolute()
-    if key is None:
-        key = configure().uri
+    key = configure().uri if uri is None else uri.absolute()
     if key not in _opened:
-        _opened[key] = connect(key.with_secrets())
+        # Without a URI the configuration may be a named one, with settings of its own.
+        found = connect() if uri is None else connect(key.with_secrets())
+        if _opened.setdefault(key, found) is not found:
+            found.close()
     return _opened[key]
 
 

@@ -1,8 +1,9 @@
-"""The schema of a catalog, as a script asks for it: the same four words as `deltars migrate …`.
+"""The schema of a catalog, as a script asks for it: the same words as `deltars migrate …`.
 
     deltars.migrate.up("deltasql://postgres/lake/public")        create or upgrade it
     deltars.migrate.status()                                     where it stands
     deltars.migrate.sql()                                        what `up` would run on an empty database
+    deltars.migrate.grants(reader="analysts", writer="etl")      least privilege for PostgreSQL roles
     deltars.migrate.down("deltasql://postgres/lake/public")      take it away, with everything in it
 
 A catalog is named as for `connect()`.
@@ -16,9 +17,10 @@ from contextlib import contextmanager
 from deltars.config import configure
 from deltars.store import migrate as migrations
 from deltars.store.database import Database
+from deltars.store.grants import Roles, grant
 from deltars.store.migrate import SchemaStatus
 
-__all__ = ["SchemaStatus", "down", "sql", "status", "up"]
+__all__ = ["SchemaStatus", "down", "grants", "sql", "status", "up"]
 
 
 def up(catalog: str | None = None, *, views: bool = True) -> SchemaStatus:
@@ -43,6 +45,14 @@ def sql(catalog: str | None = None, *, views: bool = True) -> str:
     """The statements that make the schema in an empty database, for somebody who runs them by hand."""
     with _database(catalog) as database:
         return migrations.sql(database, views=views)
+
+
+def grants(
+    catalog: str | None = None, *, reader: str | None = None, writer: str | None = None, mirror: str | None = None
+) -> list[str]:
+    """Give roles of a PostgreSQL server the rights they need, and no more; the statements that did it come back."""
+    with _database(catalog) as database:
+        return grant(database, Roles(reader, writer, mirror))
 
 
 @contextmanager

@@ -12,10 +12,10 @@ from deltars.cli.output import Output
 
 
 @click.command
-@click.option("--warehouse", metavar="LOCATION", help="Where tables lie by default: a directory or an object store's URL.")
+@click.option("--warehouse", metavar="LOCATION", help="Where tables lie by default: a directory or a URL.")
 @with_common_options
 def init(catalog: str | None, warehouse: str | None, output: Output) -> None:
-    """Make a catalog: its schema in the database, and the warehouse of its tables.
+    """Make a catalog, and say where its tables lie.
 
     Nothing happens to a catalog that is there already. Its warehouse is set once; beside an embedded catalog's file
     if nothing is said.

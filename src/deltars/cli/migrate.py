@@ -95,6 +95,26 @@ def sql(catalog: str | None, no_views: bool, output: Output) -> None:
     output.text("sql", deltars.migrate.sql(catalog, views=not no_views))
 
 
+@migrate.command
+@click.option("--reader", metavar="ROLE", help="May read everything.")
+@click.option("--writer", metavar="ROLE", help="May commit: insert, and update what a commit must. Deletes nothing.")
+@click.option("--mirror", metavar="ROLE", help="May read everything and note what was published.")
+@with_common_options
+def grants(catalog: str | None, reader: str | None, writer: str | None, mirror: str | None, output: Output) -> None:
+    """Give roles of a PostgreSQL server the rights they need, and no more. The roles must exist.
+
+    Prints the statements that were run, all in one transaction.
+
+    \b
+    Example:
+      deltars migrate grants --catalog deltasql://postgres/lake/public --reader analysts --writer etl
+    """
+    if not (reader or writer or mirror):
+        raise click.UsageError("Name at least one role: --reader, --writer or --mirror.")
+    statements = deltars.migrate.grants(catalog, reader=reader, writer=writer, mirror=mirror)
+    output.text("sql", "".join(f"{statement};\n" for statement in statements))
+
+
 def _shown(catalog: str | None) -> str:
     return str(configure(catalog).uri)
 

@@ -37,7 +37,9 @@ def _note_debugging(context: click.Context, parameter: click.Parameter, wanted: 
 with_debug = click.option(
     "--debug", is_flag=True, expose_value=False, callback=_note_debugging, help="Show the traceback of an error."
 )
-_json = click.option("--json", "output", is_flag=True, callback=_choose_output, help="Answer in JSON, with every field.")
+_json = click.option(
+    "--json", "output", is_flag=True, callback=_choose_output, help="Answer in JSON, with every field."
+)
 _catalog = click.option(
     "--catalog",
     metavar="URI|NAME",

@@ -1,8 +1,8 @@
 """The forms that an answer takes; commands hand over records and do not know which one was asked for.
 
-    Output ─┬─ Screen   a terminal: headings, aligned columns, the columns that people look for
-            ├─ Lines    a pipe: the same columns, one record a line, tab-separated, no heading, nothing cut off
-            └─ Json     --json: every field there is
+Output ─┬─ Screen   a terminal: headings, aligned columns, the columns that people look for
+        ├─ Lines    a pipe: the same columns, one record a line, tab-separated, no heading, nothing cut off
+        └─ Json     --json: every field there is
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 Record: TypeAlias = Mapping[str, object]
+
+AS_WIDE_AS_NEEDED = 10_000
 
 _ESCAPED = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
@@ -36,7 +38,8 @@ class Output(Protocol):
 def output_for(*, as_json: bool) -> Output:
     if as_json:
         return Json()
-    console = Console(highlight=False)
+    # Not the terminal's width: an id or a path that is folded into its column cannot be copied.
+    console = Console(highlight=False, width=AS_WIDE_AS_NEEDED)
     return Screen(console) if console.is_terminal else Lines()
 
 
@@ -51,7 +54,7 @@ class Screen:
         table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
         for name in columns:
             is_number = isinstance(records[0][name], int)
-            table.add_column(_heading(name), justify="right" if is_number else "left", overflow="fold")
+            table.add_column(_heading(name), justify="right" if is_number else "left")
         for record in records:
             # Text: a name with brackets in it is no markup.
             table.add_row(*(Text(_for_people(record[name])) for name in columns))
@@ -60,7 +63,7 @@ class Screen:
     def record(self, record: Record) -> None:
         table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), show_header=False)
         table.add_column(style="bold")
-        table.add_column(overflow="fold")
+        table.add_column()
         for name, value in record.items():
             table.add_row(_heading(name), Text(_for_people(value)))
         self._console.print(table)

@@ -24,15 +24,6 @@ from deltars.cli.tables import history
 FAILED, WRONG_USAGE, CONFLICT = 1, 2, 3
 
 
-class Failure(click.ClickException):
-    """An expected error: what happened, then what to do, on lines of their own. No traceback."""
-
-    def __init__(self, error: deltars.DeltarsError) -> None:
-        said, hint = str(error), error.hint or ""
-        super().__init__(f"{said.removesuffix(hint).rstrip()}\n{hint}".rstrip())
-        self.exit_code = exit_code(error)
-
-
 def exit_code(error: deltars.DeltarsError) -> int:
     match error:
         case deltars.VersionConflict():
@@ -42,6 +33,12 @@ def exit_code(error: deltars.DeltarsError) -> int:
     return FAILED
 
 
+def said(error: deltars.DeltarsError) -> str:
+    """What happened and, on a line of its own, what to do: so that a command in it can be copied."""
+    hint = error.hint or ""
+    return f"{str(error).removesuffix(hint).rstrip()}\n{hint}".rstrip()
+
+
 class Program(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -49,7 +46,8 @@ class Program(click.Group):
         except deltars.DeltarsError as error:
             if is_debugging(ctx):
                 click.echo(traceback.format_exc(), err=True)
-            raise Failure(error) from error
+            click.echo(f"Error: {said(error)}", err=True)
+            ctx.exit(exit_code(error))
 
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

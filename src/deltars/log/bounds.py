@@ -9,10 +9,12 @@ keeps the file. Survivors are checked exactly afterwards, so being a little too 
 
 from __future__ import annotations
 
+import json
 import math
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import msgspec
 
@@ -31,6 +33,7 @@ TIMESTAMP_SLACK_US = 999
 Number: TypeAlias = float | None
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
+_FLOAT = struct.Struct("=f")
 
 
 class FileBounds(NamedTuple):
@@ -61,7 +64,7 @@ class Bounds:
         """The numbers of one file, and how many records its statistics count."""
         if stats is None:
             return UNKNOWN
-        document = _decode(stats)
+        document = read_stats(stats)
         count = document.get("numRecords")
         if not self._leaves:
             return FileBounds(count, None, None)
@@ -69,6 +72,22 @@ class Bounds:
         mins = [convert(_at(minima, path), down=True) for path, convert in self._leaves]
         maxs = [convert(_at(maxima, path), down=False) for path, convert in self._leaves]
         return FileBounds(count, mins, maxs)
+
+
+def read_stats(text: str) -> dict[str, Any]:
+    """The statistics of a file, as they stand there; `ValueError` where they are no JSON object."""
+    try:
+        return _decode(text)
+    except msgspec.DecodeError:
+        # What real logs hold and msgspec refuses: half of a surrogate pair, a number too large for a double.
+        document = json.loads(text, parse_constant=_refuse_constant)
+    if not isinstance(document, dict):
+        raise ValueError("Expected `object`")
+    return document
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _range_column(leaves: Mapping[tuple[str, ...], LeafType], properties: Mapping[str, str]) -> tuple[str, ...] | None:
@@ -105,6 +124,8 @@ def _converter(type_: LeafType) -> _Converter:
             return timestamp_number
         case "string":
             return string_number
+        case "float":
+            return float_number
         case name if name.startswith("decimal"):
             return decimal_number
         case _:
@@ -114,13 +135,28 @@ def _converter(type_: LeafType) -> _Converter:
 def plain_number(value: Any, *, down: bool) -> Number:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
     if not math.isfinite(number):
         return None
     # Only an integer beyond 2**53 is not its float; comparing int with float is exact in Python.
     if (number > value) if down else (number < value):
         number = math.nextafter(number, -math.inf if down else math.inf)
     return number
+
+
+def float_number(value: Any, *, down: bool) -> Number:
+    """The shortest text of a single-precision number is not that number: 0.1 stands for 0.100000001490116…"""
+    number = plain_number(value, down=down)
+    if number is None:
+        return None
+    try:
+        single: float = _FLOAT.unpack(_FLOAT.pack(number))[0]
+    except OverflowError:
+        return None
+    return min(number, single) if down else max(number, single)
 
 
 def decimal_number(value: Any, *, down: bool) -> Number:

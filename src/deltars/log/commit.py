@@ -79,6 +79,11 @@ class Commit:
     is_repeatable: bool = False
     """Whether the caller chose the id, and so may be asking again for what is committed already."""
 
+    @property
+    def existing_tables(self) -> list[UUID]:
+        new = {table.table_id for table in self.new_tables}
+        return [table.table_id for table in self.tables if table.table_id not in new]
+
 
 @dataclass(frozen=True, slots=True)
 class Committed:

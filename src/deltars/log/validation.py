@@ -1,6 +1,6 @@
 """Which commits are valid.
 
-    check_actions    what the actions alone tell: before a connection is taken
+    check_commit     what the actions alone tell: before a connection is taken
     check_state      what depends on the table's metadata and protocol: before, and again under the lock if they moved
 
 Both raise `ValidationError`, which says which action (its position), which field, and why.
@@ -16,7 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltars.errors import ValidationError
-from deltars.log.commit import NO_VERSION, TableCommit, TableState
+from deltars.log.add_columns import check_columns, deletion_vectors, partition_values
+from deltars.log.bounds import Bounds
+from deltars.log.commit import NO_VERSION, Commit, TableCommit, TableState
+from deltars.log.file_rules import MAX_COUNT, Problem, check_add, check_cdc, check_count, check_remove
 from deltars.protocol import (
     AddFile,
     CdcFile,
@@ -29,7 +32,6 @@ from deltars.protocol import (
     Txn,
     can_partition_by,
     check_action,
-    check_path,
     check_protocol,
     check_protocol_change,
     is_true,
@@ -37,30 +39,44 @@ from deltars.protocol import (
     supported_features,
 )
 
-REQUIRED_ADD_COLUMNS = ("path", "partition_values", "size", "modification_time", "data_change")
 ROW_TRACKING = "delta.enableRowTracking"
 
-
-class _StatsHead(msgspec.Struct):
-    numRecords: int | None = None  # noqa: N815
+_encode = msgspec.json.Encoder().encode
 
 
-_decode_stats_head = msgspec.json.Decoder(_StatsHead).decode
+def check_commit(commit: Commit) -> None:
+    """What is said of a whole transaction, and every rule that the actions can break by themselves."""
+    for field in ("committer", "user_metadata"):
+        text = getattr(commit, field)
+        if text is not None and (problem := _check_text(text)):
+            raise ValidationError(f"{field}: {problem}", field=field)
+    for table in commit.tables:
+        check_actions(table)
+    if len({table.table_id for table in commit.tables}) != len(commit.tables):
+        raise ValidationError("a table stands twice in one commit")
 
 
 def check_actions(commit: TableCommit) -> None:
     """Every rule that the actions can break by themselves."""
     if not commit.operation:
         _refuse(commit, "a commit needs the name of its operation", field="operation")
+    for field, problem in (
+        ("operation", _check_text(commit.operation)),
+        ("operation_params", _check_free(commit.operation_params)),
+        ("metrics", _check_free(commit.metrics)),
+    ):
+        if problem:
+            _refuse(commit, f"{field}: {problem}", field=field)
     seen: dict[tuple[str, ...], int] = {}
     for position, action in enumerate(commit.actions):
         _check_action(commit, position, action)
-        for key in _uniqueness_keys(action):
+        for field, key in _uniqueness_keys(action):
             if key in seen:
-                _refuse(commit, f"{_describe(key)} stands twice, also as action {seen[key]}", position, "path")
+                _refuse(commit, f"{_describe(key)} stands twice, also as action {seen[key]}", position, field)
             seen[key] = position
     if commit.adds is not None:
-        _check_columns(commit, commit.adds)
+        check_columns(commit.adds, lambda problem, field: _refuse(commit, problem, field=field))
+        _check_listed_twice(commit, commit.adds)
 
 
 def check_state(commit: TableCommit, state: TableState) -> None:
@@ -83,13 +99,10 @@ def check_state(commit: TableCommit, state: TableState) -> None:
     if state.protocol is not None and (problem := check_protocol(state.protocol)):
         _refuse(commit, problem, field="protocol")
     _check_features(commit, metadata, protocol)
+    _check_used_features(commit, protocol)
     _check_partitions(commit, metadata)
     if is_true(metadata.configuration.get("delta.appendOnly")):
         _check_append_only(commit)
-
-
-def num_records(stats: str | None) -> int | None:
-    return None if stats is None else _decode_stats_head(stats).numRecords
 
 
 def tracks_rows(metadata: Metadata) -> bool:
@@ -105,66 +118,56 @@ def _check_action(commit: TableCommit, position: int, action: Any) -> None:
     check = _CHECKS.get(type(action))
     if check is None:
         _refuse(commit, f"{type(action).__name__} is not an action that can be committed", position)
-    problem = check_action(action)
-    if problem:
-        _refuse(commit, problem, position, problem.rpartition("$.")[2].rstrip("`") if "$." in problem else None)
-    found = check(action)
+    found = _check_types(action) or check(action) or _check_characters(action)
     if found is not None:
         field, problem = found
-        _refuse(commit, f"{field}: {problem}", position, field)
+        _refuse(commit, f"{field}: {problem}" if field else problem, position, field or None)
 
 
-def _check_add(add: AddFile) -> tuple[str, str] | None:
-    return (
-        _check_file(add.path, add.size)
-        or _check_values(add.partition_values)
-        or (("modification_time", "must not be negative") if add.modification_time < 0 else None)
-        or _check_stats(add.stats, needs_count=add.deletion_vector is not None)
-    )
+def _check_types(action: Any) -> Problem | None:
+    """Each field as the protocol has it. The codec tells where: ``Expected `int`, got `str` - at `$.add.size` ``."""
+    problem = check_action(action)
+    if problem is None:
+        return None
+    reason, _, place = problem.partition(" - at `$.")
+    written = place.rstrip("`").split(".")[1:2]
+    for field, name in zip(action.__struct_fields__, action.__struct_encode_fields__, strict=True):
+        if (written and written[0].partition("[")[0] == name) or (not written and not _can_be_written(action, field)):
+            return field, reason
+    return "", problem
 
 
-def _check_remove(remove: RemoveFile) -> tuple[str, str] | None:
-    if remove.extended_file_metadata and (remove.partition_values is None or remove.size is None):
-        return "extended_file_metadata", "true needs partition_values and size"
-    return _check_file(remove.path, remove.size) or _check_values(remove.partition_values or {})
-
-
-def _check_cdc(cdc: CdcFile) -> tuple[str, str] | None:
-    if cdc.data_change:
-        return "data_change", "is always false for a change data file"
-    return _check_file(cdc.path, cdc.size) or _check_values(cdc.partition_values)
-
-
-def _check_file(path: str, size: int | None) -> tuple[str, str] | None:
-    problem = check_path(path)
-    if problem:
-        return "path", problem
-    return ("size", "must not be negative") if size is not None and size < 0 else None
-
-
-def _check_values(values: Mapping[str, str | None]) -> tuple[str, str] | None:
-    for name, value in values.items():
-        if "\0" in name or (value is not None and "\0" in value):
-            return (
-                "partition_values",
-                f"the value of {name!r} has the character U+0000, which no database keeps",
-            )
-    return None
-
-
-def _check_stats(stats: str | None, *, needs_count: bool) -> tuple[str, str] | None:
+def _can_be_written(action: Any, field: str) -> bool:
     try:
-        count = num_records(stats)
-    except msgspec.DecodeError as error:
-        return "stats", f"is not a JSON object of statistics: {error}"
-    if count is not None and count < 0:
-        return "stats", "numRecords must not be negative"
-    if needs_count and count is None:
-        return "stats", "a file with a deletion vector needs numRecords"
+        _encode(getattr(action, field))
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _check_characters(action: Any) -> Problem | None:
+    """U+0000 stands in no text that PostgreSQL keeps."""
+    if rb"\u0000" not in _encode(action):
+        return None
+    for field in action.__struct_fields__:
+        if has_null_character(msgspec.to_builtins(getattr(action, field))):
+            return field, "has the character U+0000, which no database keeps"
     return None
 
 
-def _check_metadata(metadata: Metadata) -> tuple[str, str] | None:
+def has_null_character(value: Any) -> bool:
+    match value:
+        case str():
+            return "\0" in value
+        case list():
+            return any(map(has_null_character, value))
+        case dict():
+            return any(has_null_character(key) or has_null_character(item) for key, item in value.items())
+        case _:
+            return False
+
+
+def _check_metadata(metadata: Metadata) -> Problem | None:
     if not metadata.id:
         return "id", "must not be empty"
     if not metadata.schema_string:
@@ -175,10 +178,24 @@ def _check_metadata(metadata: Metadata) -> tuple[str, str] | None:
         schema = metadata.schema
     except ValidationError as error:
         return "schema_string", error.message
-    return _check_columns_of(schema) or _check_partition_columns(schema, metadata.partition_columns)
+    return (
+        _check_columns_of(schema)
+        or _check_partition_columns(schema, metadata.partition_columns)
+        or check_count("created_time", metadata.created_time)
+        or _check_properties(schema, metadata)
+    )
 
 
-def _check_columns_of(schema: StructType) -> tuple[str, str] | None:
+def _check_properties(schema: StructType, metadata: Metadata) -> Problem | None:
+    try:
+        Bounds(schema, metadata.partition_columns, metadata.configuration)
+        needed_features(schema, metadata.configuration)
+    except ValidationError as error:
+        return "configuration", error.message
+    return None
+
+
+def _check_columns_of(schema: StructType) -> Problem | None:
     names = [field.name.lower() for field in schema.fields]
     for name in names:
         if names.count(name) > 1:
@@ -186,7 +203,7 @@ def _check_columns_of(schema: StructType) -> tuple[str, str] | None:
     return None
 
 
-def _check_partition_columns(schema: StructType, columns: Sequence[str]) -> tuple[str, str] | None:
+def _check_partition_columns(schema: StructType, columns: Sequence[str]) -> Problem | None:
     types = {field.name: field.type for field in schema.fields}
     for name in columns:
         if name not in types:
@@ -203,27 +220,31 @@ def _check_partition_columns(schema: StructType, columns: Sequence[str]) -> tupl
     return None
 
 
-def _check_protocol(protocol: Protocol) -> tuple[str, str] | None:
+def _check_protocol(protocol: Protocol) -> Problem | None:
     problem = check_protocol(protocol)
     return ("protocol", problem) if problem else None
 
 
-def _check_txn(txn: Txn) -> tuple[str, str] | None:
-    return ("app_id", "must not be empty or hold U+0000") if not txn.app_id or "\0" in txn.app_id else None
+def _check_txn(txn: Txn) -> Problem | None:
+    if not txn.app_id:
+        return "app_id", "must not be empty"
+    if not -MAX_COUNT - 1 <= txn.version <= MAX_COUNT:
+        return "version", "is too large for 64 bits"
+    return check_count("last_updated", txn.last_updated)
 
 
-def _check_domain(domain: DomainMetadata) -> tuple[str, str] | None:
+def _check_domain(domain: DomainMetadata) -> Problem | None:
     return ("domain", "must not be empty") if not domain.domain else None
 
 
-def _check_commit_info(info: CommitInfo) -> tuple[str, str] | None:
+def _check_commit_info(info: CommitInfo) -> Problem | None:
     return "commitInfo", "is written by the commit itself: give operation and operation_params instead"
 
 
-_CHECKS: dict[type, Callable[[Any], tuple[str, str] | None]] = {
-    AddFile: _check_add,
-    RemoveFile: _check_remove,
-    CdcFile: _check_cdc,
+_CHECKS: dict[type, Callable[[Any], Problem | None]] = {
+    AddFile: check_add,
+    RemoveFile: check_remove,
+    CdcFile: check_cdc,
     Metadata: _check_metadata,
     Protocol: _check_protocol,
     Txn: _check_txn,
@@ -232,21 +253,23 @@ _CHECKS: dict[type, Callable[[Any], tuple[str, str] | None]] = {
 }
 
 
-def _uniqueness_keys(action: Any) -> tuple[tuple[str, ...], ...]:
-    """What no second action of the same commit may have too."""
+def _uniqueness_keys(action: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """What no second action of the same commit may have too, and the field it is in."""
     match action:
         case AddFile():
-            return ("add of", action.path), ("file", *action.key)
+            return ("path", ("add of", action.path)), ("path", ("file", *action.key))
         case RemoveFile():
-            return ("remove of", action.path), ("file", *action.key)
+            return ("path", ("remove of", action.path)), ("path", ("file", *action.key))
+        case CdcFile():
+            return (("path", ("change data file", action.path)),)
         case Metadata():
-            return (("metaData",),)
+            return (("metaData", ("metaData",)),)
         case Protocol():
-            return (("protocol",),)
+            return (("protocol", ("protocol",)),)
         case Txn():
-            return (("txn of application", action.app_id),)
+            return (("app_id", ("txn of application", action.app_id)),)
         case DomainMetadata():
-            return (("domain", action.domain),)
+            return (("domain", ("domain", action.domain)),)
         case _:
             return ()
 
@@ -255,39 +278,40 @@ def _describe(key: tuple[str, ...]) -> str:
     return " ".join(part for part in key if part)
 
 
-def _check_columns(commit: TableCommit, adds: pa.Table) -> None:
-    """The rules of `check_actions` for add actions as Arrow columns, a column at a time."""
-    for name in REQUIRED_ADD_COLUMNS:
-        if name not in adds.column_names:
-            _refuse(commit, f"the table of add actions has no column {name}", field=name)
-        if adds[name].null_count:
-            _refuse(commit, f"{name} is null in row {_first(pc.is_null(adds[name]))}", field=name)
-    unknown = set(adds.column_names) - set(AddFile.__struct_fields__)
-    if unknown:
-        _refuse(commit, f"an add action has no field {', '.join(sorted(unknown))}", field=sorted(unknown)[0])
-    paths = adds["path"]
-    suspect = pc.match_substring_regex(paths, r"[^A-Za-z0-9_=.\-/]|\.\.|^/|//")
-    for row in pc.indices_nonzero(suspect.combine_chunks() if suspect.num_chunks else suspect).to_pylist():
-        problem = check_path(paths[row].as_py())
-        if problem:
-            _refuse(commit, f"row {row}: path: {problem}", field="path")
-    if len(paths) != pc.count_distinct(paths).as_py():
-        repeated = next(v["values"] for v in pc.value_counts(paths).to_pylist() if v["counts"] > 1)
-        _refuse(commit, f"add of {repeated} stands twice", field="path")
-    listed = {action.path for action in commit.actions if isinstance(action, AddFile | RemoveFile)}
-    if listed:
-        twice = pc.filter(paths, pc.is_in(paths, pa.array(sorted(listed))))
-        if len(twice):
-            _refuse(commit, f"add of {twice[0].as_py()} stands twice", field="path")
-    for name in ("size", "modification_time"):
-        lowest = pc.min(adds[name]).as_py()
-        if lowest is not None and lowest < 0:
-            _refuse(commit, f"{name} is negative in row {_first(pc.less(adds[name], 0))}", field=name)
+def _check_listed_twice(commit: TableCommit, adds: pa.Table) -> None:
+    """Files that stand both in the columns and among the other actions."""
+    listed = {action.path: action for action in commit.actions if isinstance(action, AddFile | RemoveFile)}
+    if not listed:
+        return
+    found = pc.is_in(adds["path"], value_set=pa.array(sorted(listed), pa.string()))
+    for row in pc.indices_nonzero(found.combine_chunks()).to_pylist():
+        file = adds.slice(row, 1)
+        path = file["path"][0].as_py()
+        [vector] = deletion_vectors(file["deletion_vector"]) if "deletion_vector" in file.column_names else [None]
+        dv_id = vector.unique_id if vector else ""
+        if any(
+            action.path == path and (isinstance(action, AddFile) or action.dv_id == dv_id)
+            for action in commit.actions
+            if isinstance(action, AddFile | RemoveFile)
+        ):
+            _refuse(commit, f"row {row}: path: {path} stands twice, also among the actions", field="path")
 
 
-def _first(mask: Any) -> int:
-    position: int = pc.index(mask, True).as_py()
-    return position
+def _check_text(text: Any) -> str | None:
+    if not isinstance(text, str):
+        return f"is a {type(text).__name__}, not a string"
+    return _check_free(text)
+
+
+def _check_free(value: Any) -> str | None:
+    """Whatever the caller likes to say, as long as JSON and the databases can hold it."""
+    try:
+        written = _encode(value)
+    except (TypeError, ValueError) as error:
+        return f"cannot be written as JSON: {error}"
+    if rb"\u0000" in written and has_null_character(msgspec.json.decode(written)):
+        return "has the character U+0000, which no database keeps"
+    return None
 
 
 def _check_features(commit: TableCommit, metadata: Metadata, protocol: Protocol) -> None:
@@ -304,15 +328,45 @@ def _check_features(commit: TableCommit, metadata: Metadata, protocol: Protocol)
         )
 
 
+def _check_used_features(commit: TableCommit, protocol: Protocol) -> None:
+    """An action that readers who do not know its feature would pass over: deleted rows would be back."""
+    supported = supported_features(protocol)
+    for position, action in enumerate(commit.actions):
+        needed, field = _feature_of(action)
+        if needed is not None and needed not in supported:
+            _refuse(commit, _unlisted(field, needed), position, field)
+    if commit.adds is not None and "deletionVectors" not in supported and "deletion_vector" in commit.adds.column_names:
+        column = commit.adds["deletion_vector"]
+        if column.null_count < len(column):
+            row = pc.index(pc.is_valid(column), True).as_py()
+            _refuse(commit, f"row {row}: {_unlisted('deletion_vector', 'deletionVectors')}", field="deletion_vector")
+
+
+def _unlisted(field: str, feature: str) -> str:
+    return f"{field} needs the table feature {feature}, which the protocol does not list"
+
+
+def _feature_of(action: Any) -> tuple[str | None, str]:
+    match action:
+        case AddFile() | RemoveFile() if action.deletion_vector is not None:
+            return "deletionVectors", "deletion_vector"
+        case CdcFile():
+            return "changeDataFeed", "cdc"
+        case DomainMetadata():
+            return "domainMetadata", "domainMetadata"
+        case _:
+            return None, ""
+
+
 def _check_partitions(commit: TableCommit, metadata: Metadata) -> None:
     columns = frozenset(_physical_names(metadata))
     for position, action in enumerate(commit.actions):
         if isinstance(action, AddFile | CdcFile) and action.partition_values.keys() != columns:
             _refuse(commit, _partition_problem(action.partition_values, columns), position, "partition_values")
     if commit.adds is not None:
-        for row, values in enumerate(_distinct_partitions(commit.adds)):
+        for row, values in partition_values(commit.adds):
             if values.keys() != columns:
-                _refuse(commit, f"row {row}: {_partition_problem(values, columns)}", field="partition_values")
+                _refuse(commit, f"row {row()}: {_partition_problem(values, columns)}", field="partition_values")
 
 
 def _partition_problem(values: Mapping[str, str | None], columns: frozenset[str]) -> str:
@@ -327,13 +381,6 @@ def _physical_names(metadata: Metadata) -> list[str]:
     return [fields[name].physical_name for name in metadata.partition_columns]
 
 
-def _distinct_partitions(adds: pa.Table) -> list[dict[str, str | None]]:
-    column = adds["partition_values"]
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        return [msgspec.json.decode(text) for text in pc.unique(column).to_pylist()]
-    return [dict(entries) for entries in column.to_pylist()]
-
-
 def _check_append_only(commit: TableCommit) -> None:
     for position, action in enumerate(commit.actions):
         if isinstance(action, RemoveFile) and action.data_change:
@@ -345,4 +392,4 @@ def _check_append_only(commit: TableCommit) -> None:
             )
 
 
-__all__ = ["NO_VERSION", "check_actions", "check_state", "num_records", "tracks_rows"]
+__all__ = ["NO_VERSION", "check_actions", "check_commit", "check_state", "tracks_rows"]

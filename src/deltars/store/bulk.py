@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltars.errors import ValidationError
+from deltars.log.add_columns import deletion_vectors
 from deltars.log.bounds import Bounds
 from deltars.protocol import AddFile, DeletionVector
 from deltars.store.backends import Backend
@@ -75,7 +76,7 @@ class AddBatches:
     def _batch(self, batch: pa.RecordBatch, place: Placement, first_ord: int) -> pa.RecordBatch:
         count = batch.num_rows
         known = [self._bounds.of(stats) for stats in _strings(batch, "stats").to_pylist()]
-        vectors = _documents(batch, "deletion_vector")
+        vectors = _vectors(batch)
         columns: dict[str, Any] = {
             "table_id": _constant(str(place.table_id), count),
             "version": _constant(place.version, count),
@@ -86,8 +87,8 @@ class AddBatches:
             "stats": _strings(batch, "stats"),
             "modification_time": batch["modification_time"].cast(pa.int64()),
             "data_change": batch["data_change"],
-            "deletion_vector": vectors,
-            "dv_id": pa.array([_unique_id(text) for text in vectors.to_pylist()], pa.string()),
+            "deletion_vector": _json(vectors),
+            "dv_id": pa.array([vector.unique_id if vector else "" for vector in vectors], pa.string()),
             "tags": _documents(batch, "tags"),
             "clustering_provider": _strings(batch, "clustering_provider"),
             "num_records": pa.array([numbers.num_records for numbers in known], pa.int64()),
@@ -153,16 +154,16 @@ def _integers(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _documents(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """A column of documents as JSON text: it may come so, or as Arrow maps or structs."""
+    """A column of documents as JSON text: it may come so, or as Arrow maps."""
     if name not in batch.schema.names:
         return pa.nulls(batch.num_rows, pa.string())
     column = batch[name]
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return column.cast(pa.string())
-    if pa.types.is_map(column.type):
-        return _json([None if entries is None else dict(entries) for entries in column.to_pylist()])
-    return _json(column.to_pylist())
+    return _json([None if entries is None else dict(entries) for entries in column.to_pylist()])
 
 
-def _unique_id(vector: str | None) -> str:
-    return "" if vector is None else msgspec.json.decode(vector, type=DeletionVector).unique_id
+def _vectors(batch: pa.RecordBatch) -> list[DeletionVector | None]:
+    if "deletion_vector" not in batch.schema.names:
+        return [None] * batch.num_rows
+    return deletion_vectors(batch["deletion_vector"])

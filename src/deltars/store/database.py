@@ -9,14 +9,22 @@ Connections belong to the process that opened them: a forked child opens its own
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from weakref import WeakSet
 
 from sqlalchemy import Connection, Engine
 
 from deltars.errors import DatabaseError
-from deltars.store.backends import Backend, backend_for
+from deltars.store.backends import Backend, Opening, backend_for
 from deltars.uri import CatalogUri
+
+_databases: WeakSet[Database] = WeakSet()
+
+_left_to_the_parent: dict[CatalogUri, list[Engine]] = {}
+"""In a forked child, what its parent had open. Kept, so that nothing is closed here: that would end the parent's
+sessions, and SQLite forbids it (it would drop the parent's locks)."""
 
 
 class Database:
@@ -26,18 +34,16 @@ class Database:
         self._pool_size = pool_size
         self._pool_timeout_s = pool_timeout_s
         self._engine: Engine | None = None
-        self._pid = os.getpid()
+        self._opening = threading.Lock()
+        _databases.add(self)
 
     @property
     def engine(self) -> Engine:
-        if self._pid != os.getpid():
-            self._leave_to_the_parent()
-        if self._engine is None:
-            with self.backend.translating():
-                self._engine = self.backend.create_engine(
-                    pool_size=self._pool_size, pool_timeout_s=self._pool_timeout_s
-                )
-        return self._engine
+        # One engine, and so one pool, however many threads come first.
+        with self._opening:
+            if self._engine is None:
+                self._engine = self._open()
+            return self._engine
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -45,26 +51,37 @@ class Database:
             yield connection
 
     @contextmanager
-    def write(self, timeout_s: float) -> Iterator[Connection]:
-        with self.backend.translating(), self.backend.write_transaction(self.engine, timeout_s) as connection:
+    def write(self, timeout_s: float, opening: Opening | None = None) -> Iterator[Connection]:
+        with (
+            self.backend.translating(),
+            self.backend.write_transaction(self.engine, timeout_s, opening) as connection,
+        ):
             yield connection
 
     def close(self) -> None:
-        if self._engine is not None and self._pid == os.getpid():
-            self._engine.dispose()
-        self._engine = None
+        with self._opening:
+            engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.dispose()
 
-    def _leave_to_the_parent(self) -> None:
-        if not self.backend.survives_fork:
+    def _open(self) -> Engine:
+        if self.uri in _left_to_the_parent and not self.backend.survives_fork:
             raise DatabaseError(
-                f"{self.uri} was opened by the parent of this process",
+                f"{self.uri} is open in the parent of this process, which was forked from it",
                 hint="DuckDB catalogs are for one process: connect after forking, or use SQLite or PostgreSQL.",
             )
+        try:
+            with self.backend.translating():
+                return self.backend.create_engine(pool_size=self._pool_size, pool_timeout_s=self._pool_timeout_s)
+        except OSError as error:
+            raise DatabaseError(f"{self.uri} cannot be opened: {error}") from error
+
+    def _leave_to_the_parent(self) -> None:
+        # Whoever held the lock is a thread of the parent: it does not exist here.
+        self._opening = threading.Lock()
         if self._engine is not None:
-            # close=False: the sockets are the parent's; closing them here would end its sessions.
-            self._engine.dispose(close=False)
-        self._engine = None
-        self._pid = os.getpid()
+            _left_to_the_parent.setdefault(self.uri, []).append(self._engine)
+            self._engine = None
 
     def __reduce__(self) -> tuple[object, ...]:
         return _reopen, (self.uri, self._pool_size, self._pool_timeout_s)
@@ -72,3 +89,11 @@ class Database:
 
 def _reopen(uri: CatalogUri, pool_size: int, pool_timeout_s: float) -> Database:
     return Database(uri, pool_size=pool_size, pool_timeout_s=pool_timeout_s)
+
+
+def _after_fork() -> None:
+    for database in list(_databases):
+        database._leave_to_the_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -9,9 +9,11 @@ sql     the DDL of up, for somebody who runs it by hand
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import threading
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +29,11 @@ from deltars.store.registry import initialise
 from deltars.store.views import VIEWS
 
 VERSION_TABLE = "dl_schema_version"
+VIEWS_REVISION = "0003"
 MIGRATION_TIMEOUT_S = 600.0
+
+# Alembic's `op` and `context` are globals of the process: one migration at a time, whatever its database.
+_alembic = threading.Lock()
 
 
 class _DuckDBImpl(DefaultImpl):
@@ -54,9 +60,13 @@ class SchemaStatus:
 
 
 def head_revision() -> str:
-    head = ScriptDirectory.from_config(_config()).get_current_head()
-    assert head is not None
-    return head
+    return _revisions()[0]
+
+
+@cache
+def _revisions() -> tuple[str, ...]:
+    """All there are, newest first."""
+    return tuple(script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
 
 
 def status(database: Database) -> SchemaStatus:
@@ -71,10 +81,11 @@ def up(database: Database, *, views: bool = True) -> SchemaStatus:
     with _migrating(database) as connection:
         before = _current(connection, database.backend.schema)
         _refuse_unknown(database, before)
-        if views and (before is None or before < "0003"):
-            _refuse_taken_names(connection, database)
+        names = VIEWS.keys() if views else ()
+        if before is None or before < VIEWS_REVISION:
+            _refuse_taken_names(connection, database, names)
         if before != head_revision():
-            _run(command.upgrade, database, connection, "head", views=views)
+            _run(command.upgrade, database, connection, "head", views=names)
         initialise(connection)
     return status(database)
 
@@ -89,8 +100,7 @@ def down(database: Database, revision: str = "base") -> None:
         _refuse_unknown(database, current)
         if current is None:
             return
-        views = bool(_our_views(connection, schema))
-        _run(command.downgrade, database, connection, revision, views=views)
+        _run(command.downgrade, database, connection, revision, views=_our_views(connection, schema))
         if revision == "base":
             Table(VERSION_TABLE, MetaData(), schema=schema).drop(connection)
 
@@ -99,8 +109,10 @@ def sql(database: Database, *, views: bool = True) -> str:
     """The statements of `up` on an empty database."""
     output = io.StringIO()
     database.backend.name_schema(output)
-    config = _config(dialect=database.backend.dialect, schema=None, views=views, output=output)
-    command.upgrade(config, "head", sql=True)
+    names = VIEWS.keys() if views else ()
+    config = _config(dialect=database.backend.dialect, schema=None, views=names, output=output)
+    with _alembic:
+        command.upgrade(config, "head", sql=True)
     return output.getvalue()
 
 
@@ -118,31 +130,32 @@ def check(database: Database) -> None:
 
 
 def _refuse_unknown(database: Database, revision: str | None) -> None:
-    known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
-    if revision is not None and revision not in known:
+    if revision is not None and revision not in _revisions():
         raise SchemaVersionError(
             f"{database.uri} has the newer schema {revision}; this release knows up to {head_revision()}",
             hint="Upgrade the package: pip install --upgrade deltars",
         )
 
 
-def _refuse_taken_names(connection: Connection, database: Database) -> None:
-    found = inspect(connection)
-    schema = database.backend.schema
-    taken = {*found.get_table_names(schema=schema), *found.get_view_names(schema=schema)} & VIEWS.keys()
-    if taken - _our_views(connection, schema):
-        names = ", ".join(sorted(taken))
+def _refuse_taken_names(connection: Connection, database: Database, names: Collection[str]) -> None:
+    found, schema = inspect(connection), database.backend.schema
+    taken = [name for name in names if found.has_table(name, schema=schema)]
+    if taken:
         raise ValidationError(
-            f"{database.uri} already has a table or view named {names}; nothing was changed",
+            f"{database.uri} already has a table or view named {', '.join(sorted(taken))}; nothing was changed",
             hint="Choose another schema, or leave the dataset views out: deltars migrate up --no-views",
         )
 
 
 def _our_views(connection: Connection, schema: str | None) -> set[str]:
-    """Views of these names that read the log; somebody else's of the same name are not ours to drop."""
+    """Views with our names and columns that read the log; somebody else's of the same name are not ours to drop."""
     found = inspect(connection)
-    present = VIEWS.keys() & set(found.get_view_names(schema=schema))
-    return {name for name in present if "dl_" in (found.get_view_definition(name, schema=schema) or "")}
+    return {
+        name
+        for name in VIEWS.keys() & set(found.get_view_names(schema=schema))
+        if [column["name"] for column in found.get_columns(name, schema=schema)] == VIEWS[name].selected_columns.keys()
+        and "dl_" in (found.get_view_definition(name, schema=schema) or "")
+    }
 
 
 def _current(connection: Connection, schema: str | None) -> str | None:
@@ -160,11 +173,12 @@ def _migrating(database: Database) -> Iterator[Connection]:
         yield connection
 
 
-def _run(what: Any, database: Database, connection: Connection, revision: str, *, views: bool) -> None:
+def _run(what: Any, database: Database, connection: Connection, revision: str, *, views: Collection[str]) -> None:
     config = _config(
         connection=connection, dialect=database.backend.dialect, schema=database.backend.schema, views=views
     )
-    what(config, revision)
+    with _alembic:
+        what(config, revision)
 
 
 def _config(**attributes: Any) -> Config:

@@ -1,23 +1,28 @@
 """The registry of tables: who is there, under which name, at which location.
 
-Creating takes the catalog's own row first, so that two tables can neither share a location nor lie one inside the
-other, whoever creates them at the same time. Commits never take it. Dropping leaves a tombstone: history stays.
+Creating, renaming and dropping take one lock of the catalog first, so that two tables can neither share a location nor
+lie one inside the other, whoever creates them at the same time. Commits never take it. Dropping leaves a tombstone:
+history stays.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import ColumnElement, Connection, Insert, Select, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Insert, func, insert, select, update
 
 from deltars.errors import ConfigError, TableExists, TableNotFound, ValidationError
 from deltars.log.commit import NO_VERSION, NewTable
 from deltars.store.database import Database
 from deltars.store.schema import dl_catalog, dl_mirror_status, dl_tables
+
+MAX_NAME_LENGTH = 500
+"""In UTF-8 at most 2,000 bytes: a row of PostgreSQL's index on names holds no more than 2,704."""
 
 UNCOMMITTED_PROTOCOL = (1, 2)
 """The protocol versions a table is registered with before its version 0 says what it needs."""
@@ -71,7 +76,7 @@ class Registry:
     def rename(self, table: str | UUID, name: str) -> TableRecord:
         check_name(name)
         with self._database.write(self._timeout_s) as connection:
-            _lock_catalog(connection, self._database)
+            self._database.backend.lock_registry(connection)
             record = _find(connection, _same(table)) or _refuse_unknown(table)
             other = _find(connection, dl_tables.c.name == name)
             if other is not None and other.table_id != record.table_id:
@@ -84,7 +89,7 @@ class Registry:
     def drop(self, table: str | UUID) -> TableRecord:
         """Leave a tombstone; name and location are free again, the history stays."""
         with self._database.write(self._timeout_s) as connection:
-            _lock_catalog(connection, self._database)
+            self._database.backend.lock_registry(connection)
             record = _find(connection, _same(table)) or _refuse_unknown(table)
             statement = update(dl_tables).where(dl_tables.c.table_id == record.table_id)
             connection.execute(statement.values(dropped_at=datetime.now(UTC)))
@@ -98,7 +103,7 @@ class Registry:
     def set_warehouse(self, warehouse: str) -> None:
         """Once and for all: another value later is an error."""
         with self._database.write(self._timeout_s) as connection:
-            _lock_catalog(connection, self._database)
+            self._database.backend.lock_registry(connection)
             known = connection.execute(select(dl_catalog.c.warehouse)).scalar_one()
             if known is None:
                 connection.execute(update(dl_catalog).values(warehouse=warehouse))
@@ -121,7 +126,7 @@ def first_row() -> Insert:
 
 def create(connection: Connection, tables: Sequence[NewTable], database: Database) -> TableRecord | None:
     """Insert tables in name order; where a name is taken, nothing is done and its owner returned."""
-    _lock_catalog(connection, database)
+    database.backend.lock_registry(connection)
     for table in sorted(tables, key=lambda new: new.name):
         check_name(table.name)
         owner = _find(connection, dl_tables.c.name == table.name)
@@ -150,24 +155,45 @@ def create(connection: Connection, tables: Sequence[NewTable], database: Databas
 
 
 def check_name(name: str) -> None:
-    if not name or name != name.strip() or any(ord(c) < 32 for c in name) or "/" in name:
-        raise ValidationError(
-            f"{name!r} is not a table name",
-            field="name",
-            hint="A name is not empty, has no slash, no control character and no space at its ends.",
-        )
+    problem = _name_problem(name)
+    if problem:
+        raise ValidationError(f"{_shortened(name)} is not a table name: it {problem}", field="name")
 
 
-def _lock_catalog(connection: Connection, database: Database) -> None:
-    statement: Select[Any] = select(dl_catalog.c.catalog_id)
-    connection.execute(statement.with_for_update() if database.backend.locks_rows else statement).all()
+def _name_problem(name: str) -> str | None:
+    if not name:
+        return "is empty"
+    if len(name) > MAX_NAME_LENGTH:
+        return f"has {len(name)} characters, and {MAX_NAME_LENGTH} is the most"
+    if name != name.strip():
+        return "begins or ends with a space"
+    if "/" in name:
+        return "has a slash"
+    # Cc: control characters. Cs: half a surrogate pair, which is no text that a database could keep.
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
+        return "has a control character"
+    if _reads_as_id(name):
+        return "reads as a table's id"
+    return None
+
+
+def _reads_as_id(name: str) -> bool:
+    try:
+        UUID(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _shortened(name: str) -> str:
+    return repr(name if len(name) <= 100 else name[:100] + "…")
 
 
 def _refuse_shared_location(connection: Connection, table: NewTable) -> None:
-    mine = table.location.rstrip("/") + "/"
+    mine = _directory(table.location)
     for name, location in connection.execute(select(dl_tables.c.name, dl_tables.c.location).where(_living)):
-        theirs = location.rstrip("/") + "/"
-        if mine.startswith(theirs) or theirs.startswith(mine):
+        theirs = _directory(location)
+        if overlap(table.location, location):
             relation = "is" if mine == theirs else "lies inside" if mine.startswith(theirs) else "contains"
             raise TableExists(
                 f"the location {table.location} {relation} that of the table {name!r}, {location}",
@@ -175,6 +201,17 @@ def _refuse_shared_location(connection: Connection, table: NewTable) -> None:
                 field="location",
                 hint="Give the table a location of its own.",
             )
+
+
+def overlap(location: str, other: str) -> bool:
+    """Whether two locations are one, or one lies inside the other."""
+    mine, theirs = _directory(location), _directory(other)
+    return mine.startswith(theirs) or theirs.startswith(mine)
+
+
+def _directory(location: str) -> str:
+    # Two names of one store.
+    return location.replace("s3a://", "s3://", 1).rstrip("/") + "/"
 
 
 def _same(table: str | UUID) -> ColumnElement[bool]:

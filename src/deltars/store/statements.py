@@ -100,6 +100,12 @@ class CommitStatements:
         """After files were loaded: the older live rows of the same files end with this version."""
         return self._once("supersede", self._supersede)
 
+    def insert(self, name: str) -> Prepared:
+        return self._once(("insert", name), lambda: self._insert(schema.metadata.tables[name]))
+
+    def mark_removed(self) -> Prepared:
+        return self._once("mark_removed", lambda: self._mark_removed(REMOVES).returning(dl_add_files.c.ord))
+
     def write(self, kinds: frozenset[str], loaded: frozenset[str]) -> list[Prepared]:
         """In the order in which they run. `kinds`: the action tables with rows; `loaded`: those filled already."""
         key = (kinds, loaded)
@@ -144,7 +150,7 @@ class CommitStatements:
         stamp = select(self._next_commit_ts).cte("stamp")
         commit_ts: ColumnElement[int] = select(stamp.c.commit_ts).scalar_subquery()
         removed: ColumnElement[int] = literal_column("0", Integer)
-        if REMOVES in kinds:
+        if REMOVES in kinds - loaded:
             gone = self._mark_removed(REMOVES).returning(dl_add_files.c.ord).cte("gone")
             removed = select(func.count()).select_from(gone).scalar_subquery()
         superseded = [self._mark_removed(ADDS).cte("superseded")] if ADDS in kinds - loaded else []
@@ -159,7 +165,7 @@ class CommitStatements:
     def _steps(self, kinds: frozenset[str], loaded: frozenset[str]) -> list[Executable]:
         commit_ts: ColumnElement[int] = cast(bindparam("commit_ts", type_=BigInteger), BigInteger)
         steps: list[Executable] = []
-        if REMOVES in kinds:
+        if REMOVES in kinds - loaded:
             steps.append(self._mark_removed(REMOVES).returning(dl_add_files.c.ord))
         if ADDS in kinds - loaded:
             steps.append(self._mark_removed(ADDS))

@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 
 from deltars.errors import ValidationError
+from deltars.log.add_columns import canonical
 from deltars.log.commit import Commit, TableCommit
 from deltars.protocol import Action
 from deltars.transaction.engine import Engine
@@ -75,8 +76,8 @@ class SqlTxnLogWriter:
         With a `txn_id` of your own the call can be repeated: once committed, it returns the first result again.
         """
         key = _table_id(table_id)
-        if version < 0:
-            raise ValidationError(f"a version is 0 or more, not {version}", table_id=key, field="version")
+        if not isinstance(version, int) or isinstance(version, bool) or version < 0:
+            raise ValidationError(f"a version is a number from 0 on, not {version!r}", table_id=key, field="version")
         is_columns = isinstance(actions, pa.Table)
         table = TableCommit(
             key,
@@ -84,7 +85,7 @@ class SqlTxnLogWriter:
             () if is_columns else tuple(actions),
             operation,
             operation_params or {},
-            adds=actions if is_columns else None,
+            adds=canonical(actions) if is_columns else None,
             tolerate_missing=tolerate_missing,
         )
         commit = Commit(txn_id or uuid4(), (table,), committer=committer, is_repeatable=txn_id is not None)
@@ -95,5 +96,5 @@ class SqlTxnLogWriter:
 def _table_id(table_id: UUID | str) -> UUID:
     try:
         return table_id if isinstance(table_id, UUID) else UUID(table_id)
-    except ValueError:
+    except (ValueError, TypeError, AttributeError):
         raise ValidationError(f"{table_id!r} is not a table id: it is a UUID", field="table_id") from None

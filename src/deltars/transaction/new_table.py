@@ -11,14 +11,17 @@ from deltars.errors import ConfigError, TableExists, ValidationError
 from deltars.log.bounds import Bounds
 from deltars.protocol import Action, Metadata, StructType, protocol_for_new_table
 from deltars.storage import open_storage, parse_location
+from deltars.store.registry import check_name, overlap
 from deltars.transaction.engine import Engine
 
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+# What begins with _ is not for tables: `_deltars` of the warehouse is ours. 100: file systems end at 255 bytes.
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 def location_of(engine: Engine, name: str, table_id: UUID, location: str | None) -> str:
     """The given location, checked, or a directory of the warehouse that nobody uses."""
+    check_name(name)
     if location is not None:
         place = str(parse_location(location))
         if _has_log(engine, place):
@@ -35,14 +38,13 @@ def location_of(engine: Engine, name: str, table_id: UUID, location: str | None)
             f"{engine.uri} has no warehouse, so a table needs a location of its own",
             hint="Set the warehouse once, connect(…, warehouse=…), or pass location=….",
         )
-    plain = name if _PLAIN_NAME.fullmatch(name) else None
-    taken = {record.location for record in engine.registry.tables()}
-    if plain is not None:
-        place = f"{warehouse.rstrip('/')}/{plain}"
-        if place not in taken and not _has_log(engine, place):
+    if _PLAIN_NAME.fullmatch(name):
+        place = f"{warehouse.rstrip('/')}/{name}"
+        is_taken = any(overlap(place, record.location) for record in engine.registry.tables())
+        if not is_taken and not _has_log(engine, place):
             return place
-    # A name that is no directory's, or whose directory an earlier table left behind.
-    readable = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_") or "table"
+    # A name that is no directory's, or whose directory somebody has or left behind.
+    readable = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:100].strip("_") or "table"
     return f"{warehouse.rstrip('/')}/{readable}-{table_id.hex[:8]}"
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, ClassVar, TextIO
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TextIO, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -36,6 +37,8 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from deltars.errors import DatabaseError, DeltarsError, TimeoutError
 from deltars.uri import CatalogUri
 
+Rows: TypeAlias = list[tuple[Any, ...]]
+
 
 class Prepared:
     """A statement compiled once: its text, and in which order it takes its parameters."""
@@ -49,6 +52,23 @@ class Prepared:
 
     def values(self, given: Mapping[str, Any]) -> list[Any]:
         return [given[name] if name in given else self._constants.get(name) for name in self.names]
+
+
+@dataclass(slots=True)
+class Opening:
+    """The first statement of a transaction, which may travel with its BEGIN; `rows` is its answer."""
+
+    statement: Prepared
+    values: Mapping[str, Any]
+    rows: Rows = field(default_factory=list)
+
+
+class StatementRefused(Exception):
+    """The statement before a COMMIT of the same round trip failed: the COMMIT was not run."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 class Backend(ABC):
@@ -84,12 +104,14 @@ class Backend(ABC):
     def create_engine(self, *, pool_size: int, pool_timeout_s: float) -> Engine: ...
 
     @abstractmethod
-    def write_transaction(self, engine: Engine, timeout_s: float) -> Any:
-        """A context manager: a `Connection` inside a transaction that may write; committed by the caller."""
+    def write_transaction(
+        self, engine: Engine, timeout_s: float, opening: Opening | None = None
+    ) -> AbstractContextManager[Connection]:
+        """A transaction that may write; it commits on clean exit and else rolls back."""
 
     @abstractmethod
-    def read_transaction(self, engine: Engine) -> Any:
-        """A context manager: a `Connection` inside a transaction whose statements all see one state."""
+    def read_transaction(self, engine: Engine) -> AbstractContextManager[Connection]:
+        """A transaction whose statements all see one state, and which blocks nobody."""
 
     def prepare(self, statement: Executable) -> Prepared:
         return Prepared(statement, self.statement_dialect(), self.schema)
@@ -98,14 +120,22 @@ class Backend(ABC):
     def statement_dialect(self) -> Dialect:
         """The dialect that statements are compiled for when they go straight to the driver, by position."""
 
-    def run(self, connection: Connection, prepared: Prepared, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    def run(self, connection: Connection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         """Straight on the driver's cursor: nothing is compiled or looked up again. Answers are its plain values."""
         cursor = connection.connection.cursor()
         try:
-            cursor.execute(prepared.text, prepared.values(values))
+            cursor.execute(statement.text, statement.values(values))
             return list(cursor.fetchall()) if cursor.description else []
         finally:
             cursor.close()
+
+    def open(self, connection: Connection, opening: Opening | None) -> None:
+        if opening is not None:
+            opening.rows = self.run(connection, opening.statement, opening.values)
+
+    def run_and_commit(self, connection: Connection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
+        """The last statement of a transaction and its COMMIT, in one round trip where the driver can."""
+        return self.run(connection, statement, values)
 
     def update_matching(
         self,
@@ -152,6 +182,10 @@ class Backend(ABC):
         """Whether a COMMIT that failed so may have happened all the same."""
         return False
 
+    def lock_registry(self, connection: Connection) -> None:
+        """Keep out whoever else creates, renames or drops tables, until the transaction ends."""
+        return None
+
     def prepare_migration(self, connection: Connection) -> None:
         """Inside the migration's transaction, before the first statement."""
         return None
@@ -171,6 +205,8 @@ class Backend(ABC):
             yield
         except sa_exc.TimeoutError as error:
             raise self._pool_exhausted() from error
+        except StatementRefused as refused:
+            raise self.classify(refused.error).located(stage="write") from refused.error
         except sa_exc.DBAPIError as error:
             raise self.classify(error.orig or error) from error
         except sa_exc.SQLAlchemyError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import pyarrow as pa
 from duckdb_sqlalchemy import Dialect as DuckDBDialect
 from sqlalchemy import (
     ARRAY,
+    URL,
     BigInteger,
     BindParameter,
     Column,
@@ -34,8 +36,8 @@ from sqlalchemy import (
 from sqlalchemy import column as sa_column
 from sqlalchemy import table as sa_table
 
-from deltars.errors import DatabaseError, DeltarsError, TimeoutError
-from deltars.store.backends.base import Backend, first_line
+from deltars.errors import ConfigError, DatabaseError, DeltarsError, TimeoutError
+from deltars.store.backends.base import Backend, Opening, first_line
 from deltars.store.types import Id
 from deltars.uri import CatalogUri
 
@@ -56,7 +58,7 @@ class DuckDB(Backend):
     def __init__(self, uri: CatalogUri) -> None:
         super().__init__(uri)
         with _registering:
-            self._turn = _writing.setdefault(str(Path(uri.database).absolute()), threading.Lock())
+            self._turn = _writing.setdefault(os.path.realpath(uri.database), threading.Lock())
 
     @property
     def is_there(self) -> bool:
@@ -64,9 +66,12 @@ class DuckDB(Backend):
 
     def create_engine(self, *, pool_size: int, pool_timeout_s: float) -> Engine:
         path = Path(self.uri.database).absolute()
+        if "?" in str(path):
+            # DuckDB takes what follows for parameters, and puts its write-ahead log somewhere else.
+            raise ConfigError(f"DuckDB cannot keep a database at {path}: there is a ? in it")
         path.parent.mkdir(parents=True, exist_ok=True)
         return create_engine(
-            f"duckdb:///{path}",
+            URL.create("duckdb", database=str(path)),
             poolclass=QueuePool,
             pool_size=pool_size,
             max_overflow=0,
@@ -74,7 +79,9 @@ class DuckDB(Backend):
         )
 
     @contextmanager
-    def write_transaction(self, engine: Engine, timeout_s: float) -> Iterator[Connection]:
+    def write_transaction(
+        self, engine: Engine, timeout_s: float, opening: Opening | None = None
+    ) -> Iterator[Connection]:
         if not self._turn.acquire(timeout=timeout_s):
             raise TimeoutError(
                 "another thread kept the catalog locked for longer than the time-out allows",
@@ -82,6 +89,7 @@ class DuckDB(Backend):
             )
         try:
             with engine.connect() as connection, connection.begin():
+                self.open(connection, opening)
                 yield connection
         finally:
             self._turn.release()
@@ -123,6 +131,13 @@ class DuckDB(Backend):
             finally:
                 driver.unregister(arriving.name)
 
+    def _is_duckdb(self) -> bool:
+        try:
+            with open(self.uri.database, "rb") as file:
+                return file.read(12)[8:] == b"DUCK"
+        except OSError:
+            return True
+
     def classify(self, error: BaseException) -> DeltarsError:
         if isinstance(error, duckdb.ConstraintException):
             return DatabaseError(first_line(error), sqlstate="constraint", constraint=first_line(error))
@@ -132,7 +147,9 @@ class DuckDB(Backend):
             return DatabaseError(
                 f"{self.uri} cannot be opened: {first_line(error)}",
                 sqlstate="io",
-                hint="DuckDB catalogs are for one process: close the other one, or use SQLite or PostgreSQL.",
+                hint="DuckDB catalogs are for one process: close the other one, or use SQLite or PostgreSQL."
+                if self._is_duckdb()
+                else "The file is not a DuckDB database.",
             )
         return DatabaseError(first_line(error), sqlstate=type(error).__name__)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from select import select as select_ready
 from typing import Any, TextIO
 
 import psycopg
 import pyarrow as pa
 import pyarrow.csv as pa_csv
-from psycopg import generators, sql
-from psycopg.errors import error_from_result
-from psycopg.pq import ExecStatus
-from psycopg.pq.abc import PGresult
+from psycopg import Copy, sql
+from psycopg.copy import QueuedLibpqWriter
+from psycopg.pq import ConnStatus
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -31,6 +31,7 @@ from sqlalchemy import (
     bindparam,
     cast,
     create_engine,
+    event,
     func,
     literal_column,
     select,
@@ -38,10 +39,12 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy import column as sa_column
+from sqlalchemy import exc as sa_exc
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from deltars.errors import DatabaseError, DeltarsError, SchemaVersionError, TimeoutError
-from deltars.store.backends.base import Backend, Prepared, first_line
+from deltars.store.backends.base import Backend, Opening, Prepared, Rows, StatementRefused, first_line
+from deltars.store.backends.pipeline import Step, run_pipeline
 
 _TIMEOUTS = {
     "55P03": "another transaction held the table's lock for longer than the time-out allows",
@@ -70,7 +73,7 @@ class PostgreSQL(Backend):
 
     def create_engine(self, *, pool_size: int, pool_timeout_s: float) -> Engine:
         parameters = {"application_name": "deltars", **self.uri.parameters, "dbname": self.uri.database}
-        return create_engine(
+        engine = create_engine(
             "postgresql+psycopg://",
             creator=lambda: psycopg.connect(**parameters, prepare_threshold=None),  # type: ignore[arg-type]
             poolclass=QueuePool,
@@ -81,14 +84,21 @@ class PostgreSQL(Backend):
             isolation_level="READ COMMITTED",
             execution_options={"schema_translate_map": {None: self.uri.schema}},
         )
+        event.listen(engine, "checkout", _refuse_dead_connection)
+        return engine
 
     @contextmanager
-    def write_transaction(self, engine: Engine, timeout_s: float) -> Iterator[Connection]:
+    def write_transaction(
+        self, engine: Engine, timeout_s: float, opening: Opening | None = None
+    ) -> Iterator[Connection]:
         with engine.connect() as connection, connection.begin():
-            driver = _driver(connection)
-            _check(driver, driver.pgconn.exec_(b"BEGIN ISOLATION LEVEL READ COMMITTED"))
-            limits = _LIMITS_17 if driver.pgconn.server_version >= 170000 else _LIMITS
-            self.run(connection, limits, {"ms": max(1, round(timeout_s * 1000))})
+            server = _driver(connection).pgconn.server_version
+            limits = Step(_LIMITS_17 if server >= 170000 else _LIMITS, {"ms": max(1, round(timeout_s * 1000))})
+            steps = [Step(b"BEGIN ISOLATION LEVEL READ COMMITTED"), limits]
+            if opening is None:
+                _rows_of(run_pipeline(connection, steps))
+            else:
+                opening.rows = _rows_of(run_pipeline(connection, [*steps, Step(opening.statement, opening.values)]))
             yield connection
 
     @contextmanager
@@ -101,27 +111,15 @@ class PostgreSQL(Backend):
     def statement_dialect(self) -> Dialect:
         return _dialect()
 
-    def run(self, connection: Connection, prepared: Prepared, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """By libpq's prepared statements: a commit's statement is too long for psycopg's own cache of them."""
-        driver = _driver(connection)
-        name = connection.connection.info.get(prepared)
-        if name is None:
-            name = f"deltars_{len(connection.connection.info)}".encode()
-            _check(driver, driver.pgconn.prepare(name, prepared.text.encode()))
-            connection.connection.info[prepared] = name
-        driver.pgconn.send_query_prepared(
-            name, [None if value is None else str(value).encode() for value in prepared.values(values)]
-        )
-        [result] = driver.wait(generators.execute(driver.pgconn))
-        _check(driver, result)
-        read = [_READ.get(result.ftype(column), bytes.decode) for column in range(result.nfields)]
-        return [
-            tuple(
-                None if (value := result.get_value(row, column)) is None else convert(value)
-                for column, convert in enumerate(read)
-            )
-            for row in range(result.ntuples)
-        ]
+    def run(self, connection: Connection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
+        return _rows_of(run_pipeline(connection, [Step(statement, values)]))
+
+    def run_and_commit(self, connection: Connection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
+        written, committed = run_pipeline(connection, [Step(statement, values), Step(b"COMMIT")])
+        if isinstance(written, psycopg.Error):
+            raise StatementRefused(written)
+        _rows_of([committed])
+        return written
 
     def update_matching(
         self,
@@ -160,18 +158,21 @@ class PostgreSQL(Backend):
         with ExitStack() as stack:
             for batch in batches:
                 if copying is None:
-                    copying = stack.enter_context(_driver(connection).cursor().copy(self._copy(table, batch.schema)))
+                    copying = stack.enter_context(self._copying(connection, table, batch.schema))
                 # Arrow quotes every string and leaves a null bare: just how COPY tells '' from NULL.
                 buffer = io.BytesIO()
                 pa_csv.write_csv(batch, buffer, options)
-                copying.write(buffer.getbuffer())
+                copying.write(buffer.getvalue())
 
-    def _copy(self, table: Table, columns: pa.Schema) -> sql.Composed:
-        return sql.SQL("COPY {}.{} ({}) FROM STDIN (FORMAT csv)").format(
+    def _copying(self, connection: Connection, table: Table, columns: pa.Schema) -> AbstractContextManager[Copy]:
+        cursor = _driver(connection).cursor()
+        statement = sql.SQL("COPY {}.{} ({}) FROM STDIN (FORMAT csv)").format(
             sql.Identifier(self.uri.schema or ""),
             sql.Identifier(table.name),
             sql.SQL(", ").join(map(sql.Identifier, columns.names)),
         )
+        # Sent by a thread of its own: the next batch is made while the server takes this one.
+        return cursor.copy(statement, writer=QueuedLibpqWriter(cursor))
 
     def array_text(self, numbers: Sequence[float | None]) -> str:
         return "{" + ",".join("NULL" if number is None else repr(number) for number in numbers) + "}"
@@ -181,9 +182,18 @@ class PostgreSQL(Backend):
             return False
         return error.sqlstate is None or error.sqlstate.startswith(("08", "57P", "25P"))
 
+    def lock_registry(self, connection: Connection) -> None:
+        # Not a row of dl_catalog: locking one takes the right to update it, which writers do not have.
+        self._advisory_lock(connection, "registry")
+
+    def _advisory_lock(self, connection: Connection, purpose: str) -> None:
+        _driver(connection).execute(
+            "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"deltars {purpose} {self.uri.schema}"]
+        )
+
     def prepare_migration(self, connection: Connection) -> None:
         driver = _driver(connection)
-        driver.execute("SELECT pg_advisory_xact_lock(hashtextextended('deltars migrate', 0))")
+        self._advisory_lock(connection, "migrate")
         schema = sql.Identifier(self.uri.schema or "")
         driver.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
         # Migrations name nothing but their own objects, all of them in this schema.
@@ -223,13 +233,25 @@ def _driver(connection: Connection) -> psycopg.Connection[Any]:
     return driver
 
 
-def _check(driver: psycopg.Connection[Any], result: PGresult) -> None:
-    if result.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
-        raise error_from_result(result, driver.info.encoding)
+def _rows_of(answers: Sequence[Rows | psycopg.Error]) -> Rows:
+    """The last answer, if there is no error among them."""
+    rows: Rows = []
+    for answer in answers:
+        if isinstance(answer, psycopg.Error):
+            raise answer
+        rows = answer
+    return rows
 
 
-# What the answers of `run` hold, by the type's OID: whole numbers; everything else stays text.
-_READ: dict[int, Callable[[bytes], Any]] = {20: int, 21: int, 23: int}
+def _refuse_dead_connection(driver: psycopg.Connection[Any], *_: Any) -> None:
+    """A pooled connection that the server has ended is replaced: it is readable though nothing was asked of it."""
+    if select_ready([driver.fileno()], [], [], 0)[0]:
+        try:
+            driver.pgconn.consume_input()
+        except psycopg.Error as error:
+            raise sa_exc.DisconnectionError from error
+        if driver.pgconn.status != ConnStatus.OK:
+            raise sa_exc.DisconnectionError
 
 
 def _dialect() -> Dialect:

@@ -36,7 +36,7 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from deltars.errors import DatabaseError, DeltarsError, TimeoutError
-from deltars.store.backends.base import Backend, first_line
+from deltars.store.backends.base import Backend, Opening, first_line
 
 LOAD_CHUNK_ROWS = 2_000
 OPEN_TIMEOUT_S = 30.0
@@ -87,9 +87,12 @@ class SQLite(Backend):
         return engine
 
     @contextmanager
-    def write_transaction(self, engine: Engine, timeout_s: float) -> Iterator[Connection]:
+    def write_transaction(
+        self, engine: Engine, timeout_s: float, opening: Opening | None = None
+    ) -> Iterator[Connection]:
         deadline = time.monotonic() + timeout_s
         with engine.connect().execution_options(deltars_deadline=deadline) as connection, connection.begin():
+            self.open(connection, opening)
             yield connection
 
     @contextmanager

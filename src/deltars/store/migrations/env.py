@@ -18,6 +18,6 @@ context.configure(
     as_sql=context.is_offline_mode(),
     literal_binds=context.is_offline_mode(),
 )
-context.run_migrations(views=attributes.get("views", True))
+context.run_migrations(views=attributes["views"])
 if context.is_offline_mode():
     context.execute(first_row())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -28,7 +30,7 @@ TABLES = (
 )
 
 
-def upgrade(views: bool) -> None:
+def upgrade(views: Collection[str]) -> None:
     op.create_table(
         "dl_catalog",
         sa.Column("catalog_id", Id(), nullable=False),
@@ -245,6 +247,6 @@ def upgrade(views: bool) -> None:
     op.create_index("ix_dl_table_versions_commit_ts", "dl_table_versions", ["table_id", "commit_ts", "version"])
 
 
-def downgrade(views: bool) -> None:
+def downgrade(views: Collection[str]) -> None:
     for table in reversed(TABLES):
         op.drop_table(table)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -22,7 +24,7 @@ $$
 """
 
 
-def upgrade(views: bool) -> None:
+def upgrade(views: Collection[str]) -> None:
     dialect = op.get_context().dialect.name
     op.create_index("ix_dl_add_files_path", "dl_add_files", ["table_id", "path"])
     if dialect != "duckdb":
@@ -58,7 +60,7 @@ def upgrade(views: bool) -> None:
         )
 
 
-def downgrade(views: bool) -> None:
+def downgrade(views: Collection[str]) -> None:
     dialect = op.get_context().dialect.name
     if dialect == "postgresql":
         op.drop_index("ix_dl_add_files_range", "dl_add_files")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from alembic import op
 from sqlalchemy.schema import CreateView, DropView
 
@@ -11,13 +13,13 @@ revision = "0003"
 down_revision = "0002"
 
 
-def upgrade(views: bool) -> None:
-    if views:
-        for name, query in VIEWS.items():
+def upgrade(views: Collection[str]) -> None:
+    for name, query in VIEWS.items():
+        if name in views:
             op.execute(CreateView(query, name))
 
 
-def downgrade(views: bool) -> None:
-    if views:
-        for name, query in reversed(VIEWS.items()):
+def downgrade(views: Collection[str]) -> None:
+    for name, query in reversed(VIEWS.items()):
+        if name in views:
             op.execute(DropView(CreateView(query, name).table))

@@ -1,0 +1,180 @@
+"""Add actions as the columns of an Arrow table, named as the fields of `AddFile`: their types, and which are valid.
+
+    canonical      text as `string`, counts as `int64`; what is neither is refused by the column's name
+    check_columns  the rules of single add actions; a broken one is refused by row and column
+
+Documents (partition values, tags, deletion vectors) come as JSON text, or as Arrow maps and structs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, NoReturn, TypeAlias
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltars.errors import ValidationError
+from deltars.log.file_rules import Problem, check_stats, check_values, check_vector
+from deltars.protocol import AddFile, DeletionVector, check_path
+
+REQUIRED = ("path", "partition_values", "size", "modification_time", "data_change")
+COUNTS = ("size", "modification_time", "base_row_id", "default_row_commit_version")
+DOCUMENTS = ("partition_values", "tags", "deletion_vector")
+TYPES = {
+    **dict.fromkeys(("path", "stats", "clustering_provider"), pa.string()),
+    **dict.fromkeys(COUNTS, pa.int64()),
+    "data_change": pa.bool_(),
+}
+
+PartitionValues: TypeAlias = Mapping[str, str | None]
+Refuse: TypeAlias = Callable[[str, str], NoReturn]
+"""Takes what is wrong, and the column."""
+
+# The paths that need no closer look: nearly all.
+_PLAIN_PATH = r"^(?:[A-Za-z0-9_=-][A-Za-z0-9_=.-]*/)*[A-Za-z0-9_=-][A-Za-z0-9_=.-]*$"
+_VECTOR_FIELDS = dict(zip(DeletionVector.__struct_fields__, DeletionVector.__struct_encode_fields__, strict=True))
+
+_decode_values = msgspec.json.Decoder(dict[str, str | None]).decode
+_decode_vector = msgspec.json.Decoder(DeletionVector).decode
+
+
+def canonical(adds: pa.Table) -> pa.Table:
+    """The same columns in the types that the log keeps; nothing is copied where they are already."""
+    for position, field in enumerate(adds.schema):
+        wanted = _type_for(field)
+        if wanted != field.type:
+            try:
+                adds = adds.set_column(position, field.name, adds[position].cast(wanted))
+            except pa.ArrowInvalid as error:
+                raise ValidationError(f"the column {field.name}: {error}", field=field.name) from error
+    return adds
+
+
+def check_columns(adds: pa.Table, refuse: Refuse) -> None:
+    """What single add actions can break by themselves."""
+    names = adds.column_names
+    for name in REQUIRED:
+        if name not in names:
+            refuse(f"the table of add actions has no column {name}", name)
+    for field in adds.schema:
+        if names.count(field.name) > 1:
+            refuse(f"the column {field.name} stands twice", field.name)
+        wanted = _type_for(field)
+        if wanted != field.type:
+            refuse(f"the column {field.name} is of type {field.type}, not {wanted}", field.name)
+        if field.name in REQUIRED and adds[field.name].null_count:
+            refuse(f"row {_first(pc.is_null(adds[field.name]))}: {field.name}: is null", field.name)
+        if field.name in COUNTS and (pc.min(adds[field.name]).as_py() or 0) < 0:
+            refuse(f"row {_first(pc.less(adds[field.name], 0))}: {field.name}: must not be negative", field.name)
+    _check_paths(adds["path"], refuse)
+    for row, (name, problem) in _problems(adds):
+        refuse(f"row {row}: {name}: {problem}", name)
+
+
+def partition_values(adds: pa.Table) -> Iterator[tuple[Callable[[], int], PartitionValues]]:
+    """Every set of partition values there is, with the way to a row that has it."""
+    for row, values in _distinct(adds["partition_values"]):
+        yield row, _decode_values(values) if isinstance(values, str) else dict(values)
+
+
+def deletion_vectors(column: pa.ChunkedArray | pa.Array) -> list[DeletionVector | None]:
+    """One for each row. A struct's fields are named as in the log, or as those of `DeletionVector`."""
+    return [None if value is None else _vector(value) for value in column.to_pylist()]
+
+
+def _type_for(field: pa.Field) -> pa.DataType:
+    """The type that a column has to have; refuses what cannot become that."""
+    is_, type_, name = pa.types, field.type, field.name
+    if name not in AddFile.__struct_fields__:
+        raise ValidationError(f"an add action has no field {name}", field=name)
+    plain = type_.value_type if is_.is_dictionary(type_) else type_
+    is_text = is_.is_string(plain) or is_.is_large_string(plain) or is_.is_string_view(plain)
+    if name in DOCUMENTS:
+        if is_text:
+            return pa.string()
+        if is_.is_null(type_) or is_.is_map(type_) or (is_.is_struct(type_) and name == "deletion_vector"):
+            return type_
+        kind = "a struct" if name == "deletion_vector" else "a map of strings"
+        raise ValidationError(f"the column {name} is of type {type_}, neither JSON text nor {kind}", field=name)
+    wanted = TYPES[name]
+    fits = is_text if is_.is_string(wanted) else is_.is_integer(type_) if name in COUNTS else is_.is_boolean(type_)
+    if not fits and not is_.is_null(type_):
+        raise ValidationError(f"the column {name} is of type {type_}, not {wanted}", field=name)
+    return wanted
+
+
+def _check_paths(paths: pa.ChunkedArray, refuse: Refuse) -> None:
+    is_plain = pc.match_substring_regex(paths, _PLAIN_PATH)
+    suspect = pc.or_(pc.invert(is_plain), pc.starts_with(paths, "_delta_log"))
+    for row in pc.indices_nonzero(suspect.combine_chunks()).to_pylist():
+        problem = check_path(paths[row].as_py())
+        if problem:
+            refuse(f"row {row}: path: {problem}", "path")
+    if len(paths) != pc.count_distinct(paths).as_py():
+        repeated = next(found["values"] for found in pc.value_counts(paths).to_pylist() if found["counts"] > 1)
+        first, second, *_ = pc.indices_nonzero(pc.equal(paths, repeated).combine_chunks()).to_pylist()
+        refuse(f"row {second}: path: add of {repeated} stands twice, also in row {first}", "path")
+
+
+def _problems(adds: pa.Table) -> Iterator[tuple[int, Problem]]:
+    """What is wrong inside documents and statistics: the row, the column and why."""
+    for name in ("partition_values", "tags"):
+        if name in adds.column_names:
+            for row, values in _distinct(adds[name]):
+                if problem := _check_document(values):
+                    yield row(), (name, problem)
+    nothing = [None] * adds.num_rows
+    vectors = adds["deletion_vector"].to_pylist() if "deletion_vector" in adds.column_names else nothing
+    texts = adds["stats"].to_pylist() if "stats" in adds.column_names else nothing
+    for number, (text, value) in enumerate(zip(texts, vectors, strict=True)):
+        found = check_stats(text, needs_count=value is not None)
+        if value is not None and (problem := _check_vector_document(value)):
+            found = "deletion_vector", problem
+        if found:
+            yield number, found
+
+
+def _distinct(column: pa.ChunkedArray) -> Iterator[tuple[Callable[[], int], Any]]:
+    """The values that are not null; of texts, which repeat, each once. A row is looked up only when it is asked for."""
+    if pa.types.is_string(column.type):
+        for text in pc.unique(column).drop_null().to_pylist():
+            yield partial(_row_of, column, text), text
+        return
+    for number, entries in enumerate(column.to_pylist()):
+        if entries is not None:
+            yield partial(int, number), entries
+
+
+def _check_document(values: Any) -> str | None:
+    try:
+        document = _decode_values(values) if isinstance(values, str) else msgspec.convert(dict(values), PartitionValues)
+    except ValueError as error:
+        return f"is not an object of strings: {error}"
+    problem = check_values(document)
+    return problem[1] if problem else None
+
+
+def _check_vector_document(value: Any) -> str | None:
+    try:
+        problem = check_vector(_vector(value))
+    except ValueError as error:
+        return f"is not a deletion vector: {error}"
+    return problem[1] if problem else None
+
+
+def _vector(value: Any) -> DeletionVector:
+    if isinstance(value, str):
+        return _decode_vector(value)
+    return msgspec.convert({_VECTOR_FIELDS.get(name, name): item for name, item in value.items()}, DeletionVector)
+
+
+def _first(mask: Any) -> int:
+    return _row_of(mask, True)
+
+
+def _row_of(column: Any, value: Any) -> int:
+    row: int = pc.index(column, value).as_py()
+    return row

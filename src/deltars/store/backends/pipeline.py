@@ -1,0 +1,90 @@
+"""Several statements to PostgreSQL in one round trip, prepared once a connection, by libpq's own pipeline.
+
+    send BEGIN, limits, lock ──▶ one flush ──▶ three results            send write, COMMIT ──▶ one flush ──▶ …
+
+psycopg's cursors would do, but look up and convert each statement anew: a commit's is too long for their cache, and
+that alone took longer than the server needed to run it. Waiting is psycopg's, so Ctrl-C works as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import generators
+from psycopg.errors import error_from_result
+from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGresult
+from sqlalchemy import Connection
+
+from deltars.store.backends.base import Prepared, Rows
+
+
+class Step(NamedTuple):
+    """A statement and its values; a plain text takes none and is not prepared."""
+
+    statement: Prepared | bytes
+    values: Mapping[str, Any] = {}
+
+
+def run_pipeline(connection: Connection, steps: Sequence[Step]) -> list[Rows | psycopg.Error]:
+    """The rows of each statement, or its error: what comes after an error was not run."""
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, psycopg.Connection)
+    prepared = connection.connection.info.setdefault("deltars_prepared", {})
+    libpq = driver.pgconn
+    for step in steps:
+        if isinstance(step.statement, Prepared) and step.statement not in prepared:
+            name = b"deltars_%d" % len(prepared)
+            _raise_for(driver, libpq.prepare(name, step.statement.text.encode()))
+            prepared[step.statement] = name
+    try:
+        libpq.enter_pipeline_mode()
+        for step in steps:
+            if isinstance(step.statement, Prepared):
+                values = [
+                    None if value is None else str(value).encode() for value in step.statement.values(step.values)
+                ]
+                libpq.send_query_prepared(prepared[step.statement], values)
+            else:
+                libpq.send_query_params(step.statement, None)
+        libpq.pipeline_sync()
+        driver.wait(generators.send(libpq))
+        results = [driver.wait(generators.fetch_many(libpq))[0] for _ in steps]
+        driver.wait(generators.fetch(libpq))
+        libpq.exit_pipeline_mode()
+    except BaseException:
+        # In the middle of a pipeline nobody can say what the connection will answer next.
+        connection.invalidate()
+        raise
+    return [_error(driver, result) or _rows(result) for result in results]
+
+
+def _rows(result: PGresult) -> Rows:
+    read = [_READ.get(result.ftype(column), bytes.decode) for column in range(result.nfields)]
+    return [
+        tuple(
+            None if (value := result.get_value(row, column)) is None else convert(value)
+            for column, convert in enumerate(read)
+        )
+        for row in range(result.ntuples)
+    ]
+
+
+def _error(driver: psycopg.Connection[Any], result: PGresult) -> psycopg.Error | None:
+    if result.status in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+        return None
+    if result.status == ExecStatus.PIPELINE_ABORTED:
+        return psycopg.errors.PipelineAborted("an earlier statement failed")
+    return error_from_result(result, driver.info.encoding)
+
+
+def _raise_for(driver: psycopg.Connection[Any], result: PGresult) -> None:
+    error = _error(driver, result)
+    if error is not None:
+        raise error
+
+
+# What an answer holds, by its type's OID: whole numbers; everything else stays text.
+_READ: dict[int, Callable[[bytes], Any]] = {20: int, 21: int, 23: int}

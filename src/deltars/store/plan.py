@@ -1,0 +1,200 @@
+"""What a commit writes, worked out under the lock: rows for each table of the catalog, and files by the batch.
+
+Commit + locked rows + states ──▶ Plan.rows   {"dl_add_files": [{…}, …], "dl_table_versions": […], …}
+                                  Plan.bulk   add actions too many for rows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pyarrow as pa
+
+from deltars.errors import ValidationError
+from deltars.log.commit import NO_VERSION, Commit, TableCommit
+from deltars.log.validation import tracks_rows
+from deltars.protocol import AddFile, DomainMetadata, Metadata, Protocol, RemoveFile
+from deltars.store import schema
+from deltars.store.backends import Backend
+from deltars.store.bulk import AddBatches, Placement, columns_of
+from deltars.store.rows import TABLE_OF, Row, row_group_to_row, to_row
+from deltars.store.statements import TRANSACTION, VERSIONS
+from deltars.store.states import KnownState, known_state
+
+ROW_TRACKING_DOMAIN = "delta.rowTracking"
+ROW_GROUPS = schema.dl_row_groups.name
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(slots=True)
+class LockedTable:
+    """A row of `dl_tables`, ours until the transaction ends."""
+
+    table_id: UUID
+    name: str
+    current_version: int
+    metadata_version: int
+    protocol_version: int
+    last_commit_ts: int
+    last_ict: int
+    next_row_id: int
+    slot: int
+    dropped_at: Any
+
+
+class Plan:
+    """Everything a commit writes. `states` is what each table will be afterwards."""
+
+    def __init__(
+        self,
+        commit: Commit,
+        locked: Mapping[UUID, LockedTable],
+        states: Mapping[UUID, KnownState],
+        *,
+        backend: Backend,
+        bulk_threshold: int,
+    ) -> None:
+        self.rows: dict[str, list[Row]] = {}
+        self.bulk: list[tuple[AddBatches, Placement]] = []
+        self.removals = 0
+        """How many live files must be found and ended, where a missing one is an error."""
+        self.states: dict[UUID, KnownState] = {}
+        self._commit = commit
+        self._backend = backend
+        self._bulk_threshold = bulk_threshold
+        for table in commit.tables:
+            self._add_table(table, locked[table.table_id], states[table.table_id])
+        self._put(
+            TRANSACTION,
+            {
+                "txn_id": str(commit.txn_id),
+                "outcome": "committed",
+                "committer": commit.committer,
+                "user_metadata": commit.user_metadata,
+                "participants": {str(table.table_id): table.expected_version + 1 for table in commit.tables},
+            },
+        )
+
+    def _put(self, table: str, row: Row) -> None:
+        self.rows.setdefault(table, []).append(row)
+
+    def _add_table(self, table: TableCommit, row: LockedTable, known: KnownState) -> None:
+        version = table.expected_version + 1
+        key = {"table_id": str(table.table_id), "version": version}
+        after = self.states[table.table_id] = _state_after(known, table, version)
+        metadata = after.state.metadata
+        assert metadata is not None
+        next_row_id = row.next_row_id if tracks_rows(metadata) else None
+
+        adds = [action for action in table.actions if isinstance(action, AddFile)]
+        is_bulk = table.adds is not None or len(adds) >= self._bulk_threshold
+        ords: dict[str, int] = {}
+        ord_ = 0
+        for action in table.actions:
+            if is_bulk and isinstance(action, AddFile):
+                continue
+            values = key | {"ord": ord_} | to_row(action, after.bounds)
+            if isinstance(action, AddFile):
+                values["slot"] = row.slot
+                ords[action.path] = ord_
+                next_row_id = _give_row_ids(values, next_row_id, table)
+            if isinstance(action, RemoveFile) and not table.tolerate_missing:
+                self.removals += 1
+            self._put(TABLE_OF[type(action)], values)
+            ord_ += 1
+
+        if is_bulk:
+            columns = _joined(adds, table.adds)
+            batches = AddBatches(columns, after.bounds, self._backend)
+            ords |= {path: ord_ + i for i, path in enumerate(columns["path"].to_pylist())} if table.row_groups else {}
+            self.bulk.append((batches, Placement(table.table_id, version, ord_, row.slot, next_row_id)))
+            ord_ += columns.num_rows
+            if next_row_id is not None:
+                next_row_id += sum(after.bounds.of(stats).num_records or 0 for stats in columns["stats"].to_pylist())
+
+        if next_row_id is not None and next_row_id != row.next_row_id:
+            mark = DomainMetadata(
+                domain=ROW_TRACKING_DOMAIN,
+                configuration=_encode({"rowIdHighWaterMark": next_row_id - 1}).decode(),
+                removed=False,
+            )
+            self._put(TABLE_OF[DomainMetadata], key | {"ord": ord_} | to_row(mark, after.bounds))
+
+        for group in table.row_groups:
+            self._put(ROW_GROUPS, key | {"ord": ords[group.path]} | row_group_to_row(group))
+        self._put(VERSIONS, key | _version_row(self._commit, table, row, after, next_row_id))
+
+
+def _state_after(known: KnownState, table: TableCommit, version: int) -> KnownState:
+    metadata, protocol = known.state.metadata, known.state.protocol
+    metadata_version, protocol_version = known.metadata_version, known.protocol_version
+    for action in table.actions:
+        if isinstance(action, Metadata):
+            metadata, metadata_version = action, version
+        elif isinstance(action, Protocol):
+            protocol, protocol_version = action, version
+    if (metadata_version, protocol_version) == (known.metadata_version, known.protocol_version):
+        return known
+    assert metadata is not None
+    assert protocol is not None
+    return known_state(metadata_version, metadata, protocol_version, protocol)
+
+
+def _version_row(
+    commit: Commit, table: TableCommit, row: LockedTable, after: KnownState, next_row_id: int | None
+) -> Row:
+    metadata, protocol = after.state.metadata, after.state.protocol
+    assert metadata is not None
+    assert protocol is not None
+    blind = not any(isinstance(action, RemoveFile) for action in table.actions)
+    values: Row = {
+        "txn_id": str(commit.txn_id),
+        "committer": commit.committer,
+        "operation": table.operation,
+        "operation_params": table.operation_params,
+        "read_version": None if table.expected_version == NO_VERSION else table.expected_version,
+        "isolation": commit.isolation,
+        "is_blind_append": blind,
+        "metrics": table.metrics,
+        "user_metadata": commit.user_metadata,
+        "last_ict": row.last_ict,
+        "next_row_id": row.next_row_id if next_row_id is None else next_row_id,
+        "metadata_version": after.metadata_version,
+        "protocol_version": after.protocol_version,
+    }
+    if after.metadata_version == table.expected_version + 1:
+        values["properties"] = metadata.configuration
+    if after.protocol_version == table.expected_version + 1:
+        values["min_reader_version"] = protocol.min_reader_version
+        values["min_writer_version"] = protocol.min_writer_version
+        values["reader_features"] = protocol.reader_features
+        values["writer_features"] = protocol.writer_features
+    return values
+
+
+def _give_row_ids(values: Row, next_row_id: int | None, table: TableCommit) -> int | None:
+    if next_row_id is None:
+        return None
+    if values["num_records"] is None:
+        raise ValidationError(
+            f"{values['path']}: a table that tracks rows needs numRecords in the statistics of every added file",
+            table_id=table.table_id,
+            field="stats",
+        )
+    if values["base_row_id"] is None:
+        values["base_row_id"] = next_row_id
+    if values["default_row_commit_version"] is None:
+        values["default_row_commit_version"] = values["version"]
+    following: int = next_row_id + values["num_records"]
+    return following
+
+
+def _joined(adds: Sequence[AddFile], columns: pa.Table | None) -> pa.Table:
+    if columns is None:
+        return columns_of(adds)
+    return columns if not adds else pa.concat_tables([columns_of(adds), columns], promote_options="default")

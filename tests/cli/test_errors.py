@@ -1,0 +1,105 @@
+"""What a person sees when it goes wrong: a sentence on stderr, an exit code, and no traceback unless asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import deltars
+from deltars.cli.options import with_common_options
+from deltars.cli.output import Output
+from deltars.cli.root import Program
+from tests.cli.conftest import Run
+
+CONFLICT = deltars.VersionConflict(table="features", expected=3, actual=4)
+
+
+def _program_that_fails_with(error: Exception) -> click.Group:
+    @click.group(cls=Program)
+    def program() -> None: ...
+
+    @program.command
+    @with_common_options
+    def fail(catalog: str | None, output: Output) -> None:
+        raise error
+
+    return program
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (CONFLICT, 3),
+        (deltars.ConfigError("no such setting"), 2),
+        (deltars.UriError("no such backend"), 2),
+        (deltars.TableNotFound("no such table"), 1),
+        (deltars.DatabaseError("no connection"), 1),
+        (deltars.TimeoutError("too long"), 1),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
+)
+def test_exit_code_tells_the_kind_of_error(error: deltars.DeltarsError, code: int) -> None:
+    result = CliRunner().invoke(_program_that_fails_with(error), ["fail"])
+    assert result.exit_code == code
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"Error: {error.message}")
+    assert "Traceback" not in result.stderr
+
+
+def test_what_to_do_stands_on_a_line_of_its_own() -> None:
+    result = CliRunner().invoke(_program_that_fails_with(CONFLICT), ["fail"])
+    assert result.stderr.splitlines() == [
+        "Error: the table is at version 4, the commit expected version 3 [table features]",
+        "Read the table again and retry, or let catalog.run() do it.",
+    ]
+
+
+def test_debug_shows_the_traceback_and_keeps_the_exit_code() -> None:
+    result = CliRunner().invoke(_program_that_fails_with(CONFLICT), ["fail", "--debug"])
+    assert result.exit_code == 3
+    assert "Traceback (most recent call last)" in result.stderr
+    assert "in fail" in result.stderr
+
+
+def test_an_error_of_our_own_making_is_not_hidden() -> None:
+    result = CliRunner().invoke(_program_that_fails_with(ZeroDivisionError()), ["fail"])
+    assert isinstance(result.exception, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["history"],
+        ["history", "features", "--limit", "0"],
+        ["nonsense"],
+        ["tables", "--nonsense"],
+        ["tables", "--catalog", "nonsense"],
+        ["tables", "--catalog", "deltasql://oracle/lake"],
+        ["tables", "--catalog", "deltasql://sqlite/lake.db/features"],
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_command_line_is_exit_code_2(arguments: list[str], run: Run) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "Error: " in result.stderr
+
+
+@pytest.mark.parametrize("command", [["tables"], ["history", "features"]], ids=" ".join)
+def test_looking_into_a_catalog_that_is_not_there_makes_none(command: list[str], run: Run) -> None:
+    result = run(*command)
+    assert result.exit_code == 1
+    assert "holds no deltars catalog yet" in result.stderr
+    assert not Path(".deltars").exists()
+
+
+def test_a_password_is_never_shown(run: Run) -> None:
+    uri = "deltasql://postgres/lake/public?host=127.0.0.1&port=1&user=me&password=hunter2"
+    result = run("tables", "--catalog", uri, "--debug")
+    assert result.exit_code == 1
+    assert "no connection to deltasql://postgres/lake/public" in result.stderr
+    assert "hunter2" not in result.output

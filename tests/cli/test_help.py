@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import click
+import pytest
+
+import deltars
+from deltars.cli import main
+from tests.cli.conftest import Run
+
+HEAVY = ("pyarrow", "sqlalchemy", "pyspark", "psycopg", "duckdb", "obstore")
+
+
+def _commands(group: click.Group, *path: str) -> Iterator[tuple[str, ...]]:
+    for name, command in group.commands.items():
+        yield (*path, name)
+        if isinstance(command, click.Group):
+            yield from _commands(command, *path, name)
+
+
+COMMANDS = list(_commands(main))
+LEAVES = [path for path in COMMANDS if not any(other[: len(path)] == path for other in COMMANDS if other != path)]
+
+
+def test_there_are_commands() -> None:
+    assert ("migrate", "up") in LEAVES
+    assert ("tables",) in LEAVES
+
+
+@pytest.mark.parametrize("command", [(), *COMMANDS], ids=" ".join)
+def test_help_of_a_command_shows_an_example_that_begins_with_it(command: tuple[str, ...], run: Run) -> None:
+    result = run(*command, "--help")
+    assert result.exit_code == 0
+    _, _, examples = result.stdout.partition("Example:\n")
+    assert " ".join(["deltars", *command]) in examples
+
+
+@pytest.mark.parametrize("command", LEAVES, ids=" ".join)
+def test_every_command_takes_a_catalog_json_and_debug(command: tuple[str, ...], run: Run) -> None:
+    options = run(*command, "--help").stdout
+    assert all(option in options for option in ("--catalog", "--json", "--debug"))
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["migrate", "up", "--help"], ["--version"]], ids=" ".join)
+def test_help_loads_no_heavy_library(arguments: list[str]) -> None:
+    program = (
+        "import sys\n"
+        "from deltars.cli import main\n"
+        f"main({arguments!r}, standalone_mode=False)\n"
+        f"print('loaded:', [name for name in {HEAVY!r} if name in sys.modules])\n"
+    )
+    output = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    assert output.splitlines()[-1] == "loaded: []"
+
+
+def test_version_is_the_packages(run: Run) -> None:
+    assert run("--version").stdout == f"deltars, version {deltars.__version__}\n"
+
+
+def test_it_runs_as_a_module() -> None:
+    result = subprocess.run([sys.executable, "-m", "deltars.cli", "--help"], check=True, capture_output=True, text=True)
+    assert result.stdout.startswith("Usage: deltars [OPTIONS]")

@@ -1,0 +1,140 @@
+"""Least privilege, with real roles of a real server: what each may do, and that it may do nothing else."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pytest
+from psycopg import sql
+
+import deltars
+from deltars import SqlTxnLogWriter, migrate
+from deltars.protocol import AddFile, RemoveFile
+from deltars.store import schema
+from deltars.uri import CatalogUri, parse_catalog_uri
+from tests.support.postgres import PostgresServer
+from tests.support.witness import postgres_connection
+
+pytestmark = pytest.mark.backends("postgres")
+
+
+class Roles(NamedTuple):
+    reader: str
+    writer: str
+    mirror: str
+
+
+@pytest.fixture
+def roles(postgres_server: PostgresServer, catalog_uri: str, catalog: deltars.Catalog) -> Iterator[Roles]:
+    """Three new roles with their rights, on a catalog with one table and two versions."""
+    catalog.create_table("features", "id BIGINT")
+    catalog.write("features", pa.table({"id": [1, 2]}))
+    names = Roles(*(f"{kind}_{secrets.token_hex(4)}" for kind in Roles._fields))
+    with postgres_server.connect() as connection:
+        for name in names:
+            connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(name)))
+    migrate.grants(catalog_uri, **names._asdict())
+    yield names
+    uri = parse_catalog_uri(catalog_uri)
+    with postgres_server.connect(uri.database) as connection:
+        for name in names:
+            connection.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(name)))
+            connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
+
+
+def _as_role(catalog_uri: str, role: str) -> str:
+    uri = parse_catalog_uri(catalog_uri)
+    parameters = type(uri.parameters)({**uri.parameters, "user": role})
+    return CatalogUri("postgres", uri.database, uri.schema, parameters).with_secrets()
+
+
+def _add(path: str) -> AddFile:
+    return AddFile(path=path, partition_values={}, size=1, modification_time=1, data_change=True)
+
+
+def test_a_reader_reads_and_writes_nothing(catalog_uri: str, roles: Roles) -> None:
+    with deltars.connect(_as_role(catalog_uri, roles.reader)) as opened:
+        table = opened.table("features")
+        assert table.version == 1
+        assert table.snapshot().files.num_rows == 1
+        with pytest.raises(deltars.DatabaseError, match="permission denied"):
+            SqlTxnLogWriter(opened).commit(table.id, 2, [_add("a.parquet")], operation="WRITE")
+        assert table.version == 1
+    _refused_everywhere(catalog_uri, roles.reader, ["INSERT", "UPDATE", "DELETE"], allowed={})
+
+
+def test_a_writer_creates_commits_removes_and_publishes_but_deletes_nothing(
+    catalog_uri: str, roles: Roles, tmp_path: Path
+) -> None:
+    with deltars.connect(_as_role(catalog_uri, roles.writer)) as opened:
+        opened.create_table("labels", "id BIGINT")
+        with opened.begin() as tx:
+            tx.write("features", pa.table({"id": [3]}))
+            tx.write("labels", pa.table({"id": [3]}))
+        assert tx.result.versions == {"features": 2, "labels": 1}
+        tx.result.raise_for_mirror()
+        table = opened.table("features")
+        gone = table.snapshot().files["path"][0].as_py()
+        removal = RemoveFile(path=gone, data_change=True, deletion_timestamp=1)
+        SqlTxnLogWriter(opened).commit(table.id, 3, [removal], operation="DELETE")
+        opened.rename_table("labels", "targets")
+        opened.drop_table("targets")
+        adds = pa.table(
+            {
+                "path": [f"f{i}.parquet" for i in range(1_500)],
+                "partition_values": ["{}"] * 1_500,
+                "size": [1] * 1_500,
+                "modification_time": [1] * 1_500,
+                "data_change": [True] * 1_500,
+            }
+        )
+        SqlTxnLogWriter(opened).commit(table.id, 4, adds, operation="WRITE")
+    writable = {table.name for table in (schema.dl_tables, schema.dl_mirror_status)}
+    _refused_everywhere(catalog_uri, roles.writer, ["UPDATE", "DELETE"], allowed={"UPDATE": writable})
+
+
+def test_a_writer_may_update_one_column_of_history_only(catalog_uri: str, roles: Roles) -> None:
+    with postgres_connection(parse_catalog_uri(_as_role(catalog_uri, roles.writer))) as connection:
+        rights = connection.execute(
+            "SELECT column_name FROM information_schema.column_privileges"
+            " WHERE table_schema = %s AND table_name = 'dl_add_files' AND grantee = %s AND privilege_type = 'UPDATE'",
+            [parse_catalog_uri(catalog_uri).schema, roles.writer],
+        ).fetchall()
+    assert rights == [("removed_version",)]
+
+
+def test_the_mirror_reads_all_and_writes_only_its_own_tables(
+    catalog_uri: str, catalog: deltars.Catalog, roles: Roles
+) -> None:
+    SqlTxnLogWriter(catalog).commit(catalog.table("features").id, 2, [_add("b.parquet")], operation="WRITE")
+    with deltars.connect(_as_role(catalog_uri, roles.mirror)) as opened:
+        table = opened.table("features")
+        assert table.snapshot().files.num_rows == 2
+        with pytest.raises(deltars.DatabaseError, match="permission denied"):
+            SqlTxnLogWriter(opened).commit(table.id, 3, [_add("a.parquet")], operation="WRITE")
+        assert opened.engine.publisher.drain(table.id).published_version == 2
+    own = {schema.dl_mirror_status.name, schema.dl_mirror_log.name}
+    _refused_everywhere(
+        catalog_uri, roles.mirror, ["INSERT", "UPDATE", "DELETE"], allowed={"INSERT": own, "UPDATE": own}
+    )
+
+
+def test_a_role_that_does_not_exist_is_an_error_and_grants_nothing(catalog_uri: str, roles: Roles) -> None:
+    with pytest.raises(deltars.DatabaseError, match="nobody_at_all"):
+        migrate.grants(catalog_uri, reader=roles.reader, writer="nobody_at_all")
+
+
+def _refused_everywhere(catalog_uri: str, role: str, rights: list[str], *, allowed: dict[str, set[str]]) -> None:
+    """Over every table of the catalog: the role has none of these rights but where they are allowed."""
+    uri = parse_catalog_uri(catalog_uri)
+    with postgres_connection(parse_catalog_uri(_as_role(catalog_uri, role))) as connection:
+        for table in schema.metadata.tables:
+            for right in rights:
+                row = connection.execute(
+                    "SELECT has_table_privilege(%s, %s, %s)", [role, f'"{uri.schema}"."{table}"', right]
+                ).fetchone()
+                assert row == (table in allowed.get(right, set()),), (table, right)
