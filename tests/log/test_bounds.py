@@ -155,7 +155,9 @@ def test_table_whose_columns_have_no_bounds_still_counts_records() -> None:
 
 def test_partition_columns_have_no_bounds() -> None:
     bounds = Bounds(schema_from_ddl("day DATE, id BIGINT"), ["day"])
-    assert bounds.of('{"minValues":{"day":"2024-01-01","id":1},"maxValues":{"id":2}}') == FileBounds(None, [1, 1], [2, 2])
+    assert bounds.of('{"minValues":{"day":"2024-01-01","id":1},"maxValues":{"id":2}}') == FileBounds(
+        None, [1, 1], [2, 2]
+    )
 
 
 def test_chosen_range_column_stands_first() -> None:

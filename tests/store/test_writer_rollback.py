@@ -42,7 +42,9 @@ def test_each_statement_failing_in_turn_leaves_the_database_as_it_was(open_log: 
 
 
 @pytest.mark.requirement("W-02", "D-18")
-@pytest.mark.backends("sqlite", "duckdb")  # on PostgreSQL there is no way in between: see the tests of a lost connection
+@pytest.mark.backends(
+    "sqlite", "duckdb"
+)  # on PostgreSQL there is no way in between: see the tests of a lost connection
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt, RuntimeError])
 def test_program_failing_between_any_two_statements_leaves_the_database_as_it_was(
     open_log: OpenLog, tap: Tap, error: type[BaseException]

@@ -121,7 +121,7 @@ class Log:
 
     def commit_data(self, actions: Sequence[Action] = (), version: int | None = None, **fields: Any) -> Committed:
         """A commit as data, with what the writer's own interface does not take: row groups, columns, tolerance."""
-        before = (self.version if version is None else version - 1)
+        before = self.version if version is None else version - 1
         table = TableCommit(self.table_id, before, actions, "WRITE", **fields)
         return self.catalog.engine.commit(Commit(uuid4(), [table]))
 

@@ -110,18 +110,20 @@ def tapped(catalog_uri: str) -> Iterator[Tap]:
                 yield _on_wire(uri, wire)
         case "sqlite":
             tap = Tap(catalog_uri, [])
-            connect = sqlite3.connect
+            connect: Any = sqlite3.connect
 
             def open_tapped(*args: Any, **options: Any) -> sqlite3.Connection:
                 # A URI is how the tests' own witness looks on.
-                return connect(*args, **options, **({} if "uri" in options else {"factory": _sqlite_factory(tap)}))
+                factory = {} if "uri" in options else {"factory": _sqlite_factory(tap)}
+                opened: sqlite3.Connection = connect(*args, **options, **factory)
+                return opened
 
             with mock.patch.object(sqlite3, "connect", open_tapped):
                 yield tap
         case "duckdb":
             tap = Tap(catalog_uri, [])
             wrapper = duckdb_sqlalchemy.ConnectionWrapper
-            original = wrapper.__init__
+            original: Any = wrapper.__init__
 
             def wrap_tapped(self: Any, connection: Any) -> None:
                 original(self, _TappedDuckDB(connection, tap))

@@ -85,7 +85,7 @@ def check_stats(stats: str | None, *, needs_count: bool) -> Problem | None:
     if stats is None:
         return ("stats", "a file with a deletion vector needs numRecords") if needs_count else None
     try:
-        count = _num_records(stats)
+        count = num_records(stats)
     except ValueError as error:
         return "stats", f"is not a JSON object of statistics: {error}"
     if count is None:
@@ -94,7 +94,10 @@ def check_stats(stats: str | None, *, needs_count: bool) -> Problem | None:
     return ("stats", f"numRecords {found[1]}") if found else None
 
 
-def _num_records(stats: str) -> int | None:
+def num_records(stats: str | None) -> int | None:
+    """How many rows a file's statistics count."""
+    if stats is None:
+        return None
     try:
         return _decode_stats_head(stats).numRecords
     except msgspec.ValidationError:

@@ -1,14 +1,14 @@
 """Which commits are valid.
 
-    check_commit     what the actions alone tell: before a connection is taken
-    check_state      what depends on the table's metadata and protocol: before, and again under the lock if they moved
+    check_commit                what the actions alone tell: before a connection is taken
+    table_rules.check_state     what depends on the table: before, and again under the lock where the table has moved
 
 Both raise `ValidationError`, which says which action (its position), which field, and why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import msgspec
@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltars.errors import ValidationError
-from deltars.log.add_columns import check_columns, deletion_vectors, partition_values
+from deltars.log.add_columns import check_columns, deletion_vectors
 from deltars.log.bounds import Bounds
-from deltars.log.commit import NO_VERSION, Commit, TableCommit, TableState
+from deltars.log.commit import Commit, TableCommit
 from deltars.log.file_rules import MAX_COUNT, Problem, check_add, check_cdc, check_count, check_remove
 from deltars.protocol import (
     AddFile,
@@ -33,13 +33,8 @@ from deltars.protocol import (
     can_partition_by,
     check_action,
     check_protocol,
-    check_protocol_change,
-    is_true,
     needed_features,
-    supported_features,
 )
-
-ROW_TRACKING = "delta.enableRowTracking"
 
 _encode = msgspec.json.Encoder().encode
 
@@ -59,57 +54,27 @@ def check_commit(commit: Commit) -> None:
 def check_actions(commit: TableCommit) -> None:
     """Every rule that the actions can break by themselves."""
     if not commit.operation:
-        _refuse(commit, "a commit needs the name of its operation", field="operation")
+        refuse(commit, "a commit needs the name of its operation", field="operation")
     for field, problem in (
         ("operation", _check_text(commit.operation)),
         ("operation_params", _check_free(commit.operation_params)),
         ("metrics", _check_free(commit.metrics)),
     ):
         if problem:
-            _refuse(commit, f"{field}: {problem}", field=field)
+            refuse(commit, f"{field}: {problem}", field=field)
     seen: dict[tuple[str, ...], int] = {}
     for position, action in enumerate(commit.actions):
         _check_action(commit, position, action)
         for field, key in _uniqueness_keys(action):
             if key in seen:
-                _refuse(commit, f"{_describe(key)} stands twice, also as action {seen[key]}", position, field)
+                refuse(commit, f"{_describe(key)} stands twice, also as action {seen[key]}", position, field)
             seen[key] = position
     if commit.adds is not None:
-        check_columns(commit.adds, lambda problem, field: _refuse(commit, problem, field=field))
+        check_columns(commit.adds, lambda problem, field: refuse(commit, problem, field=field))
         _check_listed_twice(commit, commit.adds)
 
 
-def check_state(commit: TableCommit, state: TableState) -> None:
-    """Every rule that needs the table's metadata and protocol, as they are before the commit."""
-    metadata, protocol = state.metadata, state.protocol
-    for position, action in enumerate(commit.actions):
-        match action:
-            case Metadata():
-                metadata = action
-            case Protocol():
-                problem = check_protocol_change(protocol, action)
-                if problem:
-                    _refuse(commit, problem, position, "protocol")
-                protocol = action
-            case _:
-                pass
-    if metadata is None or protocol is None:
-        missing = "metaData" if metadata is None else "protocol"
-        _refuse(commit, f"version 0 of a table must carry {missing}", field=missing)
-    if state.protocol is not None and (problem := check_protocol(state.protocol)):
-        _refuse(commit, problem, field="protocol")
-    _check_features(commit, metadata, protocol)
-    _check_used_features(commit, protocol)
-    _check_partitions(commit, metadata)
-    if is_true(metadata.configuration.get("delta.appendOnly")):
-        _check_append_only(commit)
-
-
-def tracks_rows(metadata: Metadata) -> bool:
-    return is_true(metadata.configuration.get(ROW_TRACKING))
-
-
-def _refuse(commit: TableCommit, message: str, action: int | None = None, field: str | None = None) -> NoReturn:
+def refuse(commit: TableCommit, message: str, action: int | None = None, field: str | None = None) -> NoReturn:
     where = "" if action is None else f"action {action} ({type(commit.actions[action]).__name__}): "
     raise ValidationError(where + message, table_id=commit.table_id, action=action, field=field)
 
@@ -117,11 +82,11 @@ def _refuse(commit: TableCommit, message: str, action: int | None = None, field:
 def _check_action(commit: TableCommit, position: int, action: Any) -> None:
     check = _CHECKS.get(type(action))
     if check is None:
-        _refuse(commit, f"{type(action).__name__} is not an action that can be committed", position)
+        refuse(commit, f"{type(action).__name__} is not an action that can be committed", position)
     found = _check_types(action) or check(action) or _check_characters(action)
     if found is not None:
         field, problem = found
-        _refuse(commit, f"{field}: {problem}" if field else problem, position, field or None)
+        refuse(commit, f"{field}: {problem}" if field else problem, position, field or None)
 
 
 def _check_types(action: Any) -> Problem | None:
@@ -294,7 +259,7 @@ def _check_listed_twice(commit: TableCommit, adds: pa.Table) -> None:
             for action in commit.actions
             if isinstance(action, AddFile | RemoveFile)
         ):
-            _refuse(commit, f"row {row}: path: {path} stands twice, also among the actions", field="path")
+            refuse(commit, f"row {row}: path: {path} stands twice, also among the actions", field="path")
 
 
 def _check_text(text: Any) -> str | None:
@@ -314,82 +279,4 @@ def _check_free(value: Any) -> str | None:
     return None
 
 
-def _check_features(commit: TableCommit, metadata: Metadata, protocol: Protocol) -> None:
-    """A property or a column that needs a feature, in a table that does not list it."""
-    if not any(isinstance(action, Metadata | Protocol) for action in commit.actions):
-        return
-    missing = needed_features(metadata.schema, metadata.configuration) - supported_features(protocol)
-    if missing:
-        names = ", ".join(sorted(missing))
-        _refuse(
-            commit,
-            f"the metadata needs the table feature {names}, which the protocol does not list",
-            field="protocol",
-        )
-
-
-def _check_used_features(commit: TableCommit, protocol: Protocol) -> None:
-    """An action that readers who do not know its feature would pass over: deleted rows would be back."""
-    supported = supported_features(protocol)
-    for position, action in enumerate(commit.actions):
-        needed, field = _feature_of(action)
-        if needed is not None and needed not in supported:
-            _refuse(commit, _unlisted(field, needed), position, field)
-    if commit.adds is not None and "deletionVectors" not in supported and "deletion_vector" in commit.adds.column_names:
-        column = commit.adds["deletion_vector"]
-        if column.null_count < len(column):
-            row = pc.index(pc.is_valid(column), True).as_py()
-            _refuse(commit, f"row {row}: {_unlisted('deletion_vector', 'deletionVectors')}", field="deletion_vector")
-
-
-def _unlisted(field: str, feature: str) -> str:
-    return f"{field} needs the table feature {feature}, which the protocol does not list"
-
-
-def _feature_of(action: Any) -> tuple[str | None, str]:
-    match action:
-        case AddFile() | RemoveFile() if action.deletion_vector is not None:
-            return "deletionVectors", "deletion_vector"
-        case CdcFile():
-            return "changeDataFeed", "cdc"
-        case DomainMetadata():
-            return "domainMetadata", "domainMetadata"
-        case _:
-            return None, ""
-
-
-def _check_partitions(commit: TableCommit, metadata: Metadata) -> None:
-    columns = frozenset(_physical_names(metadata))
-    for position, action in enumerate(commit.actions):
-        if isinstance(action, AddFile | CdcFile) and action.partition_values.keys() != columns:
-            _refuse(commit, _partition_problem(action.partition_values, columns), position, "partition_values")
-    if commit.adds is not None:
-        for row, values in partition_values(commit.adds):
-            if values.keys() != columns:
-                _refuse(commit, f"row {row()}: {_partition_problem(values, columns)}", field="partition_values")
-
-
-def _partition_problem(values: Mapping[str, str | None], columns: frozenset[str]) -> str:
-    wanted = ", ".join(sorted(columns)) or "no column"
-    return f"partition values are for {', '.join(sorted(values)) or 'no column'}; the table is partitioned by {wanted}"
-
-
-def _physical_names(metadata: Metadata) -> list[str]:
-    if not metadata.partition_columns:
-        return []
-    fields = {field.name: field for field in metadata.schema.fields}
-    return [fields[name].physical_name for name in metadata.partition_columns]
-
-
-def _check_append_only(commit: TableCommit) -> None:
-    for position, action in enumerate(commit.actions):
-        if isinstance(action, RemoveFile) and action.data_change:
-            _refuse(
-                commit,
-                "the table is append-only (delta.appendOnly): no data may be removed",
-                position,
-                "data_change",
-            )
-
-
-__all__ = ["NO_VERSION", "check_actions", "check_commit", "check_state", "tracks_rows"]
+__all__ = ["check_actions", "check_commit", "refuse"]

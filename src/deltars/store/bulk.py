@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +17,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltars.errors import ValidationError
 from deltars.log.add_columns import deletion_vectors
 from deltars.log.bounds import Bounds
 from deltars.protocol import AddFile, DeletionVector
@@ -73,6 +73,12 @@ class AddBatches:
             yield self._batch(batch, place, first)
             first += batch.num_rows
 
+    def ids_needed(self) -> int:
+        """How many row ids these files are given: those that bring none."""
+        given = self._adds["base_row_id"].to_pylist() if "base_row_id" in self._adds.column_names else repeat(None)
+        counts = zip(given, self._adds["stats"].to_pylist(), strict=False)
+        return sum(self._bounds.of(stats).num_records or 0 for first, stats in counts if first is None)
+
     def _batch(self, batch: pa.RecordBatch, place: Placement, first_ord: int) -> pa.RecordBatch:
         count = batch.num_rows
         known = [self._bounds.of(stats) for stats in _strings(batch, "stats").to_pylist()]
@@ -106,14 +112,9 @@ class AddBatches:
     def _row_ids(self, batch: pa.RecordBatch, place: Placement, counts: pa.Array) -> dict[str, pa.Array]:
         ids, versions = _integers(batch, "base_row_id"), _integers(batch, "default_row_commit_version")
         if self.next_row_id is not None:
-            if counts.null_count:
-                raise ValidationError(
-                    "a table that tracks rows needs numRecords in the statistics of every added file",
-                    table_id=place.table_id,
-                    field="stats",
-                )
-            ends = pc.add(pc.cumulative_sum(counts), self.next_row_id)
-            ids = pc.coalesce(ids, pc.subtract(ends, counts))
+            needed = pc.if_else(pc.is_null(ids), counts, 0)
+            ends = pc.add(pc.cumulative_sum(needed), self.next_row_id)
+            ids = pc.coalesce(ids, pc.subtract(ends, needed))
             versions = pc.coalesce(versions, pa.scalar(place.version, pa.int64()))
             self.next_row_id = ends[-1].as_py() if len(ends) else self.next_row_id
         return {"base_row_id": ids, "default_row_commit_version": versions}

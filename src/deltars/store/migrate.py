@@ -92,7 +92,7 @@ def up(database: Database, *, views: bool = True) -> SchemaStatus:
 
 def down(database: Database, revision: str = "base") -> None:
     """Take away what `up` made, with everything in it."""
-    if not database.backend.is_there:
+    if status(database).current is None:
         return
     with _migrating(database) as connection:
         schema = database.backend.schema

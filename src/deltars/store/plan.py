@@ -14,9 +14,9 @@ from uuid import UUID
 import msgspec
 import pyarrow as pa
 
-from deltars.errors import ValidationError
+from deltars.log.bounds import Bounds
 from deltars.log.commit import NO_VERSION, Commit, TableCommit
-from deltars.log.validation import tracks_rows
+from deltars.log.table_rules import tracks_rows
 from deltars.protocol import AddFile, DomainMetadata, Metadata, Protocol, RemoveFile
 from deltars.store import schema
 from deltars.store.backends import Backend
@@ -89,7 +89,7 @@ class Plan:
         after = self.states[table.table_id] = _state_after(known, table, version)
         metadata = after.state.metadata
         assert metadata is not None
-        next_row_id = row.next_row_id if tracks_rows(metadata) else None
+        next_row_id = _first_free(row.next_row_id, table, after.bounds) if tracks_rows(metadata) else None
 
         adds = [action for action in table.actions if isinstance(action, AddFile)]
         is_bulk = table.adds is not None or len(adds) >= self._bulk_threshold
@@ -102,7 +102,7 @@ class Plan:
             if isinstance(action, AddFile):
                 values["slot"] = row.slot
                 ords[action.path] = ord_
-                next_row_id = _give_row_ids(values, next_row_id, table)
+                next_row_id = _give_row_ids(values, next_row_id)
             if isinstance(action, RemoveFile) and not table.tolerate_missing:
                 self.removals += 1
             self._put(TABLE_OF[type(action)], values)
@@ -115,7 +115,7 @@ class Plan:
             self.bulk.append((batches, Placement(table.table_id, version, ord_, row.slot, next_row_id)))
             ord_ += columns.num_rows
             if next_row_id is not None:
-                next_row_id += sum(after.bounds.of(stats).num_records or 0 for stats in columns["stats"].to_pylist())
+                next_row_id += batches.ids_needed()
 
         if next_row_id is not None and next_row_id != row.next_row_id:
             mark = DomainMetadata(
@@ -177,21 +177,25 @@ def _version_row(
     return values
 
 
-def _give_row_ids(values: Row, next_row_id: int | None, table: TableCommit) -> int | None:
+def _give_row_ids(values: Row, next_row_id: int | None) -> int | None:
     if next_row_id is None:
         return None
-    if values["num_records"] is None:
-        raise ValidationError(
-            f"{values['path']}: a table that tracks rows needs numRecords in the statistics of every added file",
-            table_id=table.table_id,
-            field="stats",
-        )
-    if values["base_row_id"] is None:
-        values["base_row_id"] = next_row_id
     if values["default_row_commit_version"] is None:
         values["default_row_commit_version"] = values["version"]
+    if values["base_row_id"] is not None:
+        return next_row_id
+    values["base_row_id"] = next_row_id
     following: int = next_row_id + values["num_records"]
     return following
+
+
+def _first_free(next_row_id: int, table: TableCommit, bounds: Bounds) -> int:
+    """Past the ids that files bring with them: rows that are only moved keep theirs."""
+    given = [(add.base_row_id, add.stats) for add in table.actions if isinstance(add, AddFile)]
+    if table.adds is not None and {"base_row_id", "stats"} <= set(table.adds.column_names):
+        given += zip(table.adds["base_row_id"].to_pylist(), table.adds["stats"].to_pylist(), strict=True)
+    ends = [first + (bounds.of(stats).num_records or 0) for first, stats in given if first is not None]
+    return max([next_row_id, *ends])
 
 
 def _joined(adds: Sequence[AddFile], columns: pa.Table | None) -> pa.Table:

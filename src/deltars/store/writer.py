@@ -33,7 +33,8 @@ from deltars.log.commit import (
     TableState,
     VersionTaken,
 )
-from deltars.log.validation import check_commit, check_state
+from deltars.log.table_rules import check_state
+from deltars.log.validation import check_commit
 from deltars.protocol import RemoveFile
 from deltars.store.backends import Opening
 from deltars.store.bulk import BATCH_ROWS

@@ -76,7 +76,7 @@ class SqlTxnLogWriter:
         With a `txn_id` of your own the call can be repeated: once committed, it returns the first result again.
         """
         key = _table_id(table_id)
-        if not isinstance(version, int) or isinstance(version, bool) or version < 0:
+        if type(version) is not int or version < 0:
             raise ValidationError(f"a version is a number from 0 on, not {version!r}", table_id=key, field="version")
         is_columns = isinstance(actions, pa.Table)
         table = TableCommit(

@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import generators
+from psycopg.abc import PQGen
 from psycopg.errors import error_from_result
-from psycopg.pq import ExecStatus
+from psycopg.pq import ConnStatus, ExecStatus
 from psycopg.pq.abc import PGresult
+from psycopg.waiting import Wait
 from sqlalchemy import Connection
 
 from deltars.store.backends.base import Prepared, Rows
@@ -51,14 +53,39 @@ def run_pipeline(connection: Connection, steps: Sequence[Step]) -> list[Rows | p
                 libpq.send_query_params(step.statement, None)
         libpq.pipeline_sync()
         driver.wait(generators.send(libpq))
-        results = [driver.wait(generators.fetch_many(libpq))[0] for _ in steps]
-        driver.wait(generators.fetch(libpq))
+        results = driver.wait(_answers(driver))
         libpq.exit_pipeline_mode()
     except BaseException:
         # In the middle of a pipeline nobody can say what the connection will answer next.
         connection.invalidate()
         raise
     return [_error(driver, result) or _rows(result) for result in results]
+
+
+def _answers(driver: psycopg.Connection[Any]) -> PQGen[list[PGresult]]:
+    """Every statement's result, up to the end of the pipeline: one wait for all of them."""
+    libpq = driver.pgconn
+    results: list[PGresult] = []
+    while True:
+        while libpq.is_busy():
+            yield Wait.R
+            libpq.consume_input()
+        result = libpq.get_result()
+        if result is None:  # stands between two statements, and at the end of a lost connection
+            if libpq.status != ConnStatus.OK:
+                raise _lost(driver, results)
+        elif result.status == ExecStatus.PIPELINE_SYNC:
+            return results
+        else:
+            results.append(result)
+
+
+def _lost(driver: psycopg.Connection[Any], results: Sequence[PGresult]) -> psycopg.Error:
+    """What the server said last, if it said why."""
+    last = results[-1] if results else None
+    if last is not None and last.status == ExecStatus.FATAL_ERROR:
+        return error_from_result(last, driver.info.encoding)
+    return psycopg.OperationalError("the connection was lost")
 
 
 def _rows(result: PGresult) -> Rows:

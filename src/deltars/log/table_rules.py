@@ -1,0 +1,154 @@
+"""Which commits a table accepts, by its metadata and protocol as they are before the commit.
+
+Checked before the lock, by what is known of the table, and again under it where another commit changed that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow.compute as pc
+
+from deltars.log.add_columns import partition_values
+from deltars.log.commit import TableCommit, TableState
+from deltars.log.file_rules import num_records
+from deltars.log.validation import refuse
+from deltars.protocol import (
+    AddFile,
+    CdcFile,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    check_protocol,
+    check_protocol_change,
+    is_true,
+    needed_features,
+    supported_features,
+)
+
+ROW_TRACKING = "delta.enableRowTracking"
+
+
+def check_state(commit: TableCommit, state: TableState) -> None:
+    """Every rule that needs the table's metadata and protocol, as they are before the commit."""
+    metadata, protocol = state.metadata, state.protocol
+    for position, action in enumerate(commit.actions):
+        match action:
+            case Metadata():
+                metadata = action
+            case Protocol():
+                problem = check_protocol_change(protocol, action)
+                if problem:
+                    refuse(commit, problem, position, "protocol")
+                protocol = action
+            case _:
+                pass
+    if metadata is None or protocol is None:
+        missing = "metaData" if metadata is None else "protocol"
+        refuse(commit, f"version 0 of a table must carry {missing}", field=missing)
+    if state.protocol is not None and (problem := check_protocol(state.protocol)):
+        refuse(commit, problem, field="protocol")
+    _check_features(commit, metadata, protocol)
+    _check_used_features(commit, protocol)
+    _check_partitions(commit, metadata)
+    if is_true(metadata.configuration.get("delta.appendOnly")):
+        _check_append_only(commit)
+    if tracks_rows(metadata):
+        _check_row_counts(commit)
+
+
+def tracks_rows(metadata: Metadata) -> bool:
+    return is_true(metadata.configuration.get(ROW_TRACKING))
+
+
+def _check_features(commit: TableCommit, metadata: Metadata, protocol: Protocol) -> None:
+    """A property or a column that needs a feature, in a table that does not list it."""
+    if not any(isinstance(action, Metadata | Protocol) for action in commit.actions):
+        return
+    missing = needed_features(metadata.schema, metadata.configuration) - supported_features(protocol)
+    if missing:
+        names = ", ".join(sorted(missing))
+        refuse(
+            commit,
+            f"the metadata needs the table feature {names}, which the protocol does not list",
+            field="protocol",
+        )
+
+
+def _check_used_features(commit: TableCommit, protocol: Protocol) -> None:
+    """An action that readers who do not know its feature would pass over: deleted rows would be back."""
+    supported = supported_features(protocol)
+    for position, action in enumerate(commit.actions):
+        needed, field = _feature_of(action)
+        if needed is not None and needed not in supported:
+            refuse(commit, _unlisted(field, needed), position, field)
+    if commit.adds is not None and "deletionVectors" not in supported and "deletion_vector" in commit.adds.column_names:
+        column = commit.adds["deletion_vector"]
+        if column.null_count < len(column):
+            row = pc.index(pc.is_valid(column), True).as_py()
+            refuse(commit, f"row {row}: {_unlisted('deletion_vector', 'deletionVectors')}", field="deletion_vector")
+
+
+def _unlisted(field: str, feature: str) -> str:
+    return f"{field} needs the table feature {feature}, which the protocol does not list"
+
+
+def _feature_of(action: Any) -> tuple[str | None, str]:
+    match action:
+        case AddFile() | RemoveFile() if action.deletion_vector is not None:
+            return "deletionVectors", "deletion_vector"
+        case CdcFile():
+            return "changeDataFeed", "cdc"
+        case DomainMetadata():
+            return "domainMetadata", "domainMetadata"
+        case _:
+            return None, ""
+
+
+def _check_partitions(commit: TableCommit, metadata: Metadata) -> None:
+    columns = frozenset(_physical_names(metadata))
+    for position, action in enumerate(commit.actions):
+        if isinstance(action, AddFile | CdcFile) and action.partition_values.keys() != columns:
+            refuse(commit, _partition_problem(action.partition_values, columns), position, "partition_values")
+    if commit.adds is not None:
+        for row, values in partition_values(commit.adds):
+            if values.keys() != columns:
+                refuse(commit, f"row {row()}: {_partition_problem(values, columns)}", field="partition_values")
+
+
+def _partition_problem(values: Mapping[str, str | None], columns: frozenset[str]) -> str:
+    wanted = ", ".join(sorted(columns)) or "no column"
+    return f"partition values are for {', '.join(sorted(values)) or 'no column'}; the table is partitioned by {wanted}"
+
+
+def _physical_names(metadata: Metadata) -> list[str]:
+    if not metadata.partition_columns:
+        return []
+    fields = {field.name: field for field in metadata.schema.fields}
+    return [fields[name].physical_name for name in metadata.partition_columns]
+
+
+def _check_append_only(commit: TableCommit) -> None:
+    for position, action in enumerate(commit.actions):
+        if isinstance(action, RemoveFile) and action.data_change:
+            refuse(
+                commit,
+                "the table is append-only (delta.appendOnly): no data may be removed",
+                position,
+                "data_change",
+            )
+
+
+def _check_row_counts(commit: TableCommit) -> None:
+    """Row ids are given out by the count of a file's rows."""
+    problem = "stats: a table that tracks rows needs the numRecords of every file"
+    for position, action in enumerate(commit.actions):
+        if isinstance(action, AddFile) and num_records(action.stats) is None:
+            refuse(commit, problem, position, "stats")
+    if commit.adds is not None:
+        texts = commit.adds["stats"].to_pylist() if "stats" in commit.adds.column_names else [None]
+        for row, text in enumerate(texts):
+            if num_records(text) is None:
+                refuse(commit, f"row {row}: {problem}", field="stats")
