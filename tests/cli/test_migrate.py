@@ -166,3 +166,22 @@ def _execute(catalog_uri: str, script: str) -> None:
         case "duckdb":
             with duckdb.connect(uri.database) as database:
                 database.execute(script)
+
+
+@pytest.mark.backends("sqlite")
+def test_grants_are_for_a_server_with_roles(run: Run, catalog_uri: str, catalog: deltars.Catalog) -> None:
+    catalog.close()
+    refused = run("migrate", "grants", "--catalog", catalog_uri, "--reader", "analysts")
+    assert refused.exit_code == 1
+    assert "has no roles" in refused.stderr
+    nobody = run("migrate", "grants", "--catalog", catalog_uri)
+    assert nobody.exit_code == 2
+    assert "at least one role" in nobody.stderr
+
+
+@pytest.mark.backends("postgres")
+def test_grants_prints_what_it_ran(run: Run, catalog_uri: str, catalog: deltars.Catalog) -> None:
+    user = parse_catalog_uri(catalog_uri).parameters["user"]
+    result = run("migrate", "grants", "--catalog", catalog_uri, "--reader", user)
+    assert result.exit_code == 0, result.stderr
+    assert "GRANT SELECT ON ALL TABLES IN SCHEMA" in result.stdout

@@ -194,3 +194,10 @@ def test_columns_of_a_table_that_tracks_rows_need_the_count_of_every_file() -> N
     assert "row 1: stats: " in refusal(adds=_columns(stats=[stats(), None, stats()]), metadata=table).message
     assert "row 0: stats: " in refusal(adds=_columns(stats=None), metadata=table).message
     judge(adds=_columns(), metadata=table)
+
+
+def test_high_water_mark_of_row_ids_is_not_the_caller_s_to_write() -> None:
+    mark = DomainMetadata(domain="delta.rowTracking", configuration='{"rowIdHighWaterMark":1}', removed=False)
+    error = refusal(added("a", stats=stats()), mark, metadata=metadata(configuration={"delta.enableRowTracking": "true"}))
+    assert (error.action, error.field) == (1, "domain")
+    judge(mark)

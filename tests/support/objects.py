@@ -61,7 +61,7 @@ _EVERYTHING = {
     "postgres": """
         WITH ours AS (SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema')
         SELECT 'schema', nspname, '' FROM ours
-        UNION ALL SELECT 'relation ' || relkind, nspname, relname FROM pg_class JOIN ours ON relnamespace = ours.oid
+        UNION ALL SELECT 'relation ' || relkind::text, nspname, relname FROM pg_class JOIN ours ON relnamespace = ours.oid
         UNION ALL SELECT 'function', nspname, proname FROM pg_proc JOIN ours ON pronamespace = ours.oid
         UNION ALL SELECT 'type', nspname, typname FROM pg_type JOIN ours ON typnamespace = ours.oid
         UNION ALL SELECT 'constraint', nspname, conname FROM pg_constraint JOIN ours ON connamespace = ours.oid

@@ -29,6 +29,7 @@ from deltars.protocol import (
 )
 
 ROW_TRACKING = "delta.enableRowTracking"
+ROW_TRACKING_DOMAIN = "delta.rowTracking"
 
 
 def check_state(commit: TableCommit, state: TableState) -> None:
@@ -56,7 +57,7 @@ def check_state(commit: TableCommit, state: TableState) -> None:
     if is_true(metadata.configuration.get("delta.appendOnly")):
         _check_append_only(commit)
     if tracks_rows(metadata):
-        _check_row_counts(commit)
+        _check_row_tracking(commit)
 
 
 def tracks_rows(metadata: Metadata) -> bool:
@@ -141,12 +142,14 @@ def _check_append_only(commit: TableCommit) -> None:
             )
 
 
-def _check_row_counts(commit: TableCommit) -> None:
-    """Row ids are given out by the count of a file's rows."""
+def _check_row_tracking(commit: TableCommit) -> None:
+    """Row ids are given out by the count of a file's rows, and the commit itself records how far they go."""
     problem = "stats: a table that tracks rows needs the numRecords of every file"
     for position, action in enumerate(commit.actions):
         if isinstance(action, AddFile) and num_records(action.stats) is None:
             refuse(commit, problem, position, "stats")
+        if isinstance(action, DomainMetadata) and action.domain == ROW_TRACKING_DOMAIN:
+            refuse(commit, f"domain: {ROW_TRACKING_DOMAIN} is written by the commit itself", position, "domain")
     if commit.adds is not None:
         texts = commit.adds["stats"].to_pylist() if "stats" in commit.adds.column_names else [None]
         for row, text in enumerate(texts):

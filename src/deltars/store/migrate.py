@@ -106,13 +106,15 @@ def down(database: Database, revision: str = "base") -> None:
 
 
 def sql(database: Database, *, views: bool = True) -> str:
-    """The statements of `up` on an empty database."""
+    """The statements of `up` on an empty database: one transaction."""
     output = io.StringIO()
+    output.write("BEGIN;\n\n")
     database.backend.name_schema(output)
     names = VIEWS.keys() if views else ()
     config = _config(dialect=database.backend.dialect, schema=None, views=names, output=output)
     with _alembic:
         command.upgrade(config, "head", sql=True)
+    output.write("COMMIT;\n")
     return output.getvalue()
 
 

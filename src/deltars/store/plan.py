@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from deltars.log.bounds import Bounds
 from deltars.log.commit import NO_VERSION, Commit, TableCommit
-from deltars.log.table_rules import tracks_rows
+from deltars.log.table_rules import ROW_TRACKING_DOMAIN, tracks_rows
 from deltars.protocol import AddFile, DomainMetadata, Metadata, Protocol, RemoveFile
 from deltars.store import schema
 from deltars.store.backends import Backend
@@ -25,7 +25,6 @@ from deltars.store.rows import TABLE_OF, Row, row_group_to_row, to_row
 from deltars.store.statements import TRANSACTION, VERSIONS
 from deltars.store.states import KnownState, known_state
 
-ROW_TRACKING_DOMAIN = "delta.rowTracking"
 ROW_GROUPS = schema.dl_row_groups.name
 
 _encode = msgspec.json.Encoder().encode

@@ -1,19 +1,19 @@
 """The statements of a commit, written once in Core and compiled once a backend.
 
     lock(n)          SELECT … FROM dl_tables WHERE table_id IN (…) ORDER BY table_id FOR UPDATE
-    write(kinds)     the inserts of each kind of action present, dl_transactions, dl_table_versions, and last the
+    write(shape)     the inserts of each kind of action present, dl_transactions, dl_table_versions, and last the
                      UPDATE of dl_tables: chained into one statement where the backend can, else one after the other
 
-Rows travel as one JSON document a table, so a statement's text depends on which kinds of action there are and on
-nothing else: it is prepared once, and no value ever becomes part of it.
+One row of a table travels as parameters, several as one JSON document. So a statement's text depends on the commit's
+shape and on nothing else: it is prepared once, and no value ever becomes part of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from functools import cached_property
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import msgspec
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
@@ -36,6 +36,7 @@ from sqlalchemy import Column as SaColumn
 
 from deltars.store import schema
 from deltars.store.backends import Backend, Prepared
+from deltars.store.rows import Row
 from deltars.store.schema import dl_add_files, dl_table_versions, dl_tables, dl_transactions
 
 ADDS = dl_add_files.name
@@ -81,136 +82,195 @@ _VERSION_COLUMNS: tuple[SaColumn[Any], ...] = (
     ),
 )
 _FILE_KEY = tuple(SaColumn(name, dl_add_files.c[name].type) for name in ("table_id", "version", "path", "dv_id"))
+_COLUMNS: dict[str, tuple[SaColumn[Any], ...]] = {
+    VERSIONS: _VERSION_COLUMNS,
+    TRANSACTION: tuple(dl_transactions.c),
+    **{
+        table.name: tuple(column for column in table.c if column.name != "removed_version")
+        for table in schema.ACTION_TABLES
+    },
+}
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Shape(NamedTuple):
+    """What the text of a commit's statements depends on, and nothing else."""
+
+    kinds: frozenset[str]
+    """The action tables with rows."""
+    loaded: frozenset[str] = frozenset()
+    """Those of them that are filled already."""
+    single: frozenset[str] = frozenset()
+    """The tables with one row, whose values are parameters; several rows are one JSON document."""
 
 
 class CommitStatements:
+    """Each statement, built and compiled when it is first needed."""
+
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._prepared: dict[Hashable, Prepared] = {}
-        self._writes: dict[Hashable, list[Prepared]] = {}
+        self._writes: dict[Shape, list[Prepared]] = {}
 
     def lock(self, count: int) -> Prepared:
-        return self._once(("lock", count), lambda: self._lock(count))
+        return self._once(("lock", count), lambda: lock_tables(self._backend, count))
 
     def clock(self) -> Prepared:
         """The commit's time stamp, where it is taken in a statement of its own."""
-        return self._once("clock", lambda: select(self._next_commit_ts))
+        return self._once("clock", lambda: select(next_commit_ts(self._backend)))
 
     def supersede(self) -> Prepared:
         """After files were loaded: the older live rows of the same files end with this version."""
-        return self._once("supersede", self._supersede)
+        return self._once("supersede", lambda: supersede_loaded(self._backend))
 
     def insert(self, name: str) -> Prepared:
-        return self._once(("insert", name), lambda: self._insert(schema.metadata.tables[name]))
+        rows = _Writes(self._backend, Shape(frozenset({name})))
+        return self._once(("insert", name), lambda: rows.insert(schema.metadata.tables[name]))
 
     def mark_removed(self) -> Prepared:
-        return self._once("mark_removed", lambda: self._mark_removed(REMOVES).returning(dl_add_files.c.ord))
+        rows = _Writes(self._backend, Shape(frozenset({REMOVES})))
+        return self._once("mark_removed", lambda: rows.mark_removed(REMOVES).returning(dl_add_files.c.ord))
 
-    def write(self, kinds: frozenset[str], loaded: frozenset[str]) -> list[Prepared]:
-        """In the order in which they run. `kinds`: the action tables with rows; `loaded`: those filled already."""
-        key = (kinds, loaded)
-        if key not in self._writes:
-            statements = self._chained(kinds, loaded) if self._backend.chains_writes else self._steps(kinds, loaded)
-            self._writes[key] = [self._backend.prepare(statement) for statement in statements]
-        return self._writes[key]
+    def write(self, shape: Shape) -> list[Prepared]:
+        """In the order in which they run."""
+        if shape not in self._writes:
+            writes = _Writes(self._backend, shape)
+            statements = writes.chained() if self._backend.chains_writes else writes.steps()
+            self._writes[shape] = [self._backend.prepare(statement) for statement in statements]
+        return self._writes[shape]
+
+    def values(self, rows: Mapping[str, Sequence[Row]], single: frozenset[str]) -> dict[str, Any]:
+        """The parameters that carry these rows."""
+        values: dict[str, Any] = {}
+        for name, documents in rows.items():
+            if name not in single:
+                values[f"rows_{name}"] = _encode(documents).decode()
+                continue
+            [row] = documents
+            for column in _columns(name):
+                values[f"{name}_{column.name}"] = self._backend.plain(column, row.get(column.name))
+        return values
 
     def _once(self, key: Hashable, build: Callable[[], Executable]) -> Prepared:
         if key not in self._prepared:
             self._prepared[key] = self._backend.prepare(build())
         return self._prepared[key]
 
-    def _supersede(self) -> Update:
-        new = dl_add_files.alias("loaded")
-        loaded = (
-            select(new.c.table_id, new.c.path, new.c.dv_id, new.c.version)
-            .where(
-                new.c.table_id == self._id("table_id"),
-                new.c.version == cast(bindparam("version", type_=BigInteger), BigInteger),
-            )
-            .subquery("loaded_files")
+
+def lock_tables(backend: Backend, count: int) -> Select[Any]:
+    ids = [_id(backend, f"table_{i}") for i in range(count)]
+    statement = select(*LOCK_COLUMNS).where(dl_tables.c.table_id.in_(ids)).order_by(dl_tables.c.table_id)
+    return statement.with_for_update() if backend.locks_rows else statement
+
+
+def next_commit_ts(backend: Backend) -> ColumnElement[int]:
+    """Later than the clock, than everything committed, and than every locked table's last commit."""
+    latest = select(func.coalesce(func.max(dl_transactions.c.commit_ts), literal_column("0")) + literal_column("1"))
+    floor = cast(bindparam("floor", type_=BigInteger), BigInteger)
+    return backend.greatest(backend.clock_us(), floor, latest.scalar_subquery()).label("commit_ts")
+
+
+def supersede_loaded(backend: Backend) -> Update:
+    new = dl_add_files.alias("loaded")
+    loaded = (
+        select(new.c.table_id, new.c.path, new.c.dv_id, new.c.version)
+        .where(
+            new.c.table_id == _id(backend, "table_id"),
+            new.c.version == cast(bindparam("version", type_=BigInteger), BigInteger),
         )
-        return self._end_live_rows(loaded)
+        .subquery("loaded_files")
+    )
+    return end_live_rows(backend, loaded)
 
-    def _id(self, name: str) -> ColumnElement[Any]:
-        return self._backend.id_of(bindparam(name, type_=Text()))
 
-    def _lock(self, count: int) -> Select[Any]:
-        ids = [self._id(f"table_{i}") for i in range(count)]
-        statement = select(*LOCK_COLUMNS).where(dl_tables.c.table_id.in_(ids)).order_by(dl_tables.c.table_id)
-        return statement.with_for_update() if self._backend.locks_rows else statement
+def end_live_rows(backend: Backend, source: FromClause) -> Update:
+    """The live row of each of these files ends with the version that comes with it."""
+    return backend.update_matching(
+        dl_add_files,
+        source,
+        lambda files: and_(
+            files.c.table_id == source.c.table_id,
+            files.c.path == source.c.path,
+            files.c.dv_id == source.c.dv_id,
+            files.c.version != source.c.version,
+            # Not `IS NULL`: that would let a planner without statistics walk a partial index of all live files.
+            func.coalesce(files.c.removed_version, literal_column("-1")) == literal_column("-1"),
+        ),
+        lambda row: {"removed_version": row.c.version},
+    )
 
-    @cached_property
-    def _next_commit_ts(self) -> ColumnElement[int]:
-        """Later than the clock, than everything committed, and than every locked table's last commit."""
-        latest = select(func.coalesce(func.max(dl_transactions.c.commit_ts), literal_column("0")) + literal_column("1"))
-        floor = cast(bindparam("floor", type_=BigInteger), BigInteger)
-        return self._backend.greatest(self._backend.clock_us(), floor, latest.scalar_subquery()).label("commit_ts")
 
-    def _chained(self, kinds: frozenset[str], loaded: frozenset[str]) -> list[Executable]:
-        stamp = select(self._next_commit_ts).cte("stamp")
+def _id(backend: Backend, name: str) -> ColumnElement[Any]:
+    return backend.id_of(bindparam(name, type_=Text()))
+
+
+def _columns(name: str) -> tuple[SaColumn[Any], ...]:
+    """What a row of a commit says of each column of its table."""
+    return _COLUMNS[name]
+
+
+class _Writes:
+    """The statements that write a commit of one shape."""
+
+    def __init__(self, backend: Backend, shape: Shape) -> None:
+        self._backend = backend
+        self._shape = shape
+
+    def chained(self) -> list[Executable]:
+        pending = self._shape.kinds - self._shape.loaded
+        stamp = select(next_commit_ts(self._backend)).cte("stamp")
         commit_ts: ColumnElement[int] = select(stamp.c.commit_ts).scalar_subquery()
         removed: ColumnElement[int] = literal_column("0", Integer)
-        if REMOVES in kinds - loaded:
-            gone = self._mark_removed(REMOVES).returning(dl_add_files.c.ord).cte("gone")
+        if REMOVES in pending:
+            gone = self.mark_removed(REMOVES).returning(dl_add_files.c.ord).cte("gone")
             removed = select(func.count()).select_from(gone).scalar_subquery()
-        superseded = [self._mark_removed(ADDS).cte("superseded")] if ADDS in kinds - loaded else []
-        inserted = [self._insert(schema.metadata.tables[name]).cte(f"into_{name}") for name in sorted(kinds - loaded)]
+        superseded = [self.mark_removed(ADDS).cte("superseded")] if ADDS in pending else []
+        inserted = [self.insert(schema.metadata.tables[name]).cte(f"into_{name}") for name in sorted(pending)]
         recorded = [
             self._insert_transaction(commit_ts).cte("into_transactions"),
             self._insert_versions(commit_ts).cte("into_versions"),
         ]
-        last = self._update_tables(kinds, commit_ts).returning(commit_ts, removed)
+        last = self._update_tables(commit_ts).returning(commit_ts, removed)
         return [last.add_cte(*superseded, *inserted, *recorded)]
 
-    def _steps(self, kinds: frozenset[str], loaded: frozenset[str]) -> list[Executable]:
+    def steps(self) -> list[Executable]:
+        pending = self._shape.kinds - self._shape.loaded
         commit_ts: ColumnElement[int] = cast(bindparam("commit_ts", type_=BigInteger), BigInteger)
         steps: list[Executable] = []
-        if REMOVES in kinds - loaded:
-            steps.append(self._mark_removed(REMOVES).returning(dl_add_files.c.ord))
-        if ADDS in kinds - loaded:
-            steps.append(self._mark_removed(ADDS))
-        steps += [self._insert(schema.metadata.tables[name]) for name in sorted(kinds - loaded)]
+        if REMOVES in pending:
+            steps.append(self.mark_removed(REMOVES).returning(dl_add_files.c.ord))
+        if ADDS in pending:
+            steps.append(self.mark_removed(ADDS))
+        steps += [self.insert(schema.metadata.tables[name]) for name in sorted(pending)]
         steps.append(self._insert_transaction(commit_ts))
         steps.append(self._insert_versions(commit_ts))
-        steps.append(self._update_tables(kinds, commit_ts))
+        steps.append(self._update_tables(commit_ts))
         return steps
 
-    def _document(self, name: str) -> Any:
-        return bindparam(f"rows_{name}", type_=Text())
+    def _rows(self, name: str, columns: Sequence[SaColumn[Any]]) -> FromClause:
+        if name in self._shape.single:
+            return self._backend.row(name, columns)
+        return self._backend.rows(bindparam(f"rows_{name}", type_=Text()), columns)
 
-    def _insert(self, table: Table) -> Any:
-        columns = [column for column in table.c if column.name != "removed_version"]
-        source = self._backend.rows(self._document(table.name), columns)
+    def insert(self, table: Table) -> Any:
+        columns = _columns(table.name)
+        source = self._rows(table.name, columns)
         return insert(table).from_select(
             [column.name for column in columns], select(*(source.c[column.name] for column in columns))
         )
 
-    def _mark_removed(self, name: str) -> Update:
+    def mark_removed(self, name: str) -> Update:
         """The live row of each file that is removed, or added anew, ends with this version."""
-        return self._end_live_rows(self._backend.rows(self._document(name), _FILE_KEY))
-
-    def _end_live_rows(self, source: FromClause) -> Update:
-        return self._backend.update_matching(
-            dl_add_files,
-            source,
-            lambda files: and_(
-                files.c.table_id == source.c.table_id,
-                files.c.path == source.c.path,
-                files.c.dv_id == source.c.dv_id,
-                files.c.version != source.c.version,
-                # Not `IS NULL`: that would let a planner without statistics walk a partial index of all live files.
-                func.coalesce(files.c.removed_version, literal_column("-1")) == literal_column("-1"),
-            ),
-            lambda row: {"removed_version": row.c.version},
-        )
+        return end_live_rows(self._backend, self._rows(name, _FILE_KEY))
 
     def _insert_transaction(self, commit_ts: ColumnElement[int]) -> Any:
-        rows = self._backend.rows(self._document(TRANSACTION), list(dl_transactions.c))
+        rows = self._rows(TRANSACTION, _columns(TRANSACTION))
         row = {column.name: rows.c[column.name] for column in dl_transactions.c} | {"commit_ts": commit_ts}
         return insert(dl_transactions).from_select(list(row), select(*row.values()))
 
     def _insert_versions(self, commit_ts: ColumnElement[int]) -> Any:
-        rows = self._backend.rows(self._document(VERSIONS), _VERSION_COLUMNS)
+        rows = self._rows(VERSIONS, _columns(VERSIONS))
         row: dict[str, ColumnElement[Any]] = {
             column.name: rows.c[column.name] for column in dl_table_versions.c if column.name in rows.c
         }
@@ -219,8 +279,8 @@ class CommitStatements:
         row["in_commit_timestamp"] = self._in_commit_timestamp(commit_ts, rows)
         return insert(dl_table_versions).from_select(list(row), select(*row.values()))
 
-    def _update_tables(self, kinds: frozenset[str], commit_ts: ColumnElement[int]) -> Update:
-        source = self._backend.rows(self._document(VERSIONS), _VERSION_COLUMNS)
+    def _update_tables(self, commit_ts: ColumnElement[int]) -> Update:
+        source = self._rows(VERSIONS, _columns(VERSIONS))
 
         def values(row: FromClause) -> dict[str, Any]:
             new: dict[str, Any] = {
@@ -229,10 +289,10 @@ class CommitStatements:
                 "last_ict": self._in_commit_timestamp(commit_ts, row),
                 "next_row_id": row.c.next_row_id,
             }
-            if METADATA in kinds:
+            if METADATA in self._shape.kinds:
                 new["metadata_version"] = row.c.metadata_version
                 new["properties"] = func.coalesce(row.c.properties, dl_tables.c.properties)
-            if PROTOCOL in kinds:
+            if PROTOCOL in self._shape.kinds:
                 new["protocol_version"] = row.c.protocol_version
                 for name in ("min_reader_version", "min_writer_version", "reader_features", "writer_features"):
                     new[name] = func.coalesce(row.c[name], dl_tables.c[name])

@@ -42,7 +42,7 @@ from deltars.store.database import Database
 from deltars.store.plan import ROW_GROUPS, LockedTable, Plan
 from deltars.store.registry import create
 from deltars.store.schema import dl_add_files, dl_transactions
-from deltars.store.statements import REMOVES, TRANSACTION, VERSIONS, CommitStatements
+from deltars.store.statements import REMOVES, TRANSACTION, VERSIONS, CommitStatements, Shape
 from deltars.store.states import UNCOMMITTED, KnownState, States
 
 COPY_THRESHOLD = 1_000
@@ -54,9 +54,8 @@ _encode = msgspec.json.Encoder().encode
 class _Written:
     """How far the writing of a commit is."""
 
-    kinds: frozenset[str]
-    loaded: frozenset[str]
-    documents: dict[str, Any]
+    shape: Shape
+    values: dict[str, Any]
     removed: int
     commit_ts: int = 0
 
@@ -198,13 +197,13 @@ class LogWriter:
         return known
 
     def _begin_writing(self, connection: Connection, plan: Plan, locked: dict[UUID, LockedTable]) -> _Written:
-        kinds = frozenset(plan.rows.keys() - {TRANSACTION, VERSIONS})
         loaded, removed = self._load(connection, plan)
-        documents: dict[str, Any] = {
-            f"rows_{name}": _encode(rows).decode() for name, rows in plan.rows.items() if name not in loaded
-        }
-        documents["floor"] = max(row.last_commit_ts for row in locked.values()) + 1
-        return _Written(kinds, loaded, documents, removed)
+        rest = {name: rows for name, rows in plan.rows.items() if name not in loaded}
+        single = frozenset(name for name, rows in rest.items() if len(rows) == 1)
+        values = self._statements.values(rest, single)
+        values["floor"] = max(row.last_commit_ts for row in locked.values()) + 1
+        kinds = frozenset(plan.rows.keys() - {TRANSACTION, VERSIONS})
+        return _Written(Shape(kinds, loaded, single), values, removed)
 
     def _load(self, connection: Connection, plan: Plan) -> tuple[frozenset[str], int]:
         """Whatever is many goes ahead, by batches: which tables are filled, and how many live files that ended."""
@@ -231,16 +230,16 @@ class LogWriter:
     def _write(self, connection: Connection, written: _Written, *, and_commit: bool) -> None:
         """The rest of the rows and the new versions; where the backend can, in one statement."""
         backend = self._database.backend
-        statements = self._statements.write(written.kinds, written.loaded)
+        statements = self._statements.write(written.shape)
         if backend.chains_writes:
             run = backend.run_and_commit if and_commit else backend.run
-            written.commit_ts, removed = run(connection, statements[0], written.documents)[0]
+            written.commit_ts, removed = run(connection, statements[0], written.values)[0]
             written.removed += removed
             return
-        [(written.commit_ts,)] = backend.run(connection, self._statements.clock(), written.documents)
-        written.documents["commit_ts"] = written.commit_ts
-        results = [backend.run(connection, statement, written.documents) for statement in statements]
-        if REMOVES in written.kinds - written.loaded:
+        [(written.commit_ts,)] = backend.run(connection, self._statements.clock(), written.values)
+        written.values["commit_ts"] = written.commit_ts
+        results = [backend.run(connection, statement, written.values) for statement in statements]
+        if REMOVES in written.shape.kinds - written.shape.loaded:
             written.removed += len(results[0])
 
     def _missing_file(self, connection: Connection, commit: Commit) -> ValidationError:

@@ -16,6 +16,8 @@ from typing import Any, ClassVar, TextIO, TypeAlias
 import msgspec
 import pyarrow as pa
 from sqlalchemy import (
+    ARRAY,
+    JSON,
     BindParameter,
     Column,
     ColumnElement,
@@ -25,10 +27,13 @@ from sqlalchemy import (
     Executable,
     FromClause,
     Table,
+    Text,
     Update,
     Uuid,
+    bindparam,
     cast,
     func,
+    select,
     update,
 )
 from sqlalchemy import exc as sa_exc
@@ -157,6 +162,27 @@ class Backend(ABC):
 
     def greatest(self, *values: ColumnElement[int]) -> ColumnElement[int]:
         return func.greatest(*values)
+
+    def row(self, prefix: str, columns: Sequence[Column[Any]]) -> FromClause:
+        """One row whose values are parameters, named after their columns; see `plain`."""
+        return select(
+            *(
+                cast(bindparam(f"{prefix}_{column.name}", type_=Text()), column.type).label(column.name)
+                for column in columns
+            )
+        ).subquery()
+
+    def plain(self, column: Column[Any], value: Any) -> Any:
+        """A value of a row as a parameter: documents and arrays as their text."""
+        if value is None:
+            return None
+        match column.type:
+            case JSON():
+                return msgspec.json.encode(value).decode()
+            case ARRAY():
+                return self.array_text(value)
+            case _:
+                return value
 
     @abstractmethod
     def clock_us(self) -> ColumnElement[int]:

@@ -109,6 +109,10 @@ class SQLite(Backend):
             *(func.json_extract(each.c.value, f"$.{column.name}").label(column.name) for column in columns)
         ).subquery()
 
+    def row(self, prefix: str, columns: Sequence[Column[Any]]) -> FromClause:
+        # No casts: the column that a value goes into decides what it is kept as, and JSON is a type of ours only.
+        return select(*(bindparam(f"{prefix}_{column.name}").label(column.name) for column in columns)).subquery()
+
     def id_of(self, text: ColumnElement[str]) -> ColumnElement[Any]:
         return text
 

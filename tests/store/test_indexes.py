@@ -1,0 +1,205 @@
+"""The plans of PostgreSQL for what is asked most, over 200,000 files: each look-up is answered from its index.
+
+With statistics gathered (ANALYZE) and the planner's own settings, through a connection that deltars has no part in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pyarrow as pa
+import pytest
+from psycopg import sql
+from sqlalchemy import Select, cast, func, select
+from sqlalchemy.dialects.postgresql import JSONB
+
+import deltars
+from deltars.store.reader import live_files
+from deltars.store.schema import dl_add_files, dl_table_versions
+from deltars.uri import parse_catalog_uri
+from tests.support import witness
+from tests.support.log import creation, removed
+from tests.support.postgres import PostgresServer
+
+# One catalog for the module: a second worker would have to fill its own.
+pytestmark = pytest.mark.xdist_group("plans")
+
+TABLES = 8
+FILES = 25_000
+VERSIONS = 2_000
+FIRST_VERSIONS = 2
+"""Versions of a table that add files; the rest of its history was about something else."""
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A catalog of TABLES × FILES files, seen through a plain connection."""
+
+    connection: psycopg.Connection[tuple[Any, ...]]
+    schema: str
+    table_id: UUID
+
+    def plan(self, query: Select[Any]) -> list[dict[str, Any]]:
+        """The nodes of the plan, outermost first."""
+        dialect = psycopg_dialect()
+        text = query.compile(
+            dialect=dialect,
+            compile_kwargs={"literal_binds": True},
+            schema_translate_map={None: self.schema},
+            render_schema_translate=True,
+        )
+        [[[plan]]] = self.connection.execute(f"EXPLAIN (FORMAT JSON) {text}".replace("%%", "%").encode()).fetchall()
+        return list(nodes(plan["Plan"]))
+
+    def indexes(self, query: Select[Any]) -> list[str]:
+        """The indexes that the plan scans; a table that is read from end to end is in it by its own name."""
+        return [
+            node.get("Index Name") or node["Relation Name"]
+            for node in self.plan(query)
+            if "Index Name" in node or node["Node Type"].endswith("Seq Scan")
+        ]
+
+
+def psycopg_dialect() -> Any:
+    from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+
+    return PGDialect_psycopg()
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from nodes(child)
+
+
+@pytest.fixture(scope="module")
+def filled(
+    postgres_server: PostgresServer, postgres_database: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Filled]:
+    uri = postgres_server.create_catalog_uri(postgres_database)
+    warehouse = str(tmp_path_factory.mktemp("warehouse"))
+    with deltars.connect(uri, warehouse=warehouse, migrate=True) as catalog:
+        writer = deltars.SqlTxnLogWriter(catalog)
+        for number in range(TABLES):
+            table_id = catalog.register_table(f"t{number}", f"{warehouse}/t{number}").id
+            writer.commit(table_id, 0, creation(), operation="CREATE TABLE")
+            for version in range(1, FIRST_VERSIONS + 1):
+                writer.commit(table_id, version, files(version, FILES // FIRST_VERSIONS), operation="WRITE")
+            gone = [removed(f"part-1-{n:06}.parquet") for n in range(0, 1_000)]
+            writer.commit(table_id, FIRST_VERSIONS + 1, gone, operation="DELETE")
+    parsed = parse_catalog_uri(uri)
+    with witness.postgres_connection(parsed) as connection:
+        connection.execute(MORE_HISTORY, [FIRST_VERSIONS + 2, VERSIONS])
+        connection.execute("ANALYZE")
+        [[count]] = connection.execute("SELECT count(*) FROM dl_add_files").fetchall()
+        assert count == TABLES * FILES
+        yield Filled(connection, str(parsed.schema), table_id)
+
+
+# Versions that add nothing, so that `dl_table_versions` has the size it has in life.
+MORE_HISTORY = """
+INSERT INTO dl_table_versions (table_id, version, committed_at, commit_ts, in_commit_timestamp, txn_id, operation)
+SELECT table_id, version, now(), version, version, gen_random_uuid(), 'WRITE'
+FROM dl_tables, generate_series(%s, %s) AS version"""
+
+
+def files(version: int, count: int) -> pa.Table:
+    numbers = range(count)
+    return pa.table(
+        {
+            "path": [f"part-{version}-{n:06}.parquet" for n in numbers],
+            "partition_values": ["{}"] * count,
+            "size": pa.array([1_000 + n for n in numbers], pa.int64()),
+            "modification_time": pa.array([0] * count, pa.int64()),
+            "data_change": [True] * count,
+            "stats": [
+                f'{{"numRecords":{n % 5_000},"minValues":{{"id":{n}}},"maxValues":{{"id":{n + 1}}},"nullCount":{{"id":0}}}}'
+                for n in numbers
+            ],
+        }
+    )
+
+
+@pytest.mark.backends("postgres")
+@pytest.mark.requirement("T-11")
+def test_newest_version_costs_one_look_up_in_the_index_on_falling_versions(filled: Filled) -> None:
+    versions = dl_table_versions.c
+    newest = select(versions.version, versions.operation).where(versions.table_id == filled.table_id)
+    plan = filled.plan(newest.order_by(versions.version.desc()).limit(1))
+    assert [node["Node Type"] for node in plan] == ["Limit", "Index Scan"]
+    assert plan[1]["Index Name"] == "ix_dl_table_versions_latest"
+    assert plan[1]["Scan Direction"] == "Forward"
+    assert "Filter" not in plan[1]
+    assert filled.indexes(select(func.max(versions.version)).where(versions.table_id == filled.table_id)) == [
+        "ix_dl_table_versions_latest"
+    ]
+
+
+@pytest.mark.backends("postgres")
+@pytest.mark.requirement("T-12")
+def test_path_is_found_through_the_index_on_table_and_path(filled: Filled) -> None:
+    columns = dl_add_files.c
+    one = select(columns.size).where(columns.table_id == filled.table_id, columns.path == "part-1-000007.parquet")
+    [scan] = filled.plan(one)
+    assert (scan["Node Type"], scan["Index Name"]) == ("Index Scan", "ix_dl_add_files_path")
+    assert "table_id" in scan["Index Cond"]
+    assert "path" in scan["Index Cond"]
+
+
+@pytest.mark.backends("postgres")
+@pytest.mark.requirement("T-13")
+def test_containment_on_statistics_is_answered_from_the_gin_index(filled: Filled) -> None:
+    columns = dl_add_files.c
+    matches = func.dl_stats_filter(columns.stats).op("@>")(cast({"numRecords": 4_321}, JSONB))
+    assert filled.indexes(select(columns.path).where(matches)) == ["ix_dl_add_files_stats"]
+    found = filled.connection.execute(
+        "SELECT count(*) FROM dl_add_files WHERE dl_stats_filter(stats) @> '{\"numRecords\": 4321}'"
+    )
+    expected = TABLES * FIRST_VERSIONS * len(range(4_321, FILES // FIRST_VERSIONS, 5_000))
+    assert found.fetchall() == [(expected,)]
+
+
+@pytest.mark.backends("postgres")
+def test_live_files_of_a_snapshot_are_two_index_ranges(filled: Filled) -> None:
+    for version in (1, FIRST_VERSIONS, FIRST_VERSIONS + 1):
+        assert sorted(filled.indexes(live_files(filled.table_id, version))) == [
+            "ix_dl_add_files_live",
+            "ix_dl_add_files_removed",
+        ]
+
+
+@pytest.mark.backends("postgres")
+def test_range_of_the_chosen_column_is_answered_from_the_range_index(filled: Filled) -> None:
+    query = sql.SQL("EXPLAIN (FORMAT JSON) SELECT path FROM dl_add_files WHERE removed_version IS NULL AND"
+                    " box(point(mins[1], slot), point(maxs[1], slot)) && box(point(77, 1), point(77, 1))")
+    [[[plan]]] = filled.connection.execute(query).fetchall()
+    assert "ix_dl_add_files_range" in {node.get("Index Name") for node in nodes(plan["Plan"])}
+
+
+@pytest.mark.backends("postgres")
+@pytest.mark.parametrize(
+    "stats",
+    [
+        '{"numRecords":1,"nullCount":{"a\\u0000b":0}}',
+        '{"numRecords":1,"nullCount":{"\\ud800":0}}',
+        '{"numRecords":1,"minValues":{"x":NaN}}',
+        '{"numRecords":1,"minValues":{"x":1e400}}',
+    ],
+)
+def test_statistics_that_jsonb_cannot_hold_are_kept_and_left_out_of_the_index(
+    postgres_server: PostgresServer, postgres_database: str, filled: Filled, stats: str
+) -> None:
+    with filled.connection.transaction(force_rollback=True):
+        filled.connection.execute(
+            "INSERT INTO dl_add_files (table_id, version, ord, path, size, partition_values, stats, modification_time,"
+            " data_change, slot) VALUES (%s, 9999, 0, 'odd', 1, '{}', %s, 0, true, 1)",
+            [filled.table_id, stats],
+        )
+        query = "SELECT stats, dl_stats_filter(stats) FROM dl_add_files WHERE table_id = %s AND path = 'odd'"
+        [[kept, filter_]] = filled.connection.execute(query, [filled.table_id]).fetchall()
+    assert kept == stats
+    assert filter_ is None or "minValues" not in filter_
