@@ -90,7 +90,9 @@ class Tap:
         waiting = iter([hold])
 
         def judge(statement: str) -> Verdict:
-            if text in statement and next(waiting, None) is not None:
+            # Whole where it is one word: PostgreSQL's BEGIN … READ COMMITTED is no COMMIT.
+            is_it = statement == text if text == "COMMIT" else text in statement
+            if is_it and next(waiting, None) is not None:
                 hold.keep()
             return Verdict.PASS
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 from uuid import UUID
 
 import pyarrow as pa
 
-from deltars.protocol import Action, Metadata, Protocol
+from deltars.protocol import Action, Metadata, Protocol, check_protocol
 
 NO_VERSION = -1
 """The current version of a table that nothing was committed to yet."""
@@ -41,12 +42,17 @@ class NewTable:
     location: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TableState:
     """What must be known of a table to judge a commit to it. `None` before version 0."""
 
     metadata: Metadata | None = None
     protocol: Protocol | None = None
+
+    @cached_property
+    def protocol_problem(self) -> str | None:
+        """Why nobody here may write to the table."""
+        return None if self.protocol is None else check_protocol(self.protocol)
 
 
 @dataclass(frozen=True, slots=True)

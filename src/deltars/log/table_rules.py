@@ -21,7 +21,6 @@ from deltars.protocol import (
     Metadata,
     Protocol,
     RemoveFile,
-    check_protocol,
     check_protocol_change,
     is_true,
     needed_features,
@@ -49,8 +48,8 @@ def check_state(commit: TableCommit, state: TableState) -> None:
     if metadata is None or protocol is None:
         missing = "metaData" if metadata is None else "protocol"
         refuse(commit, f"version 0 of a table must carry {missing}", field=missing)
-    if state.protocol is not None and (problem := check_protocol(state.protocol)):
-        refuse(commit, problem, field="protocol")
+    if state.protocol_problem:
+        refuse(commit, state.protocol_problem, field="protocol")
     _check_features(commit, metadata, protocol)
     _check_used_features(commit, protocol)
     _check_partitions(commit, metadata)
@@ -80,12 +79,12 @@ def _check_features(commit: TableCommit, metadata: Metadata, protocol: Protocol)
 
 def _check_used_features(commit: TableCommit, protocol: Protocol) -> None:
     """An action that readers who do not know its feature would pass over: deleted rows would be back."""
-    supported = supported_features(protocol)
     for position, action in enumerate(commit.actions):
         needed, field = _feature_of(action)
-        if needed is not None and needed not in supported:
+        if needed is not None and needed not in supported_features(protocol):
             refuse(commit, _unlisted(field, needed), position, field)
-    if commit.adds is not None and "deletionVectors" not in supported and "deletion_vector" in commit.adds.column_names:
+    has_vectors = commit.adds is not None and "deletion_vector" in commit.adds.column_names
+    if commit.adds is not None and has_vectors and "deletionVectors" not in supported_features(protocol):
         column = commit.adds["deletion_vector"]
         if column.null_count < len(column):
             row = pc.index(pc.is_valid(column), True).as_py()

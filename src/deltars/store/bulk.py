@@ -21,7 +21,6 @@ from deltars.log.add_columns import deletion_vectors
 from deltars.log.bounds import Bounds
 from deltars.protocol import AddFile, DeletionVector
 from deltars.store.backends import Backend
-from deltars.store.rows import Row
 
 BATCH_ROWS = 10_000
 
@@ -118,19 +117,6 @@ class AddBatches:
             versions = pc.coalesce(versions, pa.scalar(place.version, pa.int64()))
             self.next_row_id = ends[-1].as_py() if len(ends) else self.next_row_id
         return {"base_row_id": ids, "default_row_commit_version": versions}
-
-
-def batches_of(rows: Sequence[Row]) -> Iterator[pa.RecordBatch]:
-    """Rows as they go into a JSON document, as batches: for tables that are filled as they are."""
-    names = list(rows[0])
-    for start in range(0, len(rows), BATCH_ROWS):
-        chunk = rows[start : start + BATCH_ROWS]
-        yield pa.RecordBatch.from_pydict({name: _column([row[name] for row in chunk]) for name in names})
-
-
-def _column(values: list[Any]) -> pa.Array:
-    plain = all(value is None or isinstance(value, str | int | float | bool) for value in values)
-    return pa.array(values) if plain else _json(values)
 
 
 def _constant(value: Any, count: int) -> pa.Array:

@@ -23,7 +23,7 @@ from uuid import UUID
 import msgspec
 from sqlalchemy import Connection, select
 
-from deltars.errors import CommitUnknown, DatabaseError, DeltarsError, TableNotFound, ValidationError
+from deltars.errors import CommitUnknown, DatabaseError, DeltarsError, TableNotFound, TimeoutError, ValidationError
 from deltars.log.commit import (
     NO_VERSION,
     Commit,
@@ -276,6 +276,8 @@ class LogWriter:
                 time.sleep(random.uniform(pause_s / 2, pause_s))
                 pause_s = min(pause_s * 2, 1.0)
                 continue
+            if found is None and isinstance(lost, TimeoutError):
+                raise lost.located(txn_id=commit.txn_id, stage="commit")
             if found is None:
                 raise DatabaseError(
                     "the connection was lost during COMMIT; the transaction did not commit, and never will",

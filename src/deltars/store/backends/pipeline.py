@@ -15,7 +15,7 @@ import psycopg
 from psycopg import generators
 from psycopg.abc import PQGen
 from psycopg.errors import error_from_result
-from psycopg.pq import ConnStatus, ExecStatus
+from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGresult
 from psycopg.waiting import Wait
 from sqlalchemy import Connection
@@ -69,7 +69,11 @@ def _answers(driver: psycopg.Connection[Any]) -> PQGen[list[PGresult]]:
     while True:
         while libpq.is_busy():
             yield Wait.R
-            libpq.consume_input()
+            try:
+                libpq.consume_input()
+            except psycopg.OperationalError:
+                # What the server said before it closed the connection has been read, and can still be asked for.
+                break
         result = libpq.get_result()
         if result is None:  # stands between two statements, and at the end of a lost connection
             if libpq.status != ConnStatus.OK:
@@ -81,10 +85,10 @@ def _answers(driver: psycopg.Connection[Any]) -> PQGen[list[PGresult]]:
 
 
 def _lost(driver: psycopg.Connection[Any], results: Sequence[PGresult]) -> psycopg.Error:
-    """What the server said last, if it said why."""
-    last = results[-1] if results else None
-    if last is not None and last.status == ExecStatus.FATAL_ERROR:
-        return error_from_result(last, driver.info.encoding)
+    """Why the server ended it, if it said so."""
+    for result in results:
+        if result.status == ExecStatus.FATAL_ERROR and result.error_field(DiagnosticField.SQLSTATE):
+            return error_from_result(result, driver.info.encoding)
     return psycopg.OperationalError("the connection was lost")
 
 

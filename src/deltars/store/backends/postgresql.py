@@ -93,7 +93,11 @@ class PostgreSQL(Backend):
     ) -> Iterator[Connection]:
         with engine.connect() as connection, connection.begin():
             server = _driver(connection).pgconn.server_version
-            limits = Step(_LIMITS_17 if server >= 170000 else _LIMITS, {"ms": max(1, round(timeout_s * 1000))})
+            milliseconds = max(1, round(timeout_s * 1000))
+            limits = Step(
+                _LIMITS_17 if server >= 170000 else _LIMITS,
+                {name: milliseconds + grace for name, grace in _GRACE_MS.items()},
+            )
             steps = [Step(b"BEGIN ISOLATION LEVEL READ COMMITTED"), limits]
             if opening is None:
                 _rows_of(run_pipeline(connection, steps))
@@ -267,12 +271,21 @@ def _settings(names: Sequence[str]) -> Prepared:
     """
     plan = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"}
     plan["plan_cache_mode"] = "force_generic_plan"
-    milliseconds = cast(bindparam("ms", type_=Text()), Text)
-    calls = [func.set_config(literal_column(f"'{name}'"), milliseconds, true()) for name in names]
+    calls = [
+        func.set_config(literal_column(f"'{name}'"), cast(bindparam(name, type_=Text()), Text), true())
+        for name in names
+    ]
     calls += [func.set_config(literal_column(f"'{k}'"), literal_column(f"'{v}'"), true()) for k, v in plan.items()]
     return Prepared(select(*calls), _dialect(), None)
 
 
-_TIMEOUT_SETTINGS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
-_LIMITS = _settings(_TIMEOUT_SETTINGS)
-_LIMITS_17 = _settings((*_TIMEOUT_SETTINGS, "transaction_timeout"))
+# The first of equal time-outs to fire is the coarsest, and the last two end the connection too: so the finer ones,
+# which say what was waited for, come a little earlier.
+_GRACE_MS = {
+    "lock_timeout": 0,
+    "statement_timeout": 250,
+    "idle_in_transaction_session_timeout": 250,
+    "transaction_timeout": 500,
+}
+_LIMITS = _settings([name for name in _GRACE_MS if name != "transaction_timeout"])
+_LIMITS_17 = _settings(list(_GRACE_MS))
