@@ -181,7 +181,7 @@ class _Line:
             kind, body = _message(source)
             if not self._is_swallowing:
                 self._client.sendall(_framed(kind, body))
-            elif kind == b"Z":
+            elif kind in (b"Z", b"G"):  # done, or waiting for the rows of a COPY
                 return
 
     def _end_client(self) -> None:

@@ -105,8 +105,8 @@ class AddBatches:
         return pa.RecordBatch.from_pydict(columns)
 
     def _numbers(self, arrays: list[list[float | None] | None]) -> pa.Array:
-        text = self._backend.array_text
-        return pa.array([None if numbers is None else text(numbers) for numbers in arrays], pa.string())
+        as_text = self._backend.array_text
+        return pa.array([None if numbers is None else as_text(numbers) for numbers in arrays], pa.string())
 
     def _row_ids(self, batch: pa.RecordBatch, place: Placement, counts: pa.Array) -> dict[str, pa.Array]:
         ids, versions = _integers(batch, "base_row_id"), _integers(batch, "default_row_commit_version")

@@ -62,6 +62,8 @@ class Plan:
         self.bulk: list[tuple[AddBatches, Placement]] = []
         self.removals = 0
         """How many live files must be found and ended, where a missing one is an error."""
+        self.tolerated = 0
+        """How many more may be found and ended."""
         self.states: dict[UUID, KnownState] = {}
         self._commit = commit
         self._backend = backend
@@ -102,8 +104,11 @@ class Plan:
                 values["slot"] = row.slot
                 ords[action.path] = ord_
                 next_row_id = _give_row_ids(values, next_row_id)
-            if isinstance(action, RemoveFile) and not table.tolerate_missing:
-                self.removals += 1
+            if isinstance(action, RemoveFile):
+                if table.tolerate_missing:
+                    self.tolerated += 1
+                else:
+                    self.removals += 1
             self._put(TABLE_OF[type(action)], values)
             ord_ += 1
 

@@ -66,10 +66,8 @@ class LogReader:
 
     def history(self, table_id: UUID, *, limit: int | None = None) -> list[HistoryEntry]:
         """The commits of a table, newest first."""
-        columns = [_versions[name] for name in HistoryEntry.__dataclass_fields__]
-        query = select(*columns).where(_versions.table_id == table_id).order_by(_versions.version.desc()).limit(limit)
         with self._database.read() as connection:
-            return [HistoryEntry(*row) for row in connection.execute(query)]
+            return [HistoryEntry(*row) for row in connection.execute(newest_first(table_id, limit))]
 
     def snapshot(self, table_id: UUID, version: int | None = None) -> Snapshot:
         with self._database.read() as connection:
@@ -87,6 +85,13 @@ class LogReader:
             assert isinstance(protocol, Protocol)
             files = _table(connection.execute(live_files(table_id, at)))
         return Snapshot(table_id, at, metadata, protocol, files)
+
+
+def newest_first(table_id: UUID, limit: int | None = None) -> Select[Any]:
+    """The commits of a table, in falling order."""
+    columns = [_versions[name] for name in HistoryEntry.__dataclass_fields__]
+    falling = _versions.version.desc().nulls_last()
+    return select(*columns).where(_versions.table_id == table_id).order_by(falling).limit(limit)
 
 
 def live_files(table_id: UUID, version: int) -> Select[Any]:
@@ -131,4 +136,4 @@ def _documents(values: Iterable[Any]) -> pa.Array:
     return pa.array([None if value is None else encode(value).decode() for value in values], pa.string())
 
 
-__all__ = ["FILE_SCHEMA", "LogReader", "live_files"]
+__all__ = ["FILE_SCHEMA", "LogReader", "live_files", "newest_first"]

@@ -308,7 +308,14 @@ INDEXES = (
         )
     ),
     Index("ix_dl_transactions_commit_ts", dl_transactions.c.commit_ts),
-    Index("ix_dl_table_versions_latest", _versions.table_id, _versions.version.desc()),
+    # NULLS LAST, though there are none: that order is in this index alone. The primary key, read backwards, has the
+    # other one as well, and the planner would take now one and now the other, whichever is packed more tightly.
+    Index("ix_dl_table_versions_latest", _versions.table_id, _versions.version.desc().nulls_last()).ddl_if(
+        dialect="postgresql"
+    ),
+    Index("ix_dl_table_versions_latest", _versions.table_id, _versions.version.desc()).ddl_if(
+        callable_=lambda *_, dialect, **__: dialect.name != "postgresql"
+    ),
     Index("ix_dl_table_versions_commit_ts", _versions.table_id, _versions.commit_ts, _versions.version),
     Index("ix_dl_add_files_path", _add.table_id, _add.path),
     _partial(Index("ix_dl_add_files_live", _add.table_id, _add.version, postgresql_where=_live, sqlite_where=_live)),

@@ -90,8 +90,8 @@ class LogWriter:
                 and_commit = self._database.backend.chains_writes and not plan.removals
                 stage = "commit" if and_commit else "write"
                 self._write(connection, written, and_commit=and_commit)
-                if written.removed < plan.removals:
-                    raise self._missing_file(connection, commit)
+                if plan.removals and written.removed < plan.removals + plan.tolerated:
+                    self._refuse_missing_files(connection, commit)
                 stage = "commit"
         except DeltarsError as error:
             if stage == "commit" and self._database.backend.is_outcome_unknown(_driver_error(error)):
@@ -242,20 +242,19 @@ class LogWriter:
         if REMOVES in written.shape.kinds - written.shape.loaded:
             written.removed += len(results[0])
 
-    def _missing_file(self, connection: Connection, commit: Commit) -> ValidationError:
+    def _refuse_missing_files(self, connection: Connection, commit: Commit) -> None:
         """Which of the removed files was not live: asked again one by one, for the message."""
         for table in commit.tables:
             if table.tolerate_missing:
                 continue
             for position, action in enumerate(table.actions):
                 if isinstance(action, RemoveFile) and not _was_live(connection, table, action):
-                    return ValidationError(
+                    raise ValidationError(
                         f"action {position} (RemoveFile): {action.path} is not a live file of the table",
                         table_id=table.table_id,
                         action=position,
                         field="path",
                     )
-        raise AssertionError("fewer files were removed than asked for, yet none is missing")
 
     # -- commit --------------------------------------------------------------------------------------------------
 

@@ -249,7 +249,8 @@ def _rows_of(answers: Sequence[Rows | psycopg.Error]) -> Rows:
 
 def _refuse_dead_connection(driver: psycopg.Connection[Any], *_: Any) -> None:
     """A pooled connection that the server has ended is replaced: it is readable though nothing was asked of it."""
-    if select_ready([driver.fileno()], [], [], 0)[0]:
+    # More than once: what the server said last comes first, and only after it the end.
+    while select_ready([driver.fileno()], [], [], 0)[0]:
         try:
             driver.pgconn.consume_input()
         except psycopg.Error as error:

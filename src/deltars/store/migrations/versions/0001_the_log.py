@@ -243,7 +243,9 @@ def upgrade(views: Collection[str]) -> None:
                 sqlite_where=living,
             )
     op.create_index("ix_dl_transactions_commit_ts", "dl_transactions", ["commit_ts"])
-    op.create_index("ix_dl_table_versions_latest", "dl_table_versions", ["table_id", sa.text("version DESC")])
+    # NULLS LAST: see the definition of the schema. SQLite knows no such thing in an index.
+    falling = "version DESC NULLS LAST" if op.get_context().dialect.name == "postgresql" else "version DESC"
+    op.create_index("ix_dl_table_versions_latest", "dl_table_versions", ["table_id", sa.text(falling)])
     op.create_index("ix_dl_table_versions_commit_ts", "dl_table_versions", ["table_id", "commit_ts", "version"])
 
 
