@@ -149,7 +149,9 @@ def test_mistake_in_the_file_is_named(text: str, message: str) -> None:
 
 
 def test_name_without_a_file_is_refused_with_an_example() -> None:
-    with pytest.raises(deltars.ConfigError, match="'lake' is no deltasql:// URI, and there is no deltars.toml") as raised:
+    with pytest.raises(
+        deltars.ConfigError, match=r"'lake' is no deltasql:// URI, and there is no deltars.toml"
+    ) as raised:
         configure("lake", environment={})
     assert "deltasql://sqlite/.deltars/lake.db" in str(raised.value)
 

@@ -45,7 +45,14 @@ EVERY_ERROR = sorted(set(family()), key=lambda cls: cls.__name__)
 def build(cls: type[DeltarsError]) -> DeltarsError:
     """An error of this class with each of its fields set."""
     own = {name: OWN_FIELDS[name] for name in inspect.signature(cls).parameters if name in OWN_FIELDS}
-    where = {"table": "features", "table_id": TABLE_ID, "version": 7, "txn_id": TXN_ID, "stage": "write", "hint": "Retry."}
+    where: dict[str, Any] = {
+        "table": "features",
+        "table_id": TABLE_ID,
+        "version": 7,
+        "txn_id": TXN_ID,
+        "stage": "write",
+        "hint": "Retry.",
+    }
     return cls("it went wrong", **own, **where)
 
 

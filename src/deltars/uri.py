@@ -159,6 +159,7 @@ _NOT_ENCODED = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _PASSWORD = re.compile(r"(\w*(?:password|passwd|pwd)\w*\s*[=:]\s*)(?:'[^']*'|\S+)", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"[^/:]*:[^/]*@")
 
+
 def redacted(text: str) -> str:
     """What a user gave for a catalog, quoted for a message, without what may be a secret in it."""
     scheme, separator, rest = text.partition("://")

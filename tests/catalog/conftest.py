@@ -20,9 +20,7 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def catalog(
-    catalog_uri: str, backend: str, templates: dict[str, Path], tmp_path: Path
-) -> Iterator[deltars.Catalog]:
+def catalog(catalog_uri: str, backend: str, templates: dict[str, Path], tmp_path: Path) -> Iterator[deltars.Catalog]:
     """A migrated catalog of this test's own, its warehouse in `tmp_path`."""
     if backend in templates:
         if not templates[backend].exists():

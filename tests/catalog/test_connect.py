@@ -66,7 +66,9 @@ def step_down(uri: str) -> None:
 def set_schema_version(uri: str, revision: str) -> None:
     database = Database(parse_catalog_uri(uri), pool_size=1, pool_timeout_s=10)
     with database.write(10) as connection:
-        table = f'"{database.backend.schema}".{migrate.VERSION_TABLE}' if database.backend.schema else migrate.VERSION_TABLE
+        table = (
+            f'"{database.backend.schema}".{migrate.VERSION_TABLE}' if database.backend.schema else migrate.VERSION_TABLE
+        )
         connection.exec_driver_sql(f"UPDATE {table} SET version_num = '{revision}'")
     database.close()
 
@@ -285,13 +287,13 @@ def test_threads_at_first_use_of_a_catalog_all_succeed(catalog_uri: str) -> None
 def test_threads_that_migrate_different_databases_do_not_meet(tmp_path: Path) -> None:
     uris = [f"deltasql://sqlite/{tmp_path}/{number}.db" for number in range(4)]
     uris += [f"deltasql://duckdb/{tmp_path}/{number}.duckdb" for number in range(2)]
-    for catalog in together(*[lambda uri=uri: deltars.connect(uri) for uri in uris]):  # type: ignore[misc]
+    for catalog in together(*[lambda uri=uri: deltars.connect(uri) for uri in uris]):
         assert migrate.status(catalog.engine.database).is_current
         catalog.close()
 
 
 def test_threads_that_use_the_default_catalog_first_share_one(elsewhere: Path) -> None:
-    together(*[lambda n=n: deltars.write(FRAME, f"t{n}") for n in range(4)])  # type: ignore[misc]
+    together(*[lambda n=n: deltars.write(FRAME, f"t{n}") for n in range(4)])
     [catalog] = connecting._opened.values()
     assert [table.name for table in catalog.tables()] == ["t0", "t1", "t2", "t3"]
 
@@ -396,6 +398,11 @@ def test_duckdb_refuses_the_one_character_that_it_cannot_open(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
+def _register_many(catalog: deltars.Catalog) -> None:
+    for number in range(200):
+        catalog.register_table(f"t{number}" + "x" * 400, f"/x/{number}")
+
+
 def test_full_disk_is_named(tmp_path: Path) -> None:
     uri = f"deltasql://sqlite/{tmp_path}/lake.db"
     with deltars.connect(uri) as catalog:
@@ -404,8 +411,7 @@ def test_full_disk_is_named(tmp_path: Path) -> None:
         with catalog.engine.database.read() as connection_:
             connection_.exec_driver_sql(f"PRAGMA max_page_count={pages}")
         with pytest.raises(deltars.DatabaseError, match="The disk is full: make room") as raised:
-            for number in range(200):
-                catalog.register_table(f"t{number}" + "x" * 400, f"/x/{number}")
+            _register_many(catalog)
         assert raised.value.sqlstate == "SQLITE_FULL"
 
 

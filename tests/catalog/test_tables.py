@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,9 @@ SCHEMAS: dict[str, SchemaLike] = {
             spark.StructField("tags", spark.ArrayType(spark.StringType())),
         ]
     ),
-    "arrow": pa.schema([pa.field("id", pa.int64(), nullable=False), ("day", pa.date32()), ("tags", pa.list_(pa.string()))]),
+    "arrow": pa.schema(
+        [pa.field("id", pa.int64(), nullable=False), ("day", pa.date32()), ("tags", pa.list_(pa.string()))]
+    ),
 }
 
 
@@ -158,7 +161,9 @@ def test_replace_gives_the_table_a_new_schema_and_no_rows(catalog: deltars.Catal
     assert (again.version, again.schema.names) == (2, ("name",))
     assert again.snapshot().files.num_rows == 0
     assert table.snapshot(1).files.num_rows == 1
-    assert [(entry.operation, entry.committer) for entry in again.history(limit=1)] == [("CREATE OR REPLACE TABLE", "etl")]
+    assert [(entry.operation, entry.committer) for entry in again.history(limit=1)] == [
+        ("CREATE OR REPLACE TABLE", "etl")
+    ]
     outside = DeltaTable(table.location)
     assert (outside.version(), outside.file_uris(), outside.metadata().configuration["owner"]) == (2, [], "me")
     catalog.create_table("features", "id INT", replace=True, location=f"{table.location}/")
@@ -193,7 +198,9 @@ def test_registered_table_is_replaced_by_its_version_0(catalog: deltars.Catalog,
     registered = catalog.register_table("features", str(tmp_path / "features"))
     made = catalog.create_table("features", DDL, replace=True, committer="etl")
     assert made == registered
-    assert [(entry.version, entry.operation, entry.committer) for entry in made.history()] == [(0, "CREATE TABLE", "etl")]
+    assert [(entry.version, entry.operation, entry.committer) for entry in made.history()] == [
+        (0, "CREATE TABLE", "etl")
+    ]
 
 
 def test_registered_table_waits_for_its_version_0(catalog: deltars.Catalog, tmp_path: Path) -> None:
@@ -272,12 +279,13 @@ def test_names_are_data(catalog: deltars.Catalog, tmp_path: Path) -> None:
 )
 def test_name_that_cannot_be_is_refused_everywhere(catalog: deltars.Catalog, name: str, problem: str) -> None:
     catalog.create_table("features", "id BIGINT")
-    for job in (
+    jobs: tuple[Callable[[], object], ...] = (
         lambda: catalog.create_table(name, "id BIGINT"),
         lambda: catalog.register_table(name, "/elsewhere"),
         lambda: catalog.rename_table("features", name),
         *([] if problem == "reads as a table's id" else [lambda: catalog.write(name, FRAME)]),
-    ):
+    )
+    for job in jobs:
         with pytest.raises(deltars.ValidationError, match=problem) as raised:
             job()
         assert raised.value.field == "name"
@@ -360,10 +368,11 @@ def test_existing_delta_log_is_refused_and_points_to_import(catalog: deltars.Cat
     log = tmp_path / "theirs/_delta_log"
     log.mkdir(parents=True)
     (log / f"{0:020}.json").write_text('{"commitInfo":{}}')
-    for job in (
+    jobs: tuple[Callable[[], object], ...] = (
         lambda: catalog.create_table("features", "id BIGINT", location=str(tmp_path / "theirs")),
         lambda: catalog.register_table("features", str(tmp_path / "theirs")),
-    ):
+    )
+    for job in jobs:
         with pytest.raises(deltars.TableExists) as raised:
             job()
         assert f"there is a Delta table at {tmp_path}/theirs already" in str(raised.value)

@@ -198,6 +198,8 @@ def test_columns_of_a_table_that_tracks_rows_need_the_count_of_every_file() -> N
 
 def test_high_water_mark_of_row_ids_is_not_the_caller_s_to_write() -> None:
     mark = DomainMetadata(domain="delta.rowTracking", configuration='{"rowIdHighWaterMark":1}', removed=False)
-    error = refusal(added("a", stats=stats()), mark, metadata=metadata(configuration={"delta.enableRowTracking": "true"}))
+    error = refusal(
+        added("a", stats=stats()), mark, metadata=metadata(configuration={"delta.enableRowTracking": "true"})
+    )
     assert (error.action, error.field) == (1, "domain")
     judge(mark)

@@ -46,7 +46,7 @@ class Filled:
     def plan(self, query: Select[Any]) -> list[dict[str, Any]]:
         """The nodes of the plan, outermost first."""
         text = query.compile(
-            dialect=PGDialect_psycopg(),
+            dialect=PGDialect_psycopg(),  # type: ignore[no-untyped-call]
             compile_kwargs={"literal_binds": True},
             schema_translate_map={None: self.schema},
             render_schema_translate=True,
@@ -110,7 +110,8 @@ def files(version: int, count: int) -> pa.Table:
             "modification_time": pa.array([0] * count, pa.int64()),
             "data_change": [True] * count,
             "stats": [
-                f'{{"numRecords":{n % 5_000},"minValues":{{"id":{n}}},"maxValues":{{"id":{n + 1}}},"nullCount":{{"id":0}}}}'
+                f'{{"numRecords":{n % 5_000},"minValues":{{"id":{n}}},'
+                f'"maxValues":{{"id":{n + 1}}},"nullCount":{{"id":0}}}}'
                 for n in numbers
             ],
         }
@@ -175,8 +176,10 @@ def test_live_files_of_a_snapshot_are_two_index_ranges(filled: Filled) -> None:
 
 @pytest.mark.backends("postgres")
 def test_range_of_the_chosen_column_is_answered_from_the_range_index(filled: Filled) -> None:
-    query = sql.SQL("EXPLAIN (FORMAT JSON) SELECT path FROM dl_add_files WHERE removed_version IS NULL AND"
-                    " box(point(mins[1], slot), point(maxs[1], slot)) && box(point(77, 1), point(77, 1))")
+    query = sql.SQL(
+        "EXPLAIN (FORMAT JSON) SELECT path FROM dl_add_files WHERE removed_version IS NULL AND"
+        " box(point(mins[1], slot), point(maxs[1], slot)) && box(point(77, 1), point(77, 1))"
+    )
     [[[plan]]] = filled.connection.execute(query).fetchall()
     assert "ix_dl_add_files_range" in {node.get("Index Name") for node in nodes(plan["Plan"])}
 
@@ -191,9 +194,7 @@ def test_range_of_the_chosen_column_is_answered_from_the_range_index(filled: Fil
         '{"numRecords":1,"minValues":{"x":1e400}}',
     ],
 )
-def test_statistics_that_jsonb_cannot_hold_are_kept_and_left_out_of_the_index(
-    filled: Filled, stats: str
-) -> None:
+def test_statistics_that_jsonb_cannot_hold_are_kept_and_left_out_of_the_index(filled: Filled, stats: str) -> None:
     with filled.connection.transaction(force_rollback=True):
         filled.connection.execute(
             "INSERT INTO dl_add_files (table_id, version, ord, path, size, partition_values, stats, modification_time,"

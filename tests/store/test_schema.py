@@ -139,7 +139,7 @@ def test_partition_values_are_kept_as_json(open_log: OpenLog, backend: str) -> N
     query = "SELECT partition_values FROM dl_add_files WHERE table_id = ? ORDER BY ord"
     assert [document(value) for (value,) in log.rows(query)] == values
     assert type_of(log.uri, "dl_add_files", "partition_values") == JSON_TYPE[backend]
-    is_x = {"postgres": "partition_values @> '{\"a\": \"x\"}'", "sqlite": "partition_values->>'a' = 'x'"}
+    is_x = {"postgres": 'partition_values @> \'{"a": "x"}\'', "sqlite": "partition_values->>'a' = 'x'"}
     condition = is_x.get(backend, "(partition_values->>'$.a') = 'x'")
     assert log.rows(f"SELECT path FROM dl_add_files WHERE table_id = ? AND {condition}") == [("0",)]
 
@@ -190,7 +190,9 @@ def test_protocol_changes_are_kept_by_version(open_log: OpenLog) -> None:
     assert second[:3] == (2, 3, 7)
     assert second[3] == ["deletionVectors"]
     assert set(second[4]) == set(FEATURES)
-    current = log.rows("SELECT min_reader_version, min_writer_version, protocol_version FROM dl_tables WHERE table_id = ?")
+    current = log.rows(
+        "SELECT min_reader_version, min_writer_version, protocol_version FROM dl_tables WHERE table_id = ?"
+    )
     assert current == [(3, 7, 2)]
 
 

@@ -200,7 +200,7 @@ def test_failed_commit_shows_nowhere(open_log: OpenLog, tap: Tap, backend: str, 
     log.catalog.write(log.name, ROWS)
     before = views(log.uri)
     assert all(before.values())
-    with failing_at(table, backend, log.uri, tap), pytest.raises(deltars.DatabaseError, match="spoilt|malformed JSON"):
+    with failing_at(table, backend, log.uri, tap), pytest.raises(deltars.DatabaseError, match=r"spoilt|malformed JSON"):
         log.catalog.write(log.name, ROWS)
     assert views(log.uri) == before
     assert log.catalog.write(log.name, ROWS).versions == {log.name: 2}
@@ -211,7 +211,7 @@ def test_failed_commit_shows_nowhere(open_log: OpenLog, tap: Tap, backend: str, 
 @pytest.mark.requirement("V-03")
 def test_commit_whose_process_dies_before_the_end_shows_nowhere(dataset: Log) -> None:
     before = views(dataset.uri)
-    with pytest.raises(SystemExit), dataset.catalog.engine.database.write(10) as connection:
+    with pytest.raises(SystemExit), dataset.catalog.engine.database.write(10) as connection:  # noqa: PT012
         schema = dataset.catalog.engine.database.backend.schema
         table = f'"{schema}".dl_tables' if schema else "dl_tables"
         connection.exec_driver_sql(f"UPDATE {table} SET current_version = 99")

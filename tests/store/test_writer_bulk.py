@@ -24,7 +24,10 @@ MAP = pa.map_(pa.string(), pa.string())
 def files(count: int, prefix: str = "part") -> pa.Table:
     """Add actions as a real writer has them."""
     numbers = range(count)
-    text = '{{"numRecords":1000,"minValues":{{"id":{0},"name":"a{0}"}},"maxValues":{{"id":{1},"name":"z{0}"}},"nullCount":{{"id":0,"name":3}}}}'
+    text = (
+        '{{"numRecords":1000,"minValues":{{"id":{0},"name":"a{0}"}},'
+        '"maxValues":{{"id":{1},"name":"z{0}"}},"nullCount":{{"id":0,"name":3}}}}'
+    )
     return pa.table(
         {
             "path": [f"{prefix}-{n:08}-c000.zstd.parquet" for n in numbers],
@@ -88,7 +91,8 @@ def test_small_commits_are_not_written_row_by_row_either(open_log: OpenLog, tap:
 def test_copy_begins_at_the_threshold(
     open_log: OpenLog, tap: Tap, threshold: int | None, count: int, is_copied: bool
 ) -> None:
-    log = open_log(tap=tap, **({} if threshold is None else {"copy_threshold": threshold})).create()
+    settings: dict[str, Any] = {} if threshold is None else {"copy_threshold": threshold}
+    log = open_log(tap=tap, **settings).create()
     with tap.recording() as statements:
         log.commit([added(f"{i}") for i in range(count)])
     assert any(statement.startswith("COPY") for statement in statements) == is_copied
@@ -146,7 +150,9 @@ def test_hundred_thousand_files_fit_into_one_commit(open_log: OpenLog) -> None:
 SOME: Sequence[AddFile] = (
     added("bare"),
     added("a%20b/'quoted'.parquet", size=2**62, data_change=False, stats='{"numRecords": 3,"minValues":{"id":-0.0}}'),
-    added("values", stats='{"minValues":{"id":1,"name":"é\\u0000"},"maxValues":{"id":9}}', tags={"k": 'v"\n', "n": None}),
+    added(
+        "values", stats='{"minValues":{"id":1,"name":"é\\u0000"},"maxValues":{"id":9}}', tags={"k": 'v"\n', "n": None}
+    ),
     added("vector", deletion_vector=vector(7), stats=stats(5)),
     added("inline", deletion_vector=vector(None, storage_type="i"), stats=stats(5), clustering_provider="x"),
     added("ids", base_row_id=12, default_row_commit_version=0),
@@ -194,7 +200,7 @@ def _rows(log: Log) -> list[dict[str, Any]]:
 @pytest.mark.requirement("W-06", "W-11")
 def test_same_files_leave_the_same_rows_whichever_way_they_come(open_log: OpenLog) -> None:
     ddl, fields = "id DOUBLE, name STRING, day STRING, city STRING", {"partition_columns": ["day", "city"]}
-    values: dict[str, str | None] = {"day": "2024-01-01", "city": "😀 \"it's\""}
+    values: dict[str, str | None] = {"day": "2024-01-01", "city": '😀 "it\'s"'}
     adds = [msgspec.structs.replace(add, partition_values=values) for add in SOME]
     small, bulk = open_log().create(ddl, **fields), open_log(name="bulk", copy_threshold=1).create(ddl, **fields)
     small.commit(adds)

@@ -1,4 +1,4 @@
-"""Which files are live: removing what is not there, adding what is, and deletion vectors as part of a file's identity."""
+"""Which files are live: removing what is not there, adding what is, deletion vectors as part of a file's identity."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -32,7 +33,7 @@ SOON_S = 20.0
 """Surely not a wait for anything that is held."""
 
 
-def _second_writer(open_log: OpenLog, log: Log, **settings: float) -> Log:
+def _second_writer(open_log: OpenLog, log: Log, **settings: Any) -> Log:
     """Another program's view of the same table."""
     other = open_log(name=f"other-{uuid4()}", **settings)
     other.table_id, other.name = log.table_id, log.name
@@ -202,8 +203,7 @@ def _slow_trigger(uri: str, *, deferred: bool) -> None:
     kind = sql.SQL("CONSTRAINT TRIGGER" if deferred else "TRIGGER")
     with postgres_connection(parse_catalog_uri(uri)) as session:
         session.execute(
-            "CREATE FUNCTION nap() RETURNS trigger LANGUAGE plpgsql AS"
-            " 'BEGIN PERFORM pg_sleep(5); RETURN NULL; END'"
+            "CREATE FUNCTION nap() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(5); RETURN NULL; END'"
         )
         session.execute(
             sql.SQL("CREATE {} slow AFTER INSERT ON dl_table_versions {} FOR EACH ROW EXECUTE FUNCTION nap()").format(

@@ -225,7 +225,9 @@ def test_change_data_and_domains_are_stored(log: Log) -> None:
     assert (*row[:3], bool(row[3]), _document(row[4]), _document(row[5])) == (
         0, "_change_data/1", 3, False, {}, {"k": None},
     )  # fmt: skip
-    rows = log.rows("SELECT ord, domain, configuration, removed FROM dl_domain_metadata WHERE table_id = ? ORDER BY ord")
+    rows = log.rows(
+        "SELECT ord, domain, configuration, removed FROM dl_domain_metadata WHERE table_id = ? ORDER BY ord"
+    )
     assert [(*row[:3], bool(row[3])) for row in rows] == [(1, "d", '{"a": 1}', False), (2, "gone", "", True)]
 
 

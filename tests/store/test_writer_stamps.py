@@ -83,7 +83,7 @@ def test_one_transaction_has_one_time_in_all_its_tables(open_log: OpenLog) -> No
     assert _stamps(first)[-1][0] == _stamps(second)[-1][0] == committed.commit_ts
 
 
-def _row_ids(log: Log) -> dict[str, tuple[int, int]]:
+def _row_ids(log: Log) -> dict[str, tuple[int | None, int | None]]:
     query = "SELECT path, base_row_id, default_row_commit_version FROM dl_add_files WHERE table_id = ?"
     return {path: (first, version) for path, first, version in log.rows(query)}
 

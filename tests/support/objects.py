@@ -61,7 +61,8 @@ _EVERYTHING = {
     "postgres": """
         WITH ours AS (SELECT oid, nspname FROM pg_namespace WHERE nspname !~ '^pg_' AND nspname <> 'information_schema')
         SELECT 'schema', nspname, '' FROM ours
-        UNION ALL SELECT 'relation ' || relkind::text, nspname, relname FROM pg_class JOIN ours ON relnamespace = ours.oid
+        UNION ALL SELECT 'relation ' || relkind::text, nspname, relname
+            FROM pg_class JOIN ours ON relnamespace = ours.oid
         UNION ALL SELECT 'function', nspname, proname FROM pg_proc JOIN ours ON pronamespace = ours.oid
         UNION ALL SELECT 'type', nspname, typname FROM pg_type JOIN ours ON typnamespace = ours.oid
         UNION ALL SELECT 'constraint', nspname, conname FROM pg_constraint JOIN ours ON connamespace = ours.oid
@@ -77,7 +78,8 @@ def _postgres(uri: str, schema: str) -> Objects:
     here = "(SELECT oid FROM pg_namespace WHERE nspname = current_schema())"
     columns = f"""
         SELECT relname, attname, format_type(atttypid, atttypmod), attnotnull, pg_get_expr(adbin, adrelid)
-        FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+        FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
+            LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
         WHERE relnamespace = {here} AND relkind = 'r' AND attnum > 0 AND NOT attisdropped"""
     constraints = f"""
         SELECT relname, conname, pg_get_constraintdef(pg_constraint.oid), convalidated
@@ -101,7 +103,9 @@ def _sqlite(uri: str) -> Objects:
     for (table,) in witness.rows(uri, "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name"):
         for _, *column, hidden in witness.rows(uri, f"SELECT * FROM pragma_table_xinfo('{table}')"):
             found["columns"].append((table, *column, hidden))
-        found["keys"] += [(table, *key) for key in witness.rows(uri, f"SELECT * FROM pragma_foreign_key_list('{table}')")]
+        found["keys"] += [
+            (table, *key) for key in witness.rows(uri, f"SELECT * FROM pragma_foreign_key_list('{table}')")
+        ]
         for _, name, *facts in witness.rows(uri, f"SELECT * FROM pragma_index_list('{table}')"):
             parts = witness.rows(uri, f"SELECT * FROM pragma_index_xinfo('{name}')")
             found["indexes"].append((table, name, *facts, tuple(parts)))
@@ -111,7 +115,7 @@ def _sqlite(uri: str) -> Objects:
     # The database keeps the text: it alone tells the names of keys and which rows a partial index holds.
     found["views"] = sorted(witness.rows(uri, "SELECT name, sql FROM sqlite_schema WHERE type = 'view'"))
     conditions = witness.rows(uri, "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql LIKE '% WHERE %'")
-    found["predicates"] = sorted((name, sql.partition(" WHERE ")[2].replace("\"", "")) for name, sql in conditions)
+    found["predicates"] = sorted((name, sql.partition(" WHERE ")[2].replace('"', "")) for name, sql in conditions)
     texts = witness.rows(uri, "SELECT name, sql FROM sqlite_schema WHERE type = 'table'")
     found["names"] = sorted((table, tuple(sorted(re.findall(r"CONSTRAINT (\w+)", sql)))) for table, sql in texts)
     return found

@@ -1,0 +1,99 @@
+"""No value ever becomes SQL text: every statement in the source is a constant, or built by Core or psycopg.sql."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import deltars
+from tests.support.sql_text import find_built_text
+
+SOURCE = Path(deltars.__file__).parent
+
+JUSTIFIED = {
+    "store/backends/base.py": {
+        "Backend.run": "a Prepared holds what Core compiled; values travel beside it",
+    },
+    "store/backends/pipeline.py": {
+        "run_pipeline": "a Prepared, as above, or the BEGIN and COMMIT of the same package",
+    },
+    "store/backends/postgresql.py": {
+        "_settings": "names and values of settings, all of them constants of the same module",
+    },
+    "store/grants.py": {
+        "grant": "composed by psycopg.sql, which quotes every name; only escaped for the driver here",
+        "_on": "a right, all of them constants of the same module",
+    },
+}
+"""Where text is not constant, and why no value of a caller's can be in it."""
+
+
+@pytest.mark.requirement("D-14")
+def test_no_statement_in_the_source_is_built_from_values() -> None:
+    found: dict[str, set[str]] = {}
+    shown = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        module = path.relative_to(SOURCE).as_posix()
+        for finding in find_built_text(path.read_text()):
+            if finding.function in JUSTIFIED.get(module, {}):
+                found.setdefault(module, set()).add(finding.function)
+            else:
+                shown.append(f"{module}:{finding.line} in {finding.function}: {finding.text}")
+    assert not shown, "\n" + "\n".join(shown)
+    # What is not needed any more goes.
+    assert found == {module: set(functions) for module, functions in JUSTIFIED.items()}
+
+
+@pytest.mark.requirement("D-14")
+@pytest.mark.parametrize(
+    "source",
+    [
+        "connection.exec_driver_sql(f'SELECT {x}')",
+        "connection.exec_driver_sql('SELECT ' + x)",
+        "connection.exec_driver_sql('SELECT %s' % x)",
+        "connection.exec_driver_sql('SELECT {}'.format(x))",
+        "connection.exec_driver_sql(query)",
+        "def f(query):\n    connection.exec_driver_sql(query)",
+        "query = f'SELECT {x}'\nconnection.exec_driver_sql(query)",
+        "query = 'SELECT '\nquery += x\nconnection.exec_driver_sql(query)",
+        "for query in queries:\n    connection.exec_driver_sql(query)",
+        "connection.execute(text(f'SELECT {x}'))",
+        "connection.execute(sa.text('SELECT ' + x))",
+        "connection.execute(f'SELECT {x}')",
+        "select(literal_column(x))",
+        "cursor.execute(x)",
+        "_driver(connection).execute(x, [1])",
+        "sql.SQL(x).format(sql.Identifier(y))",
+        "sql.SQL(f'SELECT {x}')",
+        "libpq.send_query(x.encode())",
+        "libpq.prepare(b'name', f'SELECT {x}'.encode())",
+        "op.execute('DROP TABLE ' + x)",
+        "op.execute(f'DROP TABLE {x}')",
+        "connection.executescript(x)",
+        "connection.exec_driver_sql(statement.replace('a', x))",
+    ],
+)
+def test_text_built_from_a_value_is_found(source: str) -> None:
+    assert find_built_text(source)
+
+
+@pytest.mark.requirement("D-14")
+@pytest.mark.parametrize(
+    "source",
+    [
+        "connection.exec_driver_sql('BEGIN')",
+        "QUERY = 'SELECT 1'\ndef f():\n    connection.exec_driver_sql(QUERY)",
+        "def f():\n    order = 'a DESC' if x else 'a'\n    sa.text(order)",
+        "a, b = sa.text('x IS NULL'), sa.text('x IS NOT NULL')",
+        "connection.execute(select(t).where(t.c.x == value))",
+        "connection.execute(query)",
+        "driver.execute(sql.SQL('CREATE SCHEMA {}').format(sql.Identifier(name)))",
+        "driver.execute('SELECT set_config(%s, %s, true)', [name, value])",
+        "output.text(f'{x}')",
+        "print(f'SELECT {x}')",
+        "values.copy()",
+    ],
+)
+def test_constants_and_statements_that_are_no_text_are_left_alone(source: str) -> None:
+    assert find_built_text(source) == []
