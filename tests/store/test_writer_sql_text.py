@@ -16,7 +16,8 @@ JUSTIFIED = {
         "Backend.run": "a Prepared holds what Core compiled; values travel beside it",
     },
     "store/backends/pipeline.py": {
-        "run_pipeline": "a Prepared, as above, or the BEGIN and COMMIT of the same package",
+        "prepare": "a Prepared, as above",
+        "run_pipeline": "the BEGIN and COMMIT of the same package",
     },
     "store/backends/postgresql.py": {
         "_settings": "names and values of settings, all of them constants of the same module",

@@ -131,7 +131,8 @@ def _try(writer: deltars.SqlTxnLogWriter, tally: Tally, table_id: UUID, version:
     try:
         writer.commit(table_id, version, [file], operation="WRITE")
     except deltars.VersionConflict as conflict:
-        assert conflict.actual >= version, f"a conflict over version {version} that nobody has taken: {conflict}"
+        if conflict.actual < version:
+            raise AssertionError(f"a conflict over version {version}, which nobody has taken: {conflict}") from conflict
         tally.conflicts += 1
         return conflict.actual
     finally:

@@ -15,7 +15,6 @@ TAKES_TEXT = {
     "exec_driver_sql": 0,
     "text": 0,
     "literal_column": 0,
-    "literal": -1,
     "SQL": 0,
     "DDL": 0,
     "executescript": 0,
@@ -29,7 +28,7 @@ MAY_TAKE_TEXT = {"execute": 0, "executemany": 0, "sql": 0}
 """SQLAlchemy's refuse plain text; a driver's own take it."""
 
 DRIVERS = ("cursor", "driver", "_driver", "libpq", "session")
-ELSEWHERE = ("libpq", "op", "sa", "sql", "cursor", "copying", "connection", "driver", "context", "_driver")
+ELSEWHERE = ("libpq", "pgconn", "op", "sa", "sql", "cursor", "copying", "connection", "driver", "context", "_driver")
 """Names of what may be called so: a method `text` of a printer is none of these."""
 
 
@@ -69,7 +68,7 @@ def _text_argument(call: ast.Call) -> ast.expr | None:
         argument = _at(call, MAY_TAKE_TEXT[name])
         is_built = argument is not None and _is_building(argument)
         return argument if is_built or receiver in DRIVERS else None
-    if position is None or position < 0 or receiver not in ("", *ELSEWHERE):
+    if position is None or receiver not in ("", *ELSEWHERE) or (name == "prepare" and not receiver):
         return None
     return _at(call, position)
 

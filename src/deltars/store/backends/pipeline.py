@@ -30,17 +30,26 @@ class Step(NamedTuple):
     values: Mapping[str, Any] = {}
 
 
+def prepare(connection: Connection, statement: Prepared) -> bytes:
+    """The statement's name on this connection; the server learns it once."""
+    names: dict[Prepared, bytes] = connection.connection.info.setdefault("deltars_prepared", {})
+    if statement not in names:
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, psycopg.Connection)
+        name = b"deltars_%d" % len(names)
+        _raise_for(driver, driver.pgconn.prepare(name, statement.text.encode()))
+        names[statement] = name
+    return names[statement]
+
+
 def run_pipeline(connection: Connection, steps: Sequence[Step]) -> list[Rows | psycopg.Error]:
     """The rows of each statement, or its error: what comes after an error was not run."""
     driver = connection.connection.driver_connection
     assert isinstance(driver, psycopg.Connection)
-    prepared = connection.connection.info.setdefault("deltars_prepared", {})
     libpq = driver.pgconn
-    for step in steps:
-        if isinstance(step.statement, Prepared) and step.statement not in prepared:
-            name = b"deltars_%d" % len(prepared)
-            _raise_for(driver, libpq.prepare(name, step.statement.text.encode()))
-            prepared[step.statement] = name
+    names = {
+        step.statement: prepare(connection, step.statement) for step in steps if isinstance(step.statement, Prepared)
+    }
     try:
         libpq.enter_pipeline_mode()
         for step in steps:
@@ -48,7 +57,7 @@ def run_pipeline(connection: Connection, steps: Sequence[Step]) -> list[Rows | p
                 values = [
                     None if value is None else str(value).encode() for value in step.statement.values(step.values)
                 ]
-                libpq.send_query_prepared(prepared[step.statement], values)
+                libpq.send_query_prepared(names[step.statement], values)
             else:
                 libpq.send_query_params(step.statement, None)
         libpq.pipeline_sync()

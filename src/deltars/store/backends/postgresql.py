@@ -44,7 +44,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from deltars.errors import DatabaseError, DeltarsError, SchemaVersionError, TimeoutError
 from deltars.store.backends.base import Backend, Opening, Prepared, Rows, StatementRefused, first_line
-from deltars.store.backends.pipeline import Step, run_pipeline
+from deltars.store.backends.pipeline import Step, prepare, run_pipeline
 
 _TIMEOUTS = {
     "55P03": "another transaction held the table's lock for longer than the time-out allows",
@@ -58,6 +58,7 @@ _RETRYABLE = {
     "57P01": "the database ended the connection",
     "57P02": "the database crashed",
     "57P03": "the database is starting up or shutting down",
+    "57P05": "the database ended a connection that had nothing to do",
     "53300": "the database has no connection left to give",
 }
 
@@ -119,6 +120,10 @@ class PostgreSQL(Backend):
         return _rows_of(run_pipeline(connection, [Step(statement, values)]))
 
     def run_and_commit(self, connection: Connection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
+        try:
+            prepare(connection, statement)
+        except psycopg.Error as error:
+            raise StatementRefused(error) from error
         written, committed = run_pipeline(connection, [Step(statement, values), Step(b"COMMIT")])
         if isinstance(written, psycopg.Error):
             raise StatementRefused(written)
