@@ -31,9 +31,9 @@ RETRYABLE = {
 }
 
 POSTGRES_ERRORS: dict[str, type[psycopg.Error]] = {
-    error.sqlstate: error
+    state: error
     for error in vars(psycopg.errors).values()
-    if inspect.isclass(error) and issubclass(error, psycopg.Error) and getattr(error, "sqlstate", None)
+    if inspect.isclass(error) and issubclass(error, psycopg.Error) and (state := getattr(error, "sqlstate", None))
 }
 # What sqlite3 calls a result: the primary codes and the extended ones that refine them.
 SQLITE_PRIMARY = (
