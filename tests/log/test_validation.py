@@ -24,7 +24,7 @@ from deltars.protocol import (
     Protocol,
     Txn,
 )
-from tests.support.log import added, creation, every_kind, metadata, removed, stats, vector
+from tests.support.log import added, creation, every_kind, metadata, removed, row_groups, stats, vector
 
 TABLE_ID = UUID(int=7)
 TOO_LARGE = 2**63
@@ -326,3 +326,10 @@ def test_any_text_is_accepted_or_refused_as_a_path_and_nothing_else(text: str) -
 
 def test_deletion_vector_of_another_class_is_refused() -> None:
     assert refusal(added("a", deletion_vector={"storageType": "u"}, stats=stats())).field == "deletion_vector"
+
+
+def test_row_group_of_a_file_that_is_not_added_is_refused() -> None:
+    check_actions(commit_of(added("a"), row_groups=row_groups("a")))
+    error = refusal(added("a"), removed("b"), row_groups=[*row_groups("a"), *row_groups("b")])
+    assert error.field == "row_groups"
+    assert "a row group of b" in error.message

@@ -138,6 +138,21 @@ def test_partitions_sum_up_the_live_files(dataset: Log) -> None:
     assert {day: row[:2] for day, row in partitions().items()} == {"mon": (1, 2), None: (1, 1)}
 
 
+def test_partition_is_one_however_its_values_were_written(open_log: OpenLog) -> None:
+    log = open_log().create("id INT, a STRING, b STRING", partition_columns=["a", "b"])
+    log.commit([added("p", partition_values={"a": "1", "b": None}), added("q", partition_values={"b": None, "a": "1"})])
+    bulk = {
+        "path": ["r", "s"],
+        "partition_values": ['{"b": null, "a": "1"}', '{"a":"\\u0031","b":null}'],
+        "size": [1, 1],
+        "modification_time": [0, 0],
+        "data_change": [True, True],
+    }
+    log.commit(pa.table(bulk))
+    [[values, files]] = witness.rows(log.uri, "SELECT partition_values, files FROM partitions")
+    assert (document(values), files) == ({"a": "1", "b": None}, 4)
+
+
 # -- two writers --------------------------------------------------------------------------------------------------
 
 

@@ -123,7 +123,7 @@ def test_ten_thousand_files_take_far_less_than_five_seconds(open_log: OpenLog, f
     if form == "actions":
         actions = [AddFile(**{**row, "partition_values": {}}) for row in table.to_pylist()]
     started = time.monotonic()
-    log.commit(actions)
+    log.commit(actions, version=1)
     assert time.monotonic() - started < 5
     assert log.one("SELECT count(*) FROM dl_add_files WHERE table_id = ?") == 10_000
 
@@ -211,6 +211,10 @@ def test_same_files_leave_the_same_rows_whichever_way_they_come(open_log: OpenLo
         log = bulk if number == 0 else open_log(name=f"other-{number}").create(ddl, **fields)
         log.commit(actions)
         assert _rows(log) == expected
+    # And one by one: each at the first place of a version of its own.
+    for add, row in zip(adds, expected, strict=True):
+        small.commit([msgspec.structs.replace(add, path=f"single-{add.path}")])
+        assert _rows(small) == [{**row, "path": f"single-{add.path}", "ord": 0}]
 
 
 def test_columns_may_leave_out_what_is_optional(log: Log) -> None:

@@ -72,6 +72,8 @@ def check_actions(commit: TableCommit) -> None:
     if commit.adds is not None:
         check_columns(commit.adds, lambda problem, field: refuse(commit, problem, field=field))
         _check_listed_twice(commit, commit.adds)
+    if commit.row_groups:
+        _check_row_groups(commit)
 
 
 def refuse(commit: TableCommit, message: str, action: int | None = None, field: str | None = None) -> NoReturn:
@@ -260,6 +262,15 @@ def _check_listed_twice(commit: TableCommit, adds: pa.Table) -> None:
             if isinstance(action, AddFile | RemoveFile)
         ):
             refuse(commit, f"row {row}: path: {path} stands twice, also among the actions", field="path")
+
+
+def _check_row_groups(commit: TableCommit) -> None:
+    paths = {action.path for action in commit.actions if isinstance(action, AddFile)}
+    if commit.adds is not None:
+        paths.update(commit.adds["path"].to_pylist())
+    for group in commit.row_groups:
+        if group.path not in paths:
+            refuse(commit, f"a row group of {group.path}, which the commit does not add", field="row_groups")
 
 
 def _check_text(text: Any) -> str | None:

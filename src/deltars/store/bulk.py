@@ -88,7 +88,7 @@ class AddBatches:
             "ord": pa.array(range(first_ord, first_ord + count), pa.int32()),
             "path": batch["path"],
             "size": batch["size"].cast(pa.int64()),
-            "partition_values": _documents(batch, "partition_values"),
+            "partition_values": _partition_values(_documents(batch, "partition_values")),
             "stats": _strings(batch, "stats"),
             "modification_time": batch["modification_time"].cast(pa.int64()),
             "data_change": batch["data_change"],
@@ -148,6 +148,13 @@ def _documents(batch: pa.RecordBatch, name: str) -> pa.Array:
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return column.cast(pa.string())
     return _json([None if entries is None else dict(entries) for entries in column.to_pylist()])
+
+
+def _partition_values(documents: pa.Array) -> pa.Array:
+    """One text for one partition, as `rows` writes it: databases without a JSON type of their own compare the text."""
+    distinct = documents.dictionary_encode()
+    values = [msgspec.json.decode(text) for text in distinct.dictionary.to_pylist()]
+    return _json([dict(sorted(value.items())) for value in values]).take(distinct.indices)
 
 
 def _vectors(batch: pa.RecordBatch) -> list[DeletionVector | None]:

@@ -51,7 +51,8 @@ def to_row(action: Action, bounds: Bounds) -> Row:
             return {
                 "path": action.path,
                 "size": action.size,
-                "partition_values": action.partition_values,
+                # In one order: databases without a JSON type of their own compare the text, to sum up by partition.
+                "partition_values": dict(sorted(action.partition_values.items())),
                 "stats": action.stats,
                 "modification_time": action.modification_time,
                 "data_change": action.data_change,
