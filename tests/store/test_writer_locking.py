@@ -20,10 +20,11 @@ from deltars.errors import DatabaseError, TimeoutError, VersionConflict
 from deltars.log.commit import Commit, TableCommit
 from deltars.uri import parse_catalog_uri
 from tests.store.conftest import OpenLog
-from tests.support.log import Log, added
+from tests.support.log import Log, added, every_kind
 from tests.support.postgres import PostgresServer
 from tests.support.tap import Tap
 from tests.support.together import Meanwhile
+from tests.support.wire import Verdict
 from tests.support.witness import postgres_connection
 
 WRITING = "dl_table_versions"
@@ -99,6 +100,25 @@ def test_readers_go_on_and_see_nothing_of_an_unfinished_commit(open_log: OpenLog
         hold.release()
         assert writing.result().version == 2
     assert reader.engine.reader.snapshot(log.table_id).version == 2
+
+
+@pytest.mark.requirement("W-20")
+@pytest.mark.parametrize("threshold", [1_000, 2], ids=["small", "bulk"])
+def test_nothing_of_a_commit_is_seen_before_its_last_statement(open_log: OpenLog, tap: Tap, threshold: int) -> None:
+    log = open_log(tap=tap, copy_threshold=threshold).create()
+    log.append("old", version=1)
+    before = log.dump()
+    seen: list[tuple[str, bool]] = []
+
+    def look(statement: str) -> Verdict:
+        seen.append((statement, log.dump() == before))
+        return Verdict.PASS
+
+    with tap.judging(look):
+        log.commit(every_kind(2, gone=["old"], files=3), version=2)
+    assert seen[-1][0] == "COMMIT"
+    assert [statement for statement, is_unchanged in seen if not is_unchanged] == []
+    assert log.dump() != before
 
 
 @pytest.mark.requirement("W-20")
