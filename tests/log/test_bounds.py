@@ -54,7 +54,9 @@ def _one_bound(type_: str, minimum: str, maximum: str) -> tuple[float | None, fl
 
 @given(types_with_bounds.flatmap(lambda t: st.tuples(st.just(t), st.lists(strategies.values_of(t), min_size=1))))
 @example((PrimitiveType("float"), [strategies.to_single(0.1)]))
-@example((PrimitiveType("long"), [2**53 + 1, 2**63 - 1, -(2**63)]))
+@example((PrimitiveType("long"), [2**53 + 1]))
+@example((PrimitiveType("long"), [-(2**53) - 1]))
+@example((PrimitiveType("long"), [2**63 - 1, -(2**63)]))
 @example((PrimitiveType("timestamp"), [datetime(2024, 1, 1, 0, 0, 0, 999_999, tzinfo=UTC)]))
 @example((PrimitiveType("timestamp_ntz"), [datetime.max, datetime.min]))
 @example((PrimitiveType("string"), ["x" * 40, "\U0010ffff" * 70, "zzzzzzé"]))
