@@ -53,13 +53,6 @@ class LogReader:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def cut(self) -> dict[str, tuple[UUID, int]]:
-        """The current version of every table, all of one moment: by name, with the table's id."""
-        query = select(dl_tables.c.name, dl_tables.c.table_id, dl_tables.c.current_version)
-        with self._database.read() as connection:
-            rows = connection.execute(query.where(dl_tables.c.dropped_at.is_(None)))
-            return {row.name: (row.table_id, row.current_version) for row in rows}
-
     def current_version(self, table_id: UUID) -> int:
         with self._database.read() as connection:
             return _current_version(connection, table_id)

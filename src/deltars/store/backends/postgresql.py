@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from select import select as select_ready
@@ -35,6 +36,7 @@ from sqlalchemy import (
     func,
     literal_column,
     select,
+    text,
     true,
     update,
 )
@@ -102,6 +104,32 @@ class PostgreSQL(Backend):
             _rows_of(answers[: len(begin)])
             opening.rows = [row for answer in answers[len(begin) :] for row in _rows_of([answer])]
             yield connection
+
+    def settle(self, engine: Engine, commit_ts: int, timeout_s: float) -> None:
+        # Who commits holds this lock on dl_tables from before the time stamp to the end. Who began later is stamped
+        # later. The start is hidden from roles that may not see it: then it has to be waited for.
+        query = text(
+            "SELECT holder.virtualtransaction FROM pg_locks holder LEFT JOIN pg_stat_activity USING (pid)"
+            " WHERE holder.relation = CAST(:tables AS regclass) AND holder.mode = 'RowShareLock'"
+            " AND (xact_start IS NULL OR extract(epoch FROM xact_start) * 1000000 <= :commit_ts)"
+        )
+        tables = sql.Identifier(self.uri.schema or "", "dl_tables").as_string()
+        deadline = time.monotonic() + timeout_s
+        pause_s = 0.001
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+
+            def holders() -> set[str]:
+                return set(connection.execute(query, {"tables": tables, "commit_ts": commit_ts}).scalars())
+
+            awaited = holders()
+            while awaited:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(
+                        "a commit that may belong to the cut is still under way", hint="Retry, or raise the time-out."
+                    )
+                time.sleep(pause_s)
+                pause_s = min(pause_s * 2, 0.05)
+                awaited &= holders()
 
     @contextmanager
     def read_transaction(self, engine: Engine) -> Iterator[Connection]:
