@@ -18,18 +18,28 @@ from deltars.errors import (
     TableExists,
     TableNotFound,
     TimeoutError,
+    TimestampTooEarly,
     TransactionClosed,
     TransactionTooLarge,
     UriError,
     ValidationError,
     VersionConflict,
+    VersionNotFound,
 )
 from deltars.wiring import provide_spark
 
 if TYPE_CHECKING:
     from deltars.catalog import Catalog, begin, connect, migrate, read, write
     from deltars.table import Table
-    from deltars.transaction import CommitResult, SqlTxnLogWriter, Transaction, TransactionResult, TxnLogWriter
+    from deltars.transaction import (
+        CommitResult,
+        SqlTxnLogReader,
+        SqlTxnLogWriter,
+        Transaction,
+        TransactionResult,
+        TxnLogReader,
+        TxnLogWriter,
+    )
     from deltars.transaction.plane import SparkDataPlane
 
 __version__ = "0.1.0"
@@ -39,9 +49,11 @@ _LOADED_WHEN_USED = {
     "deltars.table": ("Table",),
     "deltars.transaction": (
         "CommitResult",
+        "SqlTxnLogReader",
         "SqlTxnLogWriter",
         "Transaction",
         "TransactionResult",
+        "TxnLogReader",
         "TxnLogWriter",
     ),
 }
@@ -78,20 +90,24 @@ __all__ = [
     "MirrorFailure",
     "SchemaMismatch",
     "SchemaVersionError",
+    "SqlTxnLogReader",
     "SqlTxnLogWriter",
     "StorageError",
     "Table",
     "TableExists",
     "TableNotFound",
     "TimeoutError",
+    "TimestampTooEarly",
     "Transaction",
     "TransactionClosed",
     "TransactionResult",
     "TransactionTooLarge",
+    "TxnLogReader",
     "TxnLogWriter",
     "UriError",
     "ValidationError",
     "VersionConflict",
+    "VersionNotFound",
     "begin",
     "connect",
     "migrate",
