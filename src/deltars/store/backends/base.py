@@ -45,6 +45,8 @@ from deltars.uri import CatalogUri
 
 Rows: TypeAlias = list[tuple[Any, ...]]
 
+_encode = msgspec.json.Encoder().encode
+
 
 class Prepared:
     """A statement compiled once: its text, and in which order it takes its parameters."""
@@ -63,10 +65,10 @@ class Prepared:
 
 @dataclass(slots=True)
 class Opening:
-    """The first statement of a transaction, which may travel with its BEGIN; `rows` is its answer."""
+    """The first statements of a transaction, which may travel with its BEGIN; `rows` are their answers, one after the
+    other."""
 
-    statement: Prepared
-    values: Mapping[str, Any]
+    statements: Sequence[tuple[Prepared, Mapping[str, Any]]]
     rows: Rows = field(default_factory=list)
 
 
@@ -112,7 +114,7 @@ class Backend(ABC):
 
     @abstractmethod
     def write_transaction(
-        self, engine: Engine, timeout_s: float, opening: Opening | None = None
+        self, engine: Engine, timeout_s: float, opening: Opening
     ) -> AbstractContextManager[Connection]:
         """A transaction that may write; it commits on clean exit and else rolls back."""
 
@@ -150,9 +152,9 @@ class Backend(ABC):
         finally:
             cursor.close()
 
-    def open(self, connection: Connection, opening: Opening | None) -> None:
-        if opening is not None:
-            opening.rows = self.run(connection, opening.statement, opening.values)
+    def open(self, connection: Connection, opening: Opening) -> None:
+        for statement, values in opening.statements:
+            opening.rows += self.run(connection, statement, values)
 
     def run_and_commit(self, connection: Connection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         """The last statement of a transaction and its COMMIT, in one round trip where the driver can."""
@@ -188,17 +190,15 @@ class Backend(ABC):
             )
         ).subquery()
 
-    def plain(self, column: Column[Any], value: Any) -> Any:
-        """A value of a row as a parameter: documents and arrays as their text."""
-        if value is None:
-            return None
+    def plain(self, column: Column[Any]) -> Callable[[Any], Any] | None:
+        """How a value of a row becomes a parameter: documents and arrays as their text, the rest as it is."""
         match column.type:
             case JSON():
-                return msgspec.json.encode(value).decode()
+                return lambda value: _encode(value).decode()
             case ARRAY():
-                return self.array_text(value)
+                return self.array_text
             case _:
-                return value
+                return None
 
     @abstractmethod
     def clock_us(self) -> ColumnElement[int]:
@@ -214,7 +214,7 @@ class Backend(ABC):
 
     def array_text(self, numbers: Sequence[float | None]) -> str:
         """An array of numbers as this database reads it from text."""
-        return msgspec.json.encode(numbers).decode()
+        return _encode(numbers).decode()
 
     def insert_unless_present(self, table: Table) -> Any:
         """An INSERT that does nothing where the key is taken."""
