@@ -26,6 +26,7 @@ from sqlalchemy import (
     Engine,
     Executable,
     FromClause,
+    Select,
     Table,
     Text,
     Update,
@@ -52,7 +53,8 @@ class Prepared:
 
     def __init__(self, statement: Executable, dialect: Dialect, schema: str | None) -> None:
         options = {"schema_translate_map": {None: schema}, "render_schema_translate": True} if schema else {}
-        compiled = statement.compile(dialect=dialect, **options)  # type: ignore[attr-defined]
+        rendered = {"render_postcompile": True}
+        compiled = statement.compile(dialect=dialect, compile_kwargs=rendered, **options)  # type: ignore[attr-defined]
         self.text = str(compiled)
         self.names: tuple[str, ...] = tuple(compiled.positiontup)
         self._constants = {name: value for name, value in compiled.params.items() if value is not None}
@@ -124,7 +126,21 @@ class Backend(ABC):
 
     @abstractmethod
     def read_transaction(self, engine: Engine) -> AbstractContextManager[Connection]:
-        """A transaction whose statements all see one state, and which blocks nobody."""
+        """A transaction whose statements all see one state, which blocks nobody and cannot write."""
+
+    def look_up(self, engine: Engine, statement: Prepared, values: Mapping[str, Any]) -> Rows:
+        """The answer to one statement that reads, in a transaction of its own."""
+        with self.read_transaction(engine) as connection:
+            return self.run(connection, statement, values)
+
+    @abstractmethod
+    def fetch(
+        self, engine: Engine, query: Select[Any], schema: pa.Schema, *, may_be_large: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a query as Arrow, the database's fastest way. Documents are selected as text.
+
+        Rows that `may_be_large` in number may come from another session: they are the same in each.
+        """
 
     def prepare(self, statement: Executable) -> Prepared:
         return Prepared(statement, self.statement_dialect(), self.schema)

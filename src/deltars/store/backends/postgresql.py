@@ -6,6 +6,7 @@ import io
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cached_property
 from select import select as select_ready
 from typing import Any, TextIO
 
@@ -13,6 +14,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 from psycopg import Copy, sql
+from psycopg.conninfo import make_conninfo
 from psycopg.copy import QueuedLibpqWriter
 from psycopg.pq import ConnStatus
 from sqlalchemy import (
@@ -26,6 +28,7 @@ from sqlalchemy import (
     Engine,
     FromClause,
     QueuePool,
+    Select,
     Table,
     Text,
     Update,
@@ -45,8 +48,16 @@ from sqlalchemy import exc as sa_exc
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from deltars.errors import DatabaseError, DeltarsError, SchemaVersionError, TimeoutError
+from deltars.store.backends.adbc import IS_INSTALLED, Adbc
 from deltars.store.backends.base import Backend, Opening, Prepared, Rows, StatementRefused, first_line
+from deltars.store.backends.copy_out import copy_batches
 from deltars.store.backends.pipeline import Step, prepare, run_pipeline
+
+LARGE_ROWS = 10_000
+"""From here on the faster stream of ADBC is worth a session of its own."""
+
+_BEGIN_READING = Step(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+_END = Step(b"COMMIT")
 
 _TIMEOUTS = {
     "55P03": "another transaction held the table's lock for longer than the time-out allows",
@@ -74,11 +85,14 @@ class PostgreSQL(Backend):
     survives_fork = True
     driver_errors = (psycopg.Error,)
 
+    @property
+    def _parameters(self) -> dict[str, str]:
+        return {"application_name": "deltars", **self.uri.parameters, "dbname": self.uri.database}
+
     def create_engine(self, *, pool_size: int, pool_timeout_s: float) -> Engine:
-        parameters = {"application_name": "deltars", **self.uri.parameters, "dbname": self.uri.database}
         engine = create_engine(
             "postgresql+psycopg://",
-            creator=lambda: psycopg.connect(**parameters, prepare_threshold=None),  # type: ignore[arg-type]
+            creator=lambda: psycopg.connect(**self._parameters, prepare_threshold=None),  # type: ignore[arg-type]
             poolclass=QueuePool,
             pool_size=pool_size,
             max_overflow=0,
@@ -133,10 +147,51 @@ class PostgreSQL(Backend):
 
     @contextmanager
     def read_transaction(self, engine: Engine) -> Iterator[Connection]:
-        with engine.connect() as connection:
-            options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-            with connection.execution_options(**options).begin():
-                yield connection
+        with engine.connect() as connection, connection.begin():
+            _rows_of(run_pipeline(connection, [_BEGIN_READING]))
+            yield connection
+
+    def look_up(self, engine: Engine, statement: Prepared, values: Mapping[str, Any]) -> Rows:
+        # One round trip: BEGIN and COMMIT travel with the statement.
+        with engine.connect() as connection, connection.begin():
+            answers = run_pipeline(connection, [_BEGIN_READING, Step(statement, values), _END])
+            _rows_of(answers)
+            return _rows_of(answers[:2])
+
+    def fetch(
+        self, engine: Engine, query: Select[Any], schema: pa.Schema, *, may_be_large: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        adbc = self._adbc if may_be_large else None
+        with self.read_transaction(engine) as connection:
+            text = self._bound(connection, query)
+            if adbc is None or not self._is_large(connection, query):
+                yield from copy_batches(connection, text, schema)
+                return
+        batches = adbc.batches(text, schema)
+        if batches is None:
+            yield from self.fetch(engine, query, schema)
+        else:
+            yield from batches
+
+    @cached_property
+    def _adbc(self) -> Adbc | None:
+        if not IS_INSTALLED:
+            return None
+        return Adbc(make_conninfo(**self._parameters))
+
+    def _is_large(self, connection: Connection, query: Select[Any]) -> bool:
+        beyond: Select[Any] = query.with_only_columns(literal_column("1")).limit(1).offset(LARGE_ROWS)
+        return connection.execute(beyond).first() is not None
+
+    def _bound(self, connection: Connection, query: Select[Any]) -> str:
+        """The query's text with its values in it, quoted by libpq: COPY takes no parameters."""
+        compiled = query.compile(
+            dialect=PGDialect_psycopg(),  # type: ignore[no-untyped-call]
+            schema_translate_map={None: self.uri.schema},
+            render_schema_translate=True,
+            compile_kwargs={"render_postcompile": True},
+        )
+        return psycopg.ClientCursor(_driver(connection)).mogrify(str(compiled), compiled.params)
 
     def statement_dialect(self) -> Dialect:
         return _dialect()
