@@ -166,6 +166,12 @@ def test_table_that_was_not_touched_has_no_conflict() -> None:
     assert conflict(None, NOTHING_READ, everything) is None
 
 
+def test_table_that_is_only_read_may_change_in_every_way_under_snapshot() -> None:
+    everything = Winner(5, [Added("x")], [Removed("a")], metadata_changed=True, protocol_changed=True)
+    reads = Reads(whole_table=True, metadata=True, app_ids=frozenset({"etl"}))
+    assert conflict(None, reads, everything, level="snapshot") is None
+
+
 # -- the rules one by one ------------------------------------------------------------------------------------------
 
 
