@@ -92,6 +92,14 @@ class SchemaMismatch(ValidationError):
     """The data does not fit the table's schema; nothing was changed."""
 
 
+class PredicateError(ValidationError):
+    """A `where` is not understood; nothing was read or changed."""
+
+    def __init__(self, message: str, *, position: int | None = None, **where: Any) -> None:
+        self.position = position
+        super().__init__(message, **where)
+
+
 class TableNotFound(DeltarsError):
     """There is no such table in this catalog."""
 

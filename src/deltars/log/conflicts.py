@@ -20,33 +20,21 @@ it lands in. What does depend on it (version, time stamps, row ids) is stamped u
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltars import errors
 from deltars.log.add_columns import deletion_vectors
-from deltars.log.commit import TableCommit
+from deltars.log.commit import Conflict, TableCommit
+from deltars.log.reads import NOTHING_READ, Added, FileKey, FilePredicate, Reads
 from deltars.log.table_rules import ROW_TRACKING_DOMAIN
 from deltars.protocol import AddFile, CdcFile, DomainMetadata, Metadata, RemoveFile, Txn
 
 Level: TypeAlias = Literal["serializable", "write_serializable", "snapshot"]
-FileKey: TypeAlias = tuple[str, str]
-"""Path and id of the deletion vector: what the protocol identifies a file by."""
-
-
-@dataclass(frozen=True, slots=True)
-class Added:
-    """A file that a winner added."""
-
-    path: str
-    dv_id: str = ""
-    partition_values: Mapping[str, str | None] | None = None
-    stats: str | None = None
-    data_change: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,36 +50,6 @@ class Removed:
         return self.path, self.dv_id
 
 
-class FilePredicate(Protocol):
-    """A predicate that files were read by."""
-
-    def could_match(self, file: Added) -> bool:
-        """Whether a row of the file may fulfil it. In doubt it may."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reads:
-    """What a transaction read of one table."""
-
-    whole_table: bool = False
-    predicates: tuple[FilePredicate, ...] = ()
-    files: frozenset[FileKey] = frozenset()
-    app_ids: frozenset[str] = frozenset()
-    metadata: bool = False
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether rows were read, or would have been, had there been any."""
-        return self.whole_table or bool(self.predicates) or bool(self.files)
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.has_rows or self.app_ids or self.metadata)
-
-
-NOTHING_READ = Reads()
-
-
 @dataclass(frozen=True, slots=True)
 class Winner:
     """What one commit did to the table while a transaction was open."""
@@ -104,15 +62,6 @@ class Winner:
     app_ids: frozenset[str] = frozenset()
     domains: frozenset[str] = frozenset()
     is_blind_append: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """Why a commit cannot follow a winner. `rule` is the error that it becomes at the edge."""
-
-    rule: type[errors.VersionConflict]
-    version: int
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,3 +192,21 @@ def _only_moves_rows(mine: TableCommit) -> bool:
     if mine.adds is None:
         return is_moved and bool(mine.actions)
     return is_moved and not pc.any(mine.adds["data_change"]).as_py()
+
+
+__all__ = [
+    "NOTHING_READ",
+    "Added",
+    "Conflict",
+    "Evidence",
+    "FileKey",
+    "FilePredicate",
+    "Level",
+    "Reads",
+    "Removed",
+    "Winner",
+    "evidence",
+    "find_conflict",
+    "is_blind_append",
+    "level_of",
+]

@@ -52,10 +52,8 @@ class Database:
 
     @contextmanager
     def write(self, timeout_s: float, opening: Opening | None = None) -> Iterator[Connection]:
-        with (
-            self.backend.translating(),
-            self.backend.write_transaction(self.engine, timeout_s, opening) as connection,
-        ):
+        first = opening or Opening(())
+        with self.backend.translating(), self.backend.write_transaction(self.engine, timeout_s, first) as connection:
             yield connection
 
     def close(self) -> None:

@@ -63,10 +63,10 @@ class Prepared:
 
 @dataclass(slots=True)
 class Opening:
-    """The first statement of a transaction, which may travel with its BEGIN; `rows` is its answer."""
+    """The first statements of a transaction, which may travel with its BEGIN; `rows` are their answers, one after the
+    other."""
 
-    statement: Prepared
-    values: Mapping[str, Any]
+    statements: Sequence[tuple[Prepared, Mapping[str, Any]]]
     rows: Rows = field(default_factory=list)
 
 
@@ -112,7 +112,7 @@ class Backend(ABC):
 
     @abstractmethod
     def write_transaction(
-        self, engine: Engine, timeout_s: float, opening: Opening | None = None
+        self, engine: Engine, timeout_s: float, opening: Opening
     ) -> AbstractContextManager[Connection]:
         """A transaction that may write; it commits on clean exit and else rolls back."""
 
@@ -136,9 +136,9 @@ class Backend(ABC):
         finally:
             cursor.close()
 
-    def open(self, connection: Connection, opening: Opening | None) -> None:
-        if opening is not None:
-            opening.rows = self.run(connection, opening.statement, opening.values)
+    def open(self, connection: Connection, opening: Opening) -> None:
+        for statement, values in opening.statements:
+            opening.rows += self.run(connection, statement, values)
 
     def run_and_commit(self, connection: Connection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         """The last statement of a transaction and its COMMIT, in one round trip where the driver can."""

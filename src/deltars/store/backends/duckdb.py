@@ -79,9 +79,7 @@ class DuckDB(Backend):
         )
 
     @contextmanager
-    def write_transaction(
-        self, engine: Engine, timeout_s: float, opening: Opening | None = None
-    ) -> Iterator[Connection]:
+    def write_transaction(self, engine: Engine, timeout_s: float, opening: Opening) -> Iterator[Connection]:
         if not self._turn.acquire(timeout=timeout_s):
             raise TimeoutError(
                 "another thread kept the catalog locked for longer than the time-out allows",

@@ -89,9 +89,7 @@ class PostgreSQL(Backend):
         return engine
 
     @contextmanager
-    def write_transaction(
-        self, engine: Engine, timeout_s: float, opening: Opening | None = None
-    ) -> Iterator[Connection]:
+    def write_transaction(self, engine: Engine, timeout_s: float, opening: Opening) -> Iterator[Connection]:
         with engine.connect() as connection, connection.begin():
             server = _driver(connection).pgconn.server_version
             milliseconds = max(1, round(timeout_s * 1000))
@@ -99,11 +97,10 @@ class PostgreSQL(Backend):
                 _LIMITS_17 if server >= 170000 else _LIMITS,
                 {name: milliseconds + grace for name, grace in _GRACE_MS.items()},
             )
-            steps = [Step(b"BEGIN ISOLATION LEVEL READ COMMITTED"), limits]
-            if opening is None:
-                _rows_of(run_pipeline(connection, steps))
-            else:
-                opening.rows = _rows_of(run_pipeline(connection, [*steps, Step(opening.statement, opening.values)]))
+            begin = [Step(b"BEGIN ISOLATION LEVEL READ COMMITTED"), limits]
+            answers = run_pipeline(connection, [*begin, *(Step(*statement) for statement in opening.statements)])
+            _rows_of(answers[: len(begin)])
+            opening.rows = [row for answer in answers[len(begin) :] for row in _rows_of([answer])]
             yield connection
 
     @contextmanager

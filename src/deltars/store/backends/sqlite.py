@@ -87,9 +87,7 @@ class SQLite(Backend):
         return engine
 
     @contextmanager
-    def write_transaction(
-        self, engine: Engine, timeout_s: float, opening: Opening | None = None
-    ) -> Iterator[Connection]:
+    def write_transaction(self, engine: Engine, timeout_s: float, opening: Opening) -> Iterator[Connection]:
         deadline = time.monotonic() + timeout_s
         with engine.connect().execution_options(deltars_deadline=deadline) as connection, connection.begin():
             self.open(connection, opening)
