@@ -131,19 +131,19 @@ class PostgreSQL(Backend):
             return _rows_of(answers[:2])
 
     def fetch(
-        self, engine: Engine, query: Select[Any], schema: pa.Schema, *, may_be_large: bool = False
+        self, engine: Engine, query: Select[Any], columns: pa.Schema, *, may_be_large: bool = False
     ) -> Iterator[pa.RecordBatch]:
         adbc = self._adbc if may_be_large else None
         with self.read_transaction(engine) as connection:
-            text = self._bound(connection, query)
             if adbc is None or not self._is_large(connection, query):
-                yield from copy_batches(connection, text, schema)
+                yield from self.batches(connection, query, columns)
                 return
-        batches = adbc.batches(text, schema)
-        if batches is None:
-            yield from self.fetch(engine, query, schema)
-        else:
-            yield from batches
+            text = self._bound(connection, query)
+        batches = adbc.batches(text, columns)
+        yield from super().fetch(engine, query, columns) if batches is None else batches
+
+    def batches(self, connection: Connection, query: Select[Any], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        return copy_batches(connection, self._bound(connection, query), columns)
 
     @cached_property
     def _adbc(self) -> Adbc | None:
@@ -152,7 +152,9 @@ class PostgreSQL(Backend):
         return Adbc(make_conninfo(**self._parameters))
 
     def _is_large(self, connection: Connection, query: Select[Any]) -> bool:
-        beyond: Select[Any] = query.with_only_columns(literal_column("1")).limit(1).offset(LARGE_ROWS)
+        beyond: Select[Any] = (
+            query.with_only_columns(literal_column("1"), maintain_column_froms=True).limit(1).offset(LARGE_ROWS)
+        )
         return connection.execute(beyond).first() is not None
 
     def _bound(self, connection: Connection, query: Select[Any]) -> str:
