@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 from sqlalchemy import insert, update
 
@@ -132,7 +133,12 @@ def test_both_drivers_fetch_the_same_files(log: Log, monkeypatch: pytest.MonkeyP
     snapshot = log.catalog.engine.reader.snapshot(log.table_id)
     opened: list[str] = []
     original = adbc.Adbc.batches
-    monkeypatch.setattr(adbc.Adbc, "batches", lambda *a: opened.append(a[1]) or original(*a))
+
+    def batches(driver: adbc.Adbc, query: str, columns: pa.Schema) -> Any:
+        opened.append(query)
+        return original(driver, query, columns)
+
+    monkeypatch.setattr(adbc.Adbc, "batches", batches)
     through_adbc = snapshot.select_files().sort_by("path")
     assert len(opened) == 1
     monkeypatch.setattr(postgresql, "LARGE_ROWS", 10_000)

@@ -132,9 +132,10 @@ def test_registered_table_has_no_version_to_show(open_log: OpenLog) -> None:
     reader = deltars.SqlTxnLogReader(log.catalog)
     assert reader.current_version(log.table_id) == -1
     assert reader.history(log.table_id) == []
-    for options in ({}, {"version": 0}, {"timestamp": datetime.now(UTC)}):
+    asked: list[dict[str, Any]] = [{}, {"version": 0}, {"timestamp": datetime.now(UTC)}]
+    for options in asked:
         with pytest.raises(VersionNotFound, match="nothing was committed to the table yet"):
-            reader.snapshot(log.table_id, **options)  # type: ignore[arg-type]
+            reader.snapshot(log.table_id, **options)
 
 
 @pytest.mark.parametrize(
