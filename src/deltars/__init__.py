@@ -27,6 +27,7 @@ from deltars.errors import (
     TimeoutError,
     TimestampTooEarly,
     TransactionClosed,
+    TransactionNotFound,
     TransactionTooLarge,
     UriError,
     ValidationError,
@@ -36,10 +37,11 @@ from deltars.errors import (
 from deltars.wiring import provide_spark
 
 if TYPE_CHECKING:
-    from deltars.catalog import Catalog, begin, connect, migrate, read, write
+    from deltars.catalog import Catalog, CatalogSnapshot, begin, connect, migrate, read, write
     from deltars.table import Table
     from deltars.transaction import (
         CommitResult,
+        MultiTableTransaction,
         SqlTxnLogReader,
         SqlTxnLogWriter,
         Transaction,
@@ -52,10 +54,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LOADED_WHEN_USED = {
-    "deltars.catalog": ("Catalog", "begin", "connect", "migrate", "read", "write"),
+    "deltars.catalog": ("Catalog", "CatalogSnapshot", "begin", "connect", "migrate", "read", "write"),
     "deltars.table": ("Table",),
     "deltars.transaction": (
         "CommitResult",
+        "MultiTableTransaction",
         "SqlTxnLogReader",
         "SqlTxnLogWriter",
         "Transaction",
@@ -89,6 +92,7 @@ provide_spark(_spark_plane)
 
 __all__ = [
     "Catalog",
+    "CatalogSnapshot",
     "CommitResult",
     "CommitUnknown",
     "ConcurrentAppend",
@@ -100,6 +104,7 @@ __all__ = [
     "DeltarsError",
     "MetadataChanged",
     "MirrorFailure",
+    "MultiTableTransaction",
     "PredicateError",
     "ProtocolChanged",
     "SchemaMismatch",
@@ -114,6 +119,7 @@ __all__ = [
     "TimestampTooEarly",
     "Transaction",
     "TransactionClosed",
+    "TransactionNotFound",
     "TransactionResult",
     "TransactionTooLarge",
     "TxnLogReader",

@@ -130,6 +130,10 @@ class TransactionClosed(DeltarsError):
     """This transaction is finished: begin a new one."""
 
 
+class TransactionNotFound(DeltarsError):
+    """No transaction of this id was committed to this catalog."""
+
+
 class TransactionTooLarge(ValidationError):
     """The transaction is larger than its limits allow; nothing was changed."""
 

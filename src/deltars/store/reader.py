@@ -54,13 +54,6 @@ class LogReader:
     def __init__(self, database: Readable) -> None:
         self._database = database
 
-    def cut(self) -> dict[str, tuple[UUID, int]]:
-        """The current version of every table, all of one moment: by name, with the table's id."""
-        query = select(_tables.name, _tables.table_id, _tables.current_version)
-        with self._database.read() as connection:
-            rows = connection.execute(query.where(_tables.dropped_at.is_(None)))
-            return {row.name: (row.table_id, row.current_version) for row in rows}
-
     def current_version(self, table_id: UUID) -> int:
         """−1 before the first commit."""
         with self._database.read() as connection:

@@ -118,6 +118,12 @@ class Backend(ABC):
     ) -> AbstractContextManager[Connection]:
         """A transaction that may write; it commits on clean exit and else rolls back."""
 
+    def settle(self, engine: Engine, commit_ts: int, timeout_s: float) -> None:
+        """Wait until no commit that was stamped up to this time is still under way."""
+        # There is one writer at a time: whoever may write now is after it.
+        with self.write_transaction(engine, timeout_s, Opening(())):
+            return
+
     @abstractmethod
     def read_transaction(self, engine: Engine) -> AbstractContextManager[Connection]:
         """A transaction whose statements all see one state, which blocks nobody and cannot write."""
