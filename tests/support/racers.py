@@ -134,7 +134,7 @@ def write_or_watch_both(catalog: deltars.Catalog, number: int, table_ids: Sequen
         return [_append_to_both(catalog, table_ids, f"{number}-{file}") for file in range(count)]
     reader, seen = catalog.engine.reader, [0]
     while seen[-1] < 2 * count:
-        cut = dict(reader.cut().values())
+        cut = catalog.engine.cuts.now().versions_by_id
         versions = {cut[table_id] for table_id in table_ids}
         assert len(versions) == 1, f"half a transaction: {versions}"
         for table_id in table_ids:
@@ -149,7 +149,7 @@ def write_or_watch_both(catalog: deltars.Catalog, number: int, table_ids: Sequen
 def _append_to_both(catalog: deltars.Catalog, table_ids: Sequence[UUID], path: str) -> int:
     file = AddFile(path=path, partition_values={}, size=1, modification_time=1, data_change=True)
     while True:
-        cut = dict(catalog.engine.reader.cut().values())
+        cut = catalog.engine.cuts.now().versions_by_id
         parts = [TableCommit(table_id, cut[table_id], [file], "WRITE") for table_id in table_ids]
         try:
             return catalog.engine.commit(Commit(uuid4(), parts)).versions[table_ids[0]]
