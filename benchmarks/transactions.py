@@ -15,8 +15,9 @@ from uuid import uuid4
 from sqlalchemy import insert
 
 import deltars
-from benchmarks.log import SCHEMA, _add, _durable_server, _new_catalog, add_table
+from benchmarks.log import SCHEMA, _add, add_table
 from benchmarks.report import table, write_section
+from benchmarks.rig import durable_server, new_catalog
 from deltars.log.commit import NewTable
 from deltars.store.schema import dl_tables
 from tests.support.postgres import PostgresServer
@@ -31,7 +32,7 @@ def main() -> None:
     arguments = parser.parse_args()
     run = RunDirectory()
     try:
-        body = measure(_durable_server(), rounds=30 if arguments.quick else 300)
+        body = measure(durable_server(), rounds=30 if arguments.quick else 300)
         print(f"\n{TITLE}\n\n{body}", flush=True)
         if not arguments.quick:
             write_section(TITLE, "make bench-log", body)
@@ -40,9 +41,9 @@ def main() -> None:
 
 
 def measure(server: PostgresServer, rounds: int) -> str:
-    with deltars.connect(_new_catalog(server), mirror_wait=0.01) as catalog:
+    with deltars.connect(new_catalog(server), mirror_wait=0.01) as catalog:
         rows = [*_widths(catalog, rounds), _wide_and_many(catalog), _rebase(catalog, max(5, rounds // 30))]
-    with deltars.connect(_new_catalog(server)) as catalog:
+    with deltars.connect(new_catalog(server)) as catalog:
         rows.append(_begin_among_many(catalog, tables=10_000, rounds=max(5, rounds // 10)))
     return table(["what", "p50 ms", "p99 ms", "ratio to one table", "target"], rows)
 

@@ -133,13 +133,21 @@ class Backend(ABC):
         with self.read_transaction(engine) as connection:
             return self.run(connection, statement, values)
 
-    @abstractmethod
     def fetch(
-        self, engine: Engine, query: Select[Any], schema: pa.Schema, *, may_be_large: bool = False
+        self, engine: Engine, query: Select[Any], columns: pa.Schema, *, may_be_large: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a query as Arrow, the database's fastest way. Documents are selected as text.
+        """The answer of a query as Arrow, in a transaction of its own.
 
-        Rows that `may_be_large` in number may come from another session: they are the same in each.
+        What `may_be_large` may come through another session, so it must be the same in each.
+        """
+        with self.read_transaction(engine) as connection:
+            yield from self.batches(connection, query, columns)
+
+    @abstractmethod
+    def batches(self, connection: Connection, query: Select[Any], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The answer of a query as Arrow, some ten thousand rows at a time, the database's fastest way.
+
+        The query gives these columns in this order; what they hold is text, a number or a truth value.
         """
 
     def prepare(self, statement: Executable) -> Prepared:
