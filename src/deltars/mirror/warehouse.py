@@ -1,4 +1,4 @@
-"""What the mirror keeps beside the tables, in `<warehouse>/_deltars`: registry and version maps. Pure.
+"""What the mirror keeps beside the tables, in `<warehouse>/_deltars`: registry and version maps.
 
 - `tables/<table_id>.json`: name and location of a table, so that the catalog can be rebuilt from its files;
 - `txns/<txn_id>.json`: the versions that one transaction made, so that any reader can read them as one cut.
@@ -6,13 +6,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import msgspec
 
-from deltars.store.mirror_status import CommittedVersion, MirrorStatus, Registration
+from deltars.errors import DeltarsError
+from deltars.storage import Storage
+from deltars.store.mirror_status import CommittedVersion, MirrorStatus, MirrorStatusStore, Registration
+
+OpenStorage: TypeAlias = Callable[[str], Storage]
+
+_log = logging.getLogger(__name__)
+
+
+class Warehouse:
+    def __init__(self, status: MirrorStatusStore, open_storage: OpenStorage) -> None:
+        self._status = status
+        self._open_storage = open_storage
+
+    def publish_registration(self, table_id: UUID) -> None:
+        """A table's name and location as they are now: after it was created, renamed or dropped."""
+        entry = self._status.registration(table_id)
+        if entry.warehouse is not None:
+            self._open_storage(entry.warehouse).put(registration_path(table_id), render_registration(entry))
+
+    def publish_version_maps(self, commits: Sequence[CommittedVersion]) -> None:
+        """The maps of those transactions whose last table was published just now. What fails is done later."""
+        several = [commit for commit in commits if len(commit.participants) > 1]
+        if not several:
+            return
+        try:
+            ids = sorted({UUID(key) for commit in several for key in commit.participants})
+            tables = {str(status.table_id): status for status in self._status.read_all(ids)}
+            place = self._status.registration(several[0].table_id).warehouse
+            if place is None:
+                return
+            storage = self._open_storage(place)
+            for commit in several:
+                participants = [tables[key] for key in sorted(commit.participants)]
+                if is_published(commit.participants, participants):
+                    document = render_version_map(commit.txn_id, commit.commit_ts, commit.participants, participants)
+                    storage.put_if_absent(version_map_path(commit.txn_id), document)
+        except DeltarsError as error:
+            _log.warning("the version map of transaction %s was not published: %s", several[0].txn_id, error)
+
+
+def is_published(participants: Mapping[str, int], tables: Iterable[MirrorStatus]) -> bool:
+    """Whether every table of a transaction is published as far as the transaction took it."""
+    return all(table.published_version >= participants[str(table.table_id)] for table in tables)
 
 
 def registration_path(table_id: UUID) -> str:
@@ -36,18 +80,19 @@ def render_registration(entry: Registration) -> bytes:
     return _encode(document)
 
 
-def render_version_map(commit: CommittedVersion, tables: Iterable[MirrorStatus]) -> bytes:
-    """The transaction that `commit` is part of; `tables` are its participants."""
+def render_version_map(
+    txn_id: UUID, commit_ts: int, participants: Mapping[str, int], tables: Iterable[MirrorStatus]
+) -> bytes:
     return _encode(
         {
-            "txnId": commit.txn_id,
-            "commitTs": commit.commit_ts,
+            "txnId": txn_id,
+            "commitTs": commit_ts,
             "tables": [
                 {
                     "tableId": table.table_id,
                     "name": table.name,
                     "location": table.location,
-                    "version": commit.participants[str(table.table_id)],
+                    "version": participants[str(table.table_id)],
                 }
                 for table in tables
             ],

@@ -1,8 +1,8 @@
 """What the mirror keeps in the catalog: how far each table is published, who is at it, and what comes next.
 
-    claim ──▶ pending ──▶ (a PUT, no lock held) ──▶ advance ──▶ … until `advance` answers DONE
-      │                                               │
-      └ somebody else has the lease                   └ LOST: the lease had expired and is another's
+    claim ──▶ pending ──▶ (PUTs, no lock held) ──▶ advance ──▶ … until `advance` answers DONE
+      │                                              │
+      └ somebody else has the lease                  └ LOST: the lease had expired and is another's
 
 A commit writes nothing here: pending are the versions above `published_version`. Every change locks the
 status row in one statement and reads the table's current version in the next. So either a publisher that is
@@ -13,7 +13,7 @@ the lease free: no commit is overlooked.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, StrEnum
@@ -29,6 +29,7 @@ from deltars.store.database import Database
 from deltars.store.rows import TABLE_OF, from_row
 
 LEASE_S = 30
+FILES_AT_ONCE = 20_000
 FIRST_PAUSE_S = 1
 LONGEST_PAUSE_S = 300
 
@@ -36,6 +37,18 @@ _TIMEOUT_S = 30.0
 _SECOND_US = 1_000_000
 
 _status, _tables, _versions = schema.dl_mirror_status.c, schema.dl_tables.c, schema.dl_table_versions.c
+
+
+class MirrorMode(StrEnum):
+    """Who publishes."""
+
+    INLINE = "inline"
+    ASYNC = "async"
+    OFF = "off"
+
+
+MODE_PROPERTY = "deltars.mirror"
+"""The table property that says so for one table."""
 
 
 class MirrorState(StrEnum):
@@ -68,6 +81,10 @@ class MirrorStatus:
     last_error: str | None
     next_attempt_at: int | None
     now: int
+    mode: MirrorMode | None = None
+    """What the table's own property says; None where it says nothing."""
+    pending_since: int | None = None
+    """When the oldest version that is not published was committed; only where it was asked for."""
 
     @property
     def is_pending(self) -> bool:
@@ -126,26 +143,31 @@ class MirrorStatusStore:
         with self._database.read() as connection:
             return [self._read(connection, table_id, lock=False) for table_id in table_ids]
 
-    def claim(self, table_id: UUID, owner: str) -> tuple[bool, MirrorStatus]:
+    def claim(self, table_id: UUID, owner: str, *, even_if_idle: bool = False) -> tuple[bool, MirrorStatus]:
         """Take the lease, if there is something to publish and nobody is at it; with what the row says."""
         with self._database.write(_TIMEOUT_S) as connection:
             status = self._read(connection, table_id, lock=True)
-            if not status.is_pending or status.is_leased or status.state is MirrorState.DIVERGED:
+            has_work = status.is_pending or even_if_idle
+            if not has_work or status.is_leased or status.state is MirrorState.DIVERGED:
                 return False, status
             _set(connection, table_id, lease_owner=owner, lease_until=_later(status.now, LEASE_S))
             return True, status
 
-    def advance(self, table_id: UUID, owner: str, version: int, digest: str) -> Advance:
-        """`version` is there: note it, and keep the lease only if another version waits."""
+    def advance(self, table_id: UUID, owner: str, published: Sequence[tuple[int, str]]) -> Advance:
+        """These versions, the next in order, are there with these digests: note it.
+
+        The lease is kept only if another version waits.
+        """
         with self._database.write(_TIMEOUT_S) as connection:
             status = self._read(connection, table_id, lock=True)
             if status.lease_owner != owner:
                 return Advance.LOST
-            more = version < status.current_version
+            last, _ = published[-1]
+            more = last < status.current_version
             _set(
                 connection,
                 table_id,
-                published_version=version,
+                published_version=last,
                 state=MirrorState.ACTIVE,
                 lease_owner=owner if more else None,
                 lease_until=_later(status.now, LEASE_S) if more else None,
@@ -154,17 +176,30 @@ class MirrorStatusStore:
                 next_attempt_at=None,
             )
             connection.execute(
-                insert(schema.dl_mirror_log).values(
-                    table_id=table_id, version=version, published_at=status.now, digest=digest
-                )
+                insert(schema.dl_mirror_log),
+                [
+                    {"table_id": table_id, "version": version, "published_at": status.now, "digest": digest}
+                    for version, digest in published
+                ],
             )
             return Advance.MORE if more else Advance.DONE
 
-    def release(self, table_id: UUID, owner: str) -> None:
-        """Give the lease back with versions still waiting: whoever comes next goes on."""
+    def renew(self, table_id: UUID, owner: str) -> bool:
+        """Hold the lease for longer; False if it is another's by now."""
         with self._database.write(_TIMEOUT_S) as connection:
-            if self._read(connection, table_id, lock=True).lease_owner == owner:
+            status = self._read(connection, table_id, lock=True)
+            if status.lease_owner != owner:
+                return False
+            _set(connection, table_id, lease_until=_later(status.now, LEASE_S))
+            return True
+
+    def release(self, table_id: UUID, owner: str) -> bool:
+        """Give the lease back; True if a version waits, for whoever comes next."""
+        with self._database.write(_TIMEOUT_S) as connection:
+            status = self._read(connection, table_id, lock=True)
+            if status.lease_owner == owner:
                 _set(connection, table_id, lease_owner=None, lease_until=None)
+            return status.is_pending
 
     def fail(self, table_id: UUID, owner: str, state: MirrorState, error: str) -> None:
         """Note what went wrong, give the lease back, and wait twice as long as the last time."""
@@ -188,7 +223,7 @@ class MirrorStatusStore:
         """The tables that somebody should publish now: behind, not leased, not diverged, their pause over."""
         clock = self._database.backend.clock_us()
         waiting = (
-            select(_status.table_id)
+            select(_status.table_id, _tables.properties)
             .join(schema.dl_tables, _tables.table_id == _status.table_id)
             .where(
                 _tables.dropped_at.is_(None),
@@ -200,10 +235,32 @@ class MirrorStatusStore:
             .order_by(_status.table_id)
         )
         with self._database.read() as connection:
-            return list(connection.scalars(waiting))
+            rows = connection.execute(waiting).all()
+        return [row.table_id for row in rows if _mode(row.properties) is not MirrorMode.OFF]
+
+    def overview(self) -> list[MirrorStatus]:
+        """Every living table, by name, with since when it waits for its oldest unpublished version."""
+        columns = (_tables.name, _tables.location, _tables.current_version, _tables.properties)
+        query = (
+            select(
+                schema.dl_mirror_status,
+                *columns,
+                _versions.commit_ts.label("pending_since"),
+                self._database.backend.clock_us().label("now"),
+            )
+            .join(schema.dl_tables, _tables.table_id == _status.table_id)
+            .outerjoin(
+                schema.dl_table_versions,
+                and_(_versions.table_id == _status.table_id, _versions.version == _status.published_version + 1),
+            )
+            .where(_tables.dropped_at.is_(None))
+            .order_by(_tables.name)
+        )
+        with self._database.read() as connection:
+            return [_status_of(row, row, row.current_version, row.pending_since) for row in connection.execute(query)]
 
     def pending(self, table_id: UUID, after: int, limit: int) -> list[CommittedVersion]:
-        """The next versions to publish, oldest first, at most `limit`."""
+        """The next versions to publish, oldest first: at most `limit`, fewer where they hold many files, but one."""
         transactions = schema.dl_transactions
         rows = (
             select(schema.dl_table_versions, transactions.c.participants)
@@ -213,7 +270,9 @@ class MirrorStatusStore:
         )
         with self._database.read() as connection:
             versions = connection.execute(rows).all()
-            actions = _actions(connection, table_id, after + 1, after + limit) if versions else {}
+            if len(versions) > 1:
+                versions = versions[: _few_files(connection, table_id, after + 1, len(versions))]
+            actions = _actions(connection, table_id, after + 1, after + len(versions)) if versions else {}
         return [_committed_version(row, tuple(actions[row.version])) for row in versions]
 
     def registration(self, table_id: UUID) -> Registration:
@@ -243,27 +302,39 @@ class MirrorStatusStore:
         row = connection.execute(query.with_for_update() if lock and backend.locks_rows else query).one_or_none()
         # A statement of its own: its snapshot must be younger than the wait for the lock.
         table = connection.execute(
-            select(_tables.name, _tables.location, _tables.current_version, _tables.dropped_at).where(
-                _tables.table_id == table_id
-            )
+            select(
+                _tables.name, _tables.location, _tables.current_version, _tables.dropped_at, _tables.properties
+            ).where(_tables.table_id == table_id)
         ).one_or_none()
         if row is None or table is None:
             raise TableNotFound(table_id=table_id)
-        return MirrorStatus(
-            table_id=table_id,
-            name=table.name,
-            location=table.location,
-            # Nothing is published for a table that was dropped: its directory may be gone.
-            current_version=table.current_version if table.dropped_at is None else row.published_version,
-            published_version=row.published_version,
-            state=MirrorState(row.state),
-            lease_owner=row.lease_owner,
-            lease_until=row.lease_until,
-            attempts=row.attempts,
-            last_error=row.last_error,
-            next_attempt_at=row.next_attempt_at,
-            now=row.now,
-        )
+        # Nothing is published for a table that was dropped: its directory may be gone.
+        return _status_of(row, table, table.current_version if table.dropped_at is None else row.published_version)
+
+
+def _status_of(row: Any, table: Any, current_version: int, pending_since: int | None = None) -> MirrorStatus:
+    return MirrorStatus(
+        table_id=row.table_id,
+        name=table.name,
+        location=table.location,
+        current_version=current_version,
+        published_version=row.published_version,
+        state=MirrorState(row.state),
+        lease_owner=row.lease_owner,
+        lease_until=row.lease_until,
+        attempts=row.attempts,
+        last_error=row.last_error,
+        next_attempt_at=row.next_attempt_at,
+        now=row.now,
+        mode=_mode(table.properties),
+        pending_since=pending_since,
+    )
+
+
+def _mode(properties: Mapping[str, str] | None) -> MirrorMode | None:
+    """What is none of them counts as not said: a wrong word must not keep commits from being published."""
+    said = (properties or {}).get(MODE_PROPERTY, "").strip().lower()
+    return MirrorMode(said) if said in set(MirrorMode) else None
 
 
 def _set(connection: Connection, table_id: UUID, **values: Any) -> None:
@@ -292,6 +363,20 @@ def _committed_version(row: Row[Any], actions: tuple[Action, ...]) -> CommittedV
         user_metadata=row.user_metadata,
         participants=row.participants or {},
     )
+
+
+def _few_files(connection: Connection, table_id: UUID, first: int, count: int) -> int:
+    """How many of these versions can be held in memory together: one at least."""
+    full = (
+        select(column.version)
+        .where(column.table_id == table_id, column.version.between(first, first + count - 1))
+        .order_by(column.version)
+        .offset(FILES_AT_ONCE)
+        .limit(1)
+        for column in (schema.dl_add_files.c, schema.dl_remove_files.c)
+    )
+    ends = [end for query in full if (end := connection.scalar(query)) is not None]
+    return int(max(1, min([count, *(end - first for end in ends)])))
 
 
 def _actions(connection: Connection, table_id: UUID, first: int, last: int) -> Mapping[int, list[Action]]:

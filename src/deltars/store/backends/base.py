@@ -26,6 +26,7 @@ from sqlalchemy import (
     Engine,
     Executable,
     FromClause,
+    Select,
     Table,
     Text,
     Update,
@@ -43,6 +44,9 @@ from deltars.errors import DatabaseError, DeltarsError, TimeoutError
 from deltars.uri import CatalogUri
 
 Rows: TypeAlias = list[tuple[Any, ...]]
+
+BATCH_ROWS = 20_000
+"""How many rows of a long answer are held at a time."""
 
 
 class Prepared:
@@ -195,6 +199,18 @@ class Backend(ABC):
     @abstractmethod
     def load(self, connection: Connection, table: Table, batches: Iterable[pa.RecordBatch]) -> None:
         """Many rows at once, the database's fastest way. Documents and arrays of numbers arrive as their text."""
+
+    def batches(self, connection: Connection, query: Select[Any], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The answer of a query as Arrow, some ten thousand rows at a time, the database's fastest way.
+
+        The query gives these columns in this order; what they hold is text, a number or a truth value.
+        """
+        rows = connection.execute(query.execution_options(yield_per=BATCH_ROWS))
+        for part in rows.partitions(BATCH_ROWS):
+            arrays = [
+                pa.array(values, field.type) for values, field in zip(zip(*part, strict=True), columns, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=columns)
 
     def array_text(self, numbers: Sequence[float | None]) -> str:
         """An array of numbers as this database reads it from text."""
