@@ -26,6 +26,7 @@ from deltars.uri import CatalogUri, is_uri, parse_catalog_uri, redacted
 DEFAULT_CATALOG = "deltasql://sqlite/.deltars/lake.db"
 CONFIG_FILE = "deltars.toml"
 PREFIX = "DELTARS_"
+MIRROR_MODES = ("inline", "async", "off")
 MAX_TIMEOUT_S = 2_000_000
 """About what PostgreSQL's time-outs can hold: 2³¹ milliseconds."""
 
@@ -41,10 +42,14 @@ class Settings:
     """How long to wait for a connection when all are in use."""
     copy_threshold: int = 1_000
     """From how many rows on a commit goes the database's bulk way."""
+    mirror: str = "inline"
+    """Who publishes to `_delta_log`: the committer ("inline"), the reconciler ("async"), or nobody ("off")."""
     mirror_wait: float = 5.0
     """How long a commit waits for its own publication."""
     mirror_concurrency: int = 5
     """How many tables of one commit are published at once."""
+    mirror_checkpoint_interval: int = 10
+    """Every how many versions a checkpoint is written, where the table says nothing else."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -54,7 +59,9 @@ class Settings:
                 raise ConfigError(
                     f"{name} must be more than 0 and at most {MAX_TIMEOUT_S} seconds, not {getattr(self, name)}"
                 )
-        for name in ("pool_size", "copy_threshold", "mirror_concurrency"):
+        if self.mirror not in MIRROR_MODES:
+            raise ConfigError(f"mirror must be one of {', '.join(MIRROR_MODES)}, not {self.mirror!r}")
+        for name in ("pool_size", "copy_threshold", "mirror_concurrency", "mirror_checkpoint_interval"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
 
@@ -104,6 +111,8 @@ def _convert(name: str, value: Any) -> Any:
             return {str(k): str(v) for k, v in dict(options).items()}
         if isinstance(value, bool) or (isinstance(default, int) and isinstance(value, float)):
             raise TypeError
+        if isinstance(default, str) and not isinstance(value, str):
+            raise TypeError
         return type(default)(value)
     except (TypeError, ValueError):
         kind = "an object of strings" if isinstance(default, Mapping) else _KINDS[type(default)]
@@ -112,7 +121,7 @@ def _convert(name: str, value: Any) -> Any:
         raise ConfigError(f"{name} must be {kind}{shown}") from None
 
 
-_KINDS = {int: "a whole number", float: "a number of seconds"}
+_KINDS = {int: "a whole number", float: "a number of seconds", str: "a word"}
 
 
 def _entry_of_file(name: str, environment: Mapping[str, str]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ JUSTIFIED = {
         "run_pipeline": "the BEGIN and COMMIT of the same package",
     },
     "store/backends/postgresql.py": {
+        "PostgreSQL.batches": "a query that Core compiled, its literals written by Core",
         "_settings": "names and values of settings, all of them constants of the same module",
     },
     "store/grants.py": {

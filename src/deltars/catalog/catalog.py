@@ -13,6 +13,7 @@ from deltars.config import CatalogConfig
 from deltars.errors import TableExists, ValidationError, VersionConflict
 from deltars.log.commit import NO_VERSION, Commit, NewTable, TableCommit
 from deltars.log.snapshot import Snapshot
+from deltars.mirror import Reconciler
 from deltars.protocol import (
     Action,
     DeletionVector,
@@ -25,6 +26,7 @@ from deltars.protocol import (
     supported_features,
 )
 from deltars.storage import open_storage, parse_location
+from deltars.store.mirror_status import MirrorStatus
 from deltars.store.registry import TableRecord, check_name
 from deltars.table import Table
 from deltars.transaction import Transaction, TransactionResult
@@ -171,10 +173,19 @@ class Catalog:
         committer: str | None = None,
         txn_id: UUID | None = None,
         user_metadata: str | None = None,
+        mirror: str | None = None,
     ) -> Transaction:
-        """Begin a transaction over any tables of this catalog."""
+        """Begin a transaction over any tables of this catalog.
+
+        `mirror` says who publishes it, whatever the tables and the catalog say: "inline", "async" or "off".
+        """
         return Transaction(
-            self.engine, timeout=timeout, committer=committer, txn_id=txn_id, user_metadata=user_metadata
+            self.engine,
+            timeout=timeout,
+            committer=committer,
+            txn_id=txn_id,
+            user_metadata=user_metadata,
+            mirror=mirror,
         )
 
     def write(self, table: str | UUID, df: Any, mode: str = "append", **options: Any) -> TransactionResult:
@@ -192,9 +203,20 @@ class Catalog:
         versions = {names[key]: version for key, version in committed.versions.items() if key in names}
         return TransactionResult(txn_id, committed.commit_ts, versions, dict(committed.versions))
 
+    # -- the mirror --------------------------------------------------------------------------------------------
+
+    def mirror_status(self) -> list[MirrorStatus]:
+        """How far each table is published to its `_delta_log`, by name."""
+        return self.engine.publisher.status.overview()
+
+    def reconciler(self, **options: Any) -> Reconciler:
+        """What publishes, apart from the committers, and mends: `.once()`, or `.run()` until `.stop()`."""
+        defaults = {"concurrency": self.engine.settings.mirror_concurrency}
+        return Reconciler(self.engine.database, self.engine.publisher, **(defaults | options))
+
     def close(self) -> None:
         """Close the pooled connections. The catalog stays usable: the next call opens new ones."""
-        self.engine.database.close()
+        self.engine.close()
 
     def __enter__(self) -> Catalog:
         return self

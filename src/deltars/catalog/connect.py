@@ -26,8 +26,10 @@ def connect(
     pool_size: int | None = None,
     pool_timeout: float | None = None,
     copy_threshold: int | None = None,
+    mirror: str | None = None,
     mirror_wait: float | None = None,
     mirror_concurrency: int | None = None,
+    mirror_checkpoint_interval: int | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Catalog:
     """Open a catalog: a `deltasql://` URI, a name of `deltars.toml`, `$DELTARS_CATALOG`, or `./.deltars/lake.db`.
@@ -43,8 +45,10 @@ def connect(
         pool_size=pool_size,
         pool_timeout=pool_timeout,
         copy_threshold=copy_threshold,
+        mirror=mirror,
         mirror_wait=mirror_wait,
         mirror_concurrency=mirror_concurrency,
+        mirror_checkpoint_interval=mirror_checkpoint_interval,
         storage_options=storage_options,
     )
     place = None if config.warehouse is None else _warehouse(config.warehouse)
@@ -84,9 +88,17 @@ def begin(
     committer: str | None = None,
     txn_id: UUID | None = None,
     user_metadata: str | None = None,
+    mirror: str | None = None,
 ) -> Transaction:
     """Begin a transaction. The first table's URI says which catalog it is; a plain name means the default one."""
-    return Transaction(_engine_at, timeout=timeout, committer=committer, txn_id=txn_id, user_metadata=user_metadata)
+    return Transaction(
+        _engine_at,
+        timeout=timeout,
+        committer=committer,
+        txn_id=txn_id,
+        user_metadata=user_metadata,
+        mirror=mirror,
+    )
 
 
 def write(df: Any, table: str, mode: str = "append", **options: Any) -> TransactionResult:

@@ -38,6 +38,7 @@ from deltars.store.mirror_status import (
     LEASE_S,
     Advance,
     CommittedVersion,
+    MirrorMode,
     MirrorState,
     MirrorStatus,
     MirrorStatusStore,
@@ -77,6 +78,7 @@ class _Drain:
     owner: str
     until: int | None
     published: int
+    stop: threading.Event
     checkpoint: int | None = None
     """The published version that a checkpoint is due of."""
 
@@ -91,10 +93,17 @@ class _Diverged(Exception):
 
 class Publisher:
     def __init__(
-        self, database: Database, storage_options: Mapping[str, str] | None = None, *, checkpoint_interval: int = 10
+        self,
+        database: Database,
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        mode: MirrorMode = MirrorMode.INLINE,
+        checkpoint_interval: int = 10,
     ) -> None:
+        """`mode` and `checkpoint_interval` are for tables that say nothing of their own."""
         self.status = MirrorStatusStore(database)
         self._options = storage_options
+        self._mode = mode
         self.warehouse = Warehouse(self.status, self.storage_at)
         self.checkpointer = Checkpointer(database, self.status, interval=checkpoint_interval)
         self._checksums = Checksums(database)
@@ -104,38 +113,58 @@ class Publisher:
         return open_storage(location, self._options)
 
     def publish_all(
-        self, versions: Mapping[UUID, int], *, concurrency: int = 5, wait_s: float = 5.0
+        self,
+        versions: Mapping[UUID, int],
+        *,
+        mode: MirrorMode | None = None,
+        concurrency: int = 5,
+        wait_s: float = 5.0,
     ) -> dict[UUID, MirrorOutcome]:
         """Publish each table up to the version given, and say how far that got within `wait_s`.
 
-        What takes longer goes on behind the caller's back. Nothing is raised: the commits stand.
+        `mode` is the caller's wish, before the tables' own and the catalog's. What takes longer goes on behind the
+        caller's back. Nothing is raised: the commits stand.
         """
+        outcomes = {table_id: MirrorOutcome(table_id, Publication.PENDING) for table_id in versions}
         if not versions:
-            return {}
+            return outcomes
+        try:
+            modes = dict.fromkeys(versions, mode) if mode else self.status.modes(versions)
+        except DeltarsError as error:
+            _log.warning("the mirror could not ask who publishes: %s", error)
+            modes = {}
+        chosen = {table_id: modes.get(table_id) or self._mode for table_id in versions}
+        inline = [table_id for table_id in versions if chosen[table_id] is MirrorMode.INLINE]
+        if MirrorMode.ASYNC in chosen.values():
+            self.status.announce()
+        if not inline:
+            return outcomes
         deadline = time.monotonic() + wait_s
-        answers: dict[UUID, Future[MirrorOutcome]] = {table_id: Future() for table_id in versions}
-        pool = ThreadPoolExecutor(min(concurrency, len(versions)), thread_name_prefix="deltars-mirror")
-        for table_id, version in versions.items():
-            pool.submit(self._follow, table_id, version, deadline, answers[table_id])
+        answers: dict[UUID, Future[MirrorOutcome]] = {table_id: Future() for table_id in inline}
+        pool = ThreadPoolExecutor(min(concurrency, len(inline)), thread_name_prefix="deltars-mirror")
+        for table_id in inline:
+            pool.submit(self._follow, table_id, versions[table_id], deadline, answers[table_id])
         pool.shutdown(wait=False)
         wait(answers.values(), timeout=wait_s)
-        return {
-            table_id: answer.result() if answer.done() else MirrorOutcome(table_id, Publication.PENDING)
-            for table_id, answer in answers.items()
-        }
+        return outcomes | {table_id: answer.result() for table_id, answer in answers.items() if answer.done()}
 
-    def drain(
-        self, table_id: UUID, *, until: int | None = None, on_published: Callable[[int], None] | None = None
-    ) -> MirrorOutcome:
+    def drain(self, table_id: UUID, *, stop: threading.Event | None = None) -> MirrorOutcome:
         """Publish everything that is pending, in order, unless somebody else is at it; then the checkpoint, if due.
 
-        With `until`, a caller's own version, the outcome is about that one; versions of others that keep
-        coming are published with it for a while, and then left to whoever commits next.
+        `stop` ends it early, between two versions; the rest is left to whoever comes next.
         """
-        outcome, checkpoint = self._drain(table_id, until, on_published)
-        if checkpoint is not None:
+        outcome, checkpoint = self._drain(table_id, stop=stop)
+        if checkpoint is not None and not (stop and stop.is_set()):
             self._checkpoint(checkpoint)
         return outcome
+
+    def republish(self, table_id: UUID, location: str, version: int) -> bool:
+        """Put a published commit back where its file is missing; False if there is one after all."""
+        [commit] = self.status.pending(table_id, version - 1, 1)
+        storage = self.storage_at(location)
+        is_put = storage.put_if_absent(commit_path(version), render_commit(commit))
+        _set_time(storage, commit)
+        return is_put
 
     def publish_registration(self, table_id: UUID) -> None:
         """Publish a table's name and location as they are now: after it was created, renamed or dropped."""
@@ -147,14 +176,22 @@ class Publisher:
             self._behind.pop().join()
 
     def _drain(
-        self, table_id: UUID, until: int | None, on_published: Callable[[int], None] | None
+        self,
+        table_id: UUID,
+        until: int | None = None,
+        on_published: Callable[[int], None] | None = None,
+        stop: threading.Event | None = None,
     ) -> tuple[MirrorOutcome, _Drain | None]:
-        """What became of it, and the run if it calls for a checkpoint."""
+        """What became of it, and the run if it calls for a checkpoint.
+
+        With `until`, a caller's own version, the outcome is about that one; versions of others that keep
+        coming are published with it for a while, and then left to whoever commits next.
+        """
         owner = _new_owner()
         claimed, status = self.status.claim(table_id, owner)
         if not claimed:
             return _outcome(status, until), None
-        run = _Drain(status, owner, until, status.published_version)
+        run = _Drain(status, owner, until, status.published_version, stop or threading.Event())
         try:
             outcome = self._publish(run, self.storage_at(status.location), on_published)
         except _Diverged as diverged:
@@ -169,7 +206,7 @@ class Publisher:
     def _publish(self, run: _Drain, storage: Storage, on_published: Callable[[int], None] | None) -> MirrorOutcome:
         hand_over_at = time.monotonic() + LEASE_S
         while True:
-            there, problem = self._put_some(storage, self._next(run))
+            there, problem = self._put_some(storage, self._next(run), run.stop)
             if there:
                 checksum = self._checksums.after(storage, [commit for commit, _ in there])
                 storage.put_if_absent(checksum_path(checksum.version), checksum.to_json())
@@ -190,13 +227,13 @@ class Publisher:
                 raise problem
             # A hot table never runs out of versions: let somebody else go on, and see to what is due.
             is_served = run.until is not None and run.published >= run.until
-            if (is_served or run.checkpoint is not None) and time.monotonic() > hand_over_at:
+            if run.stop.is_set() or ((is_served or run.checkpoint is not None) and time.monotonic() > hand_over_at):
                 self.status.release(run.table_id, run.owner)
-                break
+                return _outcome(self.status.read(run.table_id), run.until)
         return MirrorOutcome(run.table_id, Publication.PUBLISHED, run.published)
 
     def _put_some(
-        self, storage: Storage, commits: Sequence[CommittedVersion]
+        self, storage: Storage, commits: Sequence[CommittedVersion], stop: threading.Event
     ) -> tuple[list[tuple[CommittedVersion, str]], Exception | None]:
         """The first of these commits, which are there now, with their digests; and what kept out the next one."""
         there: list[tuple[CommittedVersion, str]] = []
@@ -206,7 +243,7 @@ class Publisher:
                 there.append((commit, self._put(storage, commit)))
             except (DeltarsError, _Diverged) as problem:
                 return there, problem
-            if time.monotonic() > stop_at:
+            if stop.is_set() or time.monotonic() > stop_at:
                 break
         return there, None
 
@@ -218,9 +255,7 @@ class Publisher:
             if not is_same_commit(data, there):
                 raise _Diverged(f"{storage.url_of(path)} is there and is another commit")
             data = there
-        # deltalake takes the file's time for the commit's. Only the file's owner may set it.
-        with suppress(StorageError):
-            storage.set_modified_ms(path, commit.in_commit_timestamp)
+        _set_time(storage, commit)
         if commit.version == 0:
             self.publish_registration(commit.table_id)
         return sha256(data).hexdigest()
@@ -236,7 +271,7 @@ class Publisher:
             except Exception:
                 _log.exception("a defect stopped the checkpoint of table %s", due.status.name)
                 return
-            due = self._drain(due.table_id, None, None)[1] if waits else None
+            due = self._drain(due.table_id)[1] if waits else None
 
     def _follow(self, table_id: UUID, version: int, deadline: float, answer: Future[MirrorOutcome]) -> None:
         """Answer when `version` is published, by us or by others, or failed, or the deadline is over."""
@@ -290,6 +325,12 @@ class Publisher:
         if run.until is not None and run.published >= run.until:
             return MirrorOutcome(table_id, Publication.PUBLISHED, run.published)
         return MirrorOutcome(table_id, Publication.FAILED, run.published, failure)
+
+
+def _set_time(storage: Storage, commit: CommittedVersion) -> None:
+    # deltalake takes the file's time for the commit's. Only the file's owner may set it.
+    with suppress(StorageError):
+        storage.set_modified_ms(commit_path(commit.version), commit.in_commit_timestamp)
 
 
 def _new_owner() -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from weakref import WeakSet
 
@@ -57,6 +57,17 @@ class Database:
             self.backend.write_transaction(self.engine, timeout_s, opening) as connection,
         ):
             yield connection
+
+    def notify(self) -> None:
+        """Wake everybody who listens to this catalog."""
+        with self.backend.translating():
+            self.backend.notify(self.engine)
+
+    @contextmanager
+    def listening(self) -> Iterator[Callable[[float], bool] | None]:
+        """How to wait for `notify`, at most so many seconds; None where there is no such thing."""
+        with self.backend.translating(), self.backend.listening(self.engine) as wait:
+            yield wait
 
     def close(self) -> None:
         with self._opening:

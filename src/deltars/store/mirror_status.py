@@ -12,17 +12,19 @@ the lease free: no commit is overlooked.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum, StrEnum
 from typing import Any, cast
 from uuid import UUID
 
-from sqlalchemy import Connection, Row, and_, insert, or_, select, true, update
+from sqlalchemy import Connection, Row, Select, and_, insert, or_, select, true, update
 
-from deltars.errors import TableNotFound
+from deltars.errors import DeltarsError, TableNotFound
 from deltars.protocol import Action
 from deltars.store import schema
 from deltars.store.database import Database
@@ -30,10 +32,13 @@ from deltars.store.rows import TABLE_OF, from_row
 
 LEASE_S = 30
 FILES_AT_ONCE = 20_000
+CLEANED_UP = ""
+"""The digest of a published version whose file the clean-up of old logs deleted."""
 FIRST_PAUSE_S = 1
 LONGEST_PAUSE_S = 300
 
 _TIMEOUT_S = 30.0
+_log = logging.getLogger(__name__)
 _SECOND_US = 1_000_000
 
 _status, _tables, _versions = schema.dl_mirror_status.c, schema.dl_tables.c, schema.dl_table_versions.c
@@ -130,6 +135,15 @@ class Registration:
     dropped_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionTables:
+    """A transaction, and the version that it gave to each of its tables, by table id."""
+
+    txn_id: UUID
+    commit_ts: int
+    participants: Mapping[str, int]
+
+
 class MirrorStatusStore:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -142,6 +156,23 @@ class MirrorStatusStore:
         """The status of each of these tables, all of one moment."""
         with self._database.read() as connection:
             return [self._read(connection, table_id, lock=False) for table_id in table_ids]
+
+    def modes(self, table_ids: Iterable[UUID]) -> dict[UUID, MirrorMode | None]:
+        """Who publishes each of these tables, as far as its own property says."""
+        query = select(_tables.table_id, _tables.properties).where(_tables.table_id.in_(list(table_ids)))
+        with self._database.read() as connection:
+            return {row.table_id: _mode(row.properties) for row in connection.execute(query)}
+
+    def announce(self) -> None:
+        """Wake whoever listens, where the database can. Those who poll find out a little later."""
+        try:
+            self._database.notify()
+        except DeltarsError as error:
+            _log.debug("nobody could be woken: %s", error)
+
+    def listening(self) -> AbstractContextManager[Callable[[float], bool] | None]:
+        """How to wait for an announcement, at most so many seconds; None where the database has none."""
+        return self._database.listening()
 
     def claim(self, table_id: UUID, owner: str, *, even_if_idle: bool = False) -> tuple[bool, MirrorStatus]:
         """Take the lease, if there is something to publish and nobody is at it; with what the row says."""
@@ -238,8 +269,8 @@ class MirrorStatusStore:
             rows = connection.execute(waiting).all()
         return [row.table_id for row in rows if _mode(row.properties) is not MirrorMode.OFF]
 
-    def overview(self) -> list[MirrorStatus]:
-        """Every living table, by name, with since when it waits for its oldest unpublished version."""
+    def overview(self, *, with_dropped: bool = False) -> list[MirrorStatus]:
+        """Every table, by name, with since when it waits for its oldest unpublished version."""
         columns = (_tables.name, _tables.location, _tables.current_version, _tables.properties)
         query = (
             select(
@@ -253,7 +284,7 @@ class MirrorStatusStore:
                 schema.dl_table_versions,
                 and_(_versions.table_id == _status.table_id, _versions.version == _status.published_version + 1),
             )
-            .where(_tables.dropped_at.is_(None))
+            .where(true() if with_dropped else _tables.dropped_at.is_(None))
             .order_by(_tables.name)
         )
         with self._database.read() as connection:
@@ -275,26 +306,47 @@ class MirrorStatusStore:
             actions = _actions(connection, table_id, after + 1, after + len(versions)) if versions else {}
         return [_committed_version(row, tuple(actions[row.version])) for row in versions]
 
-    def registration(self, table_id: UUID) -> Registration:
-        catalog = schema.dl_catalog.c
-        entry = (
-            select(
-                catalog.catalog_id,
-                catalog.warehouse,
-                _tables.table_id,
-                _tables.name,
-                _tables.location,
-                _tables.created_at,
-                _tables.dropped_at,
-            )
-            .join_from(schema.dl_tables, schema.dl_catalog, true())
-            .where(_tables.table_id == table_id)
+    def published(self, table_id: UUID) -> dict[int, str]:
+        """The versions that were published and should be there, with the digests of their files."""
+        log = schema.dl_mirror_log.c
+        query = select(log.version, log.digest).where(log.table_id == table_id, log.digest != CLEANED_UP)
+        with self._database.read() as connection:
+            return {row.version: row.digest for row in connection.execute(query)}
+
+    def note_cleaned_up(self, table_id: UUID, before: int) -> None:
+        """The files of the versions before this one were deleted on purpose."""
+        log = schema.dl_mirror_log
+        older = update(log).where(log.c.table_id == table_id, log.c.version < before, log.c.digest != CLEANED_UP)
+        with self._database.write(_TIMEOUT_S) as connection:
+            connection.execute(older.values(digest=CLEANED_UP))
+
+    def transactions_over_several(self, since: int) -> list[TransactionTables]:
+        """The transactions over several tables, committed at `since` (µs) or later, in their order."""
+        transactions = schema.dl_transactions.c
+        query = (
+            select(transactions.txn_id, transactions.commit_ts, transactions.participants)
+            .where(transactions.commit_ts >= since, transactions.participants.is_not(None))
+            .order_by(transactions.commit_ts)
+            .execution_options(yield_per=10_000)
         )
         with self._database.read() as connection:
-            row = connection.execute(entry).one_or_none()
+            return [
+                TransactionTables(row.txn_id, row.commit_ts, row.participants)
+                for row in connection.execute(query)
+                if len(row.participants) > 1
+            ]
+
+    def registration(self, table_id: UUID) -> Registration:
+        with self._database.read() as connection:
+            row = connection.execute(_registrations().where(_tables.table_id == table_id)).one_or_none()
         if row is None:
             raise TableNotFound(table_id=table_id)
         return Registration(*row)
+
+    def registrations(self) -> list[Registration]:
+        """Every table there is or was."""
+        with self._database.read() as connection:
+            return [Registration(*row) for row in connection.execute(_registrations())]
 
     def _read(self, connection: Connection, table_id: UUID, *, lock: bool) -> MirrorStatus:
         backend = self._database.backend
@@ -335,6 +387,19 @@ def _mode(properties: Mapping[str, str] | None) -> MirrorMode | None:
     """What is none of them counts as not said: a wrong word must not keep commits from being published."""
     said = (properties or {}).get(MODE_PROPERTY, "").strip().lower()
     return MirrorMode(said) if said in set(MirrorMode) else None
+
+
+def _registrations() -> Select[Any]:
+    catalog = schema.dl_catalog.c
+    return select(
+        catalog.catalog_id,
+        catalog.warehouse,
+        _tables.table_id,
+        _tables.name,
+        _tables.location,
+        _tables.created_at,
+        _tables.dropped_at,
+    ).join_from(schema.dl_tables, schema.dl_catalog, true())
 
 
 def _set(connection: Connection, table_id: UUID, **values: Any) -> None:

@@ -19,7 +19,7 @@ from deltars.data.files import WriteTarget
 from deltars.errors import DeltarsError, TransactionClosed, ValidationError
 from deltars.log.commit import NO_VERSION, Commit, NewTable, RowGroup, TableCommit
 from deltars.protocol import Action, Metadata, StructType
-from deltars.transaction.engine import Engine
+from deltars.transaction.engine import Engine, check_mirror_mode
 from deltars.transaction.new_table import initial_actions, location_of
 from deltars.transaction.plane import plane_for
 from deltars.transaction.result import TransactionResult
@@ -73,8 +73,10 @@ class Transaction:
         committer: str | None = None,
         txn_id: UUID | None = None,
         user_metadata: str | None = None,
+        mirror: str | None = None,
     ) -> None:
         """`engine`: the catalog's, or how to open the one that the first table names."""
+        self._mirror = check_mirror_mode(mirror)
         self.id = txn_id or uuid4()
         self._open = engine
         self._engine: Engine | None = None
@@ -145,7 +147,7 @@ class Transaction:
             return self._result
         committed = self._engine.commit(self._as_commit(), timeout_s=self._timeout_s)
         names = {staged.table_id: name for name, staged in self._staged.items()}
-        outcomes = self._engine.publish(committed.versions)
+        outcomes = self._engine.publish(committed.versions, mirror=self._mirror)
         for staged in self._staged.values():
             if staged.new:
                 self._engine.publish_registration(staged.table_id)
