@@ -21,15 +21,19 @@ TABLE_ID = UUID("00000000-0000-0000-0000-000000000001")
 OWN_FIELDS: dict[str, Any] = {
     "action": 3,
     "field": "path",
+    "position": 4,
     "limit": 10,
     "asked": 11,
     "expected": 4,
     "actual": 5,
+    "winning_version": 5,
     "retryable": True,
     "sqlstate": "40001",
     "constraint": "pk_dl_tables",
     "path": "part-0.parquet",
     "error": "no route to host",
+    "earliest": 0,
+    "latest": 6,
 }
 
 
@@ -92,6 +96,13 @@ def test_conflict_names_both_versions() -> None:
     conflict = errors.VersionConflict(table="features", expected=4, actual=6)
     assert "at version 6, the commit expected version 4" in str(conflict)
     assert conflict.retryable
+
+
+def test_named_conflict_is_a_version_conflict_and_says_which() -> None:
+    conflict = errors.ConcurrentAppend(table="features", expected=4, actual=6, winning_version=5)
+    assert isinstance(conflict, errors.VersionConflict)
+    assert str(conflict).startswith("Files were added meanwhile that this transaction would have read;")
+    assert (conflict.expected, conflict.actual, conflict.winning_version, conflict.retryable) == (4, 6, 5, True)
 
 
 def test_located_adds_what_is_not_known_and_keeps_what_is() -> None:

@@ -8,28 +8,46 @@ from typing import TYPE_CHECKING
 
 from deltars.errors import (
     CommitUnknown,
+    ConcurrentAppend,
+    ConcurrentDeleteDelete,
+    ConcurrentDeleteRead,
+    ConcurrentTransaction,
     ConfigError,
     DatabaseError,
     DeltarsError,
+    MetadataChanged,
     MirrorFailure,
+    PredicateError,
+    ProtocolChanged,
     SchemaMismatch,
     SchemaVersionError,
     StorageError,
     TableExists,
     TableNotFound,
     TimeoutError,
+    TimestampTooEarly,
     TransactionClosed,
+    TransactionNotFound,
     TransactionTooLarge,
     UriError,
     ValidationError,
     VersionConflict,
+    VersionNotFound,
 )
 from deltars.wiring import provide_spark
 
 if TYPE_CHECKING:
     from deltars.catalog import Catalog, begin, connect, migrate, read, write
     from deltars.table import Table
-    from deltars.transaction import CommitResult, SqlTxnLogWriter, Transaction, TransactionResult, TxnLogWriter
+    from deltars.transaction import (
+        CommitResult,
+        SqlTxnLogReader,
+        SqlTxnLogWriter,
+        Transaction,
+        TransactionResult,
+        TxnLogReader,
+        TxnLogWriter,
+    )
     from deltars.transaction.plane import SparkDataPlane
 
 __version__ = "0.1.0"
@@ -39,9 +57,11 @@ _LOADED_WHEN_USED = {
     "deltars.table": ("Table",),
     "deltars.transaction": (
         "CommitResult",
+        "SqlTxnLogReader",
         "SqlTxnLogWriter",
         "Transaction",
         "TransactionResult",
+        "TxnLogReader",
         "TxnLogWriter",
     ),
 }
@@ -72,26 +92,38 @@ __all__ = [
     "Catalog",
     "CommitResult",
     "CommitUnknown",
+    "ConcurrentAppend",
+    "ConcurrentDeleteDelete",
+    "ConcurrentDeleteRead",
+    "ConcurrentTransaction",
     "ConfigError",
     "DatabaseError",
     "DeltarsError",
+    "MetadataChanged",
     "MirrorFailure",
+    "PredicateError",
+    "ProtocolChanged",
     "SchemaMismatch",
     "SchemaVersionError",
+    "SqlTxnLogReader",
     "SqlTxnLogWriter",
     "StorageError",
     "Table",
     "TableExists",
     "TableNotFound",
     "TimeoutError",
+    "TimestampTooEarly",
     "Transaction",
     "TransactionClosed",
+    "TransactionNotFound",
     "TransactionResult",
     "TransactionTooLarge",
+    "TxnLogReader",
     "TxnLogWriter",
     "UriError",
     "ValidationError",
     "VersionConflict",
+    "VersionNotFound",
     "begin",
     "connect",
     "migrate",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -92,8 +93,33 @@ class SchemaMismatch(ValidationError):
     """The data does not fit the table's schema; nothing was changed."""
 
 
+class PredicateError(ValidationError):
+    """A `where` is not understood; nothing was read or changed."""
+
+    def __init__(self, message: str, *, position: int | None = None, **where: Any) -> None:
+        self.position = position
+        super().__init__(message, **where)
+
+
 class TableNotFound(DeltarsError):
     """There is no such table in this catalog."""
+
+
+class VersionNotFound(ValidationError):
+    """The table has no such version."""
+
+    def __init__(self, message: str, *, earliest: int | None = None, latest: int | None = None, **where: Any) -> None:
+        self.earliest = earliest
+        self.latest = latest
+        super().__init__(message, **where)
+
+
+class TimestampTooEarly(ValidationError):
+    """The table had no version yet at that time."""
+
+    def __init__(self, message: str, *, earliest: datetime | None = None, **where: Any) -> None:
+        self.earliest = earliest
+        super().__init__(message, **where)
 
 
 class TableExists(ValidationError):
@@ -102,6 +128,10 @@ class TableExists(ValidationError):
 
 class TransactionClosed(DeltarsError):
     """This transaction is finished: begin a new one."""
+
+
+class TransactionNotFound(DeltarsError):
+    """No transaction of this id was committed to this catalog."""
 
 
 class TransactionTooLarge(ValidationError):
@@ -118,13 +148,47 @@ class VersionConflict(DeltarsError):
 
     retryable = True
 
-    def __init__(self, message: str | None = None, *, expected: int, actual: int, **where: Any) -> None:
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        expected: int,
+        actual: int,
+        winning_version: int | None = None,
+        **where: Any,
+    ) -> None:
         self.expected = expected
         self.actual = actual
+        self.winning_version = winning_version
+        """The version that this transaction is in conflict with, where it is not just any."""
         where.setdefault("hint", "Read the table again and retry, or let catalog.run() do it.")
-        super().__init__(
-            message or f"the table is at version {actual}, the commit expected version {expected}", **where
-        )
+        if message is None and type(self) is VersionConflict:
+            message = f"the table is at version {actual}, the commit expected version {expected}"
+        super().__init__(message, **where)
+
+
+class ConcurrentAppend(VersionConflict):
+    """Files were added meanwhile that this transaction would have read; nothing was changed."""
+
+
+class ConcurrentDeleteRead(VersionConflict):
+    """A file that this transaction read was removed meanwhile; nothing was changed."""
+
+
+class ConcurrentDeleteDelete(VersionConflict):
+    """A file that this transaction removes was removed meanwhile; nothing was changed."""
+
+
+class MetadataChanged(VersionConflict):
+    """The table's metadata was changed meanwhile; nothing of this transaction was."""
+
+
+class ProtocolChanged(VersionConflict):
+    """The table's protocol was changed meanwhile; nothing of this transaction was."""
+
+
+class ConcurrentTransaction(VersionConflict):
+    """Another transaction of the same application committed meanwhile; nothing was changed."""
 
 
 class DatabaseError(DeltarsError):

@@ -152,8 +152,7 @@ def test_checkpoint_holds_the_state_and_no_more(ledger: Ledger, publisher: Publi
     ledger.commit({table: [added("2.parquet", size=22, tags={"k": None, "l": "v"})]})
     publisher.drain(table)
     storage = publisher.storage_at(publisher.status.read(table).location)
-    with CheckpointRows(ledger.database).at(table, 4) as content:
-        write_checkpoint(storage, content)
+    write_checkpoint(storage, CheckpointRows(ledger.database).at(table, 4))
     rows = checkpoint(ledger, 4)
     assert all(len(row) == 1 for row in rows)
     [protocol], [metadata] = actions(rows, "protocol"), actions(rows, "metaData")
@@ -186,8 +185,7 @@ def test_tombstones_are_kept_as_long_as_the_table_says(ledger: Ledger, publisher
     ledger.append(table, *ages)
     ledger.commit({table: [removed(path, now - days * 86_400_000) for path, days in ages.items()]})
     publisher.drain(table)
-    with CheckpointRows(ledger.database).at(table, 2) as content:
-        write_checkpoint(open_storage(str(ledger.warehouse / "t")), content)
+    write_checkpoint(open_storage(str(ledger.warehouse / "t")), CheckpointRows(ledger.database).at(table, 2))
     assert [remove["path"] for remove in actions(checkpoint(ledger, 2), "remove")] == ["young"]
 
 
@@ -213,8 +211,7 @@ def test_statistics_are_structs_where_the_table_asks_for_it(ledger: Ledger, publ
     ledger.commit({table: [added("1.parquet", partition_values=values, stats=json.dumps(stats))]})
     ledger.commit({table: [added("2.parquet", partition_values={"p": None, "p 2": "4"})]})
     publisher.drain(table)
-    with CheckpointRows(ledger.database).at(table, 2) as content:
-        write_checkpoint(open_storage(str(ledger.warehouse / "t")), content)
+    write_checkpoint(open_storage(str(ledger.warehouse / "t")), CheckpointRows(ledger.database).at(table, 2))
     one, two = sorted(actions(checkpoint(ledger, 2), "add"), key=lambda add: str(add["path"]))
     assert "stats" not in one
     parsed = one["stats_parsed"]

@@ -21,7 +21,7 @@ from deltars.mirror.checkpoint_schema import CheckpointSchema
 from deltars.protocol import Metadata
 from deltars.protocol.intervals import parse_interval_ms
 from deltars.storage import Storage
-from deltars.store.checkpoint_rows import OpenState
+from deltars.store.checkpoint_rows import VersionState
 
 INTERVAL = "delta.checkpointInterval"
 RETENTION = "delta.deletedFileRetentionDuration"
@@ -67,13 +67,12 @@ def retention_ms(properties: Mapping[str, str]) -> int:
 
 def write_checkpoint(
     storage: Storage,
-    content: OpenState,
+    state: VersionState,
     *,
     replace: bool = False,
     on_batch: Callable[[], None] | None = None,
 ) -> Checkpoint:
     """Write the checkpoint of a version, unless there is one; with `replace`, in its place."""
-    state = content.state
     schema = CheckpointSchema(
         state.metadata,
         stats_as_json=_is_true(state.metadata.configuration, STATS_AS_JSON, default=True),
@@ -82,7 +81,7 @@ def write_checkpoint(
     num_actions = num_adds = 0
     with storage.open_writer(checkpoint_path(state.version), if_absent=not replace) as sink:
         with _parquet(sink, schema, str(state.txn_id)) as parquet:
-            for batch, is_adds in _batches(content, schema):
+            for batch, is_adds in _batches(state, schema):
                 parquet.write_batch(batch, row_group_size=batch.num_rows)
                 num_actions += batch.num_rows
                 num_adds += batch.num_rows if is_adds else 0
@@ -106,14 +105,13 @@ def is_ours(storage: Storage, version: int) -> bool:
     return OURS in metadata
 
 
-def _batches(content: OpenState, schema: CheckpointSchema) -> Iterator[tuple[pa.RecordBatch, bool]]:
-    state = content.state
-    yield schema.state(state.protocol, state.metadata, content.txns, content.domains), False
+def _batches(state: VersionState, schema: CheckpointSchema) -> Iterator[tuple[pa.RecordBatch, bool]]:
+    yield schema.state(state.protocol, state.metadata, state.txns, state.domains), False
     # By the commit's own clock, so that whoever writes this checkpoint writes the same one.
     kept_after_ms = state.in_commit_timestamp - retention_ms(state.metadata.configuration)
-    for batch in content.removes(kept_after_ms):
+    for batch in state.removes(kept_after_ms):
         yield schema.removes(batch), False
-    for batch in content.adds():
+    for batch in state.adds():
         yield schema.adds(batch), True
 
 

@@ -50,14 +50,12 @@ class Checkpointer:
 
     def write(self, storage: Storage, table_id: UUID, version: int, owner: str) -> bool:
         """The checkpoint of a published version, and the hint to it. True if a version waits to be published."""
-        with self._rows.at(table_id, version) as content:
-            checkpoint = write_checkpoint(storage, content)
-            if not checkpoint.created and not is_ours(storage, version):
-                _log.warning(
-                    "%s: another program's checkpoint is replaced by one from the catalog",
-                    storage.url_of(checkpoint_path(version)),
-                )
-                checkpoint = write_checkpoint(storage, content, replace=True)
+        state = self._rows.at(table_id, version)
+        checkpoint = write_checkpoint(storage, state)
+        if not checkpoint.created and not is_ours(storage, version):
+            file = storage.url_of(checkpoint_path(version))
+            _log.warning("%s: another program's checkpoint is replaced by one from the catalog", file)
+            checkpoint = write_checkpoint(storage, state, replace=True)
         return self._point_to(storage, table_id, checkpoint, owner)
 
     def try_write(self, storage: Storage, table_id: UUID, version: int, owner: str) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from deltars.protocol import AddFile, Metadata, Protocol
-from deltars.store.checkpoint_rows import Totals, VersionState
+from deltars.store.checkpoint_rows import FileSums, VersionState
 from deltars.store.mirror_status import CommittedVersion
 
 
@@ -35,25 +35,25 @@ class Checksum:
     version: int
     txn_id: str
     in_commit_timestamp: int
-    totals: Totals
+    sums: FileSums
     metadata: Metadata
     protocol: Protocol
 
     @classmethod
-    def of(cls, state: VersionState, totals: Totals) -> Checksum:
-        return cls(state.version, str(state.txn_id), state.in_commit_timestamp, totals, state.metadata, state.protocol)
+    def of(cls, state: VersionState, sums: FileSums) -> Checksum:
+        return cls(state.version, str(state.txn_id), state.in_commit_timestamp, sums, state.metadata, state.protocol)
 
     @classmethod
     def first(cls, commit: CommittedVersion) -> Checksum:
         """Of version 0, which brings metadata and protocol."""
         metadata = next(action for action in commit.actions if isinstance(action, Metadata))
         protocol = next(action for action in commit.actions if isinstance(action, Protocol))
-        nothing = cls(-1, "", 0, Totals(0, 0), metadata, protocol)
-        return nothing.after(commit, Totals(0, 0))
+        nothing = cls(-1, "", 0, FileSums(0, 0), metadata, protocol)
+        return nothing.after(commit, FileSums(0, 0))
 
-    def after(self, commit: CommittedVersion, gone: Totals) -> Checksum:
+    def after(self, commit: CommittedVersion, gone: FileSums) -> Checksum:
         metadata, protocol = self.metadata, self.protocol
-        count, size = self.totals.num_files - gone.num_files, self.totals.size_bytes - gone.size_bytes
+        count, size = self.sums.num_files - gone.num_files, self.sums.size_bytes - gone.size_bytes
         for action in commit.actions:
             match action:
                 case AddFile():
@@ -67,7 +67,7 @@ class Checksum:
             version=commit.version,
             txn_id=str(commit.txn_id),
             in_commit_timestamp=commit.in_commit_timestamp,
-            totals=Totals(count, size),
+            sums=FileSums(count, size),
             metadata=metadata,
             protocol=protocol,
         )
@@ -75,8 +75,8 @@ class Checksum:
     def to_json(self) -> bytes:
         document = _Document(
             txn_id=self.txn_id,
-            table_size_bytes=self.totals.size_bytes,
-            num_files=self.totals.num_files,
+            table_size_bytes=self.sums.size_bytes,
+            num_files=self.sums.num_files,
             num_metadata=1,
             num_protocol=1,
             in_commit_timestamp_opt=self.in_commit_timestamp,
@@ -90,7 +90,7 @@ def checksum_path(version: int) -> str:
     return f"_delta_log/{version:020}.crc"
 
 
-def totals_in(content: bytes | None, txn_id: str) -> Totals | None:
+def sums_in(content: bytes | None, txn_id: str) -> FileSums | None:
     """The sums of a file that belongs to this transaction; `None` if it does not, or is no such file."""
     if content is None:
         return None
@@ -98,7 +98,7 @@ def totals_in(content: bytes | None, txn_id: str) -> Totals | None:
         found = _decoder.decode(content)
     except msgspec.MsgspecError:
         return None
-    return Totals(found.num_files, found.table_size_bytes) if found.txn_id == txn_id else None
+    return FileSums(found.num_files, found.table_size_bytes) if found.txn_id == txn_id else None
 
 
 _decoder = msgspec.json.Decoder(_Document)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from deltars.mirror.checksum import Checksum, checksum_path, totals_in
+from deltars.mirror.checksum import Checksum, checksum_path, sums_in
 from deltars.storage import Storage
-from deltars.store.checkpoint_rows import CheckpointRows, Totals
+from deltars.store.checkpoint_rows import CheckpointRows, FileSums
 from deltars.store.database import Database
 from deltars.store.mirror_status import CommittedVersion
 
@@ -33,7 +33,7 @@ class Checksums:
             else (self._at(storage, first.table_id, first.version - 1), commits)
         )
         for commit in rest:
-            now = now.after(commit, gone.get(commit.version, Totals(0, 0)))
+            now = now.after(commit, gone.get(commit.version, FileSums(0, 0)))
         self._remember(first.table_id, now)
         return now
 
@@ -41,12 +41,9 @@ class Checksums:
         known = self._known.get(table_id)
         if known is not None and known.version == version:
             return known
-        state = self._rows.read(table_id, version)
-        published = totals_in(storage.get_or_none(checksum_path(version)), str(state.txn_id))
-        if published is not None:
-            return Checksum.of(state, published)
-        with self._rows.at(table_id, version) as content:
-            return Checksum.of(content.state, content.totals())
+        state = self._rows.at(table_id, version)
+        published = sums_in(storage.get_or_none(checksum_path(version)), str(state.txn_id))
+        return Checksum.of(state, published or state.sums())
 
     def _remember(self, table_id: UUID, checksum: Checksum) -> None:
         while len(self._known) >= MAX_REMEMBERED:

@@ -307,7 +307,10 @@ class Publisher:
         thread.start()
 
     def _next(self, run: _Drain) -> list[CommittedVersion]:
-        commits = self.status.pending(run.table_id, run.published, VERSIONS_AT_ONCE)
+        # What was pending at the claim is most often one version; what came since is not known.
+        known = run.status.current_version - run.published
+        limit = min(known, VERSIONS_AT_ONCE) if known > 0 else VERSIONS_AT_ONCE
+        commits = self.status.pending(run.table_id, run.published, limit)
         if not commits or commits[-1].version != run.published + len(commits):
             raise DatabaseError(
                 "versions are missing from the catalog", table_id=run.table_id, version=run.published + 1

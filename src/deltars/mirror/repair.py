@@ -95,4 +95,4 @@ class Repairs:
         return None
 
     def _due(self, table_id: UUID, version: int) -> int | None:
-        return self._publisher.checkpointer.last_due(self._rows.read(table_id, version).metadata, version)
+        return self._publisher.checkpointer.last_due(self._rows.at(table_id, version).metadata, version)

@@ -25,12 +25,13 @@ import pyarrow.parquet as pq
 
 from deltars.errors import DeltarsError
 from deltars.mirror.checkpoint import checkpoint_path
-from deltars.mirror.checksum import checksum_path, totals_in
+from deltars.mirror.checksum import checksum_path, sums_in
 from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit
 from deltars.mirror.last_checkpoint import LAST_CHECKPOINT, parse_last_checkpoint
 from deltars.mirror.publisher import Publisher
-from deltars.protocol import DeletionVector, check_path, uri_to_path
+from deltars.protocol import DeletionVector, uri_to_path
 from deltars.protocol.deletion_vectors import relative_path
+from deltars.protocol.paths import is_absolute
 from deltars.storage import Storage
 from deltars.store.audit_rows import AuditRows
 from deltars.store.checkpoint_rows import CheckpointRows
@@ -166,14 +167,14 @@ class _Check:
                 yield self._finding(Problem.MISSING, checkpoint_path(hint.version), "is what _last_checkpoint names")
 
     def checksums(self) -> Iterator[Finding]:
-        expected = self._audit.totals(self._status.table_id)
+        expected = self._audit.sums(self._status.table_id)
 
         def differs(version: int) -> str | None:
             if version not in expected:
                 return "is of a version that was never committed"
-            txn_id, totals = expected[version]
-            found = totals_in(self._storage.get_or_none(checksum_path(version)), txn_id)
-            return None if found == totals else f"should be of transaction {txn_id} and add up to {totals}"
+            txn_id, sums = expected[version]
+            found = sums_in(self._storage.get_or_none(checksum_path(version)), txn_id)
+            return None if found == sums else f"should be of transaction {txn_id} and add up to {sums}"
 
         versions = sorted(int(match[1]) for path in self._sizes if (match := _CHECKSUM.fullmatch(path)))
         yield from self._each(differs, versions, checksum_path)
@@ -189,16 +190,18 @@ class _Check:
     def data_files(self, *, deep: bool) -> Iterator[Finding]:
         if self._status.current_version < 0:
             return
-        with self._rows.at(self._status.table_id, self._status.current_version) as content:
-            for batch in content.adds():
-                columns = (batch[name].to_pylist() for name in ("path", "size", "stats"))
-                files = [(uri_to_path(path), size, stats) for path, size, stats in zip(*columns, strict=True)]
-                # A file outside the table's directory is not ours to look at.
-                inside = [file for file in files if check_path(file[0]) is None]
-                self.num_data_files += len(inside)
-                yield from self._sizes_of(inside)
-                if deep:
-                    yield from self._rows_of([(path, stats) for path, _, stats in inside if path in self._sizes])
+        for batch in self._rows.at(self._status.table_id, self._status.current_version).adds():
+            columns = (batch[name].to_pylist() for name in ("path", "size", "stats"))
+            # A file outside the table's directory is not ours to look at.
+            inside = [
+                (uri_to_path(path), size, stats)
+                for path, size, stats in zip(*columns, strict=True)
+                if not is_absolute(path)
+            ]
+            self.num_data_files += len(inside)
+            yield from self._sizes_of(inside)
+            if deep:
+                yield from self._rows_of([(path, stats) for path, _, stats in inside if path in self._sizes])
 
     def orphans(self) -> Iterator[Finding]:
         tracked: set[str] = set()
@@ -224,15 +227,14 @@ class _Check:
         except (pa.ArrowException, DeltarsError) as error:
             return f"cannot be read: {error}"
         there = {(row["path"], row["size"]) for row in found["add"].to_pylist() if row and row["path"] is not None}
-        with self._rows.at(self._status.table_id, version) as content:
-            expected: set[tuple[str, int]] = set()
-            for batch in content.adds():
-                expected.update(zip(batch["path"].to_pylist(), batch["size"].to_pylist(), strict=True))
-            schemas = [row["schemaString"] for row in found["metaData"].to_pylist() if row]
-            if there != expected:
-                return f"holds {len(there - expected)} files too many and {len(expected - there)} too few"
-            if content.state.metadata.schema_string not in schemas:
-                return "holds another schema"
+        state = self._rows.at(self._status.table_id, version)
+        expected: set[tuple[str, int]] = set()
+        for batch in state.adds():
+            expected.update(zip(batch["path"].to_pylist(), batch["size"].to_pylist(), strict=True))
+        if there != expected:
+            return f"holds {len(there - expected)} files too many and {len(expected - there)} too few"
+        if state.metadata.schema_string not in [row["schemaString"] for row in found["metaData"].to_pylist() if row]:
+            return "holds another schema"
         return None
 
     def _sizes_of(self, files: Iterable[tuple[str, int, Any]]) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from uuid import UUID
 import pyarrow as pa
 from sqlalchemy import Text, cast, func, literal, select, union
 
-from deltars.store.checkpoint_rows import Totals
+from deltars.store.checkpoint_rows import FileSums
 from deltars.store.database import Database
 from deltars.store.schema import dl_add_files, dl_cdc_files, dl_remove_files, dl_table_versions
 
@@ -29,10 +29,9 @@ class AuditRows:
         ]
         changes = select(dl_cdc_files.c.path, cast(literal(None), Text)).where(dl_cdc_files.c.table_id == table_id)
         every = union(*files, changes).subquery("tracked")
-        with self._database.read() as connection:
-            yield from self._database.backend.batches(connection, select(*every.c), _TRACKED)
+        return self._database.fetch(select(*every.c), _TRACKED)
 
-    def totals(self, table_id: UUID) -> dict[int, tuple[str, Totals]]:
+    def sums(self, table_id: UUID) -> dict[int, tuple[str, FileSums]]:
         """The transaction of each version, and the live files that it left."""
         versions, add = dl_table_versions.c, dl_add_files.c
         commits = select(versions.version, versions.txn_id).where(versions.table_id == table_id)
@@ -47,5 +46,5 @@ class AuditRows:
             for version, txn_id in connection.execute(commits.order_by(versions.version)):
                 (more, bytes_more), (fewer, bytes_fewer) = plus.get(version, (0, 0)), minus.get(version, (0, 0))
                 files, size = files + more - fewer, size + int(bytes_more) - int(bytes_fewer)
-                found[version] = (str(txn_id), Totals(files, size))
+                found[version] = (str(txn_id), FileSums(files, size))
         return found

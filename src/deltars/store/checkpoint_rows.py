@@ -1,8 +1,8 @@
 """What a checkpoint holds: a table's whole state at a version, out of the log, and streamed.
 
-    with CheckpointRows(database).at(table_id, version) as state:
-        state.metadata, state.protocol, state.txns, state.domains
-        state.removes(), state.adds()      Arrow, some ten thousand rows at a time
+    state = CheckpointRows(database).at(table_id, version)
+    state.metadata, state.protocol, state.txns, state.domains
+    state.removes(…), state.adds()         Arrow, some ten thousand rows at a time
 
 History does not change, so a version's state is the same whenever it is read, and whoever reads it.
 """
@@ -10,42 +10,37 @@ History does not change, so a version's state is the same whenever it is read, a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
-from sqlalchemy import Connection, Select, Table, Text, and_, cast, exists, func, select, union_all
+from sqlalchemy import Connection, Table, Text, and_, cast, exists, func, select
 
 from deltars.errors import ValidationError
 from deltars.protocol import DomainMetadata, Metadata, Protocol, Txn
-from deltars.store.backends import Backend
+from deltars.store.contents import TableContents
 from deltars.store.database import Database
 from deltars.store.rows import from_row
 from deltars.store.schema import (
     dl_add_files,
-    dl_domain_metadata,
     dl_metadata_updates,
     dl_protocol_updates,
     dl_remove_files,
     dl_table_versions,
-    dl_txn_actions,
 )
 
-ADDS = pa.schema(
-    [
-        pa.field("path", pa.string()),
-        pa.field("partition_values", pa.string()),
-        pa.field("size", pa.int64()),
-        pa.field("modification_time", pa.int64()),
-        pa.field("stats", pa.string()),
-        pa.field("tags", pa.string()),
-        pa.field("deletion_vector", pa.string()),
-        pa.field("base_row_id", pa.int64()),
-        pa.field("default_row_commit_version", pa.int64()),
-        pa.field("clustering_provider", pa.string()),
-    ]
+ADD_COLUMNS = (
+    "path",
+    "partition_values",
+    "size",
+    "modification_time",
+    "stats",
+    "tags",
+    "deletion_vector",
+    "base_row_id",
+    "default_row_commit_version",
+    "clustering_provider",
 )
 REMOVES = pa.schema(
     [
@@ -59,8 +54,7 @@ REMOVES = pa.schema(
         pa.field("default_row_commit_version", pa.int64()),
     ]
 )
-DOCUMENTS = ("partition_values", "tags", "deletion_vector")
-"""Columns that hold JSON text."""
+_DOCUMENTS = ("partition_values", "deletion_vector")
 
 CLOCK_SLACK_US = 86_400_000_000
 """A file is said to be deleted at a time of its deleter's clock: no more than a day off its commit's."""
@@ -69,8 +63,8 @@ _add, _remove, _versions = dl_add_files.c, dl_remove_files.c, dl_table_versions.
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
-    """The live files of a version."""
+class FileSums:
+    """How many files, and how large together."""
 
     num_files: int
     size_bytes: int
@@ -78,8 +72,9 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class VersionState:
-    """A table at a version, but for its files."""
+    """A table at a version; its files are fetched when asked for."""
 
+    database: Database
     table_id: UUID
     version: int
     txn_id: UUID
@@ -87,42 +82,27 @@ class VersionState:
     metadata: Metadata
     protocol: Protocol
 
-
-class OpenState:
-    """A table at a version, inside one transaction of the catalog."""
-
-    def __init__(self, backend: Backend, connection: Connection, state: VersionState) -> None:
-        self.state = state
-        self._backend = backend
-        self._connection = connection
-
     @property
     def txns(self) -> list[Txn]:
         """The last one of each application."""
-        found = self._latest(dl_txn_actions, dl_txn_actions.c.app_id)
-        return [action for action in found if isinstance(action, Txn)]
+        return list(self._contents.txns().values())
 
     @property
     def domains(self) -> list[DomainMetadata]:
         """The last one of each domain that was not removed."""
-        found = self._latest(dl_domain_metadata, dl_domain_metadata.c.domain)
-        return [action for action in found if isinstance(action, DomainMetadata) and not action.removed]
+        return list(self._contents.domains().values())
 
-    def totals(self) -> Totals:
-        live = live_files(self.state.table_id, self.state.version, _add.size).subquery()
-        count, size = self._connection.execute(
-            select(func.count(), func.coalesce(func.sum(live.c.size), 0)).select_from(live)
-        ).one()
-        return Totals(int(count), int(size))
+    def sums(self) -> FileSums:
+        totals = self._contents.totals()
+        return FileSums(totals.num_files, totals.size_bytes)
 
     def adds(self) -> Iterator[pa.RecordBatch]:
-        """The live files."""
-        columns = [_column(dl_add_files, field) for field in ADDS]
-        return self._batches(live_files(self.state.table_id, self.state.version, *columns), ADDS)
+        """The live files, with the columns of `ADD_COLUMNS`."""
+        return self._contents.batches(ADD_COLUMNS, None)
 
     def removes(self, deleted_after_ms: int) -> Iterator[pa.RecordBatch]:
         """The files deleted after a moment and not added again: readers of older versions may still want them."""
-        key, version = self.state.table_id, self.state.version
+        key, version = self.table_id, self.version
         since = (
             select(func.coalesce(func.min(_versions.version), version + 1))
             .where(_versions.table_id == key, _versions.commit_ts >= deleted_after_ms * 1000 - CLOCK_SLACK_US)
@@ -136,34 +116,36 @@ class OpenState:
             ~exists().where(_same_file(added), added.c.version.between(_remove.version, version)),
             ~exists().where(_same_file(later), later.c.version.between(_remove.version + 1, version)),
         )
-        return self._batches(query, REMOVES)
+        return self.database.fetch(query, REMOVES)
 
-    def _batches(self, query: Select[Any], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-        return self._backend.batches(self._connection, query, columns)
-
-    def _latest(self, table: Table, name: Any) -> list[Any]:
-        at = and_(table.c.table_id == self.state.table_id, table.c.version <= self.state.version)
-        newest = select(name.label("name"), func.max(table.c.version).label("version")).where(at).group_by(name)
-        last = newest.subquery("last")
-        query = select(table).join(last, and_(name == last.c.name, table.c.version == last.c.version)).where(at)
-        rows = self._connection.execute(query.order_by(name)).mappings()
-        return [from_row(table.name, row) for row in rows]
+    @property
+    def _contents(self) -> TableContents:
+        # The slot is for pruning, and nothing is pruned here.
+        return TableContents(self.database, self.table_id, self.version, 0, self.metadata)
 
 
 class CheckpointRows:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    @contextmanager
-    def at(self, table_id: UUID, version: int) -> Iterator[OpenState]:
+    def at(self, table_id: UUID, version: int) -> VersionState:
         with self._database.read() as connection:
-            yield OpenState(self._database.backend, connection, _state(connection, table_id, version))
+            commit = connection.execute(
+                select(_versions.txn_id, _versions.in_commit_timestamp).where(
+                    _versions.table_id == table_id, _versions.version == version
+                )
+            ).one_or_none()
+            if commit is None:
+                raise ValidationError(f"there is no version {version}", table_id=table_id, version=version)
+            metadata = _newest(connection, dl_metadata_updates, table_id, version)
+            protocol = _newest(connection, dl_protocol_updates, table_id, version)
+        assert isinstance(metadata, Metadata)
+        assert isinstance(protocol, Protocol)
+        return VersionState(
+            self._database, table_id, version, commit.txn_id, commit.in_commit_timestamp, metadata, protocol
+        )
 
-    def read(self, table_id: UUID, version: int) -> VersionState:
-        with self._database.read() as connection:
-            return _state(connection, table_id, version)
-
-    def gone(self, table_id: UUID, first: int, last: int) -> dict[int, Totals]:
+    def gone(self, table_id: UUID, first: int, last: int) -> dict[int, FileSums]:
         """The live files that each of these versions took away: removed, or added anew."""
         query = (
             select(_add.removed_version, func.count(), func.sum(_add.size))
@@ -171,32 +153,7 @@ class CheckpointRows:
             .group_by(_add.removed_version)
         )
         with self._database.read() as connection:
-            return {version: Totals(int(count), int(size)) for version, count, size in connection.execute(query)}
-
-
-def live_files(table_id: UUID, version: int, *columns: Any) -> Select[Any]:
-    """Two index ranges: the files still live, and those removed only later."""
-    of_table = select(*columns).where(_add.table_id == table_id, _add.version <= version)
-    still_live = of_table.where(_add.removed_version.is_(None))
-    removed_later = of_table.where(_add.removed_version.is_not(None), _add.removed_version > version)
-    both = union_all(still_live, removed_later).subquery("live")
-    return select(*both.c)
-
-
-def _state(connection: Connection, table_id: UUID, version: int) -> VersionState:
-    commit = connection.execute(
-        select(_versions.txn_id, _versions.in_commit_timestamp).where(
-            _versions.table_id == table_id, _versions.version == version
-        )
-    ).one_or_none()
-    if commit is None:
-        raise ValidationError(f"there is no version {version}", table_id=table_id, version=version)
-    metadata, protocol = (
-        _newest(connection, table, table_id, version) for table in (dl_metadata_updates, dl_protocol_updates)
-    )
-    assert isinstance(metadata, Metadata)
-    assert isinstance(protocol, Protocol)
-    return VersionState(table_id, version, commit.txn_id, commit.in_commit_timestamp, metadata, protocol)
+            return {version: FileSums(int(count), int(size)) for version, count, size in connection.execute(query)}
 
 
 def _newest(connection: Connection, table: Table, table_id: UUID, version: int) -> Any:
@@ -215,4 +172,4 @@ def _same_file(other: Any) -> Any:
 
 def _column(table: Table, field: pa.Field) -> Any:
     column = table.c[field.name]
-    return cast(column, Text).label(field.name) if field.name in DOCUMENTS else column
+    return cast(column, Text).label(field.name) if field.name in _DOCUMENTS else column

@@ -1,6 +1,6 @@
 """The statements of a commit, written once in Core and compiled once a backend.
 
-    lock(n)          SELECT … FROM dl_tables WHERE table_id IN (…) ORDER BY table_id FOR UPDATE
+    lock(n)          SELECT … FROM dl_tables WHERE table_id IN (…) ORDER BY table_id FOR UPDATE | SHARE
     write(shape)     the inserts of each kind of action present, dl_transactions, dl_table_versions, and last the
                      UPDATE of dl_tables: chained into one statement where the backend can, else one after the other
 
@@ -11,7 +11,7 @@ shape and on nothing else: it is prepared once, and no value ever becomes part o
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 from sqlalchemy import (
@@ -93,6 +93,9 @@ _COLUMNS: dict[str, tuple[SaColumn[Any], ...]] = {
 
 _encode = msgspec.json.Encoder().encode
 
+_Parameter: TypeAlias = tuple[str, str, Callable[[Any], Any] | None]
+"""A key of a row, the parameter it goes into, and how it becomes one."""
+
 
 class Shape(NamedTuple):
     """What the text of a commit's statements depends on, and nothing else."""
@@ -112,9 +115,10 @@ class CommitStatements:
         self._backend = backend
         self._prepared: dict[Hashable, Prepared] = {}
         self._writes: dict[Shape, list[Prepared]] = {}
+        self._single: dict[str, list[_Parameter]] = {}
 
-    def lock(self, count: int) -> Prepared:
-        return self._once(("lock", count), lambda: lock_tables(self._backend, count))
+    def lock(self, count: int, *, shared: bool = False) -> Prepared:
+        return self._once(("lock", count, shared), lambda: lock_tables(self._backend, count, shared=shared))
 
     def clock(self) -> Prepared:
         """The commit's time stamp, where it is taken in a statement of its own."""
@@ -148,9 +152,17 @@ class CommitStatements:
                 values[f"rows_{name}"] = _encode(documents).decode()
                 continue
             [row] = documents
-            for column in _columns(name):
-                values[f"{name}_{column.name}"] = self._backend.plain(column, row.get(column.name))
+            for key, parameter, plain in self._parameters(name):
+                value = row.get(key)
+                values[parameter] = value if plain is None or value is None else plain(value)
         return values
+
+    def _parameters(self, name: str) -> list[_Parameter]:
+        if name not in self._single:
+            self._single[name] = [
+                (column.name, f"{name}_{column.name}", self._backend.plain(column)) for column in _columns(name)
+            ]
+        return self._single[name]
 
     def _once(self, key: Hashable, build: Callable[[], Executable]) -> Prepared:
         if key not in self._prepared:
@@ -158,10 +170,10 @@ class CommitStatements:
         return self._prepared[key]
 
 
-def lock_tables(backend: Backend, count: int) -> Select[Any]:
+def lock_tables(backend: Backend, count: int, *, shared: bool = False) -> Select[Any]:
     ids = [_id(backend, f"table_{i}") for i in range(count)]
     statement = select(*LOCK_COLUMNS).where(dl_tables.c.table_id.in_(ids)).order_by(dl_tables.c.table_id)
-    return statement.with_for_update() if backend.locks_rows else statement
+    return statement.with_for_update(read=shared) if backend.locks_rows else statement
 
 
 def next_commit_ts(backend: Backend) -> ColumnElement[int]:

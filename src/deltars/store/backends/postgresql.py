@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cached_property
 from hashlib import sha256
 from select import select as select_ready
 from typing import Any, TextIO
@@ -13,6 +15,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 from psycopg import Copy, sql
+from psycopg.conninfo import make_conninfo
 from psycopg.copy import QueuedLibpqWriter
 from psycopg.pq import ConnStatus
 from sqlalchemy import (
@@ -37,6 +40,7 @@ from sqlalchemy import (
     func,
     literal_column,
     select,
+    text,
     true,
     update,
 )
@@ -45,8 +49,16 @@ from sqlalchemy import exc as sa_exc
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from deltars.errors import DatabaseError, DeltarsError, SchemaVersionError, TimeoutError
+from deltars.store.backends.adbc import IS_INSTALLED, Adbc
 from deltars.store.backends.base import Backend, Opening, Prepared, Rows, StatementRefused, first_line
+from deltars.store.backends.copy_out import copy_batches
 from deltars.store.backends.pipeline import Step, prepare, run_pipeline
+
+LARGE_ROWS = 10_000
+"""From here on the faster stream of ADBC is worth a session of its own."""
+
+_BEGIN_READING = Step(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+_END = Step(b"COMMIT")
 
 _TIMEOUTS = {
     "55P03": "another transaction held the table's lock for longer than the time-out allows",
@@ -64,8 +76,6 @@ _RETRYABLE = {
     "53300": "the database has no connection left to give",
 }
 
-COPY_BLOCK_BYTES = 8 * 1024 * 1024
-
 
 class PostgreSQL(Backend):
     name = "postgres"
@@ -76,11 +86,14 @@ class PostgreSQL(Backend):
     survives_fork = True
     driver_errors = (psycopg.Error,)
 
+    @property
+    def _parameters(self) -> dict[str, str]:
+        return {"application_name": "deltars", **self.uri.parameters, "dbname": self.uri.database}
+
     def create_engine(self, *, pool_size: int, pool_timeout_s: float) -> Engine:
-        parameters = self._parameters()
         engine = create_engine(
             "postgresql+psycopg://",
-            creator=lambda: psycopg.connect(**parameters, prepare_threshold=None),  # type: ignore[arg-type]
+            creator=lambda: psycopg.connect(**self._parameters, prepare_threshold=None),  # type: ignore[arg-type]
             poolclass=QueuePool,
             pool_size=pool_size,
             max_overflow=0,
@@ -93,9 +106,7 @@ class PostgreSQL(Backend):
         return engine
 
     @contextmanager
-    def write_transaction(
-        self, engine: Engine, timeout_s: float, opening: Opening | None = None
-    ) -> Iterator[Connection]:
+    def write_transaction(self, engine: Engine, timeout_s: float, opening: Opening) -> Iterator[Connection]:
         with engine.connect() as connection, connection.begin():
             server = _driver(connection).pgconn.server_version
             milliseconds = max(1, round(timeout_s * 1000))
@@ -103,19 +114,85 @@ class PostgreSQL(Backend):
                 _LIMITS_17 if server >= 170000 else _LIMITS,
                 {name: milliseconds + grace for name, grace in _GRACE_MS.items()},
             )
-            steps = [Step(b"BEGIN ISOLATION LEVEL READ COMMITTED"), limits]
-            if opening is None:
-                _rows_of(run_pipeline(connection, steps))
-            else:
-                opening.rows = _rows_of(run_pipeline(connection, [*steps, Step(opening.statement, opening.values)]))
+            begin = [Step(b"BEGIN ISOLATION LEVEL READ COMMITTED"), limits]
+            answers = run_pipeline(connection, [*begin, *(Step(*statement) for statement in opening.statements)])
+            _rows_of(answers[: len(begin)])
+            opening.rows = [row for answer in answers[len(begin) :] for row in _rows_of([answer])]
             yield connection
+
+    def settle(self, engine: Engine, commit_ts: int, timeout_s: float) -> None:
+        # Who commits holds this lock on dl_tables from before the time stamp to the end. Who began later is stamped
+        # later. The start is hidden from roles that may not see it: then it has to be waited for.
+        query = text(
+            "SELECT holder.virtualtransaction FROM pg_locks holder LEFT JOIN pg_stat_activity USING (pid)"
+            " WHERE holder.relation = CAST(:tables AS regclass) AND holder.mode = 'RowShareLock'"
+            " AND (xact_start IS NULL OR extract(epoch FROM xact_start) * 1000000 <= :commit_ts)"
+        )
+        tables = sql.Identifier(self.uri.schema or "", "dl_tables").as_string()
+        deadline = time.monotonic() + timeout_s
+        pause_s = 0.001
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+
+            def holders() -> set[str]:
+                return set(connection.execute(query, {"tables": tables, "commit_ts": commit_ts}).scalars())
+
+            awaited = holders()
+            while awaited:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(
+                        "a commit that may belong to the cut is still under way", hint="Retry, or raise the time-out."
+                    )
+                time.sleep(pause_s)
+                pause_s = min(pause_s * 2, 0.05)
+                awaited &= holders()
 
     @contextmanager
     def read_transaction(self, engine: Engine) -> Iterator[Connection]:
-        with engine.connect() as connection:
-            options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-            with connection.execution_options(**options).begin():
-                yield connection
+        with engine.connect() as connection, connection.begin():
+            _rows_of(run_pipeline(connection, [_BEGIN_READING]))
+            yield connection
+
+    def look_up(self, engine: Engine, statement: Prepared, values: Mapping[str, Any]) -> Rows:
+        # One round trip: BEGIN and COMMIT travel with the statement.
+        with engine.connect() as connection, connection.begin():
+            answers = run_pipeline(connection, [_BEGIN_READING, Step(statement, values), _END])
+            _rows_of(answers)
+            return _rows_of(answers[:2])
+
+    def fetch(
+        self, engine: Engine, query: Select[Any], schema: pa.Schema, *, may_be_large: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        adbc = self._adbc if may_be_large else None
+        with self.read_transaction(engine) as connection:
+            text = self._bound(connection, query)
+            if adbc is None or not self._is_large(connection, query):
+                yield from copy_batches(connection, text, schema)
+                return
+        batches = adbc.batches(text, schema)
+        if batches is None:
+            yield from self.fetch(engine, query, schema)
+        else:
+            yield from batches
+
+    @cached_property
+    def _adbc(self) -> Adbc | None:
+        if not IS_INSTALLED:
+            return None
+        return Adbc(make_conninfo(**self._parameters))
+
+    def _is_large(self, connection: Connection, query: Select[Any]) -> bool:
+        beyond: Select[Any] = query.with_only_columns(literal_column("1")).limit(1).offset(LARGE_ROWS)
+        return connection.execute(beyond).first() is not None
+
+    def _bound(self, connection: Connection, query: Select[Any]) -> str:
+        """The query's text with its values in it, quoted by libpq: COPY takes no parameters."""
+        compiled = query.compile(
+            dialect=PGDialect_psycopg(),  # type: ignore[no-untyped-call]
+            schema_translate_map={None: self.uri.schema},
+            render_schema_translate=True,
+            compile_kwargs={"render_postcompile": True},
+        )
+        return psycopg.ClientCursor(_driver(connection)).mogrify(str(compiled), compiled.params)
 
     def statement_dialect(self) -> Dialect:
         return _dialect()
@@ -187,34 +264,6 @@ class PostgreSQL(Backend):
         # Sent by a thread of its own: the next batch is made while the server takes this one.
         return cursor.copy(statement, writer=QueuedLibpqWriter(cursor))
 
-    def batches(self, connection: Connection, query: Select[Any], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-        # COPY takes no parameters; Core writes the few values (ids and versions) as literals.
-        compiled = query.compile(
-            dialect=_dialect(),
-            compile_kwargs={"literal_binds": True},
-            schema_translate_map={None: self.uri.schema},
-            render_schema_translate=True,
-        )
-        # A quoted field is a text, perhaps an empty one; a bare empty field is NULL.
-        copy = f"COPY ({compiled}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)".encode()
-        with _driver(connection).cursor().copy(copy) as copying:
-            first = copying.read()
-            if not first:
-                return
-            yield from pa_csv.open_csv(
-                _CopiedFile(copying, first),
-                pa_csv.ReadOptions(column_names=columns.names, block_size=COPY_BLOCK_BYTES),
-                pa_csv.ParseOptions(newlines_in_values=True),
-                pa_csv.ConvertOptions(
-                    column_types=columns,
-                    null_values=[""],
-                    strings_can_be_null=True,
-                    quoted_strings_can_be_null=False,
-                    true_values=["t"],
-                    false_values=["f"],
-                ),
-            )
-
     def array_text(self, numbers: Sequence[float | None]) -> str:
         return "{" + ",".join("NULL" if number is None else repr(number) for number in numbers) + "}"
 
@@ -240,7 +289,7 @@ class PostgreSQL(Backend):
     @contextmanager
     def listening(self, engine: Engine) -> Iterator[Callable[[float], bool] | None]:
         # A connection of its own: one of the pool would have to be waited for, and would listen for ever.
-        with psycopg.connect(**self._parameters(), autocommit=True) as connection:  # type: ignore[arg-type]
+        with psycopg.connect(**self._parameters, autocommit=True) as connection:  # type: ignore[arg-type]
             connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
             yield lambda seconds: any(True for _ in connection.notifies(timeout=seconds, stop_after=1))
 
@@ -248,9 +297,6 @@ class PostgreSQL(Backend):
     def _channel(self) -> str:
         # A name of the database, at most 63 bytes; the schema's may be as long by itself.
         return f"deltars_{sha256((self.uri.schema or '').encode()).hexdigest()[:16]}"
-
-    def _parameters(self) -> dict[str, str]:
-        return {"application_name": "deltars", **self.uri.parameters, "dbname": self.uri.database}
 
     def prepare_migration(self, connection: Connection) -> None:
         driver = _driver(connection)
@@ -286,30 +332,6 @@ class PostgreSQL(Backend):
             sqlstate=state,
             constraint=diagnosis.constraint_name,
         )
-
-
-class _CopiedFile(io.RawIOBase):
-    """What COPY sends, as a file to read from."""
-
-    def __init__(self, copying: Copy, first: bytes | bytearray | memoryview) -> None:
-        self._copying = copying
-        self._rest = memoryview(first)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        filled, room = 0, len(buffer)
-        while filled < room:
-            if not self._rest:
-                self._rest = memoryview(self._copying.read())
-                if not self._rest:
-                    break
-            size = min(room - filled, len(self._rest))
-            buffer[filled : filled + size] = self._rest[:size]
-            self._rest = self._rest[size:]
-            filled += size
-        return filled
 
 
 def _driver(connection: Connection) -> psycopg.Connection[Any]:
