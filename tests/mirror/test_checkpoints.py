@@ -259,6 +259,9 @@ def test_another_programs_checkpoint_in_our_place_is_replaced(ledger: Ledger, pu
     publisher.drain(table)
     assert len(actions(checkpoint(ledger, 10), "add")) == 10
     assert last_checkpoint(ledger)["version"] == 10
+    ours = file.stat().st_ino
+    publisher.checkpointer.write(publisher.storage_at(publisher.status.read(table).location), table, 10, "again")
+    assert file.stat().st_ino == ours
 
 
 def test_older_checkpoint_does_not_take_the_hint_from_a_newer_one(ledger: Ledger, publisher: Publisher) -> None:

@@ -110,6 +110,23 @@ def status(catalog: str | None, output: Output) -> None:
         )
 
 
+@mirror.command
+@click.argument("table")
+@with_common_options
+def clean(table: str, catalog: str | None, output: Output) -> None:
+    """Delete the published log files of TABLE that are older than its delta.logRetentionDuration (30 days).
+
+    The catalog keeps the whole history; readers of _delta_log lose time travel before the oldest checkpoint kept.
+
+    \b
+    Example:
+      deltars mirror clean features
+    """
+    with deltars.connect(catalog, migrate=False) as opened:
+        files = opened.table(table).clean_up_log()
+    output.records([{"file": file} for file in files], ("file",), none="Nothing is old enough.")
+
+
 def _record(status: MirrorStatus) -> Record:
     waits = status.pending_since
     return asdict(status) | {

@@ -29,7 +29,7 @@ STATS_AS_JSON = "delta.checkpoint.writeStatsAsJson"
 STATS_AS_STRUCT = "delta.checkpoint.writeStatsAsStruct"
 DEFAULT_RETENTION_MS = 7 * 24 * 3_600_000
 
-OURS = b"deltars.txnId"
+OURS = "deltars.txnId"
 """The key in a checkpoint's footer that says whose it is, and of which commit."""
 
 
@@ -80,7 +80,8 @@ def write_checkpoint(
     )
     num_actions = num_adds = 0
     with storage.open_writer(checkpoint_path(state.version), if_absent=not replace) as sink:
-        with _parquet(sink, schema, str(state.txn_id)) as parquet:
+        with _parquet(sink, schema) as parquet:
+            parquet.add_key_value_metadata({OURS: str(state.txn_id)})
             for batch, is_adds in _batches(state, schema):
                 parquet.write_batch(batch, row_group_size=batch.num_rows)
                 num_actions += batch.num_rows
@@ -102,7 +103,7 @@ def is_ours(storage: Storage, version: int) -> bool:
             metadata = pq.read_metadata(file).metadata or {}
     except pa.ArrowException:
         return False
-    return OURS in metadata
+    return OURS.encode() in metadata
 
 
 def _batches(state: VersionState, schema: CheckpointSchema) -> Iterator[tuple[pa.RecordBatch, bool]]:
@@ -115,10 +116,10 @@ def _batches(state: VersionState, schema: CheckpointSchema) -> Iterator[tuple[pa
         yield schema.adds(batch), True
 
 
-def _parquet(sink: Any, schema: CheckpointSchema, txn_id: str) -> pq.ParquetWriter:
+def _parquet(sink: Any, schema: CheckpointSchema) -> pq.ParquetWriter:
     return pq.ParquetWriter(
         sink,
-        schema.arrow.with_metadata({OURS: txn_id.encode()}),
+        schema.arrow,
         compression="snappy",
         # Every path and every file's statistics are another text: a dictionary would only be built and dropped.
         use_dictionary=cast(Any, schema.repeating_columns),

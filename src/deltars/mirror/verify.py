@@ -223,7 +223,7 @@ class _Check:
     def _checkpoint_difference(self, version: int) -> str | None:
         try:
             with self._storage.open_reader(checkpoint_path(version)) as file:
-                found = pq.read_table(file, columns=["add.path", "add.size", "metaData.schemaString", "protocol"])
+                found = pq.ParquetFile(file).read(columns=["add.path", "add.size", "metaData.schemaString"])
         except (pa.ArrowException, DeltarsError) as error:
             return f"cannot be read: {error}"
         there = {(row["path"], row["size"]) for row in found["add"].to_pylist() if row and row["path"] is not None}

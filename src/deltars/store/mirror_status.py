@@ -21,7 +21,7 @@ from enum import Enum, StrEnum
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Select, and_, insert, or_, select, true, update
+from sqlalchemy import Connection, Select, and_, func, insert, or_, select, true, update
 
 from deltars.errors import DeltarsError, TableNotFound
 from deltars.store import schema
@@ -290,6 +290,18 @@ class MirrorStatusStore:
         query = select(log.version, log.digest).where(log.table_id == table_id, log.digest != CLEANED_UP)
         with self._database.read() as connection:
             return {row.version: row.digest for row in connection.execute(query)}
+
+    def last_version_before(self, table_id: UUID, moment_ms: int) -> int | None:
+        """The newest published version that was committed before a moment, by in-commit timestamps."""
+        query = select(func.max(_versions.version)).where(
+            _versions.table_id == table_id,
+            _versions.in_commit_timestamp < moment_ms,
+            _versions.version
+            <= select(_status.published_version).where(_status.table_id == table_id).scalar_subquery(),
+        )
+        with self._database.read() as connection:
+            version: int | None = connection.scalar(query)
+            return version
 
     def note_cleaned_up(self, table_id: UUID, before: int) -> None:
         """The files of the versions before this one were deleted on purpose."""
