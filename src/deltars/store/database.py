@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 from weakref import WeakSet
@@ -85,6 +85,17 @@ class Database:
         first = opening or Opening(())
         with self.backend.translating(), self.backend.write_transaction(self.engine, timeout_s, first) as connection:
             yield connection
+
+    def notify(self) -> None:
+        """Wake everybody who listens to this catalog."""
+        with self.backend.translating():
+            self.backend.notify(self.engine)
+
+    @contextmanager
+    def listening(self) -> Iterator[Callable[[float], bool] | None]:
+        """How to wait for `notify`, at most so many seconds; None where there is no such thing."""
+        with self.backend.translating(), self.backend.listening(self.engine) as wait:
+            yield wait
 
     def close(self) -> None:
         with self._opening:

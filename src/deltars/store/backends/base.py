@@ -242,6 +242,15 @@ class Backend(ABC):
         """Keep out whoever else creates, renames or drops tables, until the transaction ends."""
         return None
 
+    def notify(self, engine: Engine) -> None:
+        """Wake those who listen, outside any transaction; nothing where the database cannot."""
+        return None
+
+    @contextmanager
+    def listening(self, engine: Engine) -> Iterator[Callable[[float], bool] | None]:
+        """How to wait for `notify`, at most so many seconds: whether there was one. None: nobody can listen here."""
+        yield None
+
     def prepare_migration(self, connection: Connection) -> None:
         """Inside the migration's transaction, before the first statement."""
         return None

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property
+from hashlib import sha256
 from select import select as select_ready
 from typing import Any, TextIO
 
@@ -306,6 +307,23 @@ class PostgreSQL(Backend):
         _driver(connection).execute(
             "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"deltars {purpose} {self.uri.schema}"]
         )
+
+    def notify(self, engine: Engine) -> None:
+        # In autocommit and after the commit: inside it, NOTIFY takes a lock of the whole server.
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(select(func.pg_notify(self._channel, "")))
+
+    @contextmanager
+    def listening(self, engine: Engine) -> Iterator[Callable[[float], bool] | None]:
+        # A connection of its own: one of the pool would have to be waited for, and would listen for ever.
+        with psycopg.connect(**self._parameters, autocommit=True) as connection:  # type: ignore[arg-type]
+            connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+            yield lambda seconds: any(True for _ in connection.notifies(timeout=seconds, stop_after=1))
+
+    @property
+    def _channel(self) -> str:
+        # A name of the database, at most 63 bytes; the schema's may be as long by itself.
+        return f"deltars_{sha256((self.uri.schema or '').encode()).hexdigest()[:16]}"
 
     def prepare_migration(self, connection: Connection) -> None:
         driver = _driver(connection)
