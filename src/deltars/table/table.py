@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
-from deltars.data.files import Scan
+from deltars.data.files import ColumnMapping, Scan
 from deltars.log.snapshot import HistoryEntry, Snapshot
 from deltars.protocol import StructType
 from deltars.store.registry import TableRecord
+from deltars.table.arrow_rows import ArrowRows, as_html
 from deltars.transaction.engine import Engine
 from deltars.transaction.plane import spark_plane
 
+COLUMN_MAPPING = "delta.columnMapping.mode"
 
-class Table:
+
+class Table(ArrowRows):
     """Identity is the table's id: the name may change, the version does."""
 
     def __init__(self, engine: Engine, record: TableRecord) -> None:
@@ -61,8 +64,13 @@ class Table:
 
     def read(self, spark: Any = None, *, version: int | None = None) -> Any:
         """The rows at a version, by default the current one, as a Spark DataFrame (of the active session)."""
+        return spark_plane().read(spark, self.scan(version))
+
+    def scan(self, version: int | None = None) -> Scan:
+        """The files of a version, by default the current one, and what is needed to read them."""
         snapshot = self.snapshot(version)
-        scan = Scan(
+        mapping = snapshot.metadata.configuration.get(COLUMN_MAPPING, "none").lower()
+        return Scan(
             root=self.location,
             schema=snapshot.schema,
             partition_columns=tuple(snapshot.metadata.partition_columns),
@@ -70,8 +78,11 @@ class Table:
             table=self.name,
             version=snapshot.version,
             storage_options=self._engine.settings.storage_options,
+            column_mapping=cast(ColumnMapping, mapping),
         )
-        return spark_plane().read(spark, scan)
+
+    def _repr_html_(self) -> str:
+        return as_html(f"{self.name}, version {self.version}, at {self.location}", self.head())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Table) and other.id == self.id and other._engine.uri == self._engine.uri
