@@ -25,6 +25,7 @@ OWN_FIELDS: dict[str, Any] = {
     "asked": 11,
     "expected": 4,
     "actual": 5,
+    "winning_version": 5,
     "retryable": True,
     "sqlstate": "40001",
     "constraint": "pk_dl_tables",
@@ -92,6 +93,13 @@ def test_conflict_names_both_versions() -> None:
     conflict = errors.VersionConflict(table="features", expected=4, actual=6)
     assert "at version 6, the commit expected version 4" in str(conflict)
     assert conflict.retryable
+
+
+def test_named_conflict_is_a_version_conflict_and_says_which() -> None:
+    conflict = errors.ConcurrentAppend(table="features", expected=4, actual=6, winning_version=5)
+    assert isinstance(conflict, errors.VersionConflict)
+    assert str(conflict).startswith("Files were added meanwhile that this transaction would have read;")
+    assert (conflict.expected, conflict.actual, conflict.winning_version, conflict.retryable) == (4, 6, 5, True)
 
 
 def test_located_adds_what_is_not_known_and_keeps_what_is() -> None:

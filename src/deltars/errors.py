@@ -118,13 +118,47 @@ class VersionConflict(DeltarsError):
 
     retryable = True
 
-    def __init__(self, message: str | None = None, *, expected: int, actual: int, **where: Any) -> None:
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        expected: int,
+        actual: int,
+        winning_version: int | None = None,
+        **where: Any,
+    ) -> None:
         self.expected = expected
         self.actual = actual
+        self.winning_version = winning_version
+        """The version that this transaction is in conflict with, where it is not just any."""
         where.setdefault("hint", "Read the table again and retry, or let catalog.run() do it.")
-        super().__init__(
-            message or f"the table is at version {actual}, the commit expected version {expected}", **where
-        )
+        if message is None and type(self) is VersionConflict:
+            message = f"the table is at version {actual}, the commit expected version {expected}"
+        super().__init__(message, **where)
+
+
+class ConcurrentAppend(VersionConflict):
+    """Files were added meanwhile that this transaction would have read; nothing was changed."""
+
+
+class ConcurrentDeleteRead(VersionConflict):
+    """A file that this transaction read was removed meanwhile; nothing was changed."""
+
+
+class ConcurrentDeleteDelete(VersionConflict):
+    """A file that this transaction removes was removed meanwhile; nothing was changed."""
+
+
+class MetadataChanged(VersionConflict):
+    """The table's metadata was changed meanwhile; nothing of this transaction was."""
+
+
+class ProtocolChanged(VersionConflict):
+    """The table's protocol was changed meanwhile; nothing of this transaction was."""
+
+
+class ConcurrentTransaction(VersionConflict):
+    """Another transaction of the same application committed meanwhile; nothing was changed."""
 
 
 class DatabaseError(DeltarsError):

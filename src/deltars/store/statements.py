@@ -11,7 +11,7 @@ shape and on nothing else: it is prepared once, and no value ever becomes part o
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 from sqlalchemy import (
@@ -93,6 +93,9 @@ _COLUMNS: dict[str, tuple[SaColumn[Any], ...]] = {
 
 _encode = msgspec.json.Encoder().encode
 
+_Parameter: TypeAlias = tuple[str, str, Callable[[Any], Any] | None]
+"""A key of a row, the parameter it goes into, and how it becomes one."""
+
 
 class Shape(NamedTuple):
     """What the text of a commit's statements depends on, and nothing else."""
@@ -112,6 +115,7 @@ class CommitStatements:
         self._backend = backend
         self._prepared: dict[Hashable, Prepared] = {}
         self._writes: dict[Shape, list[Prepared]] = {}
+        self._single: dict[str, list[_Parameter]] = {}
 
     def lock(self, count: int) -> Prepared:
         return self._once(("lock", count), lambda: lock_tables(self._backend, count))
@@ -148,9 +152,17 @@ class CommitStatements:
                 values[f"rows_{name}"] = _encode(documents).decode()
                 continue
             [row] = documents
-            for column in _columns(name):
-                values[f"{name}_{column.name}"] = self._backend.plain(column, row.get(column.name))
+            for key, parameter, plain in self._parameters(name):
+                value = row.get(key)
+                values[parameter] = value if plain is None or value is None else plain(value)
         return values
+
+    def _parameters(self, name: str) -> list[_Parameter]:
+        if name not in self._single:
+            self._single[name] = [
+                (column.name, f"{name}_{column.name}", self._backend.plain(column)) for column in _columns(name)
+            ]
+        return self._single[name]
 
     def _once(self, key: Hashable, build: Callable[[], Executable]) -> Prepared:
         if key not in self._prepared:

@@ -44,6 +44,8 @@ from deltars.uri import CatalogUri
 
 Rows: TypeAlias = list[tuple[Any, ...]]
 
+_encode = msgspec.json.Encoder().encode
+
 
 class Prepared:
     """A statement compiled once: its text, and in which order it takes its parameters."""
@@ -172,17 +174,15 @@ class Backend(ABC):
             )
         ).subquery()
 
-    def plain(self, column: Column[Any], value: Any) -> Any:
-        """A value of a row as a parameter: documents and arrays as their text."""
-        if value is None:
-            return None
+    def plain(self, column: Column[Any]) -> Callable[[Any], Any] | None:
+        """How a value of a row becomes a parameter: documents and arrays as their text, the rest as it is."""
         match column.type:
             case JSON():
-                return msgspec.json.encode(value).decode()
+                return lambda value: _encode(value).decode()
             case ARRAY():
-                return self.array_text(value)
+                return self.array_text
             case _:
-                return value
+                return None
 
     @abstractmethod
     def clock_us(self) -> ColumnElement[int]:
@@ -198,7 +198,7 @@ class Backend(ABC):
 
     def array_text(self, numbers: Sequence[float | None]) -> str:
         """An array of numbers as this database reads it from text."""
-        return msgspec.json.encode(numbers).decode()
+        return _encode(numbers).decode()
 
     def insert_unless_present(self, table: Table) -> Any:
         """An INSERT that does nothing where the key is taken."""

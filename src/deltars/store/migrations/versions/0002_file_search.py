@@ -48,7 +48,7 @@ def upgrade(views: Collection[str]) -> None:
         op.create_index(
             "ix_dl_add_files_stats",
             "dl_add_files",
-            [sa.text("dl_stats_filter(stats)")],
+            [sa.text("dl_stats_filter(stats) jsonb_path_ops")],
             postgresql_using="gin",
         )
         op.create_index(

@@ -1,0 +1,245 @@
+"""Which commits get in each other's way: Delta's conflict rules, as functions of what was read and written.
+
+    begin ─────────── my transaction reads and stages ───────────▶ locked: may it still commit?
+      └─ version 4      5      6      7                              │
+                        └──────┴──────┴─ winners ── find_conflict ───┴─▶ None: it becomes version 8
+                                                                        Conflict: which rule, with which version
+
+For each winner in turn, in the order that delta-spark has: protocol, metadata, domains, applications' progress, files
+added, files read and removed meanwhile, files removed twice. The level says which files added are looked at:
+
+    serializable          all
+    write_serializable    those of winners that are no blind appends; all, if my commit changes metadata
+    snapshot              none, nor which of the files read are gone: only what is written counts
+
+`strict` needs no rules: there a table that has moved at all is a conflict.
+
+A commit that passes is **rebased** by being committed after the last winner, just as it is: no action holds the version
+it lands in. What does depend on it (version, time stamps, row ids) is stamped under the lock, whichever version it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltars import errors
+from deltars.log.add_columns import deletion_vectors
+from deltars.log.commit import TableCommit
+from deltars.log.table_rules import ROW_TRACKING_DOMAIN
+from deltars.protocol import AddFile, CdcFile, DomainMetadata, Metadata, RemoveFile, Txn
+
+Level: TypeAlias = Literal["serializable", "write_serializable", "snapshot"]
+FileKey: TypeAlias = tuple[str, str]
+"""Path and id of the deletion vector: what the protocol identifies a file by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A file that a winner added."""
+
+    path: str
+    dv_id: str = ""
+    partition_values: Mapping[str, str | None] | None = None
+    stats: str | None = None
+    data_change: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A file that a winner removed."""
+
+    path: str
+    dv_id: str = ""
+    data_change: bool = True
+
+    @property
+    def key(self) -> FileKey:
+        return self.path, self.dv_id
+
+
+class FilePredicate(Protocol):
+    """A predicate that files were read by."""
+
+    def could_match(self, file: Added) -> bool:
+        """Whether a row of the file may fulfil it. In doubt it may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """What a transaction read of one table."""
+
+    whole_table: bool = False
+    predicates: tuple[FilePredicate, ...] = ()
+    files: frozenset[FileKey] = frozenset()
+    app_ids: frozenset[str] = frozenset()
+    metadata: bool = False
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether rows were read, or would have been, had there been any."""
+        return self.whole_table or bool(self.predicates) or bool(self.files)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.has_rows or self.app_ids or self.metadata)
+
+
+NOTHING_READ = Reads()
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """What one commit did to the table while a transaction was open."""
+
+    version: int
+    adds: Sequence[Added] = ()
+    removes: Sequence[Removed] = ()
+    metadata_changed: bool = False
+    protocol_changed: bool = False
+    app_ids: frozenset[str] = frozenset()
+    domains: frozenset[str] = frozenset()
+    is_blind_append: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Why a commit cannot follow a winner. `rule` is the error that it becomes at the edge."""
+
+    rule: type[errors.VersionConflict]
+    version: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Which files of the winners the rules will ask for: a blind append asks for none."""
+
+    adds: bool
+    removes: bool
+
+
+def find_conflict(mine: TableCommit | None, reads: Reads, winners: Iterable[Winner], level: Level) -> Conflict | None:
+    """The first conflict with the commits that came between, oldest first.
+
+    `mine` is None for a table that is only read. `level` is what `level_of` made of the transaction's.
+    """
+    if mine is None and (level == "snapshot" or reads.is_empty):
+        return None
+    judge = _Judge(mine, reads, level)
+    for winner in winners:
+        for found in judge.conflicts(winner):
+            return found
+    return None
+
+
+def level_of(commits: Iterable[TableCommit], level: Level) -> Level:
+    """The level that a transaction is judged by: one that only moves rows, as compaction does, needs no more than
+    `snapshot`.
+
+    It takes all tables of the transaction: what was read of the one may have gone into the other.
+    """
+    return "snapshot" if all(map(_only_moves_rows, commits)) else level
+
+
+def is_blind_append(mine: TableCommit, reads: Iterable[Reads]) -> bool:
+    """Whether a commit only adds files, and its transaction read no rows, of whichever table."""
+    only_adds = not any(isinstance(action, RemoveFile | CdcFile) for action in mine.actions)
+    return only_adds and not any(read.has_rows for read in reads)
+
+
+def evidence(mine: TableCommit | None, reads: Reads, level: Level) -> Evidence:
+    """What of the winners has to be looked up before `find_conflict`."""
+    is_checked = level != "snapshot"
+    return Evidence(
+        adds=is_checked and (reads.whole_table or bool(reads.predicates)),
+        removes=(is_checked and reads.has_rows) or bool(_changed_files(mine)),
+    )
+
+
+class _Judge:
+    """One table's part of a transaction, held against winners one after the other."""
+
+    def __init__(self, mine: TableCommit | None, reads: Reads, level: Level) -> None:
+        actions = mine.actions if mine else ()
+        self._mine = mine
+        self._reads = reads
+        self._level = level
+        self._changes_metadata = any(isinstance(action, Metadata) for action in actions)
+        self._app_ids = reads.app_ids | {action.app_id for action in actions if isinstance(action, Txn)}
+        self._domains = {action.domain for action in actions if isinstance(action, DomainMetadata)}
+        self._files = _changed_files(mine)
+
+    def conflicts(self, winner: Winner) -> Iterator[Conflict]:
+        """In delta-spark's order; nobody asks for more than the first."""
+
+        def conflict(rule: type[errors.VersionConflict], what: str) -> Conflict:
+            return Conflict(rule, winner.version, f"version {winner.version} {what}")
+
+        depends_on_state = self._mine is not None or self._reads.metadata or self._reads.has_rows
+        if winner.protocol_changed and depends_on_state:
+            yield conflict(errors.ProtocolChanged, "changed the table's protocol")
+        if winner.metadata_changed and depends_on_state:
+            yield conflict(errors.MetadataChanged, "changed the table's metadata")
+        # Row ids are given out under the lock, so their high-water mark is never in the way.
+        for domain in sorted(self._domains & winner.domains - {ROW_TRACKING_DOMAIN}):
+            yield conflict(errors.MetadataChanged, f"changed the domain {domain}, as this transaction does")
+        for app_id in sorted(self._app_ids & winner.app_ids):
+            yield conflict(errors.ConcurrentTransaction, f"moved the application {app_id} on")
+        for added in self._adds_to_check(winner):
+            if self._would_have_read(added):
+                yield conflict(errors.ConcurrentAppend, f"added {added.path}, which this transaction would have read")
+        if self._level != "snapshot":
+            for removed in winner.removes:
+                if self._reads.whole_table or removed.key in self._reads.files:
+                    yield conflict(errors.ConcurrentDeleteRead, f"removed {removed.path}, which this transaction read")
+        for path in self._removed_twice(winner):
+            yield conflict(errors.ConcurrentDeleteDelete, f"removed {path}, which this transaction changes too")
+
+    def _adds_to_check(self, winner: Winner) -> Iterator[Added]:
+        if self._level == "snapshot":
+            return
+        if self._level == "write_serializable" and winner.is_blind_append and not self._changes_metadata:
+            return
+        # Rows that only moved were there before: reading them is a matter of the files that they moved from.
+        yield from (added for added in winner.adds if added.data_change)
+
+    def _would_have_read(self, added: Added) -> bool:
+        return self._reads.whole_table or any(predicate.could_match(added) for predicate in self._reads.predicates)
+
+    def _removed_twice(self, winner: Winner) -> Iterator[str]:
+        return (removed.path for removed in winner.removes if removed.key in self._files)
+
+
+def _changed_files(mine: TableCommit | None) -> set[FileKey]:
+    """The files that a commit needs to find as it read them: those it removes, and those it only describes anew, which
+    would come back to life if they were gone."""
+    if mine is None:
+        return set()
+    files = {
+        action.key
+        for action in mine.actions
+        if isinstance(action, RemoveFile) or (isinstance(action, AddFile) and not action.data_change)
+    }
+    if mine.adds is not None and not pc.all(mine.adds["data_change"]).as_py():
+        moved = mine.adds.filter(pc.invert(mine.adds["data_change"]))
+        vectors = moved["deletion_vector"] if "deletion_vector" in moved.column_names else pa.nulls(len(moved))
+        ids = [vector.unique_id if vector else "" for vector in deletion_vectors(vectors)]
+        files.update(zip(moved["path"].to_pylist(), ids, strict=True))
+    return files
+
+
+def _only_moves_rows(mine: TableCommit) -> bool:
+    """Whether every action is of a file, and of one whose rows were there before, or are still."""
+    is_moved = all(
+        (isinstance(action, AddFile | RemoveFile) and not action.data_change)
+        or (isinstance(action, DomainMetadata) and action.domain == ROW_TRACKING_DOMAIN)
+        for action in mine.actions
+    )
+    if mine.adds is None:
+        return is_moved and bool(mine.actions)
+    return is_moved and not pc.any(mine.adds["data_change"]).as_py()
