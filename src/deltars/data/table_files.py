@@ -14,6 +14,7 @@ import pyarrow as pa
 from deltars.errors import StorageError, ValidationError
 from deltars.protocol import check_path, is_absolute, uri_to_path
 from deltars.storage import Storage, parse_location
+from deltars.storage.storage import check_path as check_key
 
 
 def relative_path(storage: Storage, uri: str) -> str:
@@ -34,7 +35,12 @@ def relative_path(storage: Storage, uri: str) -> str:
 
 def open_file(storage: Storage, uri: str) -> Any:
     """A file of the table, for Arrow to read anywhere in it; StorageError says that it is missing."""
-    path = relative_path(storage, uri)
+    return open_path(storage, relative_path(storage, uri))
+
+
+def open_path(storage: Storage, path: str) -> Any:
+    """The same for a path below the table's root."""
+    check_key(path)
     if not storage.location.is_local:
         return storage.open_reader(path)
     name = os.path.join(storage.location.path, path)
