@@ -21,6 +21,7 @@ TABLE_ID = UUID("00000000-0000-0000-0000-000000000001")
 OWN_FIELDS: dict[str, Any] = {
     "action": 3,
     "field": "path",
+    "position": 4,
     "limit": 10,
     "asked": 11,
     "expected": 4,
@@ -32,6 +33,8 @@ OWN_FIELDS: dict[str, Any] = {
     "path": "part-0.parquet",
     "error": "no route to host",
     "features": ("variantShredding",),
+    "earliest": 0,
+    "latest": 6,
 }
 
 

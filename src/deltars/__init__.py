@@ -21,6 +21,7 @@ from deltars.errors import (
     MetadataChanged,
     MirrorFailure,
     NotADeltaTable,
+    PredicateError,
     ProtocolChanged,
     SchemaMismatch,
     SchemaVersionError,
@@ -29,19 +30,30 @@ from deltars.errors import (
     TableHeld,
     TableNotFound,
     TimeoutError,
+    TimestampTooEarly,
     TransactionClosed,
+    TransactionNotFound,
     TransactionTooLarge,
     UnsupportedFeature,
     UriError,
     ValidationError,
     VersionConflict,
+    VersionNotFound,
 )
 from deltars.wiring import provide_spark
 
 if TYPE_CHECKING:
     from deltars.catalog import Catalog, begin, connect, migrate, read, write
     from deltars.table import Table
-    from deltars.transaction import CommitResult, SqlTxnLogWriter, Transaction, TransactionResult, TxnLogWriter
+    from deltars.transaction import (
+        CommitResult,
+        SqlTxnLogReader,
+        SqlTxnLogWriter,
+        Transaction,
+        TransactionResult,
+        TxnLogReader,
+        TxnLogWriter,
+    )
     from deltars.transaction.plane import SparkDataPlane
 
 __version__ = "0.1.0"
@@ -51,9 +63,11 @@ _LOADED_WHEN_USED = {
     "deltars.table": ("Table",),
     "deltars.transaction": (
         "CommitResult",
+        "SqlTxnLogReader",
         "SqlTxnLogWriter",
         "Transaction",
         "TransactionResult",
+        "TxnLogReader",
         "TxnLogWriter",
     ),
 }
@@ -97,9 +111,11 @@ __all__ = [
     "MetadataChanged",
     "MirrorFailure",
     "NotADeltaTable",
+    "PredicateError",
     "ProtocolChanged",
     "SchemaMismatch",
     "SchemaVersionError",
+    "SqlTxnLogReader",
     "SqlTxnLogWriter",
     "StorageError",
     "Table",
@@ -107,15 +123,19 @@ __all__ = [
     "TableHeld",
     "TableNotFound",
     "TimeoutError",
+    "TimestampTooEarly",
     "Transaction",
     "TransactionClosed",
+    "TransactionNotFound",
     "TransactionResult",
     "TransactionTooLarge",
+    "TxnLogReader",
     "TxnLogWriter",
     "UnsupportedFeature",
     "UriError",
     "ValidationError",
     "VersionConflict",
+    "VersionNotFound",
     "begin",
     "connect",
     "migrate",

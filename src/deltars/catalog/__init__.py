@@ -2,6 +2,6 @@
 
 from deltars.catalog import migrate
 from deltars.catalog.catalog import Catalog
-from deltars.catalog.connect import begin, connect, read, write
+from deltars.catalog.connecting import begin, connect, read, write
 
 __all__ = ["Catalog", "begin", "connect", "migrate", "read", "write"]

@@ -10,12 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 from uuid import UUID
 
 import pyarrow as pa
 
+from deltars.config import Isolation
+from deltars.errors import VersionConflict
+from deltars.log.reads import NOTHING_READ, Reads
 from deltars.protocol import Action, Metadata, Protocol, check_protocol
+
+ISOLATION_LEVELS: tuple[Isolation, ...] = get_args(Isolation)
 
 NO_VERSION = -1
 """The current version of a table that nothing was committed to yet."""
@@ -73,6 +78,14 @@ class TableCommit:
 
 
 @dataclass(frozen=True, slots=True)
+class TableRead:
+    """What was read of a table, and at which version."""
+
+    version: int
+    reads: Reads
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """One transaction over one or more tables."""
 
@@ -81,7 +94,9 @@ class Commit:
     new_tables: Sequence[NewTable] = ()
     committer: str | None = None
     user_metadata: str | None = None
-    isolation: str = "strict"
+    isolation: Isolation = "strict"
+    read: Mapping[UUID, TableRead] = field(default_factory=dict)
+    """What the transaction read, of tables that it writes and of others."""
     is_repeatable: bool = False
     """Whether the caller chose the id, and so may be asking again for what is committed already."""
 
@@ -89,6 +104,18 @@ class Commit:
     def existing_tables(self) -> list[UUID]:
         new = {table.table_id for table in self.new_tables}
         return [table.table_id for table in self.tables if table.table_id not in new]
+
+    @property
+    def checked_reads(self) -> dict[UUID, TableRead]:
+        """The tables that were only read, and must not have changed in a way that matters."""
+        if self.isolation == "snapshot":
+            return {}
+        written = {table.table_id for table in self.tables}
+        return {table_id: read for table_id, read in self.read.items() if table_id not in written}
+
+    def reads_of(self, table_id: UUID) -> Reads:
+        read = self.read.get(table_id)
+        return NOTHING_READ if read is None else read.reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +128,15 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
+class Conflict:
+    """Why a commit cannot follow a winner. `rule` is the error that it becomes at the edge."""
+
+    rule: type[VersionConflict]
+    version: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class VersionTaken:
     """Somebody else was first; nothing was changed."""
 
@@ -108,6 +144,24 @@ class VersionTaken:
     table: str
     expected: int
     actual: int
+    conflict: Conflict | None = None
+    """What of it was in the way, where the level of isolation asks."""
 
 
 CommitOutcome: TypeAlias = Committed | VersionTaken
+
+__all__ = [
+    "ISOLATION_LEVELS",
+    "NO_VERSION",
+    "Commit",
+    "CommitOutcome",
+    "Committed",
+    "Conflict",
+    "Isolation",
+    "NewTable",
+    "RowGroup",
+    "TableCommit",
+    "TableRead",
+    "TableState",
+    "VersionTaken",
+]

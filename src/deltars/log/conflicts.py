@@ -20,33 +20,21 @@ it lands in. What does depend on it (version, time stamps, row ids) is stamped u
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltars import errors
 from deltars.log.add_columns import deletion_vectors
-from deltars.log.commit import TableCommit
+from deltars.log.commit import Conflict, TableCommit
+from deltars.log.reads import NOTHING_READ, Added, FileKey, FilePredicate, Reads
 from deltars.log.table_rules import ROW_TRACKING_DOMAIN
 from deltars.protocol import AddFile, CdcFile, DomainMetadata, Metadata, RemoveFile, Txn
 
 Level: TypeAlias = Literal["serializable", "write_serializable", "snapshot"]
-FileKey: TypeAlias = tuple[str, str]
-"""Path and id of the deletion vector: what the protocol identifies a file by."""
-
-
-@dataclass(frozen=True, slots=True)
-class Added:
-    """A file that a winner added."""
-
-    path: str
-    dv_id: str = ""
-    partition_values: Mapping[str, str | None] | None = None
-    stats: str | None = None
-    data_change: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,36 +50,6 @@ class Removed:
         return self.path, self.dv_id
 
 
-class FilePredicate(Protocol):
-    """A predicate that files were read by."""
-
-    def could_match(self, file: Added) -> bool:
-        """Whether a row of the file may fulfil it. In doubt it may."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reads:
-    """What a transaction read of one table."""
-
-    whole_table: bool = False
-    predicates: tuple[FilePredicate, ...] = ()
-    files: frozenset[FileKey] = frozenset()
-    app_ids: frozenset[str] = frozenset()
-    metadata: bool = False
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether rows were read, or would have been, had there been any."""
-        return self.whole_table or bool(self.predicates) or bool(self.files)
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.has_rows or self.app_ids or self.metadata)
-
-
-NOTHING_READ = Reads()
-
-
 @dataclass(frozen=True, slots=True)
 class Winner:
     """What one commit did to the table while a transaction was open."""
@@ -104,15 +62,6 @@ class Winner:
     app_ids: frozenset[str] = frozenset()
     domains: frozenset[str] = frozenset()
     is_blind_append: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """Why a commit cannot follow a winner. `rule` is the error that it becomes at the edge."""
-
-    rule: type[errors.VersionConflict]
-    version: int
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +115,14 @@ class _Judge:
 
     def __init__(self, mine: TableCommit | None, reads: Reads, level: Level) -> None:
         actions = mine.actions if mine else ()
-        self._mine = mine
         self._reads = reads
         self._level = level
         self._changes_metadata = any(isinstance(action, Metadata) for action in actions)
         self._app_ids = reads.app_ids | {action.app_id for action in actions if isinstance(action, Txn)}
         self._domains = {action.domain for action in actions if isinstance(action, DomainMetadata)}
         self._files = _changed_files(mine)
+        self._depends_on_state = mine is not None or reads.metadata or reads.has_rows
+        self._asks_for = evidence(mine, reads, level)
 
     def conflicts(self, winner: Winner) -> Iterator[Conflict]:
         """In delta-spark's order; nobody asks for more than the first."""
@@ -180,39 +130,38 @@ class _Judge:
         def conflict(rule: type[errors.VersionConflict], what: str) -> Conflict:
             return Conflict(rule, winner.version, f"version {winner.version} {what}")
 
-        depends_on_state = self._mine is not None or self._reads.metadata or self._reads.has_rows
-        if winner.protocol_changed and depends_on_state:
+        if winner.protocol_changed and self._depends_on_state:
             yield conflict(errors.ProtocolChanged, "changed the table's protocol")
-        if winner.metadata_changed and depends_on_state:
+        if winner.metadata_changed and self._depends_on_state:
             yield conflict(errors.MetadataChanged, "changed the table's metadata")
         # Row ids are given out under the lock, so their high-water mark is never in the way.
         for domain in sorted(self._domains & winner.domains - {ROW_TRACKING_DOMAIN}):
             yield conflict(errors.MetadataChanged, f"changed the domain {domain}, as this transaction does")
         for app_id in sorted(self._app_ids & winner.app_ids):
             yield conflict(errors.ConcurrentTransaction, f"moved the application {app_id} on")
-        for added in self._adds_to_check(winner):
-            if self._would_have_read(added):
-                yield conflict(errors.ConcurrentAppend, f"added {added.path}, which this transaction would have read")
-        if self._level != "snapshot":
+        if self._asks_for.adds and not self._ignores_adds(winner):
+            for added in winner.adds:
+                # Rows that only moved were there before: who read them read the files that they moved from.
+                if added.data_change and self._would_have_read(added):
+                    yield conflict(
+                        errors.ConcurrentAppend, f"added {added.path}, which this transaction would have read"
+                    )
+        if self._asks_for.removes and self._level != "snapshot":
             for removed in winner.removes:
                 if self._reads.whole_table or removed.key in self._reads.files:
                     yield conflict(errors.ConcurrentDeleteRead, f"removed {removed.path}, which this transaction read")
-        for path in self._removed_twice(winner):
-            yield conflict(errors.ConcurrentDeleteDelete, f"removed {path}, which this transaction changes too")
+        if self._files:
+            for removed in winner.removes:
+                if removed.key in self._files:
+                    yield conflict(
+                        errors.ConcurrentDeleteDelete, f"removed {removed.path}, which this transaction changes too"
+                    )
 
-    def _adds_to_check(self, winner: Winner) -> Iterator[Added]:
-        if self._level == "snapshot":
-            return
-        if self._level == "write_serializable" and winner.is_blind_append and not self._changes_metadata:
-            return
-        # Rows that only moved were there before: reading them is a matter of the files that they moved from.
-        yield from (added for added in winner.adds if added.data_change)
+    def _ignores_adds(self, winner: Winner) -> bool:
+        return self._level == "write_serializable" and winner.is_blind_append and not self._changes_metadata
 
     def _would_have_read(self, added: Added) -> bool:
         return self._reads.whole_table or any(predicate.could_match(added) for predicate in self._reads.predicates)
-
-    def _removed_twice(self, winner: Winner) -> Iterator[str]:
-        return (removed.path for removed in winner.removes if removed.key in self._files)
 
 
 def _changed_files(mine: TableCommit | None) -> set[FileKey]:
@@ -243,3 +192,21 @@ def _only_moves_rows(mine: TableCommit) -> bool:
     if mine.adds is None:
         return is_moved and bool(mine.actions)
     return is_moved and not pc.any(mine.adds["data_change"]).as_py()
+
+
+__all__ = [
+    "NOTHING_READ",
+    "Added",
+    "Conflict",
+    "Evidence",
+    "FileKey",
+    "FilePredicate",
+    "Level",
+    "Reads",
+    "Removed",
+    "Winner",
+    "evidence",
+    "find_conflict",
+    "is_blind_append",
+    "level_of",
+]

@@ -64,6 +64,7 @@ from deltars.protocol.schema_like import SchemaLike, as_schema
 from deltars.protocol.schema_rules import check_schema
 from deltars.protocol.stats import (
     FileStats,
+    decode_bound,
     decode_stats,
     encode_stats,
     has_bounds,
@@ -108,6 +109,7 @@ __all__ = [
     "check_protocol_change",
     "check_schema",
     "decode_action",
+    "decode_bound",
     "decode_checkpoint",
     "decode_commit",
     "decode_stats",

@@ -93,8 +93,8 @@ def decode_stats(text: str | bytes, schema: StructType) -> FileStats:
         raise ValidationError(f"the statistics are not JSON: {error}", field="stats") from error
     return FileStats(
         num_records=document.numRecords,
-        min_values=_map_leaves(document.minValues or {}, schema, _decode_bound),
-        max_values=_map_leaves(document.maxValues or {}, schema, _decode_bound),
+        min_values=_map_leaves(document.minValues or {}, schema, decode_bound),
+        max_values=_map_leaves(document.maxValues or {}, schema, decode_bound),
         null_count=_map_leaves(document.nullCount or {}, schema, _decode_count),
         tight_bounds=document.tightBounds,
     )
@@ -197,7 +197,11 @@ def _to_json(value: Any, type_: PrimitiveType) -> Any:
             return msgspec.Raw(f"{as_decimal(value, type_):f}".encode())
 
 
-def _decode_bound(value: Any, type_: LeafType) -> Any:
+def decode_bound(value: Any, type_: LeafType) -> Any:
+    """A bound as it stands in the JSON (numbers with a point as Decimal), as a Python value; `None` where it is none.
+
+    Nothing is added to a timestamp that was cut to the millisecond.
+    """
     if not isinstance(type_, PrimitiveType) or not has_bounds(type_):
         return None
     try:

@@ -12,21 +12,29 @@ the lease free: no commit is overlooked.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, StrEnum
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Row, and_, insert, or_, select, true, update
+from sqlalchemy import Connection, insert, or_, select, true, update
 
 from deltars.errors import TableNotFound
-from deltars.protocol import Action
 from deltars.store import schema
+from deltars.store.changes import CommittedVersion, committed_versions
 from deltars.store.database import Database
-from deltars.store.rows import TABLE_OF, from_row
+
+__all__ = [
+    "LEASE_S",
+    "Advance",
+    "CommittedVersion",
+    "MirrorState",
+    "MirrorStatus",
+    "MirrorStatusStore",
+    "Registration",
+]
 
 LEASE_S = 30
 FIRST_PAUSE_S = 1
@@ -35,7 +43,7 @@ LONGEST_PAUSE_S = 300
 _TIMEOUT_S = 30.0
 _SECOND_US = 1_000_000
 
-_status, _tables, _versions = schema.dl_mirror_status.c, schema.dl_tables.c, schema.dl_table_versions.c
+_status, _tables = schema.dl_mirror_status.c, schema.dl_tables.c
 
 
 class MirrorState(StrEnum):
@@ -80,28 +88,6 @@ class MirrorStatus:
     @property
     def is_leased(self) -> bool:
         return self.lease_until is not None and self.lease_until > self.now
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedVersion:
-    """One version of a table with its actions, in their order."""
-
-    table_id: UUID
-    version: int
-    commit_ts: int
-    in_commit_timestamp: int
-    txn_id: UUID
-    operation: str
-    actions: tuple[Action, ...]
-    operation_params: Mapping[str, Any] = field(default_factory=dict)
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    committer: str | None = None
-    read_version: int | None = None
-    isolation: str | None = None
-    is_blind_append: bool | None = None
-    user_metadata: str | None = None
-    participants: Mapping[str, int] = field(default_factory=dict)
-    """The version of every table that the transaction wrote to, by table id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,17 +194,8 @@ class MirrorStatusStore:
 
     def pending(self, table_id: UUID, after: int, limit: int) -> list[CommittedVersion]:
         """The next versions to publish, oldest first, at most `limit`."""
-        transactions = schema.dl_transactions
-        rows = (
-            select(schema.dl_table_versions, transactions.c.participants)
-            .outerjoin(transactions, transactions.c.txn_id == _versions.txn_id)
-            .where(_versions.table_id == table_id, _versions.version.between(after + 1, after + limit))
-            .order_by(_versions.version)
-        )
         with self._database.read() as connection:
-            versions = connection.execute(rows).all()
-            actions = _actions(connection, table_id, after + 1, after + limit) if versions else {}
-        return [_committed_version(row, tuple(actions[row.version])) for row in versions]
+            return committed_versions(connection, table_id, after + 1, after + limit)
 
     def registration(self, table_id: UUID) -> Registration:
         catalog = schema.dl_catalog.c
@@ -276,37 +253,3 @@ def _set(connection: Connection, table_id: UUID, **values: Any) -> None:
 
 def _later(now: int, seconds: int) -> int:
     return now + seconds * _SECOND_US
-
-
-def _committed_version(row: Row[Any], actions: tuple[Action, ...]) -> CommittedVersion:
-    return CommittedVersion(
-        table_id=row.table_id,
-        version=row.version,
-        commit_ts=row.commit_ts,
-        in_commit_timestamp=row.in_commit_timestamp,
-        txn_id=row.txn_id,
-        operation=row.operation,
-        actions=actions,
-        operation_params=row.operation_params or {},
-        metrics=row.metrics or {},
-        committer=row.committer,
-        read_version=row.read_version,
-        isolation=row.isolation,
-        is_blind_append=row.is_blind_append,
-        user_metadata=row.user_metadata,
-        participants=row.participants or {},
-    )
-
-
-def _actions(connection: Connection, table_id: UUID, first: int, last: int) -> Mapping[int, list[Action]]:
-    """The actions of a range of versions, each version's in their order."""
-    found: dict[int, list[tuple[int, Action]]] = defaultdict(list)
-    for name in TABLE_OF.values():
-        table = schema.metadata.tables[name]
-        of_range = and_(table.c.table_id == table_id, table.c.version.between(first, last))
-        for row in connection.execute(select(table).where(of_range)).mappings():
-            found[row["version"]].append((row["ord"], from_row(name, cast(Mapping[str, Any], row))))
-    ordered: dict[int, list[Action]] = defaultdict(list)
-    for version, actions in found.items():
-        ordered[version] = [action for _, action in sorted(actions, key=lambda pair: pair[0])]
-    return ordered

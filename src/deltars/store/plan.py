@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from deltars.log.bounds import Bounds
 from deltars.log.commit import NO_VERSION, Commit, TableCommit
+from deltars.log.conflicts import is_blind_append
 from deltars.log.table_rules import ROW_TRACKING_DOMAIN, tracks_rows
 from deltars.protocol import AddFile, DomainMetadata, Metadata, Protocol, RemoveFile
 from deltars.store import schema
@@ -65,6 +66,7 @@ class Plan:
         self.tolerated = 0
         """How many more may be found and ended."""
         self.states: dict[UUID, KnownState] = {}
+        self.versions = {table.table_id: locked[table.table_id].current_version + 1 for table in commit.tables}
         self._commit = commit
         self._backend = backend
         self._bulk_threshold = bulk_threshold
@@ -77,7 +79,7 @@ class Plan:
                 "outcome": "committed",
                 "committer": commit.committer,
                 "user_metadata": commit.user_metadata,
-                "participants": {str(table.table_id): table.expected_version + 1 for table in commit.tables},
+                "participants": {str(table_id): version for table_id, version in self.versions.items()},
             },
         )
 
@@ -85,7 +87,7 @@ class Plan:
         self.rows.setdefault(table, []).append(row)
 
     def _add_table(self, table: TableCommit, row: LockedTable, known: KnownState) -> None:
-        version = table.expected_version + 1
+        version = self.versions[table.table_id]
         key = {"table_id": str(table.table_id), "version": version}
         after = self.states[table.table_id] = _state_after(known, table, version)
         metadata = after.state.metadata
@@ -131,7 +133,7 @@ class Plan:
 
         for group in table.row_groups:
             self._put(ROW_GROUPS, key | {"ord": ords[group.path]} | row_group_to_row(group))
-        self._put(VERSIONS, key | _version_row(self._commit, table, row, after, next_row_id))
+        self._put(VERSIONS, key | _version_row(self._commit, table, row, after, version, next_row_id))
 
 
 def _state_after(known: KnownState, table: TableCommit, version: int) -> KnownState:
@@ -150,12 +152,11 @@ def _state_after(known: KnownState, table: TableCommit, version: int) -> KnownSt
 
 
 def _version_row(
-    commit: Commit, table: TableCommit, row: LockedTable, after: KnownState, next_row_id: int | None
+    commit: Commit, table: TableCommit, row: LockedTable, after: KnownState, version: int, next_row_id: int | None
 ) -> Row:
     metadata, protocol = after.state.metadata, after.state.protocol
     assert metadata is not None
     assert protocol is not None
-    blind = not any(isinstance(action, RemoveFile) for action in table.actions)
     values: Row = {
         "txn_id": str(commit.txn_id),
         "committer": commit.committer,
@@ -163,7 +164,7 @@ def _version_row(
         "operation_params": table.operation_params,
         "read_version": None if table.expected_version == NO_VERSION else table.expected_version,
         "isolation": commit.isolation,
-        "is_blind_append": blind,
+        "is_blind_append": is_blind_append(table, [read.reads for read in commit.read.values()]),
         "metrics": table.metrics,
         "user_metadata": commit.user_metadata,
         "last_ict": row.last_ict,
@@ -171,9 +172,9 @@ def _version_row(
         "metadata_version": after.metadata_version,
         "protocol_version": after.protocol_version,
     }
-    if after.metadata_version == table.expected_version + 1:
+    if after.metadata_version == version:
         values["properties"] = metadata.configuration
-    if after.protocol_version == table.expected_version + 1:
+    if after.protocol_version == version:
         values["min_reader_version"] = protocol.min_reader_version
         values["min_writer_version"] = protocol.min_writer_version
         values["reader_features"] = protocol.reader_features

@@ -92,7 +92,9 @@ class Registry:
             self._database.backend.lock_registry(connection)
             record = _find(connection, _same(table)) or _refuse_unknown(table)
             statement = update(dl_tables).where(dl_tables.c.table_id == record.table_id)
-            connection.execute(statement.values(dropped_at=datetime.now(UTC)))
+            # By the clock that commits are stamped with: past cuts tell by it whether the table was still there.
+            backend = self._database.backend
+            connection.execute(statement.values(dropped_at=backend.instant(backend.clock_us())))
             return record
 
     def warehouse(self) -> str | None:

@@ -1,6 +1,6 @@
 """The statements of a commit, written once in Core and compiled once a backend.
 
-    lock(n)          SELECT … FROM dl_tables WHERE table_id IN (…) ORDER BY table_id FOR UPDATE
+    lock(n)          SELECT … FROM dl_tables WHERE table_id IN (…) ORDER BY table_id FOR UPDATE | SHARE
     write(shape)     the inserts of each kind of action present, dl_transactions, dl_table_versions, and last the
                      UPDATE of dl_tables: chained into one statement where the backend can, else one after the other
 
@@ -117,8 +117,8 @@ class CommitStatements:
         self._writes: dict[Shape, list[Prepared]] = {}
         self._single: dict[str, list[_Parameter]] = {}
 
-    def lock(self, count: int) -> Prepared:
-        return self._once(("lock", count), lambda: lock_tables(self._backend, count))
+    def lock(self, count: int, *, shared: bool = False) -> Prepared:
+        return self._once(("lock", count, shared), lambda: lock_tables(self._backend, count, shared=shared))
 
     def clock(self) -> Prepared:
         """The commit's time stamp, where it is taken in a statement of its own."""
@@ -170,10 +170,10 @@ class CommitStatements:
         return self._prepared[key]
 
 
-def lock_tables(backend: Backend, count: int) -> Select[Any]:
+def lock_tables(backend: Backend, count: int, *, shared: bool = False) -> Select[Any]:
     ids = [_id(backend, f"table_{i}") for i in range(count)]
     statement = select(*LOCK_COLUMNS).where(dl_tables.c.table_id.in_(ids)).order_by(dl_tables.c.table_id)
-    return statement.with_for_update() if backend.locks_rows else statement
+    return statement.with_for_update(read=shared) if backend.locks_rows else statement
 
 
 def next_commit_ts(backend: Backend) -> ColumnElement[int]:

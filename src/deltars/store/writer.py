@@ -3,8 +3,9 @@
     validate ── no connection yet ──▶ BEGIN ─▶ lock ─▶ check ─▶ write ─▶ COMMIT
                                         │       │       │        │         └ lost? settle by the abort marker
                                         │       │       │        └ actions, transaction, versions, tables
-                                        │       │       └ every table at the expected version, else VersionTaken
-                                        │       └ every table's row, in table_id order, in a statement of its own
+                                        │       │       └ every table as expected, or changed only by what does not
+                                        │       │         conflict (`log.conflicts`); else VersionTaken
+                                        │       └ every table's row, in table_id order, before anything is written
                                         └ whatever fails from here on rolls everything back
 
 The lock has a statement of its own because a statement's snapshot is as old as its beginning: one that waited for
@@ -15,8 +16,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 from uuid import UUID
 
@@ -29,10 +31,12 @@ from deltars.log.commit import (
     Commit,
     CommitOutcome,
     Committed,
+    Isolation,
     TableCommit,
     TableState,
     VersionTaken,
 )
+from deltars.log.conflicts import evidence, find_conflict, level_of
 from deltars.log.table_rules import check_state
 from deltars.log.validation import check_commit
 from deltars.protocol import RemoveFile
@@ -44,6 +48,7 @@ from deltars.store.registry import create
 from deltars.store.schema import dl_add_files, dl_transactions
 from deltars.store.statements import REMOVES, TRANSACTION, VERSIONS, CommitStatements, Shape
 from deltars.store.states import UNCOMMITTED, KnownState, States
+from deltars.store.winners import winners
 
 COPY_THRESHOLD = 1_000
 
@@ -75,7 +80,7 @@ class LogWriter:
         try:
             self._validate(commit)
             stage = "lock"
-            opening = self._lock_statement(commit.existing_tables)
+            opening = self._locks(commit.existing_tables, commit.checked_reads)
             with self._database.write(timeout_s, opening) as connection:
                 locked = _locked_tables(opening)
                 stage = "check"
@@ -91,22 +96,26 @@ class LogWriter:
                 stage = "commit" if and_commit else "write"
                 self._write(connection, written, and_commit=and_commit)
                 if plan.removals and written.removed < plan.removals + plan.tolerated:
-                    self._refuse_missing_files(connection, commit)
+                    self._refuse_missing_files(connection, commit, plan)
                 stage = "commit"
         except DeltarsError as error:
             if stage == "commit" and self._database.backend.is_outcome_unknown(_driver_error(error)):
                 return self._settle(commit, deadline, error)
-            raise error.located(stage=stage, txn_id=commit.txn_id, **_place(commit)) from error.__cause__
+            raise error.located(stage=stage, txn_id=commit.txn_id, **_place(commit, error)) from error.__cause__
         for table_id, state in plan.states.items():
             self._states.remember(table_id, state)
-        versions = {table.table_id: table.expected_version + 1 for table in commit.tables}
-        return Committed(commit.txn_id, written.commit_ts, versions)
+        return Committed(commit.txn_id, written.commit_ts, plan.versions)
 
     def resolve(self, txn_id: UUID, *, timeout_s: float) -> Committed | None:
         """What became of a transaction. `None`: it did not commit, and from now on never can."""
         with self._database.write(timeout_s) as connection:
             marker = self._database.backend.insert_unless_present(dl_transactions)
             connection.execute(marker.values(txn_id=txn_id, outcome="aborted"))
+            return _find_committed(connection, txn_id)
+
+    def find_committed(self, txn_id: UUID) -> Committed | None:
+        """The result of a transaction that was committed before."""
+        with self._database.read() as connection:
             return _find_committed(connection, txn_id)
 
     # -- validate ------------------------------------------------------------------------------------------------
@@ -136,11 +145,15 @@ class LogWriter:
 
     # -- lock ----------------------------------------------------------------------------------------------------
 
-    def _lock_statement(self, table_ids: Sequence[UUID]) -> Opening | None:
-        """Every table's row in one statement and one order, whatever order the caller named them in."""
-        # As text: every database casts it to its own kind of UUID.
-        values = {f"table_{i}": str(table_id) for i, table_id in enumerate(sorted(table_ids))}
-        return Opening(self._statements.lock(len(values)), values) if values else None
+    def _locks(self, written: Collection[UUID], read: Collection[UUID] = ()) -> Opening:
+        """Every table's row in one order, whatever order the caller named them in: the strongest lock that it needs,
+        once, because two transactions that raise theirs would wait for each other."""
+        statements = []
+        for is_read, run in groupby(sorted({*written, *read}), key=lambda table_id: table_id not in written):
+            # As text: every database casts it to its own kind of UUID.
+            values = {f"table_{i}": str(table_id) for i, table_id in enumerate(run)}
+            statements.append((self._statements.lock(len(values), shared=is_read), values))
+        return Opening(statements)
 
     # -- check ---------------------------------------------------------------------------------------------------
 
@@ -151,19 +164,42 @@ class LogWriter:
             owner = create(connection, commit.new_tables, self._database)
             if owner is not None:
                 return VersionTaken(owner.table_id, owner.name, NO_VERSION, owner.current_version)
-            lock = self._lock_statement([table.table_id for table in commit.new_tables])
-            self._database.backend.open(connection, lock)
-            locked |= _locked_tables(lock)
+            opening = self._locks([table.table_id for table in commit.new_tables])
+            self._database.backend.open(connection, opening)
+            locked |= _locked_tables(opening)
+        level = commit.isolation if commit.isolation == "strict" else level_of(commit.tables, commit.isolation)
         for table in commit.tables:
-            row = locked.get(table.table_id)
-            if row is None or row.dropped_at is not None:
-                raise TableNotFound(
-                    "the table was dropped" if row else "no such table in this catalog",
-                    table_id=table.table_id,
-                )
+            row = _living(locked, table.table_id)
             if row.current_version != table.expected_version:
-                return VersionTaken(table.table_id, row.name, table.expected_version, row.current_version)
+                taken = self._judge(connection, row, table.expected_version, table, commit, level)
+                if taken is not None:
+                    return taken
+        for table_id, read in commit.checked_reads.items():
+            row = _living(locked, table_id)
+            if row.current_version != read.version:
+                taken = self._judge(connection, row, read.version, None, commit, level)
+                if taken is not None:
+                    return taken
         return None
+
+    def _judge(
+        self,
+        connection: Connection,
+        row: LockedTable,
+        expected: int,
+        mine: TableCommit | None,
+        commit: Commit,
+        level: Isolation,
+    ) -> VersionTaken | None:
+        """The table moved since the transaction read it: whether that is in the way."""
+        if level == "strict" or row.current_version < expected:
+            return VersionTaken(row.table_id, row.name, expected, row.current_version)
+        reads = commit.reads_of(row.table_id)
+        since = winners(connection, row.table_id, expected, evidence(mine, reads, level))
+        conflict = find_conflict(mine, reads, since, level)
+        if conflict is None:
+            return None
+        return VersionTaken(row.table_id, row.name, expected, row.current_version, conflict)
 
     def _earlier(self, connection: Connection, commit: Commit) -> Committed | None:
         """The result of the same transaction, when it was committed before."""
@@ -242,13 +278,14 @@ class LogWriter:
         if REMOVES in written.shape.kinds - written.shape.loaded:
             written.removed += len(results[0])
 
-    def _refuse_missing_files(self, connection: Connection, commit: Commit) -> None:
+    def _refuse_missing_files(self, connection: Connection, commit: Commit, plan: Plan) -> None:
         """Which of the removed files was not live: asked again one by one, for the message."""
         for table in commit.tables:
             if table.tolerate_missing:
                 continue
+            version = plan.versions[table.table_id]
             for position, action in enumerate(table.actions):
-                if isinstance(action, RemoveFile) and not _was_live(connection, table, action):
+                if isinstance(action, RemoveFile) and not _was_live(connection, action, table.table_id, version):
                     raise ValidationError(
                         f"action {position} (RemoveFile): {action.path} is not a live file of the table",
                         table_id=table.table_id,
@@ -287,17 +324,24 @@ class LogWriter:
             return found
 
 
-def _place(commit: Commit) -> dict[str, Any]:
-    """What an error can say of where it happened, when there is only one table it can have happened in."""
-    if len(commit.tables) != 1:
+def _place(commit: Commit, error: DeltarsError) -> dict[str, Any]:
+    """What can be said of where an error happened: in the only table, or in the one whose id the database names."""
+    said = str(error)
+    named = [table for table in commit.tables if len(commit.tables) == 1 or str(table.table_id) in said]
+    if len(named) != 1:
         return {}
-    [table] = commit.tables
-    return {"table_id": str(table.table_id), "version": table.expected_version + 1}
+    return {"table_id": str(named[0].table_id), "version": named[0].expected_version + 1}
 
 
-def _locked_tables(opening: Opening | None) -> dict[UUID, LockedTable]:
-    rows = opening.rows if opening else []
-    return {(table_id := UUID(str(row[0]))): LockedTable(table_id, *row[1:]) for row in rows}
+def _locked_tables(opening: Opening) -> dict[UUID, LockedTable]:
+    return {(table_id := UUID(str(row[0]))): LockedTable(table_id, *row[1:]) for row in opening.rows}
+
+
+def _living(locked: Mapping[UUID, LockedTable], table_id: UUID) -> LockedTable:
+    row = locked.get(table_id)
+    if row is None or row.dropped_at is not None:
+        raise TableNotFound("the table was dropped" if row else "no such table in this catalog", table_id=table_id)
+    return row
 
 
 def _roll_back(connection: Connection) -> None:
@@ -321,12 +365,12 @@ def _find_committed(connection: Connection, txn_id: UUID) -> Committed | None:
     return Committed(txn_id, row.commit_ts, {UUID(key): version for key, version in row.participants.items()})
 
 
-def _was_live(connection: Connection, table: TableCommit, remove: RemoveFile) -> bool:
+def _was_live(connection: Connection, remove: RemoveFile, table_id: UUID, version: int) -> bool:
     files = dl_add_files.c
     query = select(files.ord).where(
-        files.table_id == table.table_id,
+        files.table_id == table_id,
         files.path == remove.path,
         files.dv_id == remove.dv_id,
-        files.removed_version == table.expected_version + 1,
+        files.removed_version == version,
     )
     return connection.execute(query).first() is not None

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from deltars.data.files import Scan
+from deltars.data.filter import PredicateFilter
 from deltars.data.reader import read_scan
 from deltars.errors import ConfigError
+from deltars.log.snapshot import Moment
+from deltars.predicate import parse
 
 if TYPE_CHECKING:
     import pandas
@@ -24,41 +27,80 @@ SHOWN_ROWS = 10
 class ArrowRows(ABC):
     """Reading without Spark.
 
-    `version` says which state is read, by default the current one; `columns` which columns, in which order. The
-    rows come file by file: only `to_arrow`, `to_pandas`, `to_polars` and `to_duckdb` hold them all.
+    `version` or `timestamp` says which state is read, by default the current one; `where`, in Spark's SQL, which rows;
+    `columns` which columns, in which order. The rows come file by file: only `to_arrow_batch_reader` and
+    `__arrow_c_stream__` never hold them all.
     """
 
     @abstractmethod
-    def scan(self, version: int | None = None) -> Scan:
-        """The files of a version, and what is needed to read them."""
+    def scan(self, version: int | None = None, *, timestamp: Moment | None = None, where: str | None = None) -> Scan:
+        """The files of a version that can hold a matching row, and what is needed to read them."""
 
     def to_arrow_batch_reader(
-        self, *, version: int | None = None, columns: Sequence[str] | None = None
+        self,
+        *,
+        version: int | None = None,
+        timestamp: Moment | None = None,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
     ) -> pa.RecordBatchReader:
         """The rows as a stream of record batches."""
-        return read_scan(self.scan(version), columns=columns)
+        scan = self.scan(version, timestamp=timestamp, where=where)
+        row_filter = None if where is None else PredicateFilter(parse(where, scan.schema))
+        return read_scan(scan, columns=columns, row_filter=row_filter)
 
-    def to_arrow(self, *, version: int | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+    def to_arrow(
+        self,
+        *,
+        version: int | None = None,
+        timestamp: Moment | None = None,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
         """The rows as a pyarrow table."""
-        return self.to_arrow_batch_reader(version=version, columns=columns).read_all()
+        return self.to_arrow_batch_reader(version=version, timestamp=timestamp, where=where, columns=columns).read_all()
 
-    def to_pandas(self, *, version: int | None = None, columns: Sequence[str] | None = None) -> pandas.DataFrame:
+    def to_pandas(
+        self,
+        *,
+        version: int | None = None,
+        timestamp: Moment | None = None,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pandas.DataFrame:
         """The rows as a pandas frame."""
         _module("pandas")
-        frame: pandas.DataFrame = self.to_arrow(version=version, columns=columns).to_pandas()
+        frame: pandas.DataFrame = self.to_arrow(
+            version=version, timestamp=timestamp, where=where, columns=columns
+        ).to_pandas()
         return frame
 
-    def to_polars(self, *, version: int | None = None, columns: Sequence[str] | None = None) -> polars.DataFrame:
+    def to_polars(
+        self,
+        *,
+        version: int | None = None,
+        timestamp: Moment | None = None,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> polars.DataFrame:
         """The rows as a Polars frame."""
-        frame: polars.DataFrame = _module("polars").from_arrow(self.to_arrow(version=version, columns=columns))
+        frame: polars.DataFrame = _module("polars").from_arrow(
+            self.to_arrow(version=version, timestamp=timestamp, where=where, columns=columns)
+        )
         return frame
 
     def to_duckdb(
-        self, connection: Any = None, *, version: int | None = None, columns: Sequence[str] | None = None
+        self,
+        connection: Any = None,
+        *,
+        version: int | None = None,
+        timestamp: Moment | None = None,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
     ) -> Any:
         """The rows as a relation of this DuckDB connection, or of DuckDB's default one."""
         place = connection or _module("duckdb").default_connection()
-        return place.from_arrow(self.to_arrow(version=version, columns=columns))
+        return place.from_arrow(self.to_arrow(version=version, timestamp=timestamp, where=where, columns=columns))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The current rows, for any library that takes Arrow streams."""

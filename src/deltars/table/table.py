@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 from uuid import UUID
 
-from deltars.data.files import ColumnMapping, Scan
-from deltars.log.snapshot import HistoryEntry, Snapshot
-from deltars.protocol import StructType
+from deltars.data.files import SCAN_COLUMNS, ColumnMapping, Scan
+from deltars.log.snapshot import HistoryEntry, Moment, Snapshot
+from deltars.protocol import StructType, supported_features
 from deltars.store.registry import TableRecord
 from deltars.table.arrow_rows import ArrowRows, as_html
+from deltars.table.detail import TableDetail
 from deltars.transaction.engine import Engine
 from deltars.transaction.plane import spark_plane
 
@@ -55,26 +56,49 @@ class Table(ArrowRows):
     def schema(self) -> StructType:
         return self.snapshot().schema
 
-    def snapshot(self, version: int | None = None) -> Snapshot:
-        return self._engine.reader.snapshot(self.id, version)
+    def snapshot(self, version: int | None = None, *, timestamp: Moment | None = None) -> Snapshot:
+        """The table at a version, at a time (the last version that is not later), or now."""
+        return self._engine.reader.snapshot(self.id, version, timestamp=timestamp)
 
-    def history(self, limit: int | None = None) -> list[HistoryEntry]:
-        """The commits, newest first."""
-        return self._engine.reader.history(self.id, limit=limit)
+    def history(self, limit: int | None = None, *, since: int | Moment | None = None) -> list[HistoryEntry]:
+        """The commits, newest first: at most `limit`, none before `since`, which is a version or a time."""
+        return self._engine.reader.history(self.id, limit=limit, since=since)
 
-    def read(self, spark: Any = None, *, version: int | None = None) -> Any:
-        """The rows at a version, by default the current one, as a Spark DataFrame (of the active session)."""
-        return spark_plane().read(spark, self.scan(version))
+    def detail(self) -> TableDetail:
+        """The table at a glance, as it is now."""
+        snapshot = self.snapshot()
+        totals = snapshot.totals
+        return TableDetail(
+            id=self.id,
+            name=self.name,
+            location=self.location,
+            description=snapshot.metadata.description,
+            created_at=self._record.created_at,
+            version=snapshot.version,
+            last_modified=snapshot.timestamp,
+            partition_columns=tuple(snapshot.metadata.partition_columns),
+            properties=dict(snapshot.metadata.configuration),
+            min_reader_version=snapshot.protocol.min_reader_version,
+            min_writer_version=snapshot.protocol.min_writer_version,
+            table_features=tuple(sorted(supported_features(snapshot.protocol))),
+            num_files=totals.num_files,
+            size_bytes=totals.size_bytes,
+            num_records=totals.num_records,
+        )
 
-    def scan(self, version: int | None = None) -> Scan:
-        """The files of a version, by default the current one, and what is needed to read them."""
-        snapshot = self.snapshot(version)
+    def read(self, spark: Any = None, *, version: int | None = None, timestamp: Moment | None = None) -> Any:
+        """The rows at a version or a time, by default now, as a Spark DataFrame (of the active session)."""
+        return spark_plane().read(spark, self.scan(version, timestamp=timestamp))
+
+    def scan(self, version: int | None = None, *, timestamp: Moment | None = None, where: str | None = None) -> Scan:
+        """The files of a version that can hold a matching row, and what is needed to read them."""
+        snapshot = self.snapshot(version, timestamp=timestamp)
         mapping = snapshot.metadata.configuration.get(COLUMN_MAPPING, "none").lower()
         return Scan(
             root=self.location,
             schema=snapshot.schema,
             partition_columns=tuple(snapshot.metadata.partition_columns),
-            files=snapshot.files,
+            files=snapshot.select_files(columns=SCAN_COLUMNS, where=where),
             table=self.name,
             version=snapshot.version,
             storage_options=self._engine.settings.storage_options,

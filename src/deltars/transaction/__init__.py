@@ -1,7 +1,16 @@
 """Transactions: staged in Python, committed as one SQL transaction over any number of tables."""
 
+from deltars.transaction.log_reader import SqlTxnLogReader, TxnLogReader
 from deltars.transaction.log_writer import CommitResult, SqlTxnLogWriter, TxnLogWriter
 from deltars.transaction.result import TransactionResult
 from deltars.transaction.transaction import Transaction
 
-__all__ = ["CommitResult", "SqlTxnLogWriter", "Transaction", "TransactionResult", "TxnLogWriter"]
+__all__ = [
+    "CommitResult",
+    "SqlTxnLogReader",
+    "SqlTxnLogWriter",
+    "Transaction",
+    "TransactionResult",
+    "TxnLogReader",
+    "TxnLogWriter",
+]

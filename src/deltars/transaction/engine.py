@@ -14,6 +14,7 @@ from deltars.config import Settings
 from deltars.errors import DeltarsError, TableNotFound, ValidationError, VersionConflict
 from deltars.log.commit import Commit, Committed, VersionTaken
 from deltars.mirror.publisher import MirrorOutcome, Publisher
+from deltars.store.cuts import Cuts
 from deltars.store.database import Database
 from deltars.store.reader import LogReader
 from deltars.store.registry import Registry, TableRecord
@@ -38,6 +39,10 @@ class Engine:
         return LogReader(self.database)
 
     @cached_property
+    def cuts(self) -> Cuts:
+        return Cuts(self.database)
+
+    @cached_property
     def writer(self) -> LogWriter:
         return LogWriter(self.database, copy_threshold=self.settings.copy_threshold)
 
@@ -47,9 +52,13 @@ class Engine:
 
     def commit(self, commit: Commit, *, timeout_s: float | None = None) -> Committed:
         """The commit, or the exception that a lost race becomes at the edge."""
-        outcome = self.writer.commit(commit, timeout_s=timeout_s or self.settings.timeout)
+        outcome = self.writer.commit(commit, timeout_s=self.settings.timeout if timeout_s is None else timeout_s)
         if isinstance(outcome, VersionTaken):
-            raise VersionConflict(
+            conflict = outcome.conflict
+            rule = VersionConflict if conflict is None else conflict.rule
+            raise rule(
+                None if conflict is None else conflict.reason,
+                winning_version=None if conflict is None else conflict.version,
                 table_id=outcome.table_id,
                 table=outcome.table,
                 expected=outcome.expected,

@@ -26,6 +26,7 @@ from sqlalchemy import (
     Engine,
     Executable,
     FromClause,
+    Select,
     Table,
     Text,
     Update,
@@ -52,7 +53,8 @@ class Prepared:
 
     def __init__(self, statement: Executable, dialect: Dialect, schema: str | None) -> None:
         options = {"schema_translate_map": {None: schema}, "render_schema_translate": True} if schema else {}
-        compiled = statement.compile(dialect=dialect, **options)  # type: ignore[attr-defined]
+        rendered = {"render_postcompile": True}
+        compiled = statement.compile(dialect=dialect, compile_kwargs=rendered, **options)  # type: ignore[attr-defined]
         self.text = str(compiled)
         self.names: tuple[str, ...] = tuple(compiled.positiontup)
         self._constants = {name: value for name, value in compiled.params.items() if value is not None}
@@ -63,10 +65,10 @@ class Prepared:
 
 @dataclass(slots=True)
 class Opening:
-    """The first statement of a transaction, which may travel with its BEGIN; `rows` is its answer."""
+    """The first statements of a transaction, which may travel with its BEGIN; `rows` are their answers, one after the
+    other."""
 
-    statement: Prepared
-    values: Mapping[str, Any]
+    statements: Sequence[tuple[Prepared, Mapping[str, Any]]]
     rows: Rows = field(default_factory=list)
 
 
@@ -112,13 +114,33 @@ class Backend(ABC):
 
     @abstractmethod
     def write_transaction(
-        self, engine: Engine, timeout_s: float, opening: Opening | None = None
+        self, engine: Engine, timeout_s: float, opening: Opening
     ) -> AbstractContextManager[Connection]:
         """A transaction that may write; it commits on clean exit and else rolls back."""
 
+    def settle(self, engine: Engine, commit_ts: int, timeout_s: float) -> None:
+        """Wait until no commit that was stamped up to this time is still under way."""
+        # There is one writer at a time: whoever may write now is after it.
+        with self.write_transaction(engine, timeout_s, Opening(())):
+            return
+
     @abstractmethod
     def read_transaction(self, engine: Engine) -> AbstractContextManager[Connection]:
-        """A transaction whose statements all see one state, and which blocks nobody."""
+        """A transaction whose statements all see one state, which blocks nobody and cannot write."""
+
+    def look_up(self, engine: Engine, statement: Prepared, values: Mapping[str, Any]) -> Rows:
+        """The answer to one statement that reads, in a transaction of its own."""
+        with self.read_transaction(engine) as connection:
+            return self.run(connection, statement, values)
+
+    @abstractmethod
+    def fetch(
+        self, engine: Engine, query: Select[Any], schema: pa.Schema, *, may_be_large: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a query as Arrow, the database's fastest way. Documents are selected as text.
+
+        Rows that `may_be_large` in number may come from another session: they are the same in each.
+        """
 
     def prepare(self, statement: Executable) -> Prepared:
         return Prepared(statement, self.statement_dialect(), self.schema)
@@ -136,9 +158,9 @@ class Backend(ABC):
         finally:
             cursor.close()
 
-    def open(self, connection: Connection, opening: Opening | None) -> None:
-        if opening is not None:
-            opening.rows = self.run(connection, opening.statement, opening.values)
+    def open(self, connection: Connection, opening: Opening) -> None:
+        for statement, values in opening.statements:
+            opening.rows += self.run(connection, statement, values)
 
     def run_and_commit(self, connection: Connection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         """The last statement of a transaction and its COMMIT, in one round trip where the driver can."""

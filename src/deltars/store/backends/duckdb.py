@@ -25,6 +25,7 @@ from sqlalchemy import (
     Engine,
     FromClause,
     QueuePool,
+    Select,
     Table,
     cast,
     create_engine,
@@ -40,6 +41,8 @@ from deltars.errors import ConfigError, DatabaseError, DeltarsError, TimeoutErro
 from deltars.store.backends.base import Backend, Opening, first_line
 from deltars.store.types import Id
 from deltars.uri import CatalogUri
+
+FETCH_CHUNK_ROWS = 100_000
 
 _writing: dict[str, threading.Lock] = {}
 _registering = threading.Lock()
@@ -79,9 +82,7 @@ class DuckDB(Backend):
         )
 
     @contextmanager
-    def write_transaction(
-        self, engine: Engine, timeout_s: float, opening: Opening | None = None
-    ) -> Iterator[Connection]:
+    def write_transaction(self, engine: Engine, timeout_s: float, opening: Opening) -> Iterator[Connection]:
         if not self._turn.acquire(timeout=timeout_s):
             raise TimeoutError(
                 "another thread kept the catalog locked for longer than the time-out allows",
@@ -96,8 +97,25 @@ class DuckDB(Backend):
 
     @contextmanager
     def read_transaction(self, engine: Engine) -> Iterator[Connection]:
-        with engine.connect() as connection, connection.begin():
-            yield connection
+        # AUTOCOMMIT: or the dialect would begin a transaction that may write.
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            driver = connection.connection.driver_connection
+            assert driver is not None
+            driver.execute("BEGIN TRANSACTION READ ONLY")
+            try:
+                yield connection
+            finally:
+                driver.execute("ROLLBACK")
+
+    def fetch(
+        self, engine: Engine, query: Select[Any], schema: pa.Schema, *, may_be_large: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        with self.read_transaction(engine) as connection:
+            # Past SQLAlchemy's cursors, which would fetch once more what was read as Arrow.
+            driver: Any = connection.connection.driver_connection
+            statement = self.prepare(query)
+            for batch in driver.execute(statement.text, statement.values({})).to_arrow_reader(FETCH_CHUNK_ROWS):
+                yield batch.cast(schema)
 
     def statement_dialect(self) -> Dialect:
         return DuckDBDialect(paramstyle="numeric_dollar")

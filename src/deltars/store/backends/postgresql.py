@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cached_property
 from select import select as select_ready
 from typing import Any, TextIO
 
@@ -12,6 +14,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 from psycopg import Copy, sql
+from psycopg.conninfo import make_conninfo
 from psycopg.copy import QueuedLibpqWriter
 from psycopg.pq import ConnStatus
 from sqlalchemy import (
@@ -25,6 +28,7 @@ from sqlalchemy import (
     Engine,
     FromClause,
     QueuePool,
+    Select,
     Table,
     Text,
     Update,
@@ -35,6 +39,7 @@ from sqlalchemy import (
     func,
     literal_column,
     select,
+    text,
     true,
     update,
 )
@@ -43,8 +48,16 @@ from sqlalchemy import exc as sa_exc
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from deltars.errors import DatabaseError, DeltarsError, SchemaVersionError, TimeoutError
+from deltars.store.backends.adbc import IS_INSTALLED, Adbc
 from deltars.store.backends.base import Backend, Opening, Prepared, Rows, StatementRefused, first_line
+from deltars.store.backends.copy_out import copy_batches
 from deltars.store.backends.pipeline import Step, prepare, run_pipeline
+
+LARGE_ROWS = 10_000
+"""From here on the faster stream of ADBC is worth a session of its own."""
+
+_BEGIN_READING = Step(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+_END = Step(b"COMMIT")
 
 _TIMEOUTS = {
     "55P03": "another transaction held the table's lock for longer than the time-out allows",
@@ -72,11 +85,14 @@ class PostgreSQL(Backend):
     survives_fork = True
     driver_errors = (psycopg.Error,)
 
+    @property
+    def _parameters(self) -> dict[str, str]:
+        return {"application_name": "deltars", **self.uri.parameters, "dbname": self.uri.database}
+
     def create_engine(self, *, pool_size: int, pool_timeout_s: float) -> Engine:
-        parameters = {"application_name": "deltars", **self.uri.parameters, "dbname": self.uri.database}
         engine = create_engine(
             "postgresql+psycopg://",
-            creator=lambda: psycopg.connect(**parameters, prepare_threshold=None),  # type: ignore[arg-type]
+            creator=lambda: psycopg.connect(**self._parameters, prepare_threshold=None),  # type: ignore[arg-type]
             poolclass=QueuePool,
             pool_size=pool_size,
             max_overflow=0,
@@ -89,9 +105,7 @@ class PostgreSQL(Backend):
         return engine
 
     @contextmanager
-    def write_transaction(
-        self, engine: Engine, timeout_s: float, opening: Opening | None = None
-    ) -> Iterator[Connection]:
+    def write_transaction(self, engine: Engine, timeout_s: float, opening: Opening) -> Iterator[Connection]:
         with engine.connect() as connection, connection.begin():
             server = _driver(connection).pgconn.server_version
             milliseconds = max(1, round(timeout_s * 1000))
@@ -99,19 +113,85 @@ class PostgreSQL(Backend):
                 _LIMITS_17 if server >= 170000 else _LIMITS,
                 {name: milliseconds + grace for name, grace in _GRACE_MS.items()},
             )
-            steps = [Step(b"BEGIN ISOLATION LEVEL READ COMMITTED"), limits]
-            if opening is None:
-                _rows_of(run_pipeline(connection, steps))
-            else:
-                opening.rows = _rows_of(run_pipeline(connection, [*steps, Step(opening.statement, opening.values)]))
+            begin = [Step(b"BEGIN ISOLATION LEVEL READ COMMITTED"), limits]
+            answers = run_pipeline(connection, [*begin, *(Step(*statement) for statement in opening.statements)])
+            _rows_of(answers[: len(begin)])
+            opening.rows = [row for answer in answers[len(begin) :] for row in _rows_of([answer])]
             yield connection
+
+    def settle(self, engine: Engine, commit_ts: int, timeout_s: float) -> None:
+        # Who commits holds this lock on dl_tables from before the time stamp to the end. Who began later is stamped
+        # later. The start is hidden from roles that may not see it: then it has to be waited for.
+        query = text(
+            "SELECT holder.virtualtransaction FROM pg_locks holder LEFT JOIN pg_stat_activity USING (pid)"
+            " WHERE holder.relation = CAST(:tables AS regclass) AND holder.mode = 'RowShareLock'"
+            " AND (xact_start IS NULL OR extract(epoch FROM xact_start) * 1000000 <= :commit_ts)"
+        )
+        tables = sql.Identifier(self.uri.schema or "", "dl_tables").as_string()
+        deadline = time.monotonic() + timeout_s
+        pause_s = 0.001
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+
+            def holders() -> set[str]:
+                return set(connection.execute(query, {"tables": tables, "commit_ts": commit_ts}).scalars())
+
+            awaited = holders()
+            while awaited:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(
+                        "a commit that may belong to the cut is still under way", hint="Retry, or raise the time-out."
+                    )
+                time.sleep(pause_s)
+                pause_s = min(pause_s * 2, 0.05)
+                awaited &= holders()
 
     @contextmanager
     def read_transaction(self, engine: Engine) -> Iterator[Connection]:
-        with engine.connect() as connection:
-            options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-            with connection.execution_options(**options).begin():
-                yield connection
+        with engine.connect() as connection, connection.begin():
+            _rows_of(run_pipeline(connection, [_BEGIN_READING]))
+            yield connection
+
+    def look_up(self, engine: Engine, statement: Prepared, values: Mapping[str, Any]) -> Rows:
+        # One round trip: BEGIN and COMMIT travel with the statement.
+        with engine.connect() as connection, connection.begin():
+            answers = run_pipeline(connection, [_BEGIN_READING, Step(statement, values), _END])
+            _rows_of(answers)
+            return _rows_of(answers[:2])
+
+    def fetch(
+        self, engine: Engine, query: Select[Any], schema: pa.Schema, *, may_be_large: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        adbc = self._adbc if may_be_large else None
+        with self.read_transaction(engine) as connection:
+            text = self._bound(connection, query)
+            if adbc is None or not self._is_large(connection, query):
+                yield from copy_batches(connection, text, schema)
+                return
+        batches = adbc.batches(text, schema)
+        if batches is None:
+            yield from self.fetch(engine, query, schema)
+        else:
+            yield from batches
+
+    @cached_property
+    def _adbc(self) -> Adbc | None:
+        if not IS_INSTALLED:
+            return None
+        return Adbc(make_conninfo(**self._parameters))
+
+    def _is_large(self, connection: Connection, query: Select[Any]) -> bool:
+        beyond: Select[Any] = query.with_only_columns(literal_column("1")).limit(1).offset(LARGE_ROWS)
+        return connection.execute(beyond).first() is not None
+
+    def _bound(self, connection: Connection, query: Select[Any]) -> str:
+        """The query's text with its values in it, quoted by libpq: COPY takes no parameters."""
+        compiled = query.compile(
+            dialect=PGDialect_psycopg(),  # type: ignore[no-untyped-call]
+            schema_translate_map={None: self.uri.schema},
+            render_schema_translate=True,
+            compile_kwargs={"render_postcompile": True},
+        )
+        return psycopg.ClientCursor(_driver(connection)).mogrify(str(compiled), compiled.params)
 
     def statement_dialect(self) -> Dialect:
         return _dialect()

@@ -1,0 +1,234 @@
+"""Which files can hold a row that matches: the exact answer, as far as partition values and statistics give one.
+
+    predicate ──partition values of a file──▶ what they leave open ──statistics──▶ keep, or pass over
+
+Whatever cannot be judged keeps the file: an `Unknown` condition, a column without statistics, statistics that cannot be
+read. A deletion vector changes nothing here: the statistics then tell of rows of which some are gone, so they are only
+wider than need be. Row groups have statistics of the same form, and are judged by the same code.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+import msgspec
+import pyarrow as pa
+
+from deltars.log.reads import Added
+from deltars.log.spans import ANYTHING, Span, is_below_nan, judge_of, partition_span, stats_span
+from deltars.predicate import (
+    FALSE,
+    TRUE,
+    And,
+    Column,
+    Comparison,
+    Constant,
+    In,
+    IsNull,
+    Or,
+    Predicate,
+    StartsWith,
+    Unknown,
+    columns_of,
+    conjunction,
+    disjunction,
+)
+from deltars.protocol import Metadata
+
+_LEAVES = (Comparison, In, StartsWith, IsNull)
+_PARTS = ("minValues", "maxValues", "nullCount")
+
+_Path: TypeAlias = tuple[str, ...]
+_Values: TypeAlias = list[Any]
+"""numRecords, then three for each column: minimum, maximum, how many nulls."""
+_FileJudge: TypeAlias = Callable[[_Values], bool]
+
+
+class Pruner:
+    """One condition on the files of one table."""
+
+    def __init__(self, predicate: Predicate, metadata: Metadata) -> None:
+        schema = metadata.schema
+        names = (path for path, _ in schema.leaves())
+        physical = dict(zip(names, (path for path, _ in schema.leaves(physical=True)), strict=True))
+        columns = [column for column in columns_of(_judged(predicate)) if column.path in physical]
+        self._predicate = predicate
+        self._partition = {
+            column: physical[column.path][0] for column in columns if column.path[0] in metadata.partition_columns
+        }
+        self._data = [column for column in columns if column not in self._partition]
+        self._read = _StatsReader([physical[column.path] for column in self._data])
+        self._decisions: dict[str | None, bool | _FileJudge] = {}
+        self._judges: dict[Predicate, _FileJudge] = {}
+
+    def keeps(
+        self, partition_values: Mapping[str, str | None], stats: str | None, num_records: int | None = None
+    ) -> bool:
+        """Whether the file can hold a row that matches."""
+        decision = self._decision(partition_values)
+        return decision if isinstance(decision, bool) else decision(self._read(stats, num_records))
+
+    def could_match(self, file: Added) -> bool:
+        """Whether a transaction that read by this condition would have read a file that was added meanwhile."""
+        return self.keeps(file.partition_values or {}, file.stats)
+
+    def keep(self, files: pa.Table) -> pa.BooleanArray:
+        """The same for many: `partition_values` and `stats` are columns of JSON text.
+
+        A count of rows beside them (`num_records`, or a row group's `num_rows`) is used where `stats` has none.
+        """
+        stats = files["stats"].to_pylist()
+        count = next((name for name in ("num_records", "num_rows") if name in files.column_names), None)
+        records = files[count].to_pylist() if count else [None] * files.num_rows
+        if not self._partition:
+            texts: list[str | None] = [None] * files.num_rows
+        else:
+            texts = files["partition_values"].to_pylist()
+        return pa.array(list(map(self._keeps_text, texts, stats, records)), pa.bool_())
+
+    def _keeps_text(self, partition_values: str | None, stats: str | None, num_records: int | None) -> bool:
+        decision = self._decisions.get(partition_values)
+        if decision is None:
+            values = msgspec.json.decode(partition_values) if partition_values else {}
+            decision = self._decisions[partition_values] = self._decision(values)
+        return decision if isinstance(decision, bool) else decision(self._read(stats, num_records))
+
+    # -- partition values --------------------------------------------------------------------------------------------
+
+    def _decision(self, partition_values: Mapping[str, str | None]) -> bool | _FileJudge:
+        """What they decide; or how to judge by the statistics what they leave open."""
+        spans = {
+            column: partition_span(partition_values[name], column.type) if name in partition_values else ANYTHING
+            for column, name in self._partition.items()
+        }
+        left = self._reduced(self._predicate, spans)
+        return left == TRUE if isinstance(left, Constant) else self._judge(left)
+
+    def _reduced(self, predicate: Predicate, spans: Mapping[Column, Span]) -> Predicate:
+        match predicate:
+            case And(parts):
+                return conjunction(self._reduced(part, spans) for part in parts)
+            case Or(parts):
+                return disjunction(self._reduced(part, spans) for part in parts)
+            case Constant(value):
+                return TRUE if value else FALSE
+            case Unknown():
+                return TRUE
+            case leaf if leaf.column in spans:
+                return Constant(judge_of(leaf)(spans[leaf.column]))
+            case leaf:
+                return leaf if leaf.column in self._data else TRUE
+
+    # -- statistics --------------------------------------------------------------------------------------------------
+
+    def _judge(self, predicate: Predicate) -> _FileJudge:
+        judge = self._judges.get(predicate)
+        if judge is None:
+            judge = self._judges[predicate] = self._compiled(predicate, frozenset())
+        return judge
+
+    def _compiled(self, predicate: Predicate, without_nan: frozenset[Column]) -> _FileJudge:
+        if isinstance(predicate, And):
+            limited = {part.column for part in predicate.parts if isinstance(part, _LEAVES) and is_below_nan(part)}
+            every = [self._compiled(part, without_nan | limited) for part in predicate.parts]
+            return lambda values: all(judge(values) for judge in every)
+        if isinstance(predicate, Or):
+            some = [self._compiled(part, without_nan) for part in predicate.parts]
+            return lambda values: any(judge(values) for judge in some)
+        assert isinstance(predicate, _LEAVES)
+        column = predicate.column
+        judge_span = judge_of(predicate, nan_matches=column not in without_nan)
+        place, type_ = 1 + 3 * self._data.index(column), column.type
+        return lambda values: judge_span(
+            stats_span(values[place], values[place + 1], values[place + 2], values[0], type_)
+        )
+
+
+def _judged(predicate: Predicate) -> Predicate:
+    """Without what cannot be judged."""
+    match predicate:
+        case And(parts):
+            return And(tuple(map(_judged, parts)))
+        case Or(parts):
+            return Or(tuple(map(_judged, parts)))
+        case Unknown():
+            return TRUE
+    return predicate
+
+
+class _StatsReader:
+    """Statistics as JSON text, of which only some columns are read."""
+
+    def __init__(self, paths: list[_Path]) -> None:
+        self._paths = paths
+        part = _struct(_tree(paths)) | None
+        document = msgspec.defstruct(
+            "Stats", [("numRecords", Any, None), *((name, part, None) for name in _PARTS)]
+        )  # fmt: skip
+        # Numbers with a point come as Decimal: only the column's type tells whether they may become a float.
+        self._decode = msgspec.json.Decoder(document, float_hook=Decimal).decode
+        names = _field_names(_tree(paths))
+        self._places = [names[path] for path in paths]
+
+    def __call__(self, stats: str | None, num_records: int | None) -> _Values:
+        if stats is None:
+            return [num_records] + [None] * 3 * len(self._paths)
+        try:
+            document: Any = self._decode(stats)
+        except (msgspec.DecodeError, msgspec.ValidationError, ArithmeticError):
+            return self._read_oddities(stats, num_records)
+        values: _Values = [num_records if document.numRecords is None else document.numRecords]
+        parts = (document.minValues, document.maxValues, document.nullCount)
+        for place in self._places:
+            for found in parts:
+                for name in place:
+                    found = None if found is None else getattr(found, name)
+                values.append(found)
+        return values
+
+    def _read_oddities(self, stats: str, num_records: int | None) -> _Values:
+        """What is not of the usual form is read as far as it goes."""
+        try:
+            document = json.loads(stats, parse_float=Decimal)
+        except (ValueError, RecursionError):
+            document = None
+        document = document if isinstance(document, dict) else {}
+        records = document.get("numRecords")
+        values: _Values = [num_records if records is None else records]
+        for path in self._paths:
+            for part in _PARTS:
+                found = document.get(part)
+                for name in path:
+                    found = found.get(name) if isinstance(found, dict) else None
+                values.append(found)
+        return values
+
+
+def _tree(paths: list[_Path]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path in paths:
+        inner = tree
+        for name in path[:-1]:
+            inner = inner.setdefault(name, {})
+        inner[path[-1]] = None
+    return tree
+
+
+def _struct(tree: Mapping[str, Any]) -> Any:
+    """A type that reads these columns and skips all others. Fields have names of our own: a column may be called
+    anything."""
+    fields = [(f"f{i}", Any if inner is None else _struct(inner) | None, None) for i, inner in enumerate(tree.values())]
+    return msgspec.defstruct(
+        "Columns", fields, rename=dict(zip((f"f{i}" for i in range(len(tree))), tree, strict=True))
+    )
+
+
+def _field_names(tree: Mapping[str, Any], path: _Path = (), fields: _Path = ()) -> dict[_Path, _Path]:
+    found: dict[_Path, _Path] = {}
+    for i, (name, inner) in enumerate(tree.items()):
+        here, field = (*path, name), (*fields, f"f{i}")
+        found |= {here: field} if inner is None else _field_names(inner, here, field)
+    return found

@@ -1,0 +1,196 @@
+"""What a file tells of one column without being opened, and whether a condition can be true of a value in it.
+
+    partition value, or minValues / maxValues / nullCount ──▶ Span ──can_hold(leaf)──▶ bool
+
+A span is always at least as wide as the truth. Floating-point numbers are ordered as Spark orders them: NaN equals
+itself and comes after everything else. Not every writer minds that in its maxima, so a maximum that is a number says
+nothing about NaN (`has_nan`).
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+from deltars.errors import ValidationError
+from deltars.predicate import Comparison, In, IsNull, StartsWith, Value
+from deltars.protocol import DataType, PrimitiveType, decode_bound, parse_partition_value
+
+Leaf: TypeAlias = Comparison | In | StartsWith | IsNull
+Judge: TypeAlias = "Callable[[Span], bool]"
+
+NAN = (True, 0.0)
+"""Where NaN stands among floating-point numbers; the others are `(False, number)`."""
+
+_FLOATS = (PrimitiveType("float"), PrimitiveType("double"))
+_TIMESTAMPS = (PrimitiveType("timestamp"), PrimitiveType("timestamp_ntz"))
+_CUT_OFF = timedelta(milliseconds=1)
+_ANY_ZONE = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The values of a column in a file: none below `low`, none above `high`; `None` is not known."""
+
+    low: Any = None
+    high: Any = None
+    has_values: bool = True
+    has_nulls: bool = True
+    has_nan: bool = False
+    """Whether NaN may be there although `high` is less."""
+
+
+ANYTHING = Span(has_nan=True)
+
+
+def comparable(value: Any) -> Any:
+    """A value as it is compared here."""
+    if isinstance(value, float):
+        return NAN if value != value else (False, value)
+    return value
+
+
+def partition_span(text: str | None, type_: DataType) -> Span:
+    """One value, the same in every row."""
+    try:
+        value = parse_partition_value(text, type_)
+        if value is None:
+            return Span(has_values=False)
+        if type_ == PrimitiveType("timestamp") and datetime.fromisoformat(text or "").tzinfo is None:
+            # In the zone of whoever wrote it.
+            return Span(value - _ANY_ZONE, value + _ANY_ZONE, has_nulls=False)
+    except (ValidationError, ValueError, OverflowError):
+        return ANYTHING
+    return Span(comparable(value), comparable(value), has_nulls=False)
+
+
+def stats_span(minimum: Any, maximum: Any, nulls: Any, records: Any, type_: DataType) -> Span:
+    """From the statistics of a file, as they stand in the JSON."""
+    has_nulls, has_values = True, True
+    if _is_count(nulls):
+        has_nulls = nulls > 0
+        has_values = not (_is_count(records) and nulls == records)
+    if not isinstance(type_, PrimitiveType):
+        return Span(has_values=has_values, has_nulls=has_nulls)
+    low, high = decode_bound(minimum, type_), decode_bound(maximum, type_)
+    if type_ in _TIMESTAMPS and high is not None:
+        try:
+            high += _CUT_OFF
+        except OverflowError:
+            high = None
+    if type_ not in _FLOATS:
+        return Span(low, high, has_values, has_nulls)
+    # A minimum that is NaN: of a file with nothing else, or of a writer that does not order NaN.
+    low = None if low is not None and math.isnan(low) else comparable(low)
+    return Span(low, comparable(high), has_values, has_nulls, has_nan=True)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def judge_of(leaf: Leaf, *, nan_matches: bool = True) -> Judge:
+    """Whether a condition can be true of some row. `nan_matches`: unless another condition rules NaN out anyway."""
+    match leaf:
+        case IsNull(_, negated):
+            return (lambda span: span.has_values) if negated else (lambda span: span.has_nulls)
+        case StartsWith(_, prefix, negated):
+            return _not_prefix(prefix) if negated else _prefix(prefix)
+    values = (leaf.value,) if isinstance(leaf, Comparison) else leaf.values
+    by_double = any(isinstance(value, float) for value in values) and leaf.column.type not in _FLOATS
+    judge = _comparison(leaf, nan_matches) if isinstance(leaf, Comparison) else _in(leaf, nan_matches)
+    return (lambda span: judge(_as_doubles(span))) if by_double else judge
+
+
+def is_below_nan(leaf: Any) -> bool:
+    """Whether what it is true of is never NaN: there is a limit above."""
+    match leaf:
+        case Comparison(_, "=" | "<=", value):
+            return value == value
+        case Comparison(_, "<"):
+            return True
+        case In(_, values, False):
+            return all(value == value for value in values)
+    return False
+
+
+def _as_doubles(span: Span) -> Span:
+    """Rounding to a double keeps the order, so the bounds stay bounds."""
+
+    def double(bound: Any) -> Any:
+        return (False, float(bound)) if isinstance(bound, int | Decimal) else bound
+
+    return Span(double(span.low), double(span.high), span.has_values, span.has_nulls)
+
+
+def _comparison(leaf: Comparison, nan_matches: bool) -> Judge:
+    value = comparable(leaf.value)
+
+    def equal(span: Span) -> bool:
+        between = (span.low is None or span.low <= value) and (span.high is None or value <= span.high)
+        return span.has_values and (between or (value == NAN and nan_matches and span.has_nan))
+
+    def different(span: Span) -> bool:
+        only = span.low is not None and span.low == span.high == value
+        return span.has_values and (not only or (value != NAN and nan_matches and span.has_nan))
+
+    def less(span: Span) -> bool:
+        return span.has_values and (span.low is None or span.low < value)
+
+    def at_most(span: Span) -> bool:
+        return span.has_values and (span.low is None or span.low <= value)
+
+    def greater(span: Span) -> bool:
+        above = span.high is None or span.high > value
+        return span.has_values and (above or (value != NAN and nan_matches and span.has_nan))
+
+    def at_least(span: Span) -> bool:
+        return span.has_values and (span.high is None or span.high >= value or (nan_matches and span.has_nan))
+
+    judges = {"=": equal, "<>": different, "<": less, "<=": at_most, ">": greater, ">=": at_least}
+    return judges[leaf.operator]
+
+
+def _in(leaf: In, nan_matches: bool) -> Judge:
+    values = sorted(map(_sortable, leaf.values))
+    members = set(values)
+
+    def one_of(span: Span) -> bool:
+        if not span.has_values:
+            return False
+        place = 0 if span.low is None else bisect_left(values, span.low)
+        between = place < len(values) and (span.high is None or values[place] <= span.high)
+        return between or (NAN in members and nan_matches and span.has_nan)
+
+    def none_of(span: Span) -> bool:
+        only = span.low is not None and span.low == span.high and span.low in members
+        return span.has_values and (not only or (NAN not in members and nan_matches and span.has_nan))
+
+    return none_of if leaf.negated else one_of
+
+
+def _sortable(value: Value) -> Any:
+    return comparable(value)
+
+
+def _prefix(prefix: str) -> Judge:
+    """Between two strings lies one that begins so, unless one of them already stands on the far side of all those."""
+
+    def begins(span: Span) -> bool:
+        above = span.high is None or span.high >= prefix
+        return span.has_values and above and (span.low is None or span.low[: len(prefix)] <= prefix)
+
+    return begins
+
+
+def _not_prefix(prefix: str) -> Judge:
+    def begins_otherwise(span: Span) -> bool:
+        known = span.low is not None and span.high is not None
+        return span.has_values and not (known and span.low.startswith(prefix) and span.high.startswith(prefix))
+
+    return begins_otherwise

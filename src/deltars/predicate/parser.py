@@ -1,0 +1,538 @@
+"""From the text of a `where` to a predicate over the columns of one table.
+
+    text ──sqlglot──▶ syntax tree ──bind names, fit literals, push NOT down──▶ Predicate
+
+sqlglot knows Spark's grammar, and nothing of the table. What it accepts and we cannot judge (functions, columns
+compared with columns, casts of columns) becomes `Unknown`; its columns must exist all the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import tzinfo
+from decimal import Decimal
+from difflib import get_close_matches
+
+import sqlglot
+from sqlglot import TokenType, exp
+from sqlglot.errors import ParseError, TokenError
+
+from deltars.errors import PredicateError, ValidationError
+from deltars.predicate.literals import Literal, Misfit, cast, fit, negated, number_literal, zone_of
+from deltars.predicate.strings import unquoted
+from deltars.predicate.tree import (
+    FALSE,
+    MIRRORED,
+    NULL,
+    Column,
+    Comparison,
+    Constant,
+    In,
+    IsNull,
+    Operator,
+    Predicate,
+    StartsWith,
+    Unknown,
+    Value,
+    conjunction,
+    disjunction,
+    negation,
+)
+from deltars.protocol import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+
+_OPERATORS: dict[type[exp.Expr], Operator] = {
+    exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
+}  # fmt: skip
+_TYPES = {
+    exp.DType.BOOLEAN: "boolean",
+    exp.DType.TINYINT: "byte",
+    exp.DType.SMALLINT: "short",
+    exp.DType.INT: "integer",
+    exp.DType.BIGINT: "long",
+    exp.DType.FLOAT: "float",
+    exp.DType.DOUBLE: "double",
+    exp.DType.DATE: "date",
+    exp.DType.TIMESTAMP: "timestamp",
+    exp.DType.TIMESTAMPTZ: "timestamp",
+    exp.DType.TIMESTAMPLTZ: "timestamp",
+    exp.DType.TIMESTAMPNTZ: "timestamp_ntz",
+    exp.DType.TEXT: "string",
+    exp.DType.BINARY: "binary",
+}
+_ILLEGAL: tuple[tuple[type[exp.Expr], str], ...] = (
+    (exp.Query, "a subquery cannot stand in a where of one table"),
+    (exp.Subquery, "a subquery cannot stand in a where of one table"),
+    (exp.Window, "a window function cannot stand in a where"),
+    (exp.AggFunc, "an aggregate cannot stand in a where"),
+    (exp.Placeholder, "a parameter has no value here: write the literal"),
+    (exp.Parameter, "a parameter has no value here: write the literal"),
+    (exp.Star, "* is not a column"),
+)
+# Strings that do not compare by their bytes: a collation, or blanks that are added up to a length.
+_UNORDERED = ("__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING")
+
+
+def parse(where: str, schema: StructType, *, zone: str = "UTC") -> Predicate:
+    """The condition, on columns of this schema; `zone` is the session's, for literals that name none."""
+    found = zone_of(zone)
+    if found is None:
+        raise ValidationError(f"there is no time zone {zone!r}", field="zone", hint="Such as UTC or Europe/Berlin.")
+    return _Parser(where, schema, found).parse()
+
+
+class _Parser:
+    def __init__(self, text: str, schema: StructType, zone: tzinfo) -> None:
+        self._text = text
+        self._schema = schema
+        self._zone = zone
+        self._unordered: set[tuple[str, ...]] = set()
+
+    def parse(self) -> Predicate:
+        tree = self._syntax()
+        for kind, problem in _ILLEGAL:
+            illegal = tree.find(kind)
+            if illegal is not None:
+                raise self._error(problem, illegal)
+        return self._condition(tree)
+
+    # -- syntax ------------------------------------------------------------------------------------------------------
+
+    def _syntax(self) -> exp.Expr:
+        if not self._text.strip():
+            raise self._error_at("the condition is empty", 0)
+        try:
+            self._tokens = sqlglot.tokenize(self._text, read="spark")
+            self._places = {token.start: place for place, token in enumerate(self._tokens)}
+            return sqlglot.parse_one(self._text, dialect="spark", into=exp.Condition)
+        except ParseError as error:
+            raise self._syntax_error(error) from None
+        except TokenError:
+            raise self._error_at("not understood", self._readable()) from None
+        except RecursionError:
+            raise self._error_at("nested too deeply", 0) from None
+
+    def _syntax_error(self, error: ParseError) -> PredicateError:
+        if not error.errors:
+            return self._error_at("not understood", 0)
+        first = error.errors[0]
+        line, column, token = first.get("line"), first.get("col"), first.get("highlight") or ""
+        if not isinstance(line, int) or not isinstance(column, int):
+            return self._error_at("not understood", 0)
+        starts = [0, *(found.end() for found in re.finditer("\n", self._text))]
+        end = starts[min(line, len(starts)) - 1] + column
+        too_early = str(first.get("description")).startswith(("Required keyword", "Expecting"))
+        if too_early and not self._text[end:].strip():
+            return self._error_at("the condition ends too early", len(self._text.rstrip()))
+        return self._error_at("not understood", max(0, end - len(token)))
+
+    def _readable(self) -> int:
+        """How far the text can be cut into words: up to a quote that nothing closes."""
+        for end in range(len(self._text) - 1, 0, -1):
+            try:
+                sqlglot.tokenize(self._text[:end], read="spark")
+            except TokenError:
+                continue
+            return end
+        return 0
+
+    # -- conditions --------------------------------------------------------------------------------------------------
+
+    def _condition(self, node: exp.Expr) -> Predicate:
+        match node:
+            case exp.Paren():
+                return self._condition(node.this)
+            case exp.And():
+                return conjunction(map(self._condition, _operands(node, exp.And)))
+            case exp.Or():
+                return disjunction(map(self._condition, _operands(node, exp.Or)))
+            case exp.Not():
+                return negation(self._condition(node.this))
+            case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
+                return self._comparison(node, node.this, _OPERATORS[type(node)], node.expression)
+            case exp.NullSafeEQ():
+                return self._null_safe(node)
+            case exp.NullSafeNEQ():
+                return negation(self._null_safe(node))
+            case exp.Between() if not node.args.get("symmetric"):
+                low = self._comparison(node, node.this, ">=", node.args["low"])
+                high = self._comparison(node, node.this, "<=", node.args["high"])
+                return conjunction([low, high])
+            case exp.In():
+                return self._in(node)
+            case exp.Is():
+                return self._is(node)
+            case exp.Like() | exp.Escape():
+                return self._like(node)
+            case exp.StartsWith():
+                return self._starts_with(node)
+            case exp.Anonymous() if str(node.this).lower() in ("isnull", "isnotnull") and len(node.expressions) == 1:
+                null = self._null(node, node.expressions[0])
+                return null if str(node.this).lower() == "isnull" else negation(null)
+        return self._bare(node)
+
+    def _bare(self, node: exp.Expr) -> Predicate:
+        """A value that is a condition by itself."""
+        literal = self._literal(node)
+        if literal is not None:
+            if literal.kind not in ("boolean", "void"):
+                raise self._error("not a condition", node)
+            return Constant(literal.value)
+        column = self._column(node)
+        if column is None:
+            return self._unknown(node)
+        if column.type != PrimitiveType("boolean"):
+            raise self._error(f"{column} is of type {column.type}, not a condition", node)
+        return Comparison(column, "=", True)
+
+    def _comparison(self, node: exp.Expr, left: exp.Expr, operator: Operator, right: exp.Expr) -> Predicate:
+        value = self._literal(right)
+        if value is None:
+            value, left, right, operator = self._literal(left), right, left, MIRRORED[operator]
+        if value is None:
+            return self._unknown(node)
+        other = self._literal(left)
+        if other is not None:
+            return _between_literals(other, operator, value) or self._unknown(node)
+        column = self._column(left)
+        if column is None:
+            return self._unknown(node)
+        if value.kind == "void":
+            return NULL
+        fitted = self._fit(column, operator, value, right)
+        return self._unknown(node) if fitted is None else Comparison(column, *fitted)
+
+    def _null_safe(self, node: exp.Expr) -> Predicate:
+        """`a <=> 1` is `a = 1 AND a IS NOT NULL`, which is FALSE where `a = 1` would be NULL."""
+        left, right = self._literal(node.this), self._literal(node.expression)
+        if left is not None and right is not None:
+            if "void" in (left.kind, right.kind):
+                return Constant(left.kind == right.kind)
+            return _between_literals(left, "=", right) or self._unknown(node)
+        side, literal = (node.this, right) if left is None else (node.expression, left)
+        column = self._column(side)
+        if column is None or literal is None:
+            return self._unknown(node)
+        if literal.kind == "void":
+            return IsNull(column)
+        equal = self._comparison(node, node.this, "=", node.expression)
+        return equal if isinstance(equal, Unknown) else conjunction([equal, IsNull(column, negated=True)])
+
+    def _in(self, node: exp.In) -> Predicate:
+        column = self._column(node.this)
+        literals = [self._literal(item) for item in node.expressions]
+        if not node.expressions:
+            raise self._error("IN needs a list of values", node)
+        if column is None or None in literals:
+            return self._unknown(node)
+        nulls: list[Predicate] = []
+        values: list[Value] = []
+        families: set[str] = set()
+        for item, literal in zip(node.expressions, literals, strict=True):
+            assert literal is not None
+            if literal.kind == "void":
+                nulls = [NULL]
+                continue
+            fitted = self._fit(column, "=", literal, item)
+            if fitted is None:
+                return self._unknown(node)
+            families.add(_family(literal.kind))
+            values.append(fitted[1])
+        return self._one_of(node, column, values, families, nulls)
+
+    def _one_of(
+        self, node: exp.In, column: Column, values: Sequence[Value], families: set[str], nulls: list[Predicate]
+    ) -> Predicate:
+        """Spark brings the column and all values to one type first."""
+        if any(isinstance(value, float) for value in values):
+            values = [float(value) for value in values if isinstance(value, int | float | Decimal)]
+        distinct = tuple(dict.fromkeys(values))
+        found: Predicate = In(column, distinct) if len(distinct) > 1 else FALSE
+        if len(distinct) == 1:
+            found = Comparison(column, "=", distinct[0])
+        if "string" in families and column.type != PrimitiveType("string"):
+            if len(families) > 1:
+                return self._unknown(node)
+            # By Spark's settings all may become strings instead: what matches is among these, but maybe not all of it.
+            found = conjunction([found, self._unknown(node)])
+        return disjunction([found, *nulls])
+
+    def _is(self, node: exp.Is) -> Predicate:
+        what = self._literal(node.expression)
+        if what is not None and what.kind == "void":
+            return self._null(node, node.this)
+        column = self._column(node.this)
+        if what is None or what.kind != "boolean" or column is None or column.type != PrimitiveType("boolean"):
+            return self._unknown(node)
+        return conjunction([Comparison(column, "=", what.value), IsNull(column, negated=True)])
+
+    def _null(self, node: exp.Expr, side: exp.Expr) -> Predicate:
+        literal = self._literal(side)
+        if literal is not None:
+            return Constant(literal.kind == "void")
+        column = self._column(side)
+        # Nothing counts the nulls of a struct.
+        return self._unknown(node) if column is None or isinstance(column.type, StructType) else IsNull(column)
+
+    def _like(self, node: exp.Expr) -> Predicate:
+        like, escape = _like_of(node), node.expression if isinstance(node, exp.Escape) else None
+        if not isinstance(like, exp.Like):
+            return self._unknown(node)
+        is_negated = bool(like.args.get("negate"))
+        column, pattern = self._text_column(like.this), self._literal(like.expression)
+        mark = self._literal(escape) if escape is not None else Literal("string", "\\")
+        if column is None or pattern is None or mark is None or {pattern.kind, mark.kind} != {"string"}:
+            return self._unknown(node)
+        split = _prefix(pattern.value, mark.value)
+        if split is None:
+            raise self._error("the pattern ends after its escape character, or escapes nothing", like.expression)
+        prefix, rest = split
+        if rest == "":
+            matched: Predicate = Comparison(column, "=", prefix)
+        elif rest == "%":
+            matched = StartsWith(column, prefix)
+        else:
+            plain = node.copy()
+            _like_of(plain).set("negate", False)
+            whole = Unknown(self._sql(plain), (column,))
+            matched = conjunction([StartsWith(column, prefix), whole]) if prefix else whole
+        return negation(matched) if is_negated else matched
+
+    def _starts_with(self, node: exp.StartsWith) -> Predicate:
+        column, prefix = self._text_column(node.this), self._literal(node.expression)
+        if column is None or prefix is None or prefix.kind != "string":
+            return self._unknown(node)
+        return StartsWith(column, prefix.value)
+
+    def _text_column(self, node: exp.Expr) -> Column | None:
+        column = self._column(node)
+        is_text = column is not None and column.type == PrimitiveType("string") and column.path not in self._unordered
+        return column if is_text else None
+
+    def _fit(self, column: Column, operator: Operator, literal: Literal, at: exp.Expr) -> tuple[Operator, Value] | None:
+        if column.path in self._unordered:
+            return None
+        try:
+            return fit(literal, column.type, operator, self._zone)
+        except Misfit:
+            raise self._error(
+                f"{at.sql('spark')} is no {column.type}, the type of {column}", at, hint=_hint(column.type)
+            ) from None
+
+    def _unknown(self, node: exp.Expr) -> Unknown:
+        found: dict[Column, None] = {}
+        for reference in node.find_all(exp.Column):
+            whole: exp.Expr = reference
+            while isinstance(whole.parent, exp.Dot) and _names(whole.parent):
+                whole = whole.parent
+            found[self._resolve(_names(whole))] = None
+        return Unknown(self._sql(node), tuple(found))
+
+    def _sql(self, node: exp.Expr) -> str:
+        return node.sql(dialect="spark", comments=False)
+
+    # -- columns -----------------------------------------------------------------------------------------------------
+
+    def _column(self, node: exp.Expr) -> Column | None:
+        if isinstance(node, exp.Paren):
+            return self._column(node.this)
+        names = _names(node)
+        if not names:
+            return None
+        column = self._resolve(names)
+        return column if len(column.path) == len(names) else None
+
+    def _resolve(self, names: Sequence[exp.Identifier]) -> Column:
+        """The column that these names lead to; inside an array or a map, that one."""
+        type_: DataType = self._schema
+        path: list[str] = []
+        for name in names:
+            match type_:
+                case StructType():
+                    column = self._field(type_, name, path)
+                    path.append(column.name)
+                    type_ = column.type
+                    if any(mark in column.metadata for mark in _UNORDERED):
+                        self._unordered.add(tuple(path))
+                case ArrayType(StructType() as element):
+                    self._field(element, name, path)
+                    break
+                case MapType() | PrimitiveType("variant"):
+                    break
+                case _:
+                    raise self._error(f"{'.'.join(path)} is of type {type_} and has no fields", name)
+        return Column(tuple(path), type_)
+
+    def _field(self, type_: StructType, name: exp.Identifier, path: Sequence[str]) -> StructField:
+        wanted = name.name.lower()
+        found = [column for column in type_.fields if column.name.lower() == wanted]
+        if len(found) == 1:
+            return found[0]
+        within = f" in {'.'.join(path)}" if path else ""
+        if found:
+            raise self._error(f"{name.name} is ambiguous{within}: {', '.join(f.name for f in found)}", name)
+        near = get_close_matches(wanted, [column.name.lower() for column in type_.fields], n=1)
+        known = [column.name for column in type_.fields if column.name.lower() in near] or type_.names
+        hint = f"Did you mean {known[0]}?" if near else f"Columns: {', '.join(known[:20]) or 'none'}."
+        raise self._error(f"there is no column {name.name}{within}", name, hint=hint)
+
+    # -- literals ----------------------------------------------------------------------------------------------------
+
+    def _literal(self, node: exp.Expr) -> Literal | None:
+        match node:
+            case exp.Paren():
+                return self._literal(node.this)
+            case exp.Null():
+                return Literal("void", None)
+            case exp.Boolean():
+                return Literal("boolean", bool(node.this))
+            case exp.Literal() if node.is_string:
+                return self._string(node)
+            case exp.Literal():
+                return number_literal(str(node.this))
+            case exp.Concat() if not node.args.get("safe"):
+                # No call of concat(), but strings side by side.
+                return self._string(node.expressions[0])
+            case exp.RawString():
+                return Literal("string", str(node.this))
+            case exp.HexString() if self._text[node.meta.get("start", 0)] in "xX":
+                digits = str(node.this)
+                return Literal("binary", bytes.fromhex(digits.zfill(len(digits) + len(digits) % 2)))
+            case exp.Neg():
+                inner = self._literal(node.this)
+                return None if inner is None else negated(inner)
+            case exp.Cast() if isinstance(node.to, exp.DataType):
+                return self._cast(node, node.to)
+        return None
+
+    def _cast(self, node: exp.Cast, to: exp.DataType) -> Literal | None:
+        inner, type_ = self._literal(node.this), _type(to)
+        if inner is None or type_ is None:
+            return None
+        try:
+            return cast(inner, type_, self._zone)
+        except Misfit:
+            if node.args.get("safe"):
+                return Literal("void", None)
+            raise self._error(f"{node.this.sql('spark')} is no {type_}", node.this, hint=_hint(type_)) from None
+
+    def _string(self, first: exp.Expr) -> Literal | None:
+        """By Spark's own rules, from the text itself: sqlglot's reading of escapes is not quite Spark's.
+
+        'a' 'b' is one string, and so is 'it''s', where the doubled quote is one.
+        """
+        place = self._places.get(first.meta.get("start", -1))
+        if place is None:
+            return None
+        whole, previous_end = "", -2
+        while place < len(self._tokens) and (token := self._tokens[place]).token_type == TokenType.STRING:
+            raw = self._text[token.start : token.end + 1]
+            whole += (raw[0] if token.start == previous_end + 1 else "") + unquoted(raw)
+            previous_end = token.end
+            place += 1
+        return Literal("string", whole)
+
+    # -- errors ------------------------------------------------------------------------------------------------------
+
+    def _error(self, problem: str, node: exp.Expr, *, hint: str | None = None) -> PredicateError:
+        starts = [inner.meta["start"] for inner in node.walk() if "start" in inner.meta]
+        place = min(starts) if starts else max(0, self._text.find(node.sql("spark")))
+        return self._error_at(problem, place, hint=hint)
+
+    def _error_at(self, problem: str, position: int, *, hint: str | None = None) -> PredicateError:
+        line_start = self._text.rfind("\n", 0, position) + 1
+        line = self._text[line_start:].partition("\n")[0]
+        pointer = " " * (position - line_start) + "^"
+        message = f"{problem}, at position {position + 1} of the where:\n  {line}\n  {pointer}"
+        return PredicateError(message, position=position, field="where", hint=f"\n{hint}" if hint else None)
+
+
+def _like_of(node: exp.Expr) -> exp.Expr:
+    return node.this if isinstance(node, exp.Escape) else node
+
+
+def _operands(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
+    """Of a chain of one operator, from left to right: however long, without recursion."""
+    found: list[exp.Expr] = []
+    while isinstance(node, kind):
+        found.append(node.args["expression"])
+        node = node.this
+    return [node, *reversed(found)]
+
+
+def _names(node: exp.Expr) -> list[exp.Identifier]:
+    """a.b.c, from left to right; nothing where it is no such chain of names."""
+    if isinstance(node, exp.Dot):
+        before, last = _names(node.this), node.expression
+        return [*before, last] if before and isinstance(last, exp.Identifier) else []
+    if not isinstance(node, exp.Column):
+        return []
+    parts = [node.args.get(part) for part in ("catalog", "db", "table", "this")]
+    return [part for part in parts if isinstance(part, exp.Identifier)]
+
+
+def _type(node: exp.DataType) -> PrimitiveType | None:
+    if node.this == exp.DType.DECIMAL:
+        sizes = [int(size.name) for size in node.expressions]
+        try:
+            return PrimitiveType.decimal(*(sizes + [10, 0][len(sizes) :]))
+        except ValidationError:
+            return None
+    name = _TYPES.get(node.this)
+    return PrimitiveType(name) if name else None
+
+
+def _family(kind: str) -> str:
+    return "exact number" if kind in ("byte", "short", "integer", "long", "decimal") else kind
+
+
+_ORDER: dict[Operator, Callable[[int], bool]] = {
+    "=": lambda order: order == 0,
+    "<>": lambda order: order != 0,
+    "<": lambda order: order < 0,
+    "<=": lambda order: order <= 0,
+    ">": lambda order: order > 0,
+    ">=": lambda order: order >= 0,
+}
+
+
+def _between_literals(left: Literal, operator: Operator, right: Literal) -> Predicate | None:
+    """`1 = 1`, and the like."""
+    if "void" in (left.kind, right.kind):
+        return NULL
+    families = {_family(left.kind), _family(right.kind)}
+    if len(families) > 1 or not families <= {"exact number", "string", "boolean", "date"}:
+        return None
+    a, b = (Decimal(side.value) if families == {"exact number"} else side.value for side in (left, right))
+    return Constant(_ORDER[operator]((a > b) - (a < b)))
+
+
+def _prefix(pattern: str, escape: str) -> tuple[str, str] | None:
+    """The literal beginning of a LIKE pattern, and what comes after it; `None` where the pattern is wrong."""
+    if len(escape) != 1:
+        return None
+    prefix, place = "", 0
+    while place < len(pattern) and pattern[place] not in "%_":
+        if pattern[place] == escape:
+            place += 1
+            if place == len(pattern) or pattern[place] not in ("%", "_", escape):
+                return None
+        prefix += pattern[place]
+        place += 1
+    rest = pattern[place:]
+    return prefix, "%" if rest and not rest.strip("%") else rest
+
+
+def _hint(type_: DataType) -> str:
+    match type_:
+        case PrimitiveType("date"):
+            return "Such as DATE '2026-01-31'."
+        case PrimitiveType("timestamp"):
+            return "Such as TIMESTAMP '2026-01-31 12:30:00Z'."
+        case PrimitiveType("timestamp_ntz"):
+            return "Such as TIMESTAMP_NTZ '2026-01-31 12:30:00'."
+        case PrimitiveType("boolean"):
+            return "Write TRUE or FALSE."
+        case PrimitiveType("binary"):
+            return "Such as X'CAFE'."
+    return "Write a number."
