@@ -67,12 +67,13 @@ def fenced_protocol(protocol: Protocol, metadata: Metadata) -> Protocol:
 
 
 def released_protocol(protocol: Protocol) -> Protocol:
-    """The same protocol without the fence."""
+    """The same protocol without the fence, and without in-commit timestamps: deltalake cannot write those."""
+    left = [name for name in protocol.writer_features or () if name not in (FENCE, "inCommitTimestamp")]
     return Protocol(
         min_reader_version=protocol.min_reader_version,
         min_writer_version=protocol.min_writer_version,
         reader_features=protocol.reader_features,
-        writer_features=[name for name in protocol.writer_features or () if name != FENCE],
+        writer_features=left,
     )
 
 

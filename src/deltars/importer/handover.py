@@ -6,6 +6,7 @@ whatever that is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from uuid import UUID, uuid5
 
@@ -46,13 +47,18 @@ def fence_commit(table_id: UUID, version: int, metadata: Metadata, protocol: Pro
     return _commit("ADOPT TABLE", fence_id(table_id, version), version, actions, timestamp_ms)
 
 
-def release_commit(table_id: UUID, version: int, protocol: Protocol, *, timestamp_ms: int) -> bytes:
+def release_commit(table_id: UUID, version: int, metadata: Metadata, protocol: Protocol, *, timestamp_ms: int) -> bytes:
     """The commit after which other writers may have the table."""
-    txn_id = uuid5(table_id, f"release {version}")
-    return _commit("RELEASE TABLE", txn_id, version, [released_protocol(protocol)], timestamp_ms)
+    ours = (IN_COMMIT_TIMESTAMPS, ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)
+    configuration = {key: value for key, value in metadata.configuration.items() if key not in ours}
+    actions: list[Action] = [
+        released_protocol(protocol),
+        msgspec.structs.replace(metadata, configuration=configuration),
+    ]
+    return _commit("RELEASE TABLE", uuid5(table_id, f"release {version}"), version, actions, timestamp_ms)
 
 
-def _commit(operation: str, txn_id: UUID, version: int, actions: list[Action], timestamp_ms: int) -> bytes:
+def _commit(operation: str, txn_id: UUID, version: int, actions: Sequence[Action], timestamp_ms: int) -> bytes:
     info = CommitInfo(
         in_commit_timestamp=timestamp_ms,
         timestamp=timestamp_ms,

@@ -82,10 +82,10 @@ class Importer:
     def give(self, table_id: UUID) -> int:
         """Take the fence off a held table whose versions are all published."""
         table = self.follow(table_id)
-        _, protocol = _known(table)
+        metadata, protocol = _known(table)
         if is_fenced(protocol):
             version = table.last_version + 1
-            data = release_commit(table_id, version, protocol, timestamp_ms=_next_ms(table))
+            data = release_commit(table_id, version, metadata, protocol, timestamp_ms=_next_ms(table))
             LogSource(table.location, self._options).storage.put_if_absent(commit_path(version), data)
             table = self.follow(table_id)
             if is_fenced(_known(table)[1]):
