@@ -43,10 +43,11 @@ from deltars.errors import (
 from deltars.wiring import provide_spark
 
 if TYPE_CHECKING:
-    from deltars.catalog import Catalog, begin, connect, migrate, read, write
+    from deltars.catalog import Catalog, CatalogSnapshot, Rebuilt, begin, connect, migrate, read, rebuild, write
     from deltars.table import Table
     from deltars.transaction import (
         CommitResult,
+        MultiTableTransaction,
         SqlTxnLogReader,
         SqlTxnLogWriter,
         Transaction,
@@ -59,10 +60,21 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LOADED_WHEN_USED = {
-    "deltars.catalog": ("Catalog", "begin", "connect", "migrate", "read", "write"),
+    "deltars.catalog": (
+        "Catalog",
+        "CatalogSnapshot",
+        "Rebuilt",
+        "begin",
+        "connect",
+        "migrate",
+        "read",
+        "rebuild",
+        "write",
+    ),
     "deltars.table": ("Table",),
     "deltars.transaction": (
         "CommitResult",
+        "MultiTableTransaction",
         "SqlTxnLogReader",
         "SqlTxnLogWriter",
         "Transaction",
@@ -96,6 +108,7 @@ provide_spark(_spark_plane)
 
 __all__ = [
     "Catalog",
+    "CatalogSnapshot",
     "CommitResult",
     "CommitUnknown",
     "ConcurrentAppend",
@@ -110,9 +123,11 @@ __all__ = [
     "LogDiverged",
     "MetadataChanged",
     "MirrorFailure",
+    "MultiTableTransaction",
     "NotADeltaTable",
     "PredicateError",
     "ProtocolChanged",
+    "Rebuilt",
     "SchemaMismatch",
     "SchemaVersionError",
     "SqlTxnLogReader",
@@ -140,5 +155,6 @@ __all__ = [
     "connect",
     "migrate",
     "read",
+    "rebuild",
     "write",
 ]

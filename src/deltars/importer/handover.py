@@ -14,6 +14,7 @@ import msgspec
 
 from deltars.importer.admission import fenced_protocol, released_protocol
 from deltars.protocol import Action, CommitInfo, Metadata, Protocol, encode_commit, is_true
+from deltars.store.import_writer import RELEASE
 
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
@@ -34,7 +35,9 @@ def fence_id(table_id: UUID, version: int) -> UUID:
     return uuid5(table_id, f"fence {version}")
 
 
-def fence_commit(table_id: UUID, version: int, metadata: Metadata, protocol: Protocol, *, timestamp_ms: int) -> bytes:
+def fence_commit(
+    table_id: UUID, version: int, metadata: Metadata, protocol: Protocol, *, timestamp_ms: int, commit_ts: int
+) -> bytes:
     """The commit after which every other writer refuses the table."""
     actions: list[Action] = [fenced_protocol(protocol, metadata)]
     if not is_true(metadata.configuration.get(IN_COMMIT_TIMESTAMPS)):
@@ -44,10 +47,12 @@ def fence_commit(table_id: UUID, version: int, metadata: Metadata, protocol: Pro
             **({ENABLEMENT_VERSION: str(version), ENABLEMENT_TIMESTAMP: str(timestamp_ms)} if version else {}),
         }
         actions.append(msgspec.structs.replace(metadata, configuration=configuration))
-    return _commit("ADOPT TABLE", fence_id(table_id, version), version, actions, timestamp_ms)
+    return _commit("ADOPT TABLE", fence_id(table_id, version), version, actions, timestamp_ms, commit_ts)
 
 
-def release_commit(table_id: UUID, version: int, metadata: Metadata, protocol: Protocol, *, timestamp_ms: int) -> bytes:
+def release_commit(
+    table_id: UUID, version: int, metadata: Metadata, protocol: Protocol, *, timestamp_ms: int, commit_ts: int
+) -> bytes:
     """The commit after which other writers may have the table."""
     ours = (IN_COMMIT_TIMESTAMPS, ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)
     configuration = {key: value for key, value in metadata.configuration.items() if key not in ours}
@@ -55,10 +60,12 @@ def release_commit(table_id: UUID, version: int, metadata: Metadata, protocol: P
         released_protocol(protocol),
         msgspec.structs.replace(metadata, configuration=configuration),
     ]
-    return _commit("RELEASE TABLE", uuid5(table_id, f"release {version}"), version, actions, timestamp_ms)
+    return _commit(RELEASE, uuid5(table_id, f"release {version}"), version, actions, timestamp_ms, commit_ts)
 
 
-def _commit(operation: str, txn_id: UUID, version: int, actions: Sequence[Action], timestamp_ms: int) -> bytes:
+def _commit(
+    operation: str, txn_id: UUID, version: int, actions: Sequence[Action], timestamp_ms: int, commit_ts: int
+) -> bytes:
     info = CommitInfo(
         in_commit_timestamp=timestamp_ms,
         timestamp=timestamp_ms,
@@ -69,5 +76,6 @@ def _commit(operation: str, txn_id: UUID, version: int, actions: Sequence[Action
         is_blind_append=False,
         engine_info=ENGINE_INFO,
         txn_id=str(txn_id),
+        extra={"commitTs": commit_ts},
     )
     return encode_commit([info, *actions])

@@ -10,9 +10,8 @@ interrupted anywhere is finished by running it again.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 import pyarrow as pa
@@ -66,7 +65,7 @@ class Importer:
                 fenced_protocol(protocol, metadata)
                 return self.writer.finish(table_id, MirrorState.ACTIVE)
             version = table.last_version + 1
-            data = fence_commit(table_id, version, metadata, protocol, timestamp_ms=_next_ms(table))
+            data = fence_commit(table_id, version, metadata, protocol, **self._times(table))
             LogSource(table.location, self._options).storage.put_if_absent(commit_path(version), data)
         raise LogDiverged(
             f"other writers committed {MAX_RACES} times while the table was being taken over",
@@ -85,7 +84,7 @@ class Importer:
         metadata, protocol = _known(table)
         if is_fenced(protocol):
             version = table.last_version + 1
-            data = release_commit(table_id, version, metadata, protocol, timestamp_ms=_next_ms(table))
+            data = release_commit(table_id, version, metadata, protocol, **self._times(table))
             LogSource(table.location, self._options).storage.put_if_absent(commit_path(version), data)
             table = self.follow(table_id)
             if is_fenced(_known(table)[1]):
@@ -96,8 +95,19 @@ class Importer:
         """From here on nothing is committed to the table but by its log."""
         hold(self._database, table_id, timeout_s=TIMEOUT_S)
 
-    def follow(self, table_id: UUID, *, report: Report | None = None) -> HeldTable:
-        """Copy every version of the log that the catalog does not have."""
+    def restore(self, table_id: UUID, *, report: Report | None = None) -> int:
+        """Copy the log that a lost catalog published, with its transactions and their times."""
+        table = self.follow(table_id, report=report, is_own=True)
+        _, protocol = _known(table)
+        is_ours = is_fenced(protocol) or not self.writer.ends_elsewhere(table_id)
+        return self.writer.finish(table_id, MirrorState.ACTIVE if is_ours else MirrorState.RELEASED)
+
+    def follow(self, table_id: UUID, *, report: Report | None = None, is_own: bool = False) -> HeldTable:
+        """Copy every version of the log that the catalog does not have.
+
+        `is_own`: it is this catalog's own log, so transactions keep their place in time. Others get theirs when they
+        become visible here.
+        """
         table = self.writer.read(table_id)
         if not table.is_held:
             raise TableHeld("the table is this catalog's own: there is nothing to follow", table=table.name)
@@ -113,11 +123,17 @@ class Importer:
                 actions += len(batch)
                 place = _append(appender, version.version, place, batch, state)
             state.check(version.version)
-            appender.complete(version.about(table_id))
+            about = version.about(table_id)
+            appender.complete(about if is_own else replace(about, commit_ts=None))
             if report is not None:
                 report(Progress(version.version, max(latest, version.version), actions))
         appender.flush()
         return self.writer.read(table_id)
+
+    def _times(self, table: HeldTable) -> dict[str, int]:
+        """Now, for readers and for a catalog that is rebuilt from the log."""
+        now = self.writer.clock()
+        return {"timestamp_ms": max(now // 1000, table.last_timestamp_ms + 1), "commit_ts": now}
 
     def _refuse_divergence(self, source: LogSource, table: HeldTable) -> None:
         """The last version that the catalog has must be the one that the log has."""
@@ -184,7 +200,3 @@ def _known(table: HeldTable) -> tuple[Metadata, Protocol]:
     if table.metadata is None or table.protocol is None:
         raise DamagedLog("the log is empty", table=table.name)
     return table.metadata, table.protocol
-
-
-def _next_ms(table: HeldTable) -> int:
-    return max(int(time.time() * 1000), table.last_timestamp_ms + 1)

@@ -12,11 +12,12 @@ is applied to old ones.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
-from sqlalchemy import Connection, Table, delete, func, insert, select, update
+from sqlalchemy import Connection, Table, delete, insert, select, update
 
 from deltars.errors import DamagedLog, TableExists
 from deltars.log.commit import NO_VERSION, NewTable
@@ -32,21 +33,25 @@ from deltars.store.schema import dl_add_files, dl_mirror_log, dl_mirror_status, 
 from deltars.store.schema import dl_transactions as transactions
 from deltars.store.statements import CommitStatements
 
+RELEASE = "RELEASE TABLE"
+"""The operation of the commit that gives a table to other writers."""
+
 
 class ImportWriter:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._statements = CommitStatements(database.backend)
 
-    def register(self, table: NewTable) -> None:
+    def register(self, table: NewTable, *, created_at: datetime | None = None) -> None:
         """The table at version −1, held."""
         with self._database.write(TIMEOUT_S) as connection:
             owner = create(connection, [table], self._database)
             if owner is not None:
                 raise _name_taken(owner, table)
-            connection.execute(
-                update(dl_tables).where(dl_tables.c.table_id == table.table_id).values(protocol_version=HELD)
-            )
+            values: dict[str, Any] = {"protocol_version": HELD}
+            if created_at is not None:
+                values["created_at"] = created_at
+            connection.execute(update(dl_tables).where(dl_tables.c.table_id == table.table_id).values(**values))
             self._set_state(connection, table.table_id, state=MirrorState.IMPORTING)
 
     def unregister(self, table_id: UUID) -> None:
@@ -153,29 +158,91 @@ class ImportWriter:
             version: int = last.version
             return version
 
-    def _stamp(self, connection: Connection, table_id: UUID, floor: int, version: int) -> int:
-        """One moment for all that was copied; versions that brought theirs keep it."""
+    def drop(self, table_id: UUID, dropped_at: datetime) -> None:
+        """A table that was dropped before: its history is there, its name and location are free."""
+        with self._database.write(TIMEOUT_S) as connection:
+            connection.execute(update(dl_tables).where(dl_tables.c.table_id == table_id).values(dropped_at=dropped_at))
+
+    def is_there(self, table_id: UUID) -> bool:
+        """Whether the catalog knows the table, be it dropped."""
+        with self._database.read() as connection:
+            query = select(dl_tables.c.table_id).where(dl_tables.c.table_id == table_id)
+            return connection.execute(query).first() is not None
+
+    def let_go(self, table_id: UUID) -> None:
+        """A table that nothing was ever committed to is for whoever writes its version 0."""
+        with self._database.write(TIMEOUT_S) as connection:
+            lock_row(connection, self._database, table_id)
+            connection.execute(
+                update(dl_tables).where(dl_tables.c.table_id == table_id).values(protocol_version=NO_VERSION)
+            )
+            self._set_state(connection, table_id, state=MirrorState.ACTIVE)
+
+    def clock(self) -> int:
+        """The time that a commit would get now."""
+        with self._database.read() as connection:
+            [(now,)] = self._database.backend.run(connection, self._statements.clock(), {"floor": 0})
+            return int(now)
+
+    def ends_elsewhere(self, table_id: UUID) -> bool:
+        """Whether the newest version gave the table to others, or is theirs: it then has no place in time here."""
         versions = dl_table_versions.c
-        waiting = connection.execute(
-            select(func.count()).where(versions.table_id == table_id, versions.commit_ts == LATER)
-        ).scalar_one()
-        if not waiting:
-            newest: int = connection.execute(
-                select(func.max(versions.commit_ts)).where(versions.table_id == table_id)
-            ).scalar_one()
-            return newest
-        [(stamp,)] = self._database.backend.run(connection, self._statements.clock(), {"floor": floor + 1})
-        connection.execute(
-            update(dl_table_versions)
-            .where(versions.table_id == table_id, versions.commit_ts == LATER)
-            .values(commit_ts=stamp)
+        query = (
+            select(versions.commit_ts, versions.operation)
+            .where(versions.table_id == table_id)
+            .order_by(versions.version.desc())
+            .limit(1)
         )
+        with self._database.read() as connection:
+            row = connection.execute(query).one()
+            return bool(row.commit_ts == LATER or row.operation == RELEASE)
+
+    def torn_transactions(self) -> list[UUID]:
+        """Transactions over several tables of which some, still there, never got their version."""
+        with self._database.read() as connection:
+            current = {
+                str(row.table_id): row.current_version
+                for row in connection.execute(select(dl_tables.c.table_id, dl_tables.c.current_version))
+            }
+            query = select(transactions.c.txn_id, transactions.c.participants).where(
+                transactions.c.outcome == "committed"
+            )
+            return [
+                row.txn_id
+                for row in connection.execute(query)
+                if any(current.get(table, version) < version for table, version in (row.participants or {}).items())
+            ]
+
+    def _stamp(self, connection: Connection, table_id: UUID, floor: int, last: int) -> int:
+        """A place in time for the versions that brought none: that of the next one that did, else now."""
+        versions = dl_table_versions.c
+        of_table = versions.table_id == table_id
+        untimed = set(connection.scalars(select(versions.version).where(of_table, versions.commit_ts == LATER)))
+        timed = select(versions.version, versions.commit_ts).where(of_table, versions.commit_ts != LATER)
+        first, newest = 0, floor
+        for version, commit_ts in connection.execute(timed.order_by(versions.version)).all():
+            if version - 1 in untimed:
+                self._set_times(connection, table_id, first, version, commit_ts)
+            first, newest = version + 1, max(newest, commit_ts)
+        if last not in untimed:
+            return newest
+        [(stamp,)] = self._database.backend.run(connection, self._statements.clock(), {"floor": newest + 1})
+        self._set_times(connection, table_id, first, last + 1, stamp)
         connection.execute(
             insert(transactions).values(
-                txn_id=uuid4(), outcome="committed", commit_ts=stamp, participants={str(table_id): version}
+                txn_id=uuid4(), outcome="committed", commit_ts=stamp, participants={str(table_id): last}
             )
         )
         return int(stamp)
+
+    def _set_times(self, connection: Connection, table_id: UUID, first: int, end: int, commit_ts: int) -> None:
+        versions = dl_table_versions.c
+        connection.execute(
+            update(dl_table_versions)
+            .where(versions.table_id == table_id, versions.version >= first, versions.version < end)
+            .where(versions.commit_ts == LATER)
+            .values(commit_ts=commit_ts)
+        )
 
     def _clean(self, table: HeldTable) -> None:
         with self._database.write(TIMEOUT_S) as connection:

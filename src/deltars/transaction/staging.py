@@ -21,10 +21,10 @@ import pyarrow as pa
 from deltars.log.add_columns import canonical, deletion_vectors, file_keys
 from deltars.log.commit import NewTable, RowGroup, TableCommit
 from deltars.log.reads import FileKey
+from deltars.log.snapshot import FILE_SCHEMA
 from deltars.log.validation import check_actions
 from deltars.protocol import Action, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
 from deltars.store.bulk import columns_of
-from deltars.store.reader import FILE_SCHEMA
 
 SEVERAL = "TRANSACTION"
 """The operation of a version that more than one kind of step went into."""
@@ -51,9 +51,10 @@ class StagedTable:
         metadata: Metadata | None,
         *,
         new: NewTable | None = None,
+        initial: Sequence[Action] = (),
         is_live: Callable[[FileKey], bool] = lambda _: False,
     ) -> None:
-        """`is_live`: whether a file was there at the beginning."""
+        """`initial`: how a new table begins. `is_live`: whether a file was there at the beginning."""
         self.table_id = table_id
         self.name = name
         self.location = location
@@ -68,6 +69,8 @@ class StagedTable:
         self._columns: list[pa.Table] = []
         self._others: dict[tuple[object, ...], Action] = {}
         self._row_groups: list[RowGroup] = []
+        for action in initial:
+            self._fold(action)
 
     @property
     def metadata(self) -> Metadata | None:

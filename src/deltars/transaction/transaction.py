@@ -27,9 +27,9 @@ from deltars.log.pruning import Pruner
 from deltars.log.reads import FileKey
 from deltars.log.snapshot import Snapshot
 from deltars.predicate import parse
-from deltars.protocol import Action, Metadata, StructType
+from deltars.protocol import Action, StructType
 from deltars.store.cuts import Cut
-from deltars.transaction.engine import Engine
+from deltars.transaction.engine import Engine, HasEngine
 from deltars.transaction.limits import Limits
 from deltars.transaction.new_table import initial_actions, location_of
 from deltars.transaction.plane import plane_for, spark_plane
@@ -178,8 +178,8 @@ class Transaction:
             raise error.located(table=staged.name, txn_id=self.id, stage="write data") from error.__cause__
         columns = ",".join(f'"{column}"' for column in metadata.partition_columns)
         step = Step(
-            "WRITE",
-            {"mode": "Append", "partitionBy": f"[{columns}]"},
+            "CREATE TABLE AS SELECT" if staged.new else "WRITE",
+            {"partitionBy": f"[{columns}]"} if staged.new else {"mode": "Append", "partitionBy": f"[{columns}]"},
             {
                 "numFiles": len(files),
                 "numOutputBytes": sum(file.add.size for file in files),
@@ -335,7 +335,7 @@ class Transaction:
         found = self._cut.find(table)
         if found is None:
             return None
-        location = engine.find(found.table_id).location
+        location = engine.registry.location(found.table_id)
         metadata = None
         if found.version != NO_VERSION:
             metadata = self._snapshot(found.table_id, found.version).metadata
@@ -363,11 +363,7 @@ class Transaction:
         table_id = uuid4()
         new = NewTable(table_id, str(name), location_of(engine, str(name), table_id, None))
         actions = initial_actions(table_id, schema, partition_by=partition_by, properties=properties)
-        metadata = next(action for action in actions if isinstance(action, Metadata))
-        staged = StagedTable(table_id, new.name, new.location, NO_VERSION, metadata, new=new)
-        columns = ",".join(f'"{column}"' for column in metadata.partition_columns)
-        staged.take(actions, Step("CREATE TABLE", {"partitionBy": f"[{columns}]"}))
-        return staged
+        return StagedTable(table_id, new.name, new.location, NO_VERSION, None, new=new, initial=actions)
 
     def _as_commit(self) -> Commit:
         changed = self._changed()
@@ -381,3 +377,10 @@ class Transaction:
             read=self._reads.by_table(),
             is_repeatable=self._is_repeatable,
         )
+
+
+class MultiTableTransaction(Transaction):
+    """`catalog.begin()` by another name: stage tables, then commit them together."""
+
+    def __init__(self, catalog: HasEngine, **options: Any) -> None:
+        super().__init__(catalog.engine, **options)

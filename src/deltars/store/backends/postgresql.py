@@ -107,17 +107,39 @@ class PostgreSQL(Backend):
     @contextmanager
     def write_transaction(self, engine: Engine, timeout_s: float, opening: Opening) -> Iterator[Connection]:
         with engine.connect() as connection, connection.begin():
-            server = _driver(connection).pgconn.server_version
-            milliseconds = max(1, round(timeout_s * 1000))
-            limits = Step(
-                _LIMITS_17 if server >= 170000 else _LIMITS,
-                {name: milliseconds + grace for name, grace in _GRACE_MS.items()},
-            )
-            begin = [Step(b"BEGIN ISOLATION LEVEL READ COMMITTED"), limits]
-            answers = run_pipeline(connection, [*begin, *(Step(*statement) for statement in opening.statements)])
-            _rows_of(answers[: len(begin)])
-            opening.rows = [row for answer in answers[len(begin) :] for row in _rows_of([answer])]
+            self._begin(connection, time.monotonic() + timeout_s, opening)
             yield connection
+
+    def _begin(self, connection: Connection, deadline: float, opening: Opening) -> None:
+        """BEGIN, its limits and the locks, in one round trip; again, for as long as somebody holds them who should not.
+
+        The server ends a client that is stuck, with one exception: a client frozen in the middle of COPY keeps its
+        locks past every time-out. So who has waited for a while looks whether the holder is overdue, and ends it.
+        """
+        server = _driver(connection).pgconn.server_version
+        while True:
+            remaining_s = deadline - time.monotonic()
+            milliseconds = max(1, round(remaining_s * 1000))
+            limits = {name: milliseconds + grace for name, grace in _GRACE_MS.items()}
+            limits["lock_timeout"] = min(milliseconds, PATIENCE_MS)
+            begin = [
+                Step(b"BEGIN ISOLATION LEVEL READ COMMITTED"),
+                Step(_LIMITS_17 if server >= 170000 else _LIMITS, {**limits, "deadline": milliseconds}),
+            ]
+            answers = run_pipeline(connection, [*begin, *(Step(*statement) for statement in opening.statements)])
+            try:
+                _rows_of(answers[: len(begin)])
+                opening.rows = [row for answer in answers[len(begin) :] for row in _rows_of([answer])]
+                return
+            except psycopg.errors.LockNotAvailable:
+                _rows_of(run_pipeline(connection, [Step(b"ROLLBACK")]))
+                evicted = _rows_of(run_pipeline(connection, [Step(_EVICTION, {"tables": self._name_of_tables})]))
+                if time.monotonic() >= deadline and not evicted:
+                    raise
+
+    @property
+    def _name_of_tables(self) -> str:
+        return sql.Identifier(self.uri.schema or "", "dl_tables").as_string()
 
     def settle(self, engine: Engine, commit_ts: int, timeout_s: float) -> None:
         # Who commits holds this lock on dl_tables from before the time stamp to the end. Who began later is stamped
@@ -127,13 +149,14 @@ class PostgreSQL(Backend):
             " WHERE holder.relation = CAST(:tables AS regclass) AND holder.mode = 'RowShareLock'"
             " AND (xact_start IS NULL OR extract(epoch FROM xact_start) * 1000000 <= :commit_ts)"
         )
-        tables = sql.Identifier(self.uri.schema or "", "dl_tables").as_string()
         deadline = time.monotonic() + timeout_s
         pause_s = 0.001
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
 
             def holders() -> set[str]:
-                return set(connection.execute(query, {"tables": tables, "commit_ts": commit_ts}).scalars())
+                return set(
+                    connection.execute(query, {"tables": self._name_of_tables, "commit_ts": commit_ts}).scalars()
+                )
 
             awaited = holders()
             while awaited:
@@ -349,6 +372,24 @@ def _dialect() -> Dialect:
     return dialect
 
 
+PATIENCE_MS = 5_000
+"""How long to wait for a lock before looking who holds it."""
+
+_UNTIL = "deltars until "
+_NOW_MS = cast(func.extract("epoch", func.clock_timestamp()) * literal_column("1000"), BigInteger)
+_EVICTION = Prepared(
+    text(
+        "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)"
+        " WHERE relation = CAST(:tables AS regclass) AND mode = 'RowShareLock'"
+        f" AND CAST(substring(application_name FROM '^{_UNTIL}([0-9]+)$') AS bigint)"
+        " < extract(epoch FROM clock_timestamp()) * 1000 - 1000"
+    ),
+    _dialect(),
+    None,
+)
+"""Ends those who are a second overdue."""
+
+
 def _settings(names: Sequence[str]) -> Prepared:
     """Settings of one transaction alone: PgBouncer hands the session to somebody else afterwards.
 
@@ -362,6 +403,14 @@ def _settings(names: Sequence[str]) -> Prepared:
         for name in names
     ]
     calls += [func.set_config(literal_column(f"'{k}'"), literal_column(f"'{v}'"), true()) for k, v in plan.items()]
+    # For those who wait: until when this transaction may hold its locks, by the server's clock.
+    calls.append(
+        func.set_config(
+            literal_column("'application_name'"),
+            func.concat(literal_column(f"'{_UNTIL}'"), _NOW_MS + cast(bindparam("deadline", type_=Text()), BigInteger)),
+            true(),
+        )
+    )
     return Prepared(select(*calls), _dialect(), None)
 
 
