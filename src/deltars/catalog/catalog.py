@@ -10,10 +10,12 @@ from uuid import UUID, uuid4
 
 import msgspec
 
+from deltars.catalog import handover
 from deltars.catalog.retrying import run
 from deltars.catalog.snapshot import CatalogSnapshot, to_microseconds
 from deltars.config import CatalogConfig, Isolation
 from deltars.errors import TableExists, ValidationError, VersionConflict
+from deltars.importer import Progress
 from deltars.log.commit import NO_VERSION, Commit, NewTable, TableCommit
 from deltars.log.snapshot import Snapshot
 from deltars.mirror import Reconciler
@@ -125,6 +127,34 @@ class Catalog:
         )
         self.engine.publish_registration(table_id)
         return Table(self.engine, record)
+
+    def import_table(
+        self,
+        location: str,
+        name: str | None = None,
+        *,
+        read_only: bool = False,
+        take_over: bool = False,
+        report: Callable[[Progress], None] | None = None,
+    ) -> Table:
+        """Take in a Delta table that others wrote, where it lies, with the history that its log still has.
+
+        Other writers are fenced off, readers go on as before. An import that was interrupted is finished by calling it
+        again. `read_only` leaves the table to its writers: call it again to see what they have committed since.
+        `take_over` takes a table that another deltars catalog fenced, and which is gone for good.
+        """
+        table_id = handover.import_table(
+            self.engine, location, name, read_only=read_only, take_over=take_over, report=report
+        )
+        return self.table(table_id)
+
+    def release(self, table: str | UUID) -> int:
+        """Give a table back to plain Delta writers. Nothing can be committed to it here until it is adopted again."""
+        return handover.release(self.engine, self.engine.find(table).table_id)
+
+    def adopt(self, table: str | UUID, *, report: Callable[[Progress], None] | None = None) -> int:
+        """Take a released table back, with everything that others have committed to it since."""
+        return handover.adopt(self.engine, self.engine.find(table).table_id, report=report)
 
     def tables(self) -> list[Table]:
         """Every table, by name."""
