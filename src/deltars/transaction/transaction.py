@@ -26,8 +26,8 @@ from deltars.log.commit import ISOLATION_LEVELS, NO_VERSION, Commit, Committed, 
 from deltars.log.pruning import Pruner
 from deltars.log.reads import FileKey
 from deltars.log.snapshot import Snapshot
-from deltars.predicate import parse
-from deltars.protocol import Action, StructType
+from deltars.predicate import Predicate, parse
+from deltars.protocol import Action, Metadata, StructType
 from deltars.store.cuts import Cut
 from deltars.transaction.engine import Engine, HasEngine, check_mirror_mode
 from deltars.transaction.limits import Limits
@@ -98,17 +98,24 @@ class Transaction:
         `where` leaves out files that hold no matching row, as far as partition values and statistics tell. What was
         asked is remembered: under `strict` and the serializable levels, whoever changes it first is in conflict.
         """
+        staged, metadata = self._readable(table)
+        return self._files(staged, metadata, None if where is None else parse(where, metadata.schema))
+
+    def _readable(self, table: str | UUID) -> tuple[StagedTable, Metadata]:
         self._refuse_closed()
         staged = self._seen(self._engine_for(table), table)
         if staged.metadata is None:
             raise ValidationError("nothing was committed to the table yet", table=staged.name)
-        pruner = None if where is None else Pruner(parse(where, staged.metadata.schema), staged.metadata)
+        return staged, staged.metadata
+
+    def _files(self, staged: StagedTable, metadata: Metadata, predicate: Predicate | None) -> pa.Table:
+        pruner = None if predicate is None else Pruner(predicate, metadata)
         added = staged.added()
         if pruner is not None:
             added = added.filter(pruner.keep(added))
         if staged.version == NO_VERSION:
             return added
-        live = self._snapshot(staged.table_id, staged.version).select_files(where=where)
+        live = self._snapshot(staged.table_id, staged.version).select_files(where=predicate)
         if pruner is None:
             self._reads.whole_table(staged.table_id, staged.version)
         else:
@@ -118,22 +125,21 @@ class Transaction:
     def read(
         self, table: str | UUID, *, where: str | None = None, columns: Sequence[str] | None = None, spark: Any = None
     ) -> Any:
-        """The rows of a table as this transaction sees them, as a Spark DataFrame (of the active session)."""
-        files = self.files(table, where)
-        staged = self._seen(self._engine_for(table), table)
-        assert staged.metadata is not None
-        scan = Scan(
+        """The rows of a table as this transaction sees them, as a Spark DataFrame (of the active session).
+
+        `where` and `columns` as in `Table.read`; what was asked is remembered as by `files`.
+        """
+        staged, metadata = self._readable(table)
+        plane = spark_plane()
+        scan = Scan.of(
+            metadata,
+            self._files(staged, metadata, plane.predicate(spark, where, metadata.schema)),
             root=staged.location,
-            schema=staged.metadata.schema,
-            partition_columns=tuple(staged.metadata.partition_columns),
-            files=files,
             table=staged.name,
             version=staged.version,
             storage_options=self._bound().settings.storage_options,
         )
-        frame = spark_plane().read(spark, scan)
-        frame = frame if where is None else frame.where(where)
-        return frame if columns is None else frame.select(*columns)
+        return plane.read(spark, scan, where=where, columns=columns)
 
     # -- staging -------------------------------------------------------------------------------------------------
 
