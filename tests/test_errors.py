@@ -32,6 +32,8 @@ OWN_FIELDS: dict[str, Any] = {
     "constraint": "pk_dl_tables",
     "path": "part-0.parquet",
     "error": "no route to host",
+    "earliest": 0,
+    "latest": 6,
 }
 
 

@@ -25,30 +25,45 @@ from deltars.errors import (
     TableExists,
     TableNotFound,
     TimeoutError,
+    TimestampTooEarly,
     TransactionClosed,
+    TransactionNotFound,
     TransactionTooLarge,
     UriError,
     ValidationError,
     VersionConflict,
+    VersionNotFound,
 )
 from deltars.wiring import provide_spark
 
 if TYPE_CHECKING:
-    from deltars.catalog import Catalog, begin, connect, migrate, read, write
+    from deltars.catalog import Catalog, CatalogSnapshot, begin, connect, migrate, read, write
     from deltars.table import Table
-    from deltars.transaction import CommitResult, SqlTxnLogWriter, Transaction, TransactionResult, TxnLogWriter
+    from deltars.transaction import (
+        CommitResult,
+        MultiTableTransaction,
+        SqlTxnLogReader,
+        SqlTxnLogWriter,
+        Transaction,
+        TransactionResult,
+        TxnLogReader,
+        TxnLogWriter,
+    )
     from deltars.transaction.plane import SparkDataPlane
 
 __version__ = "0.1.0"
 
 _LOADED_WHEN_USED = {
-    "deltars.catalog": ("Catalog", "begin", "connect", "migrate", "read", "write"),
+    "deltars.catalog": ("Catalog", "CatalogSnapshot", "begin", "connect", "migrate", "read", "write"),
     "deltars.table": ("Table",),
     "deltars.transaction": (
         "CommitResult",
+        "MultiTableTransaction",
+        "SqlTxnLogReader",
         "SqlTxnLogWriter",
         "Transaction",
         "TransactionResult",
+        "TxnLogReader",
         "TxnLogWriter",
     ),
 }
@@ -77,6 +92,7 @@ provide_spark(_spark_plane)
 
 __all__ = [
     "Catalog",
+    "CatalogSnapshot",
     "CommitResult",
     "CommitUnknown",
     "ConcurrentAppend",
@@ -88,24 +104,30 @@ __all__ = [
     "DeltarsError",
     "MetadataChanged",
     "MirrorFailure",
+    "MultiTableTransaction",
     "PredicateError",
     "ProtocolChanged",
     "SchemaMismatch",
     "SchemaVersionError",
+    "SqlTxnLogReader",
     "SqlTxnLogWriter",
     "StorageError",
     "Table",
     "TableExists",
     "TableNotFound",
     "TimeoutError",
+    "TimestampTooEarly",
     "Transaction",
     "TransactionClosed",
+    "TransactionNotFound",
     "TransactionResult",
     "TransactionTooLarge",
+    "TxnLogReader",
     "TxnLogWriter",
     "UriError",
     "ValidationError",
     "VersionConflict",
+    "VersionNotFound",
     "begin",
     "connect",
     "migrate",

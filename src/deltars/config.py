@@ -18,14 +18,17 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 from deltars.errors import ConfigError
 from deltars.uri import CatalogUri, is_uri, parse_catalog_uri, redacted
 
+Isolation: TypeAlias = Literal["strict", "serializable", "write_serializable", "snapshot"]
+
 DEFAULT_CATALOG = "deltasql://sqlite/.deltars/lake.db"
 CONFIG_FILE = "deltars.toml"
 PREFIX = "DELTARS_"
+MIRROR_MODES = ("inline", "async", "off")
 MAX_TIMEOUT_S = 2_000_000
 """About what PostgreSQL's time-outs can hold: 2³¹ milliseconds."""
 
@@ -41,22 +44,41 @@ class Settings:
     """How long to wait for a connection when all are in use."""
     copy_threshold: int = 1_000
     """From how many rows on a commit goes the database's bulk way."""
+    isolation: Isolation = "strict"
+    """What a transaction checks of the tables it read and writes, before it commits."""
+    max_tables: int = 10
+    """How many tables one transaction may write."""
+    max_files_per_table: int = 1_000
+    """How many files a transaction over several tables may add to each."""
+    mirror: str = "inline"
+    """Who publishes to `_delta_log`: the committer ("inline"), the reconciler ("async"), or nobody ("off")."""
     mirror_wait: float = 5.0
     """How long a commit waits for its own publication."""
     mirror_concurrency: int = 5
     """How many tables of one commit are published at once."""
+    mirror_checkpoint_interval: int = 10
+    """Every how many versions a checkpoint is written, where the table says nothing else."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("timeout", "pool_timeout", "mirror_wait"):
-            # Said so that it refuses NaN too.
-            if not 0 < getattr(self, name) <= MAX_TIMEOUT_S:
-                raise ConfigError(
-                    f"{name} must be more than 0 and at most {MAX_TIMEOUT_S} seconds, not {getattr(self, name)}"
-                )
-        for name in ("pool_size", "copy_threshold", "mirror_concurrency"):
+            check_timeout(name, getattr(self, name))
+        if self.isolation not in get_args(Isolation):
+            raise ConfigError(
+                f"there is no isolation level {self.isolation!r}", hint=f"Levels are {', '.join(get_args(Isolation))}."
+            )
+        if self.mirror not in MIRROR_MODES:
+            raise ConfigError(f"mirror must be one of {', '.join(MIRROR_MODES)}, not {self.mirror!r}")
+        counts = ("pool_size", "copy_threshold", "max_tables", "max_files_per_table")
+        for name in (*counts, "mirror_concurrency", "mirror_checkpoint_interval"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
+
+
+def check_timeout(name: str, seconds: float) -> None:
+    # Said so that it refuses NaN too.
+    if not 0 < seconds <= MAX_TIMEOUT_S:
+        raise ConfigError(f"{name} must be more than 0 and at most {MAX_TIMEOUT_S} seconds, not {seconds}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +126,8 @@ def _convert(name: str, value: Any) -> Any:
             return {str(k): str(v) for k, v in dict(options).items()}
         if isinstance(value, bool) or (isinstance(default, int) and isinstance(value, float)):
             raise TypeError
+        if isinstance(default, str) and not isinstance(value, str):
+            raise TypeError
         return type(default)(value)
     except (TypeError, ValueError):
         kind = "an object of strings" if isinstance(default, Mapping) else _KINDS[type(default)]
@@ -112,7 +136,7 @@ def _convert(name: str, value: Any) -> Any:
         raise ConfigError(f"{name} must be {kind}{shown}") from None
 
 
-_KINDS = {int: "a whole number", float: "a number of seconds"}
+_KINDS = {str: "a text", int: "a whole number", float: "a number of seconds"}
 
 
 def _entry_of_file(name: str, environment: Mapping[str, str]) -> dict[str, Any]:

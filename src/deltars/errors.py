@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -104,12 +105,33 @@ class TableNotFound(DeltarsError):
     """There is no such table in this catalog."""
 
 
+class VersionNotFound(ValidationError):
+    """The table has no such version."""
+
+    def __init__(self, message: str, *, earliest: int | None = None, latest: int | None = None, **where: Any) -> None:
+        self.earliest = earliest
+        self.latest = latest
+        super().__init__(message, **where)
+
+
+class TimestampTooEarly(ValidationError):
+    """The table had no version yet at that time."""
+
+    def __init__(self, message: str, *, earliest: datetime | None = None, **where: Any) -> None:
+        self.earliest = earliest
+        super().__init__(message, **where)
+
+
 class TableExists(ValidationError):
     """There is already a table of this name or at this location."""
 
 
 class TransactionClosed(DeltarsError):
     """This transaction is finished: begin a new one."""
+
+
+class TransactionNotFound(DeltarsError):
+    """No transaction of this id was committed to this catalog."""
 
 
 class TransactionTooLarge(ValidationError):

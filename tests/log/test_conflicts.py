@@ -29,6 +29,8 @@ from deltars.log.conflicts import (
     is_blind_append,
     level_of,
 )
+from deltars.log.pruning import Pruner
+from deltars.predicate import parse
 from deltars.protocol import Action, CdcFile, DomainMetadata, Txn
 from tests.support.log import added, metadata, protocol, removed, vector
 
@@ -166,6 +168,12 @@ def test_table_that_was_not_touched_has_no_conflict() -> None:
     assert conflict(None, NOTHING_READ, everything) is None
 
 
+def test_table_that_is_only_read_may_change_in_every_way_under_snapshot() -> None:
+    everything = Winner(5, [Added("x")], [Removed("a")], metadata_changed=True, protocol_changed=True)
+    reads = Reads(whole_table=True, metadata=True, app_ids=frozenset({"etl"}))
+    assert conflict(None, reads, everything, level="snapshot") is None
+
+
 # -- the rules one by one ------------------------------------------------------------------------------------------
 
 
@@ -238,6 +246,21 @@ def test_oldest_winner_in_the_way_is_named_with_its_file() -> None:
     reads = Reads(predicates=(Partition("monday"),))
     found = conflict(commit(added("x")), reads, *winners, Winner(7, metadata_changed=True))
     assert found == Conflict(APPEND, 6, "version 6 added near, which this transaction would have read")
+
+
+@pytest.mark.parametrize(
+    ("day", "least", "most", "is_in_the_way"),
+    [("2026-01-01", 5, 20, True), ("2026-01-02", 5, 20, False), ("2026-01-01", 1, 9, False), (None, 5, 20, False)],
+    ids=["matching", "another partition", "other values", "partition null"],
+)
+def test_file_added_is_judged_by_the_condition_that_files_were_read_by(
+    day: str | None, least: int, most: int, is_in_the_way: bool
+) -> None:
+    table = metadata("id BIGINT, day DATE", partition_columns=["day"])
+    condition = Pruner(parse("day = '2026-01-01' AND id >= 10", table.schema), table)
+    stats = f'{{"numRecords":2,"minValues":{{"id":{least}}},"maxValues":{{"id":{most}}},"nullCount":{{"id":0}}}}'
+    winner = Winner(5, [Added("new", "", {"day": day}, stats)])
+    assert (rule(commit(added("x")), Reads(predicates=(condition,)), winner) is APPEND) == is_in_the_way
 
 
 def test_metadata_change_sees_blind_appends_under_write_serializable() -> None:

@@ -18,7 +18,8 @@ from sqlalchemy import Select, func, literal_column, select
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 import deltars
-from deltars.store.reader import live_files, newest_first
+from deltars.store.contents import live_files
+from deltars.store.reader import newest_first
 from deltars.store.schema import dl_add_files, dl_table_versions
 from deltars.uri import parse_catalog_uri
 from tests.support import witness

@@ -3,5 +3,6 @@
 from deltars.catalog import migrate
 from deltars.catalog.catalog import Catalog
 from deltars.catalog.connecting import begin, connect, read, write
+from deltars.catalog.snapshot import CatalogSnapshot
 
-__all__ = ["Catalog", "begin", "connect", "migrate", "read", "write"]
+__all__ = ["Catalog", "CatalogSnapshot", "begin", "connect", "migrate", "read", "write"]

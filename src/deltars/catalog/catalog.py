@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 import msgspec
 
-from deltars.config import CatalogConfig
+from deltars.catalog.retrying import run
+from deltars.catalog.snapshot import CatalogSnapshot, to_microseconds
+from deltars.config import CatalogConfig, Isolation
 from deltars.errors import TableExists, ValidationError, VersionConflict
 from deltars.log.commit import NO_VERSION, Commit, NewTable, TableCommit
 from deltars.log.snapshot import Snapshot
+from deltars.mirror import Reconciler
 from deltars.protocol import (
     Action,
     DeletionVector,
@@ -25,11 +29,14 @@ from deltars.protocol import (
     supported_features,
 )
 from deltars.storage import open_storage, parse_location
+from deltars.store.mirror_status import MirrorStatus
 from deltars.store.registry import TableRecord, check_name
 from deltars.table import Table
 from deltars.transaction import Transaction, TransactionResult
 from deltars.transaction.engine import Engine
 from deltars.transaction.new_table import check_properties, initial_actions, location_of
+
+Result = TypeVar("Result")
 
 
 class Catalog:
@@ -167,19 +174,68 @@ class Catalog:
     def begin(
         self,
         *,
+        isolation: Isolation | None = None,
         timeout: float | None = None,
         committer: str | None = None,
         txn_id: UUID | None = None,
         user_metadata: str | None = None,
+        max_tables: int | None = None,
+        max_files_per_table: int | None = None,
+        mirror: str | None = None,
     ) -> Transaction:
-        """Begin a transaction over any tables of this catalog."""
+        """Begin a transaction over any tables of this catalog.
+
+        `isolation` is "strict" (whatever it read or writes must not have changed), "serializable",
+        "write_serializable" or "snapshot". A `txn_id` of your own makes it repeatable: once committed, another
+        transaction of the same id changes nothing and has the first one's result. `mirror` says who publishes it,
+        whatever the tables and the catalog say: "inline", "async" or "off".
+        """
         return Transaction(
-            self.engine, timeout=timeout, committer=committer, txn_id=txn_id, user_metadata=user_metadata
+            self.engine,
+            isolation=isolation,
+            timeout=timeout,
+            committer=committer,
+            txn_id=txn_id,
+            user_metadata=user_metadata,
+            max_tables=max_tables,
+            max_files_per_table=max_files_per_table,
+            mirror=mirror,
         )
 
+    def run(
+        self,
+        function: Callable[[Transaction], Result],
+        *,
+        retries: int = 5,
+        retry_timeout: float | None = None,
+        **options: Any,
+    ) -> Result:
+        """Run a function in a transaction, and again in a new one when it lost a race.
+
+        That is a conflict, a serialization failure or a deadlock; anything else is raised at once. `options` are
+        those of `begin`.
+        """
+        return run(lambda: self.begin(**options), function, retries=retries, timeout=retry_timeout)
+
+    def snapshot(self, as_of: UUID | datetime | str | None = None, *, timeout: float | None = None) -> CatalogSnapshot:
+        """Every table at one moment: now, as of a transaction (its id), or as of a time.
+
+        A cut of the past waits for commits that may still belong to it, at most for `timeout`.
+        """
+        wait_s = self.engine.settings.timeout if timeout is None else timeout
+        moment = _as_moment(as_of)
+        match moment:
+            case None:
+                cut = self.engine.cuts.now()
+            case UUID():
+                cut = self.engine.cuts.of(moment, timeout_s=wait_s)
+            case _:
+                cut = self.engine.cuts.at(to_microseconds(moment), timeout_s=wait_s)
+        return CatalogSnapshot(self.engine, cut)
+
     def write(self, table: str | UUID, df: Any, mode: str = "append", **options: Any) -> TransactionResult:
-        """Write one table: a transaction of its own."""
-        with self.begin() as tx:
+        """Write one table: a transaction of its own, which what others append meanwhile does not disturb."""
+        with self.begin(isolation="serializable") as tx:
             tx.write(table, df, mode, **options)
         return tx.result
 
@@ -192,9 +248,20 @@ class Catalog:
         versions = {names[key]: version for key, version in committed.versions.items() if key in names}
         return TransactionResult(txn_id, committed.commit_ts, versions, dict(committed.versions))
 
+    # -- the mirror --------------------------------------------------------------------------------------------
+
+    def mirror_status(self) -> list[MirrorStatus]:
+        """How far each table is published to its `_delta_log`, by name."""
+        return self.engine.publisher.status.overview()
+
+    def reconciler(self, **options: Any) -> Reconciler:
+        """What publishes, apart from the committers, and mends: `.once()`, or `.run()` until `.stop()`."""
+        defaults = {"concurrency": self.engine.settings.mirror_concurrency}
+        return Reconciler(self.engine.database, self.engine.publisher, **(defaults | options))
+
     def close(self) -> None:
         """Close the pooled connections. The catalog stays usable: the next call opens new ones."""
-        self.engine.database.close()
+        self.engine.close()
 
     def __enter__(self) -> Catalog:
         return self
@@ -223,6 +290,14 @@ class Catalog:
                 table.table_id, snapshot.version, actions, "CREATE OR REPLACE TABLE", _create_params(initial)
             )
         self._commit(commit, committer=committer)
+
+
+def _as_moment(as_of: UUID | datetime | str | None) -> UUID | datetime | str | None:
+    """A text that reads as an id is one."""
+    try:
+        return UUID(as_of) if isinstance(as_of, str) else as_of
+    except ValueError:
+        return as_of
 
 
 def _removes(snapshot: Snapshot) -> list[RemoveFile]:

@@ -18,8 +18,9 @@ import click
 import deltars
 from deltars.cli.catalogs import init, tables
 from deltars.cli.migrate import migrate
+from deltars.cli.mirror import mirror
 from deltars.cli.options import is_debugging, with_debug
-from deltars.cli.tables import history
+from deltars.cli.tables import history, verify
 
 FAILED, WRONG_USAGE, CONFLICT = 1, 2, 3
 
@@ -64,5 +65,5 @@ def main() -> None:
     """
 
 
-for _command in (init, migrate, tables, history):
+for _command in (init, migrate, tables, history, verify, mirror):
     main.add_command(_command)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from deltars.log.commit import RowGroup
 from deltars.protocol import AddFile, StructType
 
+SCAN_COLUMNS = ("path", "size", "partition_values", "deletion_vector")
 TARGET_FILE_SIZE = 128 * 1024 * 1024
 
 
@@ -58,8 +59,8 @@ class WrittenFile:
 class Scan:
     """The files of one version of a table.
 
-    `files` has the columns `path` (the log's form), `size` and, as the log's JSON or null, `partition_values`
-    and `deletion_vector`.
+    `files` has the columns SCAN_COLUMNS: `path` (the log's form), `size` and, as the log's JSON or null,
+    `partition_values` and `deletion_vector`.
     """
 
     root: str

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from deltars.errors import ValidationError
 from deltars.log.file_rules import Problem, check_stats, check_values, check_vector
+from deltars.log.reads import FileKey
 from deltars.protocol import AddFile, DeletionVector, check_path
 
 REQUIRED = ("path", "partition_values", "size", "modification_time", "data_change")
@@ -178,3 +179,12 @@ def _first(mask: Any) -> int:
 def _row_of(column: Any, value: Any) -> int:
     row: int = pc.index(column, value).as_py()
     return row
+
+
+def file_keys(files: pa.Table) -> list[FileKey]:
+    """Path and id of the deletion vector of each file."""
+    paths = files["path"].to_pylist()
+    if "deletion_vector" not in files.column_names or files["deletion_vector"].null_count == len(paths):
+        return [(path, "") for path in paths]
+    vectors = deletion_vectors(files["deletion_vector"])
+    return [(path, vector.unique_id if vector else "") for path, vector in zip(paths, vectors, strict=True)]

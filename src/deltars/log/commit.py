@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 from uuid import UUID
 
 import pyarrow as pa
 
+from deltars.config import Isolation
 from deltars.errors import VersionConflict
 from deltars.log.reads import NOTHING_READ, Reads
 from deltars.protocol import Action, Metadata, Protocol, check_protocol
 
-Isolation: TypeAlias = Literal["strict", "serializable", "write_serializable", "snapshot"]
 ISOLATION_LEVELS: tuple[Isolation, ...] = get_args(Isolation)
 
 NO_VERSION = -1
@@ -149,3 +149,19 @@ class VersionTaken:
 
 
 CommitOutcome: TypeAlias = Committed | VersionTaken
+
+__all__ = [
+    "ISOLATION_LEVELS",
+    "NO_VERSION",
+    "Commit",
+    "CommitOutcome",
+    "Committed",
+    "Conflict",
+    "Isolation",
+    "NewTable",
+    "RowGroup",
+    "TableCommit",
+    "TableRead",
+    "TableState",
+    "VersionTaken",
+]

@@ -115,13 +115,14 @@ class _Judge:
 
     def __init__(self, mine: TableCommit | None, reads: Reads, level: Level) -> None:
         actions = mine.actions if mine else ()
-        self._mine = mine
         self._reads = reads
         self._level = level
         self._changes_metadata = any(isinstance(action, Metadata) for action in actions)
         self._app_ids = reads.app_ids | {action.app_id for action in actions if isinstance(action, Txn)}
         self._domains = {action.domain for action in actions if isinstance(action, DomainMetadata)}
         self._files = _changed_files(mine)
+        self._depends_on_state = mine is not None or reads.metadata or reads.has_rows
+        self._asks_for = evidence(mine, reads, level)
 
     def conflicts(self, winner: Winner) -> Iterator[Conflict]:
         """In delta-spark's order; nobody asks for more than the first."""
@@ -129,39 +130,38 @@ class _Judge:
         def conflict(rule: type[errors.VersionConflict], what: str) -> Conflict:
             return Conflict(rule, winner.version, f"version {winner.version} {what}")
 
-        depends_on_state = self._mine is not None or self._reads.metadata or self._reads.has_rows
-        if winner.protocol_changed and depends_on_state:
+        if winner.protocol_changed and self._depends_on_state:
             yield conflict(errors.ProtocolChanged, "changed the table's protocol")
-        if winner.metadata_changed and depends_on_state:
+        if winner.metadata_changed and self._depends_on_state:
             yield conflict(errors.MetadataChanged, "changed the table's metadata")
         # Row ids are given out under the lock, so their high-water mark is never in the way.
         for domain in sorted(self._domains & winner.domains - {ROW_TRACKING_DOMAIN}):
             yield conflict(errors.MetadataChanged, f"changed the domain {domain}, as this transaction does")
         for app_id in sorted(self._app_ids & winner.app_ids):
             yield conflict(errors.ConcurrentTransaction, f"moved the application {app_id} on")
-        for added in self._adds_to_check(winner):
-            if self._would_have_read(added):
-                yield conflict(errors.ConcurrentAppend, f"added {added.path}, which this transaction would have read")
-        if self._level != "snapshot":
+        if self._asks_for.adds and not self._ignores_adds(winner):
+            for added in winner.adds:
+                # Rows that only moved were there before: who read them read the files that they moved from.
+                if added.data_change and self._would_have_read(added):
+                    yield conflict(
+                        errors.ConcurrentAppend, f"added {added.path}, which this transaction would have read"
+                    )
+        if self._asks_for.removes and self._level != "snapshot":
             for removed in winner.removes:
                 if self._reads.whole_table or removed.key in self._reads.files:
                     yield conflict(errors.ConcurrentDeleteRead, f"removed {removed.path}, which this transaction read")
-        for path in self._removed_twice(winner):
-            yield conflict(errors.ConcurrentDeleteDelete, f"removed {path}, which this transaction changes too")
+        if self._files:
+            for removed in winner.removes:
+                if removed.key in self._files:
+                    yield conflict(
+                        errors.ConcurrentDeleteDelete, f"removed {removed.path}, which this transaction changes too"
+                    )
 
-    def _adds_to_check(self, winner: Winner) -> Iterator[Added]:
-        if self._level == "snapshot":
-            return
-        if self._level == "write_serializable" and winner.is_blind_append and not self._changes_metadata:
-            return
-        # Rows that only moved were there before: reading them is a matter of the files that they moved from.
-        yield from (added for added in winner.adds if added.data_change)
+    def _ignores_adds(self, winner: Winner) -> bool:
+        return self._level == "write_serializable" and winner.is_blind_append and not self._changes_metadata
 
     def _would_have_read(self, added: Added) -> bool:
         return self._reads.whole_table or any(predicate.could_match(added) for predicate in self._reads.predicates)
-
-    def _removed_twice(self, winner: Winner) -> Iterator[str]:
-        return (removed.path for removed in winner.removes if removed.key in self._files)
 
 
 def _changed_files(mine: TableCommit | None) -> set[FileKey]:

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import msgspec
 import pyarrow as pa
 
+from deltars.log.reads import Added
 from deltars.log.spans import ANYTHING, Span, is_below_nan, judge_of, partition_span, stats_span
 from deltars.predicate import (
     FALSE,
@@ -69,6 +70,10 @@ class Pruner:
         """Whether the file can hold a row that matches."""
         decision = self._decision(partition_values)
         return decision if isinstance(decision, bool) else decision(self._read(stats, num_records))
+
+    def could_match(self, file: Added) -> bool:
+        """Whether a transaction that read by this condition would have read a file that was added meanwhile."""
+        return self.keeps(file.partition_values or {}, file.stats)
 
     def keep(self, files: pa.Table) -> pa.BooleanArray:
         """The same for many: `partition_values` and `stats` are columns of JSON text.

@@ -1,7 +1,9 @@
 """One open catalog database: its connections, and the transactions they carry.
 
-    Database(uri) ── read()  → Connection: one consistent state, blocks nobody
-                  └─ write() → Connection: the backend's write transaction; commits on clean exit, else rolls back
+    Database(uri) ── read()    → Connection: one consistent state, blocks nobody, cannot write
+                  ├─ look_up() → rows of one statement that reads
+                  ├─ fetch()   → record batches: many rows, the backend's fastest way
+                  └─ write()   → Connection: the backend's write transaction; commits on clean exit, else rolls back
 
 Connections belong to the process that opened them: a forked child opens its own.
 """
@@ -10,17 +12,35 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
 from weakref import WeakSet
 
-from sqlalchemy import Connection, Engine
+import pyarrow as pa
+from sqlalchemy import Connection, Engine, Select
 
 from deltars.errors import DatabaseError
-from deltars.store.backends import Backend, Opening, backend_for
+from deltars.store.backends import Backend, Opening, Prepared, Rows, backend_for
 from deltars.uri import CatalogUri
 
 _databases: WeakSet[Database] = WeakSet()
+
+
+class Readable(Protocol):
+    """A database for those who only read: nothing here can write, and neither can the connections it gives."""
+
+    @property
+    def backend(self) -> Backend: ...
+
+    def read(self) -> AbstractContextManager[Connection]: ...
+
+    def look_up(self, statement: Prepared, values: Mapping[str, Any]) -> Rows: ...
+
+    def fetch(
+        self, query: Select[Any], columns: pa.Schema, *, may_be_large: bool = False
+    ) -> Iterator[pa.RecordBatch]: ...
+
 
 _left_to_the_parent: dict[CatalogUri, list[Engine]] = {}
 """In a forked child, what its parent had open. Kept, so that nothing is closed here: that would end the parent's
@@ -50,11 +70,32 @@ class Database:
         with self.backend.translating(), self.backend.read_transaction(self.engine) as connection:
             yield connection
 
+    def look_up(self, statement: Prepared, values: Mapping[str, Any]) -> Rows:
+        """The answer to one statement that reads: one round trip where the driver can."""
+        with self.backend.translating():
+            return self.backend.look_up(self.engine, statement, values)
+
+    def fetch(self, query: Select[Any], columns: pa.Schema, *, may_be_large: bool = False) -> Iterator[pa.RecordBatch]:
+        """The answer of a query as Arrow, streamed; see `Backend.fetch`."""
+        with self.backend.translating():
+            yield from self.backend.fetch(self.engine, query, columns, may_be_large=may_be_large)
+
     @contextmanager
     def write(self, timeout_s: float, opening: Opening | None = None) -> Iterator[Connection]:
         first = opening or Opening(())
         with self.backend.translating(), self.backend.write_transaction(self.engine, timeout_s, first) as connection:
             yield connection
+
+    def notify(self) -> None:
+        """Wake everybody who listens to this catalog."""
+        with self.backend.translating():
+            self.backend.notify(self.engine)
+
+    @contextmanager
+    def listening(self) -> Iterator[Callable[[float], bool] | None]:
+        """How to wait for `notify`, at most so many seconds; None where there is no such thing."""
+        with self.backend.translating(), self.backend.listening(self.engine) as wait:
+            yield wait
 
     def close(self) -> None:
         with self._opening:

@@ -1,139 +1,246 @@
 """Reading the log: what a table is at a version, and how it came to be. Nothing here can write.
 
-A snapshot at V is two index ranges: the files still live, and those removed only later. Both leave out what was
-added after V.
+    snapshot ──▶ one look-up: version, metadata, protocol ──▶ Snapshot ──▶ contents.py, for whoever asks for files
+    history  ──▶ the commits, newest first
+    changes, transaction ──▶ changes.py
+
+Readers wait for nobody and nobody waits for them: what they ask for are committed rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
 import msgspec
-import pyarrow as pa
-from sqlalchemy import Connection, Select, Table, select, union_all
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    ColumnElement,
+    Connection,
+    FromClause,
+    Select,
+    Table,
+    Text,
+    and_,
+    bindparam,
+    cast,
+    func,
+    select,
+)
 
-from deltars.errors import TableNotFound, ValidationError
+from deltars.errors import TableNotFound, TimestampTooEarly, ValidationError, VersionNotFound
 from deltars.log.commit import NO_VERSION
-from deltars.log.snapshot import HistoryEntry, Snapshot
+from deltars.log.snapshot import FILE_SCHEMA, HistoryEntry, Moment, Snapshot, from_milliseconds, to_milliseconds
 from deltars.protocol import Metadata, Protocol
-from deltars.store.database import Database
+from deltars.store.backends import Backend, Prepared
+from deltars.store.changes import CommittedTransaction, CommittedVersion, committed_transaction, stream_versions
+from deltars.store.contents import TableContents, live_files
+from deltars.store.database import Readable
 from deltars.store.rows import from_row
-from deltars.store.schema import (
-    dl_add_files,
-    dl_metadata_updates,
-    dl_protocol_updates,
-    dl_table_versions,
-    dl_tables,
-)
+from deltars.store.schema import dl_metadata_updates, dl_protocol_updates, dl_table_versions, dl_tables
 
-_files = dl_add_files.c
 _versions = dl_table_versions.c
+_tables = dl_tables.c
 
-FILE_SCHEMA = pa.schema(
-    [
-        pa.field("path", pa.string(), nullable=False),
-        pa.field("size", pa.int64(), nullable=False),
-        pa.field("partition_values", pa.string(), nullable=False),
-        pa.field("stats", pa.string()),
-        pa.field("modification_time", pa.int64(), nullable=False),
-        pa.field("data_change", pa.bool_(), nullable=False),
-        pa.field("deletion_vector", pa.string()),
-        pa.field("tags", pa.string()),
-        pa.field("base_row_id", pa.int64()),
-        pa.field("default_row_commit_version", pa.int64()),
-        pa.field("version", pa.int64(), nullable=False),
-    ]
-)
-_DOCUMENTS = ("partition_values", "deletion_vector", "tags")
+_METADATA = tuple(column for column in dl_metadata_updates.c if column.name not in ("table_id", "version", "ord"))
+_PROTOCOL = tuple(column for column in dl_protocol_updates.c if column.name not in ("table_id", "version", "ord"))
+_STANDING = (_tables.current_version, _tables.slot, _versions.version, _versions.in_commit_timestamp)
 
 
 class LogReader:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Readable) -> None:
         self._database = database
 
-    def cut(self) -> dict[str, tuple[UUID, int]]:
-        """The current version of every table, all of one moment: by name, with the table's id."""
-        query = select(dl_tables.c.name, dl_tables.c.table_id, dl_tables.c.current_version)
-        with self._database.read() as connection:
-            rows = connection.execute(query.where(dl_tables.c.dropped_at.is_(None)))
-            return {row.name: (row.table_id, row.current_version) for row in rows}
-
     def current_version(self, table_id: UUID) -> int:
+        """−1 before the first commit."""
         with self._database.read() as connection:
             return _current_version(connection, table_id)
 
-    def history(self, table_id: UUID, *, limit: int | None = None) -> list[HistoryEntry]:
-        """The commits of a table, newest first."""
+    def history(
+        self, table_id: UUID, *, limit: int | None = None, since: int | Moment | None = None
+    ) -> list[HistoryEntry]:
+        """The commits of a table, newest first: the newest `limit`, and none older than the version or time `since`."""
         with self._database.read() as connection:
-            return [HistoryEntry(*row) for row in connection.execute(newest_first(table_id, limit))]
+            first = None if since is None else _first_since(connection, table_id, since)
+            rows = connection.execute(newest_first(table_id, limit, first)).all()
+            if not rows:
+                _current_version(connection, table_id)
+        return [HistoryEntry(*row) for row in rows]
 
-    def snapshot(self, table_id: UUID, version: int | None = None) -> Snapshot:
+    def snapshot(self, table_id: UUID, version: int | None = None, *, timestamp: Moment | None = None) -> Snapshot:
+        """The table at a version, at a time, or now. The files are fetched when they are asked for.
+
+        At a time it is the last version whose in-commit timestamp is not later.
+        """
+        if timestamp is not None:
+            if version is not None:
+                raise ValidationError("version and timestamp exclude each other", table_id=table_id)
+            version = self._version_at(table_id, timestamp)
+        statement = self._open_current if version is None else self._open_version
+        rows = self._database.look_up(statement, {"table_id": str(table_id), "version": version})
+        if not rows:
+            raise _no_table(table_id)
+        current, slot, found, milliseconds, *rest = rows[0]
+        if found is None:
+            raise self._no_version(table_id, version, current)
+        metadata = _decoded(dl_metadata_updates, _METADATA, rest[: len(_METADATA)])
+        protocol = _decoded(dl_protocol_updates, _PROTOCOL, rest[len(_METADATA) :])
+        assert isinstance(metadata, Metadata)
+        assert isinstance(protocol, Protocol)
+        contents = TableContents(self._database, table_id, found, slot, metadata)
+        return Snapshot(table_id, found, from_milliseconds(milliseconds), metadata, protocol, contents)
+
+    def changes(self, table_id: UUID, from_version: int, to_version: int | None = None) -> Iterator[CommittedVersion]:
+        """What each version did, oldest first, from one version to another or to the current one, both included."""
         with self._database.read() as connection:
             current = _current_version(connection, table_id)
-            at = current if version is None else version
-            if not 0 <= at <= current:
-                raise ValidationError(
-                    "nothing was committed to the table yet" if current == NO_VERSION else f"there is no version {at}",
+            earliest = _earliest_version(connection, table_id)
+        last = current if to_version is None else to_version
+        for version in (from_version, last):
+            if earliest is None or not earliest <= version <= current:
+                raise _version_not_found(table_id, version, earliest, current)
+        return stream_versions(self._database, table_id, from_version, last)
+
+    def transaction(self, txn_id: UUID) -> CommittedTransaction | None:
+        """What one transaction did, over all its tables; None where nothing was committed under this id."""
+        with self._database.read() as connection:
+            return committed_transaction(connection, txn_id)
+
+    @cached_property
+    def _open_current(self) -> Prepared:
+        return self._database.backend.prepare(open_current(self._database.backend))
+
+    @cached_property
+    def _open_version(self) -> Prepared:
+        return self._database.backend.prepare(open_version(self._database.backend))
+
+    def _version_at(self, table_id: UUID, timestamp: Moment) -> int:
+        milliseconds = to_milliseconds(timestamp)
+        with self._database.read() as connection:
+            versions = _all_versions(connection, table_id)
+            if not versions:
+                raise _version_not_found(table_id, None, None, NO_VERSION)
+            count = _count_until(connection, table_id, versions, milliseconds)
+            if count == 0:
+                first = from_milliseconds(_timestamp_of(connection, table_id, versions[0]))
+                raise TimestampTooEarly(
+                    f"the table has no version of {from_milliseconds(milliseconds).isoformat()} or before",
+                    earliest=first,
                     table_id=table_id,
-                    hint="" if current == NO_VERSION else f"The table has the versions 0 to {current}.",
+                    field="timestamp",
+                    hint=f"Its first version, {versions[0]}, is of {first.isoformat()}.",
                 )
-            metadata = _latest(connection, dl_metadata_updates, table_id, at)
-            protocol = _latest(connection, dl_protocol_updates, table_id, at)
-            assert isinstance(metadata, Metadata)
-            assert isinstance(protocol, Protocol)
-            files = _table(connection.execute(live_files(table_id, at)))
-        return Snapshot(table_id, at, metadata, protocol, files)
+        return versions[count - 1]
+
+    def _no_version(self, table_id: UUID, version: int | None, current: int) -> VersionNotFound:
+        with self._database.read() as connection:
+            return _version_not_found(table_id, version, _earliest_version(connection, table_id), current)
 
 
-def newest_first(table_id: UUID, limit: int | None = None) -> Select[Any]:
+def open_current(backend: Backend) -> Select[Any]:
+    """A table's current version and slot, with that version's time, metadata and protocol."""
+    return _opened(backend, _tables.current_version, _tables.metadata_version, _tables.protocol_version)
+
+
+def open_version(backend: Backend) -> Select[Any]:
+    """The same of a version that is given: the last metadata and protocol up to there."""
+    wanted: ColumnElement[int] = cast(bindparam("version", type_=BigInteger), BigInteger)
+    return _opened(backend, wanted, *(_last(table, wanted) for table in (dl_metadata_updates, dl_protocol_updates)))
+
+
+def _opened(
+    backend: Backend, version: ColumnElement[int], metadata: ColumnElement[int], protocol: ColumnElement[int]
+) -> Select[Any]:
+    """Every join is a look-up in a primary key."""
+    joined: FromClause = dl_tables
+    at = ((dl_table_versions, version), (dl_metadata_updates, metadata), (dl_protocol_updates, protocol))
+    for table, key in at:
+        joined = joined.outerjoin(table, and_(table.c.table_id == _tables.table_id, table.c.version == key))
+    table_id = backend.id_of(bindparam("table_id", type_=Text()))
+    return select(*_STANDING, *_METADATA, *_PROTOCOL).select_from(joined).where(_tables.table_id == table_id)
+
+
+def _last(table: Table, wanted: ColumnElement[int]) -> ColumnElement[int]:
+    older = table.alias()
+    last = select(func.max(older.c.version)).where(older.c.table_id == _tables.table_id, older.c.version <= wanted)
+    return last.correlate(dl_tables).scalar_subquery()
+
+
+def newest_first(table_id: UUID, limit: int | None = None, first: int | None = None) -> Select[Any]:
     """The commits of a table, in falling order."""
     columns = [_versions[name] for name in HistoryEntry.__dataclass_fields__]
     falling = _versions.version.desc().nulls_last()
-    return select(*columns).where(_versions.table_id == table_id).order_by(falling).limit(limit)
+    query = select(*columns).where(_versions.table_id == table_id).order_by(falling).limit(limit)
+    return query if first is None else query.where(_versions.version >= first)
 
 
-def live_files(table_id: UUID, version: int) -> Select[Any]:
-    """The files of a table at a version."""
-    columns = [_files[field.name] for field in FILE_SCHEMA]
-    of_table = select(*columns).where(_files.table_id == table_id, _files.version <= version)
-    still_live = of_table.where(_files.removed_version.is_(None))
-    removed_later = of_table.where(_files.removed_version.is_not(None), _files.removed_version > version)
-    both = union_all(still_live, removed_later).subquery("live")
-    return select(*both.c)
+def _decoded(table: Table, columns: tuple[Any, ...], values: list[Any]) -> Any:
+    """The action of a row whose documents are text."""
+    row = {
+        column.name: msgspec.json.decode(value) if isinstance(column.type, JSON) and value is not None else value
+        for column, value in zip(columns, values, strict=True)
+    }
+    return from_row(table.name, row)
+
+
+def _first_since(connection: Connection, table_id: UUID, since: int | Moment) -> int:
+    if isinstance(since, int):
+        return since
+    versions = _all_versions(connection, table_id)
+    return versions.start + _count_until(connection, table_id, versions, to_milliseconds(since, up=True) - 1)
+
+
+def _all_versions(connection: Connection, table_id: UUID) -> range:
+    """The versions of a table: there is no gap between the earliest and the current one."""
+    current = _current_version(connection, table_id)
+    earliest = _earliest_version(connection, table_id)
+    return range(0) if earliest is None else range(earliest, current + 1)
+
+
+def _count_until(connection: Connection, table_id: UUID, versions: range, milliseconds: int) -> int:
+    """How many versions are of that time or before: their in-commit timestamps rise, so a few look-ups tell."""
+    return bisect_right(versions, milliseconds, key=lambda version: _timestamp_of(connection, table_id, version))
+
+
+def _timestamp_of(connection: Connection, table_id: UUID, version: int) -> int:
+    query = select(_versions.in_commit_timestamp).where(_versions.table_id == table_id, _versions.version == version)
+    milliseconds: int = connection.execute(query).scalar_one()
+    return milliseconds
+
+
+def _earliest_version(connection: Connection, table_id: UUID) -> int | None:
+    query = select(func.min(_versions.version)).where(_versions.table_id == table_id)
+    earliest: int | None = connection.execute(query).scalar_one()
+    return earliest
 
 
 def _current_version(connection: Connection, table_id: UUID) -> int:
-    query = select(dl_tables.c.current_version).where(dl_tables.c.table_id == table_id)
+    query = select(_tables.current_version).where(_tables.table_id == table_id)
     version: int | None = connection.execute(query).scalar_one_or_none()
     if version is None:
-        raise TableNotFound("no such table in this catalog", table_id=table_id)
+        raise _no_table(table_id)
     return version
 
 
-def _latest(connection: Connection, table: Table, table_id: UUID, version: int) -> Any:
-    query = (
-        select(table)
-        .where(table.c.table_id == table_id, table.c.version <= version)
-        .order_by(table.c.version.desc())
-        .limit(1)
+def _no_table(table_id: UUID) -> TableNotFound:
+    return TableNotFound("no such table in this catalog", table_id=table_id)
+
+
+def _version_not_found(table_id: UUID, version: int | None, earliest: int | None, current: int) -> VersionNotFound:
+    if earliest is None:
+        return VersionNotFound("nothing was committed to the table yet", table_id=table_id, field="version")
+    return VersionNotFound(
+        f"there is no version {version}",
+        earliest=earliest,
+        latest=current,
+        table_id=table_id,
+        field="version",
+        hint=f"The table has the versions {earliest} to {current}.",
     )
-    return from_row(table.name, connection.execute(query).mappings().one())
 
 
-def _table(rows: Iterable[Any]) -> pa.Table:
-    columns = list(zip(*rows, strict=True)) or [()] * len(FILE_SCHEMA)
-    arrays = [
-        _documents(values) if field.name in _DOCUMENTS else pa.array(values, field.type)
-        for field, values in zip(FILE_SCHEMA, columns, strict=True)
-    ]
-    return pa.Table.from_arrays(arrays, schema=FILE_SCHEMA)
-
-
-def _documents(values: Iterable[Any]) -> pa.Array:
-    encode = msgspec.json.encode
-    return pa.array([None if value is None else encode(value).decode() for value in values], pa.string())
-
-
-__all__ = ["FILE_SCHEMA", "LogReader", "live_files", "newest_first"]
+__all__ = ["FILE_SCHEMA", "LogReader", "live_files", "newest_first", "open_current", "open_version"]

@@ -63,6 +63,13 @@ class Registry:
         with self._database.read() as connection:
             return _find(connection, _same(table))
 
+    def location(self, table_id: UUID) -> str:
+        """Where a table lies or, if it was dropped, lay."""
+        with self._database.read() as connection:
+            query = select(dl_tables.c.location).where(dl_tables.c.table_id == table_id)
+            found: str = connection.execute(query).scalar_one()
+            return found
+
     def register(self, table: NewTable) -> TableRecord:
         """A table that nothing is committed to yet."""
         with self._database.write(self._timeout_s) as connection:
@@ -92,7 +99,9 @@ class Registry:
             self._database.backend.lock_registry(connection)
             record = _find(connection, _same(table)) or _refuse_unknown(table)
             statement = update(dl_tables).where(dl_tables.c.table_id == record.table_id)
-            connection.execute(statement.values(dropped_at=datetime.now(UTC)))
+            # By the clock that commits are stamped with: past cuts tell by it whether the table was still there.
+            backend = self._database.backend
+            connection.execute(statement.values(dropped_at=backend.instant(backend.clock_us())))
             return record
 
     def warehouse(self) -> str | None:

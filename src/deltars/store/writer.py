@@ -113,6 +113,11 @@ class LogWriter:
             connection.execute(marker.values(txn_id=txn_id, outcome="aborted"))
             return _find_committed(connection, txn_id)
 
+    def find_committed(self, txn_id: UUID) -> Committed | None:
+        """The result of a transaction that was committed before."""
+        with self._database.read() as connection:
+            return _find_committed(connection, txn_id)
+
     # -- validate ------------------------------------------------------------------------------------------------
 
     def _validate(self, commit: Commit) -> None:

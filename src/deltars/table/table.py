@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
-from deltars.data.files import Scan
-from deltars.log.snapshot import HistoryEntry, Snapshot
-from deltars.protocol import StructType
+from deltars.data.files import SCAN_COLUMNS, Scan
+from deltars.log.snapshot import HistoryEntry, Moment, Snapshot
+from deltars.mirror.cleanup import clean_up_log
+from deltars.mirror.verify import Verification, Verifier
+from deltars.protocol import StructType, supported_features
 from deltars.store.registry import TableRecord
+from deltars.table.detail import TableDetail
 from deltars.transaction.engine import Engine
 from deltars.transaction.plane import spark_plane
 
@@ -52,26 +55,65 @@ class Table:
     def schema(self) -> StructType:
         return self.snapshot().schema
 
-    def snapshot(self, version: int | None = None) -> Snapshot:
-        return self._engine.reader.snapshot(self.id, version)
+    def snapshot(self, version: int | None = None, *, timestamp: Moment | None = None) -> Snapshot:
+        """The table at a version, at a time (the last version that is not later), or now."""
+        return self._engine.reader.snapshot(self.id, version, timestamp=timestamp)
 
-    def history(self, limit: int | None = None) -> list[HistoryEntry]:
-        """The commits, newest first."""
-        return self._engine.reader.history(self.id, limit=limit)
+    def history(self, limit: int | None = None, *, since: int | Moment | None = None) -> list[HistoryEntry]:
+        """The commits, newest first: at most `limit`, none before `since`, which is a version or a time."""
+        return self._engine.reader.history(self.id, limit=limit, since=since)
 
-    def read(self, spark: Any = None, *, version: int | None = None) -> Any:
-        """The rows at a version, by default the current one, as a Spark DataFrame (of the active session)."""
-        snapshot = self.snapshot(version)
+    def detail(self) -> TableDetail:
+        """The table at a glance, as it is now."""
+        snapshot = self.snapshot()
+        totals = snapshot.totals
+        return TableDetail(
+            id=self.id,
+            name=self.name,
+            location=self.location,
+            description=snapshot.metadata.description,
+            created_at=self._record.created_at,
+            version=snapshot.version,
+            last_modified=snapshot.timestamp,
+            partition_columns=tuple(snapshot.metadata.partition_columns),
+            properties=dict(snapshot.metadata.configuration),
+            min_reader_version=snapshot.protocol.min_reader_version,
+            min_writer_version=snapshot.protocol.min_writer_version,
+            table_features=tuple(sorted(supported_features(snapshot.protocol))),
+            num_files=totals.num_files,
+            size_bytes=totals.size_bytes,
+            num_records=totals.num_records,
+        )
+
+    def read(self, spark: Any = None, *, version: int | None = None, timestamp: Moment | None = None) -> Any:
+        """The rows at a version or a time, by default now, as a Spark DataFrame (of the active session)."""
+        snapshot = self.snapshot(version, timestamp=timestamp)
         scan = Scan(
             root=self.location,
             schema=snapshot.schema,
             partition_columns=tuple(snapshot.metadata.partition_columns),
-            files=snapshot.files,
+            files=snapshot.select_files(columns=SCAN_COLUMNS),
             table=self.name,
             version=snapshot.version,
             storage_options=self._engine.settings.storage_options,
         )
         return spark_plane().read(spark, scan)
+
+    def verify(self, *, deep: bool = False, orphans: bool = False) -> Verification:
+        """Compare the catalog with the published log and the data files, in both directions. Changes nothing.
+
+        `deep` also reads every commit, checksum, checkpoint and data file's footer; `orphans` also lists files that
+        the log never named.
+        """
+        verifier = Verifier(self._engine.database, self._engine.publisher)
+        return verifier.verify(self.id, deep=deep, orphans=orphans)
+
+    def clean_up_log(self) -> list[str]:
+        """Delete published log files older than `delta.logRetentionDuration`; the files that went.
+
+        The catalog keeps the whole history. Readers of `_delta_log` lose time travel before the oldest checkpoint kept.
+        """
+        return clean_up_log(self._engine.database, self._engine.publisher, self.id)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Table) and other.id == self.id and other._engine.uri == self._engine.uri

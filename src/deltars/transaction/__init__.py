@@ -1,7 +1,17 @@
 """Transactions: staged in Python, committed as one SQL transaction over any number of tables."""
 
+from deltars.transaction.log_reader import SqlTxnLogReader, TxnLogReader
 from deltars.transaction.log_writer import CommitResult, SqlTxnLogWriter, TxnLogWriter
 from deltars.transaction.result import TransactionResult
-from deltars.transaction.transaction import Transaction
+from deltars.transaction.transaction import MultiTableTransaction, Transaction
 
-__all__ = ["CommitResult", "SqlTxnLogWriter", "Transaction", "TransactionResult", "TxnLogWriter"]
+__all__ = [
+    "CommitResult",
+    "MultiTableTransaction",
+    "SqlTxnLogReader",
+    "SqlTxnLogWriter",
+    "Transaction",
+    "TransactionResult",
+    "TxnLogReader",
+    "TxnLogWriter",
+]

@@ -8,13 +8,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from typing import Protocol
 from uuid import UUID
 
 from deltars.config import Settings
 from deltars.errors import DeltarsError, TableNotFound, ValidationError, VersionConflict
 from deltars.log.commit import Commit, Committed, VersionTaken
 from deltars.mirror.publisher import MirrorOutcome, Publisher
+from deltars.store.cuts import Cuts
 from deltars.store.database import Database
+from deltars.store.mirror_status import MirrorMode
 from deltars.store.reader import LogReader
 from deltars.store.registry import Registry, TableRecord
 from deltars.store.writer import LogWriter
@@ -38,18 +41,31 @@ class Engine:
         return LogReader(self.database)
 
     @cached_property
+    def cuts(self) -> Cuts:
+        return Cuts(self.database)
+
+    @cached_property
     def writer(self) -> LogWriter:
         return LogWriter(self.database, copy_threshold=self.settings.copy_threshold)
 
     @cached_property
     def publisher(self) -> Publisher:
-        return Publisher(self.database, self.settings.storage_options)
+        return Publisher(
+            self.database,
+            self.settings.storage_options,
+            mode=MirrorMode(self.settings.mirror),
+            checkpoint_interval=self.settings.mirror_checkpoint_interval,
+        )
 
     def commit(self, commit: Commit, *, timeout_s: float | None = None) -> Committed:
         """The commit, or the exception that a lost race becomes at the edge."""
-        outcome = self.writer.commit(commit, timeout_s=timeout_s or self.settings.timeout)
+        outcome = self.writer.commit(commit, timeout_s=self.settings.timeout if timeout_s is None else timeout_s)
         if isinstance(outcome, VersionTaken):
-            raise VersionConflict(
+            conflict = outcome.conflict
+            rule = VersionConflict if conflict is None else conflict.rule
+            raise rule(
+                None if conflict is None else conflict.reason,
+                winning_version=None if conflict is None else conflict.version,
                 table_id=outcome.table_id,
                 table=outcome.table,
                 expected=outcome.expected,
@@ -59,9 +75,10 @@ class Engine:
             )
         return outcome
 
-    def publish(self, versions: Mapping[UUID, int]) -> dict[UUID, MirrorOutcome]:
+    def publish(self, versions: Mapping[UUID, int], *, mirror: MirrorMode | None = None) -> dict[UUID, MirrorOutcome]:
+        """Publish committed versions, or leave it to others, as the caller, the table or the catalog says."""
         return self.publisher.publish_all(
-            versions, concurrency=self.settings.mirror_concurrency, wait_s=self.settings.mirror_wait
+            versions, mode=mirror, concurrency=self.settings.mirror_concurrency, wait_s=self.settings.mirror_wait
         )
 
     def publish_registration(self, table_id: UUID) -> None:
@@ -70,6 +87,11 @@ class Engine:
             self.publisher.publish_registration(table_id)
         except DeltarsError as error:
             _log.warning("the registry entry of table %s was not published: %s", table_id, error)
+
+    def close(self) -> None:
+        if "publisher" in self.__dict__:
+            self.publisher.close()
+        self.database.close()
 
     def find(self, table: str | UUID) -> TableRecord:
         """A table by name, by id or by its whole URI."""
@@ -103,3 +125,18 @@ class Engine:
 
     def __reduce__(self) -> tuple[Callable[..., Engine], tuple[CatalogUri, Settings]]:
         return Engine, (self.uri, self.settings)
+
+
+class HasEngine(Protocol):
+    """A catalog, as far as a writer or a reader needs to know it."""
+
+    @property
+    def engine(self) -> Engine: ...
+
+
+def check_mirror_mode(mode: str | None) -> MirrorMode | None:
+    if mode is not None and mode not in set(MirrorMode):
+        raise ValidationError(
+            f"unknown mirror mode {mode!r}", field="mirror", hint=f"Known are: {', '.join(MirrorMode)}."
+        )
+    return None if mode is None else MirrorMode(mode)

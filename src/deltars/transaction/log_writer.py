@@ -13,7 +13,7 @@ from deltars.errors import ValidationError
 from deltars.log.add_columns import canonical
 from deltars.log.commit import Commit, TableCommit
 from deltars.protocol import Action
-from deltars.transaction.engine import Engine
+from deltars.transaction.engine import HasEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,6 @@ class TxnLogWriter(Protocol):
     ) -> CommitResult: ...
 
 
-class HasEngine(Protocol):
-    """A catalog, as far as a writer needs to know it."""
-
-    @property
-    def engine(self) -> Engine: ...
-
-
 class SqlTxnLogWriter:
     """Writes to the log in SQL: `commit(version=N + 1)` goes through only while the table is at version N.
 
@@ -75,7 +68,7 @@ class SqlTxnLogWriter:
 
         With a `txn_id` of your own the call can be repeated: once committed, it returns the first result again.
         """
-        key = _table_id(table_id)
+        key = as_table_id(table_id)
         if type(version) is not int or version < 0:
             raise ValidationError(f"a version is a number from 0 on, not {version!r}", table_id=key, field="version")
         is_columns = isinstance(actions, pa.Table)
@@ -93,7 +86,7 @@ class SqlTxnLogWriter:
         return CommitResult(key, committed.versions[key], committed.txn_id, committed.commit_ts)
 
 
-def _table_id(table_id: UUID | str) -> UUID:
+def as_table_id(table_id: UUID | str) -> UUID:
     try:
         return table_id if isinstance(table_id, UUID) else UUID(table_id)
     except (ValueError, TypeError, AttributeError):

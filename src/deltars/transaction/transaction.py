@@ -1,65 +1,44 @@
-"""A transaction: stage writes to any number of tables, commit them all at once or not at all.
+"""A transaction: read and stage any number of tables, commit them all at once or not at all.
 
 begin ── the cut: every table's version at this moment
-  write(table, df) ── data files are written, their add actions staged; nothing is visible
-  write(…)
-commit ── one SQL transaction: every table still at its version of the cut, then all advance together
+  files(table, where) ── the files as of the cut, with what is staged; remembered as read
+  write(table, df) ───── data files are written, their add actions staged; nothing is visible
+  stage(table, actions)
+commit ── one SQL transaction: every table as the isolation level wants it, then all advance together
   └─ publish each table's new version to `_delta_log`
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 from uuid import UUID, uuid4
 
-from deltars.data.files import WriteTarget
-from deltars.errors import DeltarsError, TransactionClosed, ValidationError
-from deltars.log.commit import NO_VERSION, Commit, NewTable, RowGroup, TableCommit
-from deltars.protocol import Action, Metadata, StructType
-from deltars.transaction.engine import Engine
+import pyarrow as pa
+
+from deltars.config import check_timeout
+from deltars.data.files import Scan, WriteTarget
+from deltars.errors import ConfigError, DeltarsError, TableNotFound, TransactionClosed, ValidationError
+from deltars.log.add_columns import file_keys
+from deltars.log.commit import ISOLATION_LEVELS, NO_VERSION, Commit, Committed, Isolation, NewTable
+from deltars.log.pruning import Pruner
+from deltars.log.reads import FileKey
+from deltars.log.snapshot import Snapshot
+from deltars.predicate import parse
+from deltars.protocol import Action, StructType
+from deltars.store.cuts import Cut
+from deltars.transaction.engine import Engine, HasEngine, check_mirror_mode
+from deltars.transaction.limits import Limits
 from deltars.transaction.new_table import initial_actions, location_of
-from deltars.transaction.plane import plane_for
+from deltars.transaction.plane import plane_for, spark_plane
+from deltars.transaction.reads import ReadLog
 from deltars.transaction.result import TransactionResult
+from deltars.transaction.staging import StagedTable, Step
 from deltars.uri import CatalogUri, is_uri, parse_table_uri
 
 MODES = ("append",)
-
-
-@dataclass(slots=True)
-class _Staged:
-    """What one table gets from the transaction."""
-
-    table_id: UUID
-    name: str
-    location: str
-    expected_version: int
-    metadata: Metadata
-    new: NewTable | None
-    actions: list[Action]
-    row_groups: list[RowGroup] = field(default_factory=list)
-    num_files: int = 0
-    num_bytes: int = 0
-    num_rows: int = 0
-
-    def as_commit(self) -> TableCommit:
-        columns = ",".join(f'"{name}"' for name in self.metadata.partition_columns)
-        metrics = {
-            "numFiles": self.num_files,
-            "numOutputBytes": self.num_bytes,
-            "numOutputRows": self.num_rows,
-        }
-        return TableCommit(
-            self.table_id,
-            self.expected_version,
-            self.actions,
-            "CREATE TABLE AS SELECT" if self.new else "WRITE",
-            {"partitionBy": f"[{columns}]"} if self.new else {"mode": "Append", "partitionBy": f"[{columns}]"},
-            row_groups=self.row_groups,
-            metrics={name: str(value) for name, value in metrics.items()},
-        )
 
 
 class Transaction:
@@ -69,21 +48,37 @@ class Transaction:
         self,
         engine: Engine | Callable[[CatalogUri | None], Engine],
         *,
+        isolation: Isolation | None = None,
         timeout: float | None = None,
         committer: str | None = None,
         txn_id: UUID | None = None,
         user_metadata: str | None = None,
+        max_tables: int | None = None,
+        max_files_per_table: int | None = None,
+        mirror: str | None = None,
     ) -> None:
         """`engine`: the catalog's, or how to open the one that the first table names."""
+        self._mirror = check_mirror_mode(mirror)
         self.id = txn_id or uuid4()
+        if isolation is not None and isolation not in ISOLATION_LEVELS:
+            raise ConfigError(
+                f"there is no isolation level {isolation!r}", hint=f"Levels are {', '.join(ISOLATION_LEVELS)}."
+            )
+        if timeout is not None:
+            check_timeout("timeout", timeout)
         self._open = engine
         self._engine: Engine | None = None
-        self._cut: Mapping[str, tuple[UUID, int]] = {}
+        self._cut = Cut({})
+        self._isolation = isolation
         self._timeout_s = timeout
         self._committer = committer
         self._user_metadata = user_metadata
+        self._limits = Limits(max_tables, max_files_per_table)
         self._is_repeatable = txn_id is not None
-        self._staged: dict[str, _Staged] = {}
+        self._earlier: Committed | None = None
+        self._tables: dict[str, StagedTable] = {}
+        self._snapshots: dict[UUID, Snapshot] = {}
+        self._reads = ReadLog()
         self._is_open = True
         self._result: TransactionResult | None = None
         if isinstance(engine, Engine):
@@ -94,6 +89,53 @@ class Transaction:
         if self._result is None:
             raise TransactionClosed("this transaction has no result: it did not commit", txn_id=self.id)
         return self._result
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def files(self, table: str | UUID, where: str | None = None) -> pa.Table:
+        """The live files of a table as this transaction sees them: at its beginning, and with what it staged.
+
+        `where` leaves out files that hold no matching row, as far as partition values and statistics tell. What was
+        asked is remembered: under `strict` and the serializable levels, whoever changes it first is in conflict.
+        """
+        self._refuse_closed()
+        staged = self._seen(self._engine_for(table), table)
+        if staged.metadata is None:
+            raise ValidationError("nothing was committed to the table yet", table=staged.name)
+        pruner = None if where is None else Pruner(parse(where, staged.metadata.schema), staged.metadata)
+        added = staged.added()
+        if pruner is not None:
+            added = added.filter(pruner.keep(added))
+        if staged.version == NO_VERSION:
+            return added
+        live = self._snapshot(staged.table_id, staged.version).select_files(where=where)
+        if pruner is None:
+            self._reads.whole_table(staged.table_id, staged.version)
+        else:
+            self._reads.matching(staged.table_id, staged.version, pruner, file_keys(live))
+        return pa.concat_tables([staged.over(live), added])
+
+    def read(
+        self, table: str | UUID, *, where: str | None = None, columns: Sequence[str] | None = None, spark: Any = None
+    ) -> Any:
+        """The rows of a table as this transaction sees them, as a Spark DataFrame (of the active session)."""
+        files = self.files(table, where)
+        staged = self._seen(self._engine_for(table), table)
+        assert staged.metadata is not None
+        scan = Scan(
+            root=staged.location,
+            schema=staged.metadata.schema,
+            partition_columns=tuple(staged.metadata.partition_columns),
+            files=files,
+            table=staged.name,
+            version=staged.version,
+            storage_options=self._bound().settings.storage_options,
+        )
+        frame = spark_plane().read(spark, scan)
+        frame = frame if where is None else frame.where(where)
+        return frame if columns is None else frame.select(*columns)
+
+    # -- staging -------------------------------------------------------------------------------------------------
 
     def write(
         self,
@@ -114,39 +156,99 @@ class Transaction:
         plane = plane_for(df)
         engine = self._engine_for(table)
         name = engine.name_or_id(table)
-        staged = self._staged_table(engine, name) or self._new_table(
-            engine, name, plane.schema(df), partition_by, properties
-        )
+        staged = self._find(engine, name) or self._new_table(engine, name, plane.schema(df), partition_by, properties)
+        self._limits.check([*self._changed(), staged])
+        if self._earlier is not None:
+            self._tables[staged.name] = staged
+            staged.take((), Step("WRITE"))
+            return
+        metadata = staged.metadata
+        if metadata is None:
+            raise ValidationError(
+                "nothing was committed to the table yet: stage its version 0 first", table=staged.name
+            )
         target = WriteTarget(
             root=staged.location,
-            schema=staged.metadata.schema,
-            partition_columns=tuple(staged.metadata.partition_columns),
-            properties=staged.metadata.configuration,
+            schema=metadata.schema,
+            partition_columns=tuple(metadata.partition_columns),
+            properties=metadata.configuration,
             storage_options=engine.settings.storage_options,
         )
         try:
             files = plane.write(df, target)
         except DeltarsError as error:
             raise error.located(table=staged.name, txn_id=self.id, stage="write data") from error.__cause__
-        for file in files:
-            staged.actions.append(file.add)
-            staged.row_groups.extend(file.row_groups)
-            staged.num_files += 1
-            staged.num_bytes += file.add.size
-            staged.num_rows += sum(group.num_rows for group in file.row_groups)
-        self._staged[staged.name] = staged
+        columns = ",".join(f'"{column}"' for column in metadata.partition_columns)
+        step = Step(
+            "CREATE TABLE AS SELECT" if staged.new else "WRITE",
+            {"partitionBy": f"[{columns}]"} if staged.new else {"mode": "Append", "partitionBy": f"[{columns}]"},
+            {
+                "numFiles": len(files),
+                "numOutputBytes": sum(file.add.size for file in files),
+                "numOutputRows": sum(group.num_rows for file in files for group in file.row_groups),
+            },
+        )
+        groups = [group for file in files for group in file.row_groups]
+        self._take(staged, [file.add for file in files], step, groups)
+
+    def stage(
+        self,
+        table: str | UUID,
+        actions: Sequence[Action] | pa.Table,
+        expected_version: int | None = None,
+        *,
+        operation: str = "WRITE",
+        operation_params: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Stage raw actions for a table. Several stages of one table become one version.
+
+        `expected_version` is the current version that the actions were made for (−1: none), where that is another
+        than at the beginning of this transaction.
+        """
+        self._refuse_closed()
+        engine = self._engine_for(table)
+        if expected_version is not None and (type(expected_version) is not int or expected_version < NO_VERSION):
+            raise ValidationError(
+                f"expected_version is a version, or −1 for none, not {expected_version!r}", field="expected_version"
+            )
+        staged = self._seen(engine, table, expected_version)
+        if expected_version is not None:
+            staged.expected_version = expected_version
+        self._take(staged, actions, Step(operation, operation_params or {}))
+
+    stage_table = stage
+
+    def _take(
+        self, staged: StagedTable, actions: Sequence[Action] | pa.Table, step: Step, row_groups: Sequence[Any] = ()
+    ) -> None:
+        self._limits.check([*self._changed(), staged])
+        try:
+            staged.take(actions, step, row_groups)
+            self._tables[staged.name] = staged
+            self._limits.check(self._changed())
+        except DeltarsError as error:
+            raise error.located(
+                table=staged.name, table_id=str(staged.table_id), txn_id=self.id, stage="validate"
+            ) from error.__cause__
+
+    # -- the end ---------------------------------------------------------------------------------------------------
 
     def commit(self) -> TransactionResult:
         """Commit everything staged as one SQL transaction, then publish it. Called for you on clean exit."""
         self._refuse_closed()
         self._is_open = False
-        if self._engine is None or not self._staged:
+        changed = self._changed()
+        if self._engine is None or not changed:
             self._result = TransactionResult(self.id, None)
             return self._result
-        committed = self._engine.commit(self._as_commit(), timeout_s=self._timeout_s)
-        names = {staged.table_id: name for name, staged in self._staged.items()}
-        outcomes = self._engine.publish(committed.versions)
-        for staged in self._staged.values():
+        names = {staged.table_id: staged.name for staged in changed}
+        try:
+            committed = self._engine.commit(self._as_commit(), timeout_s=self._timeout_s)
+        except DeltarsError as error:
+            table_id = None if error.table_id is None else UUID(error.table_id)
+            raise error.located(table=names.get(table_id) if table_id else None) from error.__cause__
+        outcomes = self._engine.publish(committed.versions, mirror=self._mirror)
+        for staged in changed:
             if staged.new:
                 self._engine.publish_registration(staged.table_id)
         self._result = TransactionResult(
@@ -162,7 +264,7 @@ class Transaction:
         """Forget everything staged. Data files already written stay unreferenced until a vacuum removes them."""
         self._refuse_closed()
         self._is_open = False
-        self._staged.clear()
+        self._tables.clear()
 
     def __enter__(self) -> Self:
         self._refuse_closed()
@@ -180,7 +282,10 @@ class Transaction:
 
     def __repr__(self) -> str:
         state = "open" if self._is_open else "committed" if self._result else "rolled back"
-        return f"<Transaction {self.id} {state}: {', '.join(self._staged) or 'nothing staged'}>"
+        staged = ", ".join(table.name for table in self._changed())
+        return f"<Transaction {self.id} {state}: {staged or 'nothing staged'}>"
+
+    # -- tables ----------------------------------------------------------------------------------------------------
 
     def _refuse_closed(self) -> None:
         if not self._is_open:
@@ -189,8 +294,14 @@ class Transaction:
     def _bind(self, engine: Engine) -> Engine:
         """From here on every read and every version check is at this moment's cut."""
         self._engine = engine
-        self._cut = engine.reader.cut()
+        self._limits = self._limits.within(engine.settings)
+        self._earlier = engine.writer.find_committed(self.id) if self._is_repeatable else None
+        self._cut = engine.cuts.now()
         return engine
+
+    def _bound(self) -> Engine:
+        assert self._engine is not None
+        return self._engine
 
     def _engine_for(self, table: str | UUID) -> Engine:
         if self._engine is not None:
@@ -199,17 +310,47 @@ class Transaction:
         uri = parse_table_uri(table)[0] if isinstance(table, str) and is_uri(table) else None
         return self._bind(self._open(uri))
 
-    def _staged_table(self, engine: Engine, table: str | UUID) -> _Staged | None:
+    def _changed(self) -> list[StagedTable]:
+        return [table for table in self._tables.values() if table.is_changed]
+
+    def _seen(self, engine: Engine, table: str | UUID, expected_version: int | None = None) -> StagedTable:
+        """The table as this transaction sees it; an error where it sees none."""
+        name = engine.name_or_id(table)
+        found = self._find(engine, name)
+        if found is not None:
+            return found
+        record = engine.find(table)
+        if expected_version is None:
+            raise TableNotFound(
+                f"the table {record.name!r} was not there when this transaction began",
+                table=record.name,
+                txn_id=self.id,
+                hint="Begin the transaction after creating the table.",
+            )
+        return StagedTable(record.table_id, record.name, record.location, expected_version, None)
+
+    def _find(self, engine: Engine, table: str | UUID) -> StagedTable | None:
         """The table as this transaction sees it: staged already, or as it was at the cut."""
-        for staged in self._staged.values():
+        for staged in self._tables.values():
             if table in (staged.name, staged.table_id):
                 return staged
-        for name, (table_id, version) in self._cut.items():
-            if table in (name, table_id):
-                snapshot = engine.reader.snapshot(table_id, version)
-                location = engine.find(table_id).location
-                return _Staged(table_id, name, location, version, snapshot.metadata, None, [])
-        return None
+        found = self._cut.find(table)
+        if found is None:
+            return None
+        location = engine.registry.location(found.table_id)
+        metadata = None
+        if found.version != NO_VERSION:
+            metadata = self._snapshot(found.table_id, found.version).metadata
+        is_live = partial(self._is_live, found.table_id, found.version)
+        return StagedTable(found.table_id, found.name, location, found.version, metadata, is_live=is_live)
+
+    def _snapshot(self, table_id: UUID, version: int) -> Snapshot:
+        if table_id not in self._snapshots:
+            self._snapshots[table_id] = self._bound().reader.snapshot(table_id, version)
+        return self._snapshots[table_id]
+
+    def _is_live(self, table_id: UUID, version: int, key: FileKey) -> bool:
+        return version != NO_VERSION and key in file_keys(self._snapshot(table_id, version).files)
 
     def _new_table(
         self,
@@ -218,21 +359,30 @@ class Transaction:
         schema: StructType,
         partition_by: Sequence[str],
         properties: Mapping[str, str] | None,
-    ) -> _Staged:
+    ) -> StagedTable:
         if isinstance(name, UUID):
             engine.find(name)
         table_id = uuid4()
         new = NewTable(table_id, str(name), location_of(engine, str(name), table_id, None))
         actions = initial_actions(table_id, schema, partition_by=partition_by, properties=properties)
-        metadata = next(action for action in actions if isinstance(action, Metadata))
-        return _Staged(table_id, new.name, new.location, NO_VERSION, metadata, new, actions)
+        return StagedTable(table_id, new.name, new.location, NO_VERSION, None, new=new, initial=actions)
 
     def _as_commit(self) -> Commit:
+        changed = self._changed()
         return Commit(
             self.id,
-            [staged.as_commit() for staged in self._staged.values()],
-            [staged.new for staged in self._staged.values() if staged.new],
+            [staged.as_commit() for staged in changed],
+            [staged.new for staged in changed if staged.new],
             committer=self._committer,
             user_metadata=self._user_metadata,
+            isolation=self._isolation or self._bound().settings.isolation,
+            read=self._reads.by_table(),
             is_repeatable=self._is_repeatable,
         )
+
+
+class MultiTableTransaction(Transaction):
+    """`catalog.begin()` by another name: stage tables, then commit them together."""
+
+    def __init__(self, catalog: HasEngine, **options: Any) -> None:
+        super().__init__(catalog.engine, **options)

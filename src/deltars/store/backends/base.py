@@ -26,6 +26,7 @@ from sqlalchemy import (
     Engine,
     Executable,
     FromClause,
+    Select,
     Table,
     Text,
     Update,
@@ -53,7 +54,8 @@ class Prepared:
 
     def __init__(self, statement: Executable, dialect: Dialect, schema: str | None) -> None:
         options = {"schema_translate_map": {None: schema}, "render_schema_translate": True} if schema else {}
-        compiled = statement.compile(dialect=dialect, **options)  # type: ignore[attr-defined]
+        rendered = {"render_postcompile": True}
+        compiled = statement.compile(dialect=dialect, compile_kwargs=rendered, **options)  # type: ignore[attr-defined]
         self.text = str(compiled)
         self.names: tuple[str, ...] = tuple(compiled.positiontup)
         self._constants = {name: value for name, value in compiled.params.items() if value is not None}
@@ -117,9 +119,37 @@ class Backend(ABC):
     ) -> AbstractContextManager[Connection]:
         """A transaction that may write; it commits on clean exit and else rolls back."""
 
+    def settle(self, engine: Engine, commit_ts: int, timeout_s: float) -> None:
+        """Wait until no commit that was stamped up to this time is still under way."""
+        # There is one writer at a time: whoever may write now is after it.
+        with self.write_transaction(engine, timeout_s, Opening(())):
+            return
+
     @abstractmethod
     def read_transaction(self, engine: Engine) -> AbstractContextManager[Connection]:
-        """A transaction whose statements all see one state, and which blocks nobody."""
+        """A transaction whose statements all see one state, which blocks nobody and cannot write."""
+
+    def look_up(self, engine: Engine, statement: Prepared, values: Mapping[str, Any]) -> Rows:
+        """The answer to one statement that reads, in a transaction of its own."""
+        with self.read_transaction(engine) as connection:
+            return self.run(connection, statement, values)
+
+    def fetch(
+        self, engine: Engine, query: Select[Any], columns: pa.Schema, *, may_be_large: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """The answer of a query as Arrow, in a transaction of its own.
+
+        What `may_be_large` may come through another session, so it must be the same in each.
+        """
+        with self.read_transaction(engine) as connection:
+            yield from self.batches(connection, query, columns)
+
+    @abstractmethod
+    def batches(self, connection: Connection, query: Select[Any], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The answer of a query as Arrow, some ten thousand rows at a time, the database's fastest way.
+
+        The query gives these columns in this order; what they hold is text, a number or a truth value.
+        """
 
     def prepare(self, statement: Executable) -> Prepared:
         return Prepared(statement, self.statement_dialect(), self.schema)
@@ -228,6 +258,15 @@ class Backend(ABC):
     def lock_registry(self, connection: Connection) -> None:
         """Keep out whoever else creates, renames or drops tables, until the transaction ends."""
         return None
+
+    def notify(self, engine: Engine) -> None:
+        """Wake those who listen, outside any transaction; nothing where the database cannot."""
+        return None
+
+    @contextmanager
+    def listening(self, engine: Engine) -> Iterator[Callable[[float], bool] | None]:
+        """How to wait for `notify`, at most so many seconds: whether there was one. None: nobody can listen here."""
+        yield None
 
     def prepare_migration(self, connection: Connection) -> None:
         """Inside the migration's transaction, before the first statement."""

@@ -26,6 +26,7 @@ from sqlalchemy import (
     Engine,
     FromClause,
     QueuePool,
+    Select,
     Table,
     cast,
     create_engine,
@@ -42,6 +43,8 @@ from deltars.errors import ConfigError, DatabaseError, DeltarsError, TimeoutErro
 from deltars.store.backends.base import Backend, Opening, first_line
 from deltars.store.types import Id
 from deltars.uri import CatalogUri
+
+FETCH_CHUNK_ROWS = 100_000
 
 _writing: dict[str, threading.Lock] = {}
 _registering = threading.Lock()
@@ -96,8 +99,22 @@ class DuckDB(Backend):
 
     @contextmanager
     def read_transaction(self, engine: Engine) -> Iterator[Connection]:
-        with engine.connect() as connection, connection.begin():
-            yield connection
+        # AUTOCOMMIT: or the dialect would begin a transaction that may write.
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            driver = connection.connection.driver_connection
+            assert driver is not None
+            driver.execute("BEGIN TRANSACTION READ ONLY")
+            try:
+                yield connection
+            finally:
+                driver.execute("ROLLBACK")
+
+    def batches(self, connection: Connection, query: Select[Any], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        # Past SQLAlchemy's cursors, which would fetch once more what was read as Arrow.
+        driver: Any = connection.connection.driver_connection
+        statement = self.prepare(query)
+        for batch in driver.execute(statement.text, statement.values({})).to_arrow_reader(FETCH_CHUNK_ROWS):
+            yield batch.cast(columns)
 
     def statement_dialect(self) -> Dialect:
         return DuckDBDialect(paramstyle="numeric_dollar")

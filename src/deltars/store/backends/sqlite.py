@@ -24,6 +24,7 @@ from sqlalchemy import (
     FromClause,
     Integer,
     QueuePool,
+    Select,
     Table,
     Text,
     bindparam,
@@ -43,6 +44,7 @@ from deltars.errors import DatabaseError, DeltarsError, TimeoutError
 from deltars.store.backends.base import Backend, Opening, first_line
 
 LOAD_CHUNK_ROWS = 2_000
+FETCH_CHUNK_ROWS = 10_000
 OPEN_TIMEOUT_S = 30.0
 
 _BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
@@ -83,7 +85,9 @@ class SQLite(Backend):
         @event.listens_for(engine, "begin")
         def _begin(connection: Connection) -> None:
             deadline = connection.get_execution_options().get("deltars_deadline")
+            # At each beginning, for pooled connections are now a reader's and now a writer's.
             if deadline is None:
+                connection.exec_driver_sql("PRAGMA query_only=ON")
                 connection.exec_driver_sql("BEGIN")
             else:
                 _begin_immediate(connection, deadline)
@@ -101,6 +105,16 @@ class SQLite(Backend):
     def read_transaction(self, engine: Engine) -> Iterator[Connection]:
         with engine.connect() as connection, connection.begin():
             yield connection
+
+    def batches(self, connection: Connection, query: Select[Any], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        # The driver's own rows: nothing is converted twice.
+        result = connection.execute(query)
+        cursor: Any = result.cursor
+        while rows := cursor.fetchmany(FETCH_CHUNK_ROWS):
+            arrays = [
+                _array(values, field.type) for values, field in zip(zip(*rows, strict=True), columns, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=columns)
 
     def statement_dialect(self) -> Dialect:
         return SQLiteDialect_pysqlite(paramstyle="qmark")
@@ -168,6 +182,11 @@ class SQLite(Backend):
         return DatabaseError(f"{self.uri}: {first_line(error)}", sqlstate=code, hint=hint)
 
 
+def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    # SQLite keeps a truth value as a number.
+    return pa.array(values, pa.int8()).cast(type_) if pa.types.is_boolean(type_) else pa.array(values, type_)
+
+
 def _open(path: Path) -> sqlite3.Connection:
     if path.is_dir():
         raise DatabaseError(f"{path} is a directory, not a database file")
@@ -187,6 +206,7 @@ def _open(path: Path) -> sqlite3.Connection:
 def _begin_immediate(connection: Connection, deadline: float) -> None:
     driver = connection.connection.driver_connection
     assert isinstance(driver, sqlite3.Connection)
+    driver.execute("PRAGMA query_only=OFF")
     _retrying(lambda: driver.execute("BEGIN IMMEDIATE"), deadline)
 
 

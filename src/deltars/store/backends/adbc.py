@@ -1,0 +1,56 @@
+"""Rows of PostgreSQL as Arrow through ADBC, where `deltars[adbc]` is installed: binary COPY, decoded in C++.
+
+ADBC has sessions of its own. So it is only asked for what is the same in every session: history at a fixed version.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from deltars.errors import DatabaseError
+
+try:
+    import adbc_driver_manager
+    import adbc_driver_postgresql
+
+    IS_INSTALLED = True
+except ModuleNotFoundError:
+    IS_INSTALLED = False
+
+_log = logging.getLogger(__name__)
+
+
+class Adbc:
+    """The driver for one database. What takes long is learning the server's types; a session costs little."""
+
+    def __init__(self, conninfo: str) -> None:
+        self._conninfo = conninfo
+        self._database: Any = None
+
+    def batches(self, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch] | None:
+        """The rows; None where ADBC cannot have them, and psycopg can say why, or can."""
+        try:
+            if self._database is None:
+                self._database = adbc_driver_postgresql.connect(self._conninfo)
+            session = adbc_driver_manager.AdbcConnection(self._database)
+        except adbc_driver_manager.Error:
+            # Not what it says: it may show how the session was asked for.
+            _log.debug("ADBC could not open a session; reading through psycopg")
+            return None
+        return _rows(session, query, schema)
+
+
+def _rows(session: Any, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    try:
+        with session, adbc_driver_manager.AdbcStatement(session) as statement:
+            statement.set_sql_query(query)
+            stream, _ = statement.execute_query()
+            with pa.RecordBatchReader._import_from_c(stream.address) as reader:
+                for batch in reader:
+                    yield batch.cast(schema)
+    except (adbc_driver_manager.Error, pa.ArrowException) as error:
+        raise DatabaseError(f"reading from the catalog failed: {str(error).partition(chr(10))[0]}") from error

@@ -1,0 +1,128 @@
+"""What commits did: the versions of a table with their actions, and one transaction over its tables.
+
+    changes(table, 3, 7) ──▶ CommittedVersion 3 ──▶ 4 ──▶ … ──▶ 7       streamed, a few versions at a time
+    transaction(txn_id)  ──▶ the CommittedVersion of every table that it wrote
+
+The mirror publishes the same records.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+from uuid import UUID
+
+from sqlalchemy import Connection, Row, and_, select
+
+from deltars.protocol import Action
+from deltars.store import schema
+from deltars.store.database import Readable
+from deltars.store.rows import TABLE_OF, from_row
+
+VERSIONS_AT_ONCE = 20
+
+_versions, _transactions = schema.dl_table_versions.c, schema.dl_transactions.c
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedVersion:
+    """One version of a table with its actions, in their order."""
+
+    table_id: UUID
+    version: int
+    commit_ts: int
+    in_commit_timestamp: int
+    txn_id: UUID
+    operation: str
+    actions: tuple[Action, ...]
+    operation_params: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    committer: str | None = None
+    read_version: int | None = None
+    isolation: str | None = None
+    is_blind_append: bool | None = None
+    user_metadata: str | None = None
+    participants: Mapping[str, int] = field(default_factory=dict)
+    """The version of every table that the transaction wrote to, by table id."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedTransaction:
+    """What one transaction did, over all its tables."""
+
+    txn_id: UUID
+    commit_ts: int
+    committer: str | None
+    user_metadata: str | None
+    tables: Mapping[UUID, CommittedVersion]
+
+
+def stream_versions(database: Readable, table_id: UUID, first: int, last: int) -> Iterator[CommittedVersion]:
+    """These versions, oldest first. Between two readings nothing is held: what is committed stays as it is."""
+    for start in range(first, last + 1, VERSIONS_AT_ONCE):
+        with database.read() as connection:
+            some = committed_versions(connection, table_id, start, min(start + VERSIONS_AT_ONCE - 1, last))
+        yield from some
+
+
+def committed_versions(connection: Connection, table_id: UUID, first: int, last: int) -> list[CommittedVersion]:
+    """Those there are of a range of versions, oldest first."""
+    rows = (
+        select(schema.dl_table_versions, _transactions.participants)
+        .outerjoin(schema.dl_transactions, _transactions.txn_id == _versions.txn_id)
+        .where(_versions.table_id == table_id, _versions.version.between(first, last))
+        .order_by(_versions.version)
+    )
+    versions = connection.execute(rows).all()
+    actions = _actions(connection, table_id, first, last) if versions else {}
+    return [_committed_version(row, tuple(actions[row.version])) for row in versions]
+
+
+def committed_transaction(connection: Connection, txn_id: UUID) -> CommittedTransaction | None:
+    """None: nothing was committed under this id."""
+    query = select(schema.dl_transactions).where(_transactions.txn_id == txn_id, _transactions.outcome == "committed")
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        return None
+    wrote = {UUID(table_id): version for table_id, version in (row.participants or {}).items()}
+    tables = {
+        table_id: committed_versions(connection, table_id, version, version)[0]
+        for table_id, version in sorted(wrote.items())
+    }
+    return CommittedTransaction(txn_id, row.commit_ts, row.committer, row.user_metadata, tables)
+
+
+def _committed_version(row: Row[Any], actions: tuple[Action, ...]) -> CommittedVersion:
+    return CommittedVersion(
+        table_id=row.table_id,
+        version=row.version,
+        commit_ts=row.commit_ts,
+        in_commit_timestamp=row.in_commit_timestamp,
+        txn_id=row.txn_id,
+        operation=row.operation,
+        actions=actions,
+        operation_params=row.operation_params or {},
+        metrics=row.metrics or {},
+        committer=row.committer,
+        read_version=row.read_version,
+        isolation=row.isolation,
+        is_blind_append=row.is_blind_append,
+        user_metadata=row.user_metadata,
+        participants=row.participants or {},
+    )
+
+
+def _actions(connection: Connection, table_id: UUID, first: int, last: int) -> Mapping[int, list[Action]]:
+    """The actions of a range of versions, each version's in their order."""
+    found: dict[int, list[tuple[int, Action]]] = defaultdict(list)
+    for name in TABLE_OF.values():
+        table = schema.metadata.tables[name]
+        of_range = and_(table.c.table_id == table_id, table.c.version.between(first, last))
+        for row in connection.execute(select(table).where(of_range)).mappings():
+            found[row["version"]].append((row["ord"], from_row(name, cast(Mapping[str, Any], row))))
+    ordered: dict[int, list[Action]] = defaultdict(list)
+    for version, actions in found.items():
+        ordered[version] = [action for _, action in sorted(actions, key=lambda pair: pair[0])]
+    return ordered

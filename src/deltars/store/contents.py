@@ -1,0 +1,127 @@
+"""What is in a table at one version: its live files, their row groups, applications' progress, domain metadata.
+
+A file is live at V when it was added at V or before and is not removed, or removed only later: two index ranges.
+What is committed at V or before never changes, and a row that a later commit ends stays in one of the two. So the
+answer is the same whenever it is asked for and by whichever session, and a snapshot need hold no connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+from sqlalchemy import JSON, ColumnElement, Select, Table, Text, and_, cast, func, select, union_all
+
+from deltars.log.pruning import Pruner
+from deltars.log.snapshot import FILE_SCHEMA, ROW_GROUP_SCHEMA, Totals, file_schema
+from deltars.predicate import Predicate
+from deltars.protocol import DomainMetadata, Metadata, Txn
+from deltars.store.database import Readable
+from deltars.store.rows import from_row
+from deltars.store.schema import dl_add_files, dl_domain_metadata, dl_row_groups, dl_txn_actions
+
+_JUDGED = file_schema(("partition_values", "stats", "num_records"))
+"""What tells whether a file may hold a matching row."""
+
+_files, _groups = dl_add_files.c, dl_row_groups.c
+
+
+@dataclass(frozen=True, slots=True)
+class TableContents:
+    """A table at a version, as `Snapshot` asks for it."""
+
+    database: Readable
+    table_id: UUID
+    version: int
+    slot: int
+    metadata: Metadata
+
+    def batches(self, columns: pa.Schema, where: Predicate | None) -> Iterator[pa.RecordBatch]:
+        if where is None:
+            query = live_files(self.table_id, self.version, columns.names)
+            return self.database.fetch(query, columns, may_be_large=True)
+        judged = pa.unify_schemas([columns, _JUDGED])
+        query = live_files(self.table_id, self.version, judged.names)
+        return self._kept(self.database.fetch(query, judged), where, columns)
+
+    def row_groups(self, where: Predicate | None) -> Iterator[pa.RecordBatch]:
+        batches = self.database.fetch(row_groups(self.table_id, self.version), ROW_GROUP_SCHEMA)
+        return batches if where is None else self._kept(batches, where, ROW_GROUP_SCHEMA)
+
+    def _kept(
+        self, batches: Iterator[pa.RecordBatch], where: Predicate, columns: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """What may hold a matching row, judged exactly: the database's own condition only came near."""
+        pruner = Pruner(where, self.metadata)
+        for batch in batches:
+            kept = batch.filter(pruner.keep(pa.Table.from_batches([batch]))).select(columns.names)
+            if kept.num_rows:
+                yield kept
+
+    def totals(self) -> Totals:
+        files = live_files(self.table_id, self.version, ("size", "num_records")).subquery("sized")
+        count, counted, size, records = (
+            func.count(),
+            func.count(files.c.num_records),
+            func.coalesce(func.sum(files.c.size), 0),
+            func.coalesce(func.sum(files.c.num_records), 0),
+        )
+        with self.database.read() as connection:
+            row = connection.execute(select(count, counted, size, records).select_from(files)).one()
+        return Totals(row[0], int(row[2]), int(row[3]) if row[0] == row[1] else None)
+
+    def txns(self) -> dict[str, Txn]:
+        return {txn.app_id: txn for txn in self._newest(dl_txn_actions, "app_id")}
+
+    def domains(self) -> dict[str, DomainMetadata]:
+        return {entry.domain: entry for entry in self._newest(dl_domain_metadata, "domain") if not entry.removed}
+
+    def _newest(self, table: Table, key: str) -> list[Any]:
+        """The newest action of each key."""
+        seen = (
+            select(table.c[key], func.max(table.c.version).label("version"))
+            .where(table.c.table_id == self.table_id, table.c.version <= self.version)
+            .group_by(table.c[key])
+            .subquery()
+        )
+        newest = and_(table.c[key] == seen.c[key], table.c.version == seen.c.version)
+        query = select(table).join(seen, newest).where(table.c.table_id == self.table_id).order_by(table.c[key])
+        with self.database.read() as connection:
+            return [from_row(table.name, row) for row in connection.execute(query).mappings()]
+
+
+def live_files(table_id: UUID, version: int, columns: Sequence[str] = FILE_SCHEMA.names) -> Select[Any]:
+    """The files of a table at a version."""
+    return _live(table_id, version, [_as_text(_files[name]) for name in columns])
+
+
+def row_groups(table_id: UUID, version: int) -> Select[Any]:
+    """The row groups of the files of a table at a version, in their order in each file."""
+    live = _live(table_id, version, [_files.version, _files.ord, _files.path, _as_text(_files.partition_values)])
+    files = live.subquery("files")
+    columns = [
+        files.c[name] if name in files.c and name not in _groups else _groups[name] for name in ROW_GROUP_SCHEMA.names
+    ]
+    same_file = and_(_groups.version == files.c.version, _groups.ord == files.c.ord)
+    return (
+        select(*columns)
+        .join_from(files, dl_row_groups, same_file)
+        .where(_groups.table_id == table_id)
+        .order_by(files.c.version, files.c.ord, _groups.row_group)
+    )
+
+
+def _live(table_id: UUID, version: int, columns: Sequence[ColumnElement[Any]]) -> Select[Any]:
+    of_table = select(*columns).where(_files.table_id == table_id, _files.version <= version)
+    still_live = of_table.where(_files.removed_version.is_(None))
+    removed_later = of_table.where(_files.removed_version.is_not(None), _files.removed_version > version)
+    both = union_all(still_live, removed_later).subquery("live")
+    return select(*both.c)
+
+
+def _as_text(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Documents travel as their text."""
+    return cast(column, Text).label(column.key) if isinstance(column.type, JSON) else column

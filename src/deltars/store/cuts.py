@@ -1,0 +1,126 @@
+"""Cuts: a consistent set of versions, one a table, with no transaction in it by halves.
+
+    now          every table's current version, in one statement
+    as of c      every table's last version with commit_ts <= c; it never changes afterwards
+
+A commit that was stamped before c may still be on its way when c is asked for. So a past cut first lets those settle:
+it waits for the transactions that may be such, and for no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from uuid import UUID
+
+from sqlalchemy import BigInteger, Text, bindparam, cast, literal, or_, select
+
+from deltars.errors import TransactionNotFound, ValidationError
+from deltars.log.commit import NO_VERSION
+from deltars.store.backends import Prepared
+from deltars.store.database import Database
+from deltars.store.schema import dl_table_versions, dl_tables, dl_transactions
+
+
+@dataclass(frozen=True, slots=True)
+class CutTable:
+    """A table as a cut has it."""
+
+    table_id: UUID
+    name: str
+    version: int
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Every table's version at one moment; −1 before its first commit."""
+
+    rows: Mapping[str, tuple[str, str, int]]
+    """Name, id as text, and version, by name: ten thousand tables are looked up, and few of them used."""
+    commit_ts: int | None = None
+    """The moment, of a past cut."""
+
+    def find(self, table: str | UUID) -> CutTable | None:
+        name = self._names.get(str(table)) if isinstance(table, UUID) else table
+        found = self.rows.get(name) if name is not None else None
+        if name is None or found is None:
+            return None
+        return CutTable(UUID(found[1]), name, found[2])
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """The versions of all tables that something was committed to."""
+        return {name: version for name, _, version in self.rows.values() if version != NO_VERSION}
+
+    @property
+    def versions_by_id(self) -> dict[UUID, int]:
+        return {UUID(table_id): version for _, table_id, version in self.rows.values() if version != NO_VERSION}
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        return {table_id: name for name, table_id, _ in self.rows.values()}
+
+
+class Cuts:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def now(self) -> Cut:
+        return Cut({row[0]: row for row in self._database.look_up(self._current_versions, {})})
+
+    @cached_property
+    def _current_versions(self) -> Prepared:
+        tables = dl_tables.c
+        query = select(tables.name, cast(tables.table_id, Text), tables.current_version)
+        return self._database.backend.prepare(query.where(tables.dropped_at.is_(None)))
+
+    def at(self, commit_ts: int, *, timeout_s: float) -> Cut:
+        """As of a moment, in microseconds since 1970."""
+        database = self._database
+        with database.read() as connection:
+            now = connection.execute(select(database.backend.clock_us())).scalar_one()
+        if commit_ts > now:
+            raise ValidationError(
+                "a cut of the future is not known yet", field="as_of", hint="Leave as_of out for the present one."
+            )
+        return self._past(commit_ts, timeout_s)
+
+    def of(self, txn_id: UUID, *, timeout_s: float) -> Cut:
+        """As of a committed transaction: with everything it did, and nothing later."""
+        query = select(dl_transactions.c.commit_ts).where(
+            dl_transactions.c.txn_id == txn_id, dl_transactions.c.outcome == "committed"
+        )
+        with self._database.read() as connection:
+            commit_ts = connection.execute(query).scalar_one_or_none()
+        if commit_ts is None:
+            raise TransactionNotFound(txn_id=txn_id)
+        return self._past(commit_ts, timeout_s)
+
+    def _past(self, commit_ts: int, timeout_s: float) -> Cut:
+        database = self._database
+        with database.backend.translating():
+            database.backend.settle(database.engine, commit_ts, timeout_s)
+        at = bindparam("at", commit_ts, BigInteger)
+        tables, versions, earlier = dl_tables.c, dl_table_versions.alias("at").c, dl_table_versions.alias("earlier").c
+        # The greatest time stamp first: that is one look-up in the index on (table_id, commit_ts, version).
+        latest = (
+            select(earlier.commit_ts)
+            .where(earlier.table_id == tables.table_id, earlier.commit_ts <= at)
+            .order_by(earlier.commit_ts.desc())
+            .limit(1)
+            .correlate(dl_tables)
+            .scalar_subquery()
+        )
+        version = (
+            select(versions.version)
+            .where(versions.table_id == tables.table_id, versions.commit_ts == latest)
+            .correlate(dl_tables)
+            .scalar_subquery()
+        )
+        was_living = or_(tables.dropped_at.is_(None), tables.dropped_at > database.backend.instant(literal(commit_ts)))
+        query = select(tables.name, cast(tables.table_id, Text), version).where(was_living)
+        with database.read() as connection:
+            # A name that was given anew belongs to the table that has it now.
+            rows = connection.execute(query.order_by(tables.dropped_at.is_(None))).all()
+        return Cut({row[0]: tuple(row) for row in rows if row[2] is not None}, commit_ts)

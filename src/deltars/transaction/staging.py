@@ -1,0 +1,201 @@
+"""What one table gets from a transaction: step after step, folded into one version.
+
+an add that a later step removes                    vanishes
+a removed file that a later step adds again         is added only: that supersedes it
+metadata, protocol, an application's progress,
+a domain, a file described twice                    the last one wins
+the operations                                      one by its name, several listed in the parameters
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pyarrow as pa
+
+from deltars.log.add_columns import canonical, deletion_vectors, file_keys
+from deltars.log.commit import NewTable, RowGroup, TableCommit
+from deltars.log.reads import FileKey
+from deltars.log.snapshot import FILE_SCHEMA
+from deltars.log.validation import check_actions
+from deltars.protocol import Action, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
+from deltars.store.bulk import columns_of
+
+SEVERAL = "TRANSACTION"
+"""The operation of a version that more than one kind of step went into."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One call that staged something, as history will tell of it."""
+
+    operation: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, int] = field(default_factory=dict)
+
+
+class StagedTable:
+    """A table of a transaction, as it was at its beginning and with what is staged for it."""
+
+    def __init__(
+        self,
+        table_id: UUID,
+        name: str,
+        location: str,
+        version: int,
+        metadata: Metadata | None,
+        *,
+        new: NewTable | None = None,
+        initial: Sequence[Action] = (),
+        is_live: Callable[[FileKey], bool] = lambda _: False,
+    ) -> None:
+        """`initial`: how a new table begins. `is_live`: whether a file was there at the beginning."""
+        self.table_id = table_id
+        self.name = name
+        self.location = location
+        self.version = version
+        self.new = new
+        self.expected_version: int | None = None
+        """Given by the caller, instead of the version at the beginning."""
+        self._metadata = metadata
+        self._is_live = is_live
+        self._steps: list[Step] = []
+        self._files: dict[FileKey, AddFile | RemoveFile] = {}
+        self._columns: list[pa.Table] = []
+        self._others: dict[tuple[object, ...], Action] = {}
+        self._row_groups: list[RowGroup] = []
+        for action in initial:
+            self._fold(action)
+
+    @property
+    def metadata(self) -> Metadata | None:
+        """The metadata as staged, else as it was; None before version 0."""
+        staged = self._others.get((Metadata,))
+        return staged if isinstance(staged, Metadata) else self._metadata
+
+    @property
+    def is_changed(self) -> bool:
+        return bool(self._steps)
+
+    @property
+    def num_added(self) -> int:
+        return sum(isinstance(action, AddFile) for action in self._files.values()) + self._num_columnar
+
+    @property
+    def _num_columnar(self) -> int:
+        return sum(len(columns) for columns in self._columns)
+
+    def take(self, actions: Sequence[Action] | pa.Table, step: Step, row_groups: Sequence[RowGroup] = ()) -> None:
+        """Stage the actions of one step, once they are seen to be valid by themselves."""
+        columns = canonical(actions) if isinstance(actions, pa.Table) else None
+        single = () if isinstance(actions, pa.Table) else tuple(actions)
+        check_actions(TableCommit(self.table_id, self.version, single, step.operation, step.params, adds=columns))
+        if columns is not None:
+            self._leave_out(set(file_keys(columns)))
+            self._columns.append(columns)
+        for action in single:
+            self._fold(action)
+        self._row_groups += row_groups
+        self._steps.append(step)
+
+    def as_commit(self) -> TableCommit:
+        operations = {step.operation for step in self._steps}
+        [params, *more] = [dict(step.params) for step in self._steps]
+        if more:
+            params = {
+                "operations": [{"operation": step.operation, "parameters": dict(step.params)} for step in self._steps]
+            }
+        metrics = sum((Counter(step.metrics) for step in self._steps), Counter[str]())
+        paths = {path for path, _ in self._files}
+        return TableCommit(
+            self.table_id,
+            self.version if self.expected_version is None else self.expected_version,
+            [*self._others.values(), *self._files.values()],
+            operations.pop() if len(operations) == 1 else SEVERAL,
+            params,
+            adds=pa.concat_tables(self._columns, promote_options="default") if self._columns else None,
+            row_groups=[group for group in self._row_groups if group.path in paths],
+            metrics={name: str(count) for name, count in metrics.items()},
+        )
+
+    # -- as the transaction sees it ------------------------------------------------------------------------------
+
+    def over(self, files: pa.Table) -> pa.Table:
+        """The live files of the beginning without those that are staged to go."""
+        gone = self._files.keys() | {key for columns in self._columns for key in file_keys(columns)}
+        if not gone:
+            return files
+        return files.filter(pa.array([key not in gone for key in file_keys(files)], pa.bool_()))
+
+    def added(self) -> pa.Table:
+        """The files staged to come, as live files are described."""
+        singles = [action for action in self._files.values() if isinstance(action, AddFile)]
+        parts = ([columns_of(singles)] if singles else []) + [_as_text(columns) for columns in self._columns]
+        return pa.concat_tables([FILE_SCHEMA.empty_table(), *(_as_files(part, self.version + 1) for part in parts)])
+
+    # -- folding ---------------------------------------------------------------------------------------------------
+
+    def _fold(self, action: Action) -> None:
+        match action:
+            case AddFile():
+                self._leave_out({action.key})
+                self._files.pop(action.key, None)
+                self._files[action.key] = action
+            case RemoveFile():
+                was_staged = isinstance(self._files.pop(action.key, None), AddFile) | self._leave_out({action.key})
+                if not was_staged or self._is_live(action.key):
+                    self._files[action.key] = action
+            case Metadata() | Protocol():
+                self._others[(type(action),)] = action
+            case Txn():
+                self._others[Txn, action.app_id] = action
+            case DomainMetadata():
+                self._others[DomainMetadata, action.domain] = action
+            case _:
+                self._others[type(action), action.path if hasattr(action, "path") else None] = action
+
+    def _leave_out(self, keys: set[FileKey]) -> bool:
+        """Take files out of the staged columns; whether there were any."""
+        if not self._columns:
+            return False
+        before = self._num_columnar
+        self._columns = [
+            columns.filter(pa.array([key not in keys for key in file_keys(columns)], pa.bool_()))
+            for columns in self._columns
+        ]
+        return self._num_columnar < before
+
+
+def _as_text(columns: pa.Table) -> pa.Table:
+    """Add actions as columns whose documents are JSON text, like those of live files."""
+    for name in ("partition_values", "tags", "deletion_vector"):
+        if name not in columns.column_names or pa.types.is_string(columns[name].type):
+            continue
+        values: list[Any] = (
+            list(deletion_vectors(columns[name]))
+            if name == "deletion_vector"
+            else [None if entries is None else dict(entries) for entries in columns[name].to_pylist()]
+        )
+        texts = [None if value is None else msgspec.json.encode(value).decode() for value in values]
+        columns = columns.set_column(columns.column_names.index(name), name, pa.array(texts, pa.string()))
+    return columns
+
+
+def _as_files(columns: pa.Table, version: int) -> pa.Table:
+    count = columns.num_rows
+    known = {
+        field.name: columns[field.name].cast(field.type)
+        if field.name in columns.column_names
+        else pa.nulls(count, field.type)
+        for field in FILE_SCHEMA
+    }
+    known["version"] = pa.repeat(pa.scalar(version, pa.int64()), count)
+    return pa.table(known, schema=FILE_SCHEMA)
+
+
+__all__ = ["SEVERAL", "StagedTable", "Step"]
