@@ -1,0 +1,130 @@
+"""Many transactions at once: nobody is refused without a reason, waits for a stranger, or waits for ever."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from psycopg import sql
+
+import deltars
+from deltars.log.commit import Isolation
+from deltars.uri import parse_catalog_uri
+from tests.support.log import added
+from tests.support.racers import run_racers, unpublished
+from tests.support.soak import record, scaled
+from tests.support.together import Meanwhile
+from tests.support.witness import postgres_connection
+from tests.transaction.crews import append_blindly, live_files, write_in_any_order
+
+# Many processes on few cores: not beside other tests.
+pytestmark = pytest.mark.xdist_group("races")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7_200)
+@pytest.mark.parametrize("level", ["serializable"])
+def test_blind_appends_of_many_processes_meet_no_conflict(
+    catalog: deltars.Catalog, catalog_uri: str, backend: str, level: Isolation
+) -> None:
+    catalog.create_table("events", "id BIGINT")
+    catalog.close()
+    writers, commits = scaled(4, soak=16), scaled(60, soak=10_000)
+    paths = run_racers(catalog_uri, writers, append_blindly, "events", commits // writers, level, around=unpublished)
+    confirmed = sorted(path for of_one in paths for path in of_one)
+    assert sorted(live_files(catalog, "events")) == confirmed
+    assert catalog.table("events").version == len(confirmed) == commits
+    record(f"blind appends to one table, {level}, {backend}", processes=writers, commits=commits, errors=0)
+
+
+@pytest.mark.soak
+@pytest.mark.requirement("M-07")
+@pytest.mark.timeout(7_200)
+def test_tables_named_in_opposite_orders_never_deadlock(
+    catalog: deltars.Catalog, catalog_uri: str, backend: str
+) -> None:
+    """A deadlock is no `VersionConflict`, so it would end the test."""
+    tables = [f"table-{i}" for i in range(4)]
+    for name in tables:
+        catalog.create_table(name, "id BIGINT")
+    catalog.close()
+    writers, tries = scaled(4, soak=16), scaled(100, soak=100_000)
+    answers = run_racers(catalog_uri, writers, write_in_any_order, tables, tries // writers, around=unpublished)
+    ends = sum(answers, Counter[str]())
+    assert ends.total() == tries
+    assert ends["committed"] >= tries // 2
+    record(f"tables in opposite orders, {backend}", processes=writers, tries=tries, deadlocks=0, **dict(ends))
+
+
+@contextmanager
+def _held(uri: str, table: deltars.Table, *, deferred: bool) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+    """Whoever commits to this table stops while it writes its version, or in its COMMIT, as long as the block lasts."""
+    with postgres_connection(parse_catalog_uri(uri)) as session:
+        session.execute(
+            "CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql AS "
+            "'BEGIN PERFORM pg_advisory_xact_lock_shared(5); RETURN NULL; END'"
+        )
+        session.execute(
+            sql.SQL(
+                "CREATE CONSTRAINT TRIGGER stop AFTER INSERT ON dl_table_versions {} FOR EACH ROW"
+                " WHEN (NEW.table_id = {}) EXECUTE FUNCTION stop()"
+            ).format(
+                sql.SQL("DEFERRABLE INITIALLY DEFERRED" if deferred else "NOT DEFERRABLE"), sql.Literal(str(table.id))
+            )
+        )
+        session.execute("SELECT pg_advisory_lock(5)")
+        try:
+            yield session
+        finally:
+            session.execute("SELECT pg_advisory_unlock_all()")
+
+
+@pytest.mark.requirement("M-19")
+@pytest.mark.backends("postgres")
+@pytest.mark.parametrize("deferred", [False, True], ids=["inside its lock", "inside its COMMIT"])
+def test_disjoint_transactions_do_not_wait_for_one_that_is_held(
+    catalog: deltars.Catalog, catalog_uri: str, deferred: bool
+) -> None:
+    held, read, *free = [catalog.create_table(name, "id BIGINT") for name in ("held", "read", "free-1", "free-2")]
+    stuck = catalog.begin(isolation="serializable")
+    stuck.files(read.name)
+    stuck.stage(held.name, [added("a")])
+    with _held(catalog_uri, held, deferred=deferred) as session:
+        commit = Meanwhile(stuck.commit)
+        while not session.execute("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").fetchall():
+            assert commit.is_running
+        for i in range(5):
+            with catalog.begin(isolation="strict", timeout=20) as tx:
+                # What the held one has only read is free for reading.
+                tx.files(read.name)
+                for table in free:
+                    tx.stage(table.name, [added(f"b{i}")])
+        assert catalog.snapshot().versions == {"held": 0, "read": 0, "free-1": 5, "free-2": 5}
+        assert commit.is_running
+    assert commit.result().versions == {"held": 1}
+
+
+@pytest.mark.requirement("M-18")
+@pytest.mark.backends("postgres")
+@pytest.mark.parametrize("deferred", [False, True], ids=["inside its lock", "inside its COMMIT"])
+def test_overlapping_transaction_waits_for_one_that_is_held(
+    catalog: deltars.Catalog, catalog_uri: str, deferred: bool
+) -> None:
+    held = catalog.create_table("held", "id BIGINT")
+    catalog.create_table("other", "id BIGINT")
+    stuck, waiting = catalog.begin(isolation="serializable"), catalog.begin(isolation="serializable")
+    stuck.stage("held", [added("a")])
+    for name in ("other", "held"):
+        waiting.stage(name, [added("b")])
+    with _held(catalog_uri, held, deferred=deferred) as session:
+        first = Meanwhile(stuck.commit)
+        while not session.execute("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").fetchall():
+            assert first.is_running
+        second = Meanwhile(waiting.commit)
+        while not session.execute("SELECT 1 FROM pg_locks WHERE locktype <> 'advisory' AND NOT granted").fetchall():
+            assert second.is_running
+    assert first.result().versions == {"held": 1}
+    assert second.result().versions == {"held": 2, "other": 1}

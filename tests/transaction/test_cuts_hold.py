@@ -1,0 +1,104 @@
+"""Writers keep an invariant over four tables; every cut, of now and of any time before, shows it kept."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import deltars
+from deltars.uri import parse_catalog_uri
+from tests.support.postgres import PostgresServer
+from tests.support.racers import run_racers, unpublished
+from tests.support.soak import record, scaled
+from tests.transaction.crews import check_cut, keep_the_invariant
+
+# Many processes on few cores: not beside other tests.
+pytestmark = pytest.mark.xdist_group("races")
+
+TABLES = ("north", "east", "south", "west")
+
+
+@pytest.mark.soak
+@pytest.mark.requirement("M-30")
+@pytest.mark.timeout(7_200)
+def test_invariant_over_four_tables_is_never_seen_broken(
+    catalog: deltars.Catalog, catalog_uri: str, backend: str
+) -> None:
+    for name in TABLES:
+        catalog.create_table(name, "id BIGINT")
+    catalog.close()
+    clients, duration_s = 6, float(scaled(2, soak=60))
+    crew = run_racers(catalog_uri, clients, keep_the_invariant, TABLES, duration_s, around=unpublished)
+    assert [line for cuts in crew for line in cuts.broken] == []
+    known = {txn_id: versions for cuts in crew for txn_id, versions in cuts.transactions.items()}
+    assert known
+    # Whatever came later, the cuts stay as they were.
+    assert {txn_id: catalog.snapshot(as_of=txn_id).versions for txn_id in known} == known
+    record(
+        f"cuts over {len(TABLES)} tables, {backend}",
+        clients=clients,
+        seconds=duration_s,
+        transactions=len(known),
+        cuts=sum(cuts.looks for cuts in crew),
+        broken=0,
+    )
+
+
+@pytest.fixture
+def restored_uri(postgres_server: PostgresServer) -> Iterator[tuple[PostgresServer, str]]:
+    """An empty database on another server than that of `postgres16_catalog_uri`."""
+    database = postgres_server.create_database("restored")
+    yield postgres_server, database
+    postgres_server.drop_database(database)
+
+
+@pytest.mark.soak
+@pytest.mark.postgres
+@pytest.mark.timeout(7_200)
+def test_cuts_are_the_same_after_dump_and_restore_into_a_new_server(
+    postgres16_server: PostgresServer,
+    postgres16_catalog_uri: str,
+    restored_uri: tuple[PostgresServer, str],
+    tmp_path: Path,
+) -> None:
+    with deltars.connect(postgres16_catalog_uri, warehouse=str(tmp_path / "warehouse"), migrate=True) as catalog:
+        for name in TABLES:
+            catalog.create_table(name, "id BIGINT")
+        crew = run_racers(
+            postgres16_catalog_uri, 4, keep_the_invariant, TABLES, float(scaled(1, soak=60)), around=unpublished
+        )
+        now = dict(catalog.snapshot().versions)
+    assert [line for cuts in crew for line in cuts.broken] == []
+    known = {txn_id: versions for cuts in crew for txn_id, versions in cuts.transactions.items()}
+    assert known
+    uri = _restore(postgres16_server, postgres16_catalog_uri, *restored_uri, tmp_path / "dump")
+    broken: list[str] = []
+    with deltars.connect(uri) as catalog:
+        assert catalog.snapshot().versions == now
+        assert {txn_id: catalog.snapshot(as_of=txn_id).versions for txn_id in known} == known
+        for versions in [now, *list(known.values())[:: max(1, len(known) // 50)]]:
+            check_cut(catalog, versions, TABLES, broken)
+        # It lives on there, with cuts that hold.
+    crew = run_racers(uri, 4, keep_the_invariant, TABLES, float(scaled(1, soak=20)), around=unpublished)
+    assert broken + [line for cuts in crew for line in cuts.broken] == []
+    with deltars.connect(uri) as catalog:
+        assert {txn_id: catalog.snapshot(as_of=txn_id).versions for txn_id in known} == known
+    record("cuts after dump and restore, postgres", transactions=len(known), changed=0)
+
+
+def _restore(source: PostgresServer, uri: str, target: PostgresServer, database: str, path: Path) -> str:
+    """Dump one catalog, schema and all, with the tools of the newer server; the catalog's URI in its new place."""
+    catalog = parse_catalog_uri(uri)
+    assert catalog.schema is not None
+    dump = ["pg_dump", "--format=custom", f"--schema={catalog.schema}", f"--file={path}"]
+    _run(target, *dump, f"--dbname={source.conninfo_of(catalog.database)}")
+    _run(target, "pg_restore", "--exit-on-error", f"--dbname={target.conninfo_of(database)}", str(path))
+    return target.catalog_uri(database, catalog.schema)
+
+
+def _run(server: PostgresServer, program: str, *arguments: str) -> None:
+    done = subprocess.run([server.bin / program, *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
