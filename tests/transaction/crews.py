@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import deltars
@@ -43,6 +44,11 @@ def write_in_any_order(catalog: deltars.Catalog, number: int, tables: Sequence[s
     return ends
 
 
+NORTH, SOUTH = ("north-east", "north-west"), ("south-east", "south-west")
+"""Two pairs of tables. A transaction writes one pair, or both; the tables of a pair are always equal, and what was
+written to both pairs is in both."""
+
+
 @dataclass(slots=True)
 class Cuts:
     """The cuts that one client asked for."""
@@ -53,52 +59,62 @@ class Cuts:
     broken: list[str] = field(default_factory=list)
 
 
-def keep_the_invariant(catalog: deltars.Catalog, number: int, tables: Sequence[str], duration_s: float) -> Cuts:
-    """Even numbers write every table in every transaction, the same files; odd ones look whether it is so."""
+def keep_the_invariant(catalog: deltars.Catalog, number: int, duration_s: float) -> Cuts:
+    """Even numbers write and look; odd ones only look, at cuts of now and of any moment before."""
     cuts, lot = Cuts(), random.Random(number)
-    end, round_ = time.monotonic() + duration_s, 0
+    end = time.monotonic() + duration_s
     while time.monotonic() < end or not cuts.looks:
         if number % 2 == 0:
-            _write_everywhere(catalog, f"{number}-{round_}", tables, cuts, lot)
-        _look(catalog, tables, cuts, lot)
-        round_ += 1
+            _write(catalog, cuts, lot)
+        _look(catalog, cuts, lot)
     return cuts
 
 
-def _write_everywhere(
-    catalog: deltars.Catalog, name: str, tables: Sequence[str], cuts: Cuts, lot: random.Random
-) -> None:
-    """A new file in each table; sometimes an old one goes from each."""
-    order = lot.sample(tables, len(tables))
+def _write(catalog: deltars.Catalog, cuts: Cuts, lot: random.Random) -> None:
+    """A new file in each table of the pair, or of both; sometimes one that is in the pair alone goes."""
+    pairs = lot.choice([[NORTH], [SOUTH], [NORTH, SOUTH]])
+    tables = lot.sample([table for pair in pairs for table in pair], 2 * len(pairs))
     try:
         with catalog.begin(isolation="serializable") as tx:
-            gone = lot.choice([*tx.files(order[0])["path"].to_pylist(), None]) if lot.random() < 0.3 else None
-            for table in order:
-                tx.stage(table, [added(name), *([removed(gone)] if gone else [])])
+            path = str(tx.id) if len(pairs) == 1 else f"both-{tx.id}"
+            gone = None
+            if len(pairs) == 1 and lot.random() < 0.3:
+                own = [file for file in tx.files(tables[0])["path"].to_pylist() if not file.startswith("both-")]
+                gone = lot.choice(own) if own else None
+            for table in tables:
+                tx.stage(table, [added(path), *([removed(gone)] if gone else [])])
     except deltars.VersionConflict:
         return
     cuts.transactions[tx.id] = dict(catalog.snapshot(as_of=tx.id).versions)
 
 
-def _look(catalog: deltars.Catalog, tables: Sequence[str], cuts: Cuts, lot: random.Random) -> None:
-    """All tables of a cut are at one version and have the same files, now, and then again later."""
+def _look(catalog: deltars.Catalog, cuts: Cuts, lot: random.Random) -> None:
+    """The cut of now is right, and a past one is still right, and still the same."""
     cuts.looks += 1
-    check_cut(catalog, catalog.snapshot().versions, tables, cuts.broken)
+    cuts.broken += broken_in(catalog, catalog.snapshot().versions)
+    moment = datetime.now(UTC) - timedelta(milliseconds=lot.uniform(0, 50))
+    of_moment = catalog.snapshot(as_of=moment).versions
+    cuts.broken += broken_in(catalog, of_moment)
     if cuts.transactions:
         txn_id, versions = lot.choice(list(cuts.transactions.items()))
         again = dict(catalog.snapshot(as_of=txn_id).versions)
         if again != versions:
             cuts.broken.append(f"the cut of {txn_id} was {versions} and became {again}")
-        check_cut(catalog, again, tables, cuts.broken)
+        cuts.broken += broken_in(catalog, again)
+    if catalog.snapshot(as_of=moment).versions != of_moment:
+        cuts.broken.append(f"the cut of {moment} was {of_moment} and changed")
 
 
-def check_cut(catalog: deltars.Catalog, versions: object, tables: Sequence[str], broken: list[str]) -> None:
-    assert hasattr(versions, "__getitem__")
-    if len({versions[table] for table in tables}) != 1:
-        broken.append(f"the tables are at different versions: {versions}")
-    files = {tuple(sorted(live_files(catalog, table, versions[table]))) for table in tables}
-    if len(files) != 1:
-        broken.append(f"the tables have different files at {versions}")
+def broken_in(catalog: deltars.Catalog, versions: Mapping[str, int]) -> list[str]:
+    """What is not as it should be in a cut."""
+    files = {name: set(live_files(catalog, name, versions[name])) for name in NORTH + SOUTH}
+    broken = [
+        f"{' and '.join(pair)} differ at {versions}"
+        for pair in (NORTH, SOUTH)
+        if versions[pair[0]] != versions[pair[1]] or files[pair[0]] != files[pair[1]]
+    ]
+    common = [{path for path in files[pair[0]] if path.startswith("both-")} for pair in (NORTH, SOUTH)]
+    return broken if common[0] == common[1] else [*broken, f"north and south differ at {versions}"]
 
 
 def live_files(catalog: deltars.Catalog, table: str, version: int | None = None) -> list[str]:
