@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-import psycopg
 import pytest
-from psycopg import sql
 
 import deltars
 from deltars.log.commit import Isolation
-from deltars.uri import parse_catalog_uri
 from tests.support.log import added
 from tests.support.racers import run_racers, unpublished
 from tests.support.soak import record, scaled
 from tests.support.together import Meanwhile
-from tests.support.witness import postgres_connection
 from tests.transaction.crews import append_blindly, live_files, write_in_any_order
+from tests.transaction.holding import held_at
 
 # Many processes on few cores: not beside other tests.
 pytestmark = pytest.mark.xdist_group("races")
@@ -59,29 +54,6 @@ def test_tables_named_in_opposite_orders_never_deadlock(
     record(f"tables in opposite orders, {backend}", processes=writers, tries=tries, deadlocks=0, **dict(ends))
 
 
-@contextmanager
-def _held(uri: str, table: deltars.Table, *, deferred: bool) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
-    """Whoever commits to this table stops while it writes its version, or in its COMMIT, as long as the block lasts."""
-    with postgres_connection(parse_catalog_uri(uri)) as session:
-        session.execute(
-            "CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql AS "
-            "'BEGIN PERFORM pg_advisory_xact_lock_shared(5); RETURN NULL; END'"
-        )
-        session.execute(
-            sql.SQL(
-                "CREATE CONSTRAINT TRIGGER stop AFTER INSERT ON dl_table_versions {} FOR EACH ROW"
-                " WHEN (NEW.table_id = {}) EXECUTE FUNCTION stop()"
-            ).format(
-                sql.SQL("DEFERRABLE INITIALLY DEFERRED" if deferred else "NOT DEFERRABLE"), sql.Literal(str(table.id))
-            )
-        )
-        session.execute("SELECT pg_advisory_lock(5)")
-        try:
-            yield session
-        finally:
-            session.execute("SELECT pg_advisory_unlock_all()")
-
-
 @pytest.mark.requirement("M-19")
 @pytest.mark.backends("postgres")
 @pytest.mark.parametrize("deferred", [False, True], ids=["inside its lock", "inside its COMMIT"])
@@ -92,10 +64,9 @@ def test_disjoint_transactions_do_not_wait_for_one_that_is_held(
     stuck = catalog.begin(isolation="serializable")
     stuck.files(read.name)
     stuck.stage(held.name, [added("a")])
-    with _held(catalog_uri, held, deferred=deferred) as session:
+    with held_at(catalog_uri, held, deferred=deferred) as hold:
         commit = Meanwhile(stuck.commit)
-        while not session.execute("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").fetchall():
-            assert commit.is_running
+        hold.wait_until_reached()
         for i in range(5):
             with catalog.begin(isolation="strict", timeout=20) as tx:
                 # What the held one has only read is free for reading.
@@ -119,12 +90,11 @@ def test_overlapping_transaction_waits_for_one_that_is_held(
     stuck.stage("held", [added("a")])
     for name in ("other", "held"):
         waiting.stage(name, [added("b")])
-    with _held(catalog_uri, held, deferred=deferred) as session:
+    with held_at(catalog_uri, held, deferred=deferred) as hold:
         first = Meanwhile(stuck.commit)
-        while not session.execute("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").fetchall():
-            assert first.is_running
+        hold.wait_until_reached()
         second = Meanwhile(waiting.commit)
-        while not session.execute("SELECT 1 FROM pg_locks WHERE locktype <> 'advisory' AND NOT granted").fetchall():
-            assert second.is_running
+        hold.wait_until_somebody_waits()
+        assert second.is_running
     assert first.result().versions == {"held": 1}
     assert second.result().versions == {"held": 2, "other": 1}

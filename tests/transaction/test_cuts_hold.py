@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,10 +11,13 @@ import pytest
 
 import deltars
 from deltars.uri import parse_catalog_uri
+from tests.support.log import added
 from tests.support.postgres import PostgresServer
 from tests.support.racers import run_racers, unpublished
 from tests.support.soak import record, scaled
+from tests.support.together import Meanwhile
 from tests.transaction.crews import NORTH, SOUTH, broken_in, keep_the_invariant
+from tests.transaction.holding import held_at
 
 # Many processes on few cores: not beside other tests.
 pytestmark = pytest.mark.xdist_group("races")
@@ -45,6 +49,33 @@ def test_invariant_over_four_tables_is_never_seen_broken(
         cuts=sum(cuts.looks for cuts in crew),
         broken=0,
     )
+
+
+@pytest.mark.backends("postgres")
+def test_past_cut_waits_for_a_commit_that_was_stamped_before_it_and_is_still_under_way(
+    catalog: deltars.Catalog, catalog_uri: str
+) -> None:
+    held, free = (catalog.create_table(name, "id BIGINT") for name in ("held", "free"))
+    with catalog.begin() as before:
+        before.stage(free.name, [added("a")])
+    slow, quick = catalog.begin(isolation="serializable"), catalog.begin(isolation="serializable")
+    slow.stage(held.name, [added("a")])
+    quick.stage(free.name, [added("b")])
+    with held_at(catalog_uri, held, deferred=True) as hold:
+        commit = Meanwhile(slow.commit)
+        hold.wait_until_reached()
+        quick.commit()
+        assert catalog.snapshot().versions == {"held": 0, "free": 2}
+        # What began later than the moment of a cut is none of its business.
+        assert catalog.snapshot(as_of=before.id).versions == {"held": 0, "free": 1}
+        with pytest.raises(deltars.TimeoutError):
+            catalog.snapshot(as_of=quick.id, timeout=0.2)
+        cut = Meanwhile(catalog.snapshot, as_of=quick.id)
+        time.sleep(0.2)
+        assert cut.is_running
+    commit.result()
+    assert cut.result().versions == {"held": 1, "free": 2}
+    assert catalog.snapshot(as_of=quick.id).versions == {"held": 1, "free": 2}
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -17,6 +17,9 @@ from deltars.protocol import AddFile, StructType
 
 SCAN_COLUMNS = ("path", "size", "partition_values", "deletion_vector")
 TARGET_FILE_SIZE = 128 * 1024 * 1024
+
+ColumnMapping: TypeAlias = Literal["none", "name", "id"]
+"""By what data files name their columns: the column's name, its physical name, or its field id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,3 +73,4 @@ class Scan:
     table: str
     version: int
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    column_mapping: ColumnMapping = "none"
