@@ -24,23 +24,29 @@ def append_blindly(catalog: deltars.Catalog, number: int, table: str, count: int
     return paths
 
 
-def write_in_any_order(catalog: deltars.Catalog, number: int, tables: Sequence[str], count: int) -> Counter[str]:
-    """Tables drawn by lot, named in an order drawn by lot; some are only read. How the tries ended."""
+def write_in_any_order(
+    catalog: deltars.Catalog, number: int, sets: Sequence[Sequence[str]], count: int
+) -> Counter[str]:
+    """Tables drawn by lot, named in an order drawn by lot; some are only read. How the tries ended.
+
+    One set of tables after the other, so that none grows long to read.
+    """
     lot, ends = random.Random(number), Counter[str]()
-    for i in range(count):
-        chosen = lot.sample(tables, 3)
-        only_read = lot.choice([None, None, chosen[0]])
-        try:
-            with catalog.begin(isolation="serializable") as tx:
-                for table in chosen:
-                    if table == only_read:
-                        tx.files(table)
-                    else:
-                        tx.stage(table, [added(f"{number}-{i}")])
-        except deltars.VersionConflict:
-            ends["conflict"] += 1
-        else:
-            ends["committed"] += 1
+    for tables in sets:
+        for i in range(count):
+            chosen = lot.sample(tables, 3)
+            only_read = lot.choice([None, None, chosen[0]])
+            try:
+                with catalog.begin(isolation="serializable") as tx:
+                    for table in chosen:
+                        if table == only_read:
+                            tx.files(table)
+                        else:
+                            tx.stage(table, [added(f"{number}-{i}")])
+            except deltars.VersionConflict:
+                ends["conflict"] += 1
+            else:
+                ends["committed"] += 1
     return ends
 
 
