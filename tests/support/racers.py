@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import deltars
+from deltars.log.commit import Commit, TableCommit
 from deltars.protocol import AddFile
 from deltars.uri import parse_catalog_uri
 
@@ -122,6 +123,38 @@ def come_and_go(catalog: deltars.Catalog, number: int, table_ids: Sequence[UUID]
         with deltars.connect(uri) as other:
             tally.versions.append(other.engine.reader.snapshot(table_ids[1]).version)
     return tally
+
+
+def write_or_watch_both(catalog: deltars.Catalog, number: int, table_ids: Sequence[UUID], count: int) -> list[int]:
+    """The first two commit one file to each of two tables, in one transaction and so many times; others look on.
+
+    Whoever looks on sees both tables at one version, and at version N exactly N files; back come the versions seen.
+    """
+    if number < 2:
+        return [_append_to_both(catalog, table_ids, f"{number}-{file}") for file in range(count)]
+    reader, seen = catalog.engine.reader, [0]
+    while seen[-1] < 2 * count:
+        cut = catalog.engine.cuts.now().versions_by_id
+        versions = {cut[table_id] for table_id in table_ids}
+        assert len(versions) == 1, f"half a transaction: {versions}"
+        for table_id in table_ids:
+            snapshot = reader.snapshot(table_id)
+            assert snapshot.version >= cut[table_id], "a version went away"
+            assert snapshot.files.num_rows == snapshot.version, "half a commit"
+        seen.append(versions.pop())
+        assert seen[-1] >= seen[-2], "a version went away"
+    return seen
+
+
+def _append_to_both(catalog: deltars.Catalog, table_ids: Sequence[UUID], path: str) -> int:
+    file = AddFile(path=path, partition_values={}, size=1, modification_time=1, data_change=True)
+    while True:
+        cut = catalog.engine.cuts.now().versions_by_id
+        parts = [TableCommit(table_id, cut[table_id], [file], "WRITE") for table_id in table_ids]
+        try:
+            return catalog.engine.commit(Commit(uuid4(), parts)).versions[table_ids[0]]
+        except deltars.VersionConflict:
+            time.sleep(random.uniform(0, 0.01))
 
 
 def _try(writer: deltars.SqlTxnLogWriter, tally: Tally, table_id: UUID, version: int, path: str) -> int | None:

@@ -18,6 +18,7 @@ from deltars.errors import TableExists, ValidationError, VersionConflict
 from deltars.importer import Progress
 from deltars.log.commit import NO_VERSION, Commit, NewTable, TableCommit
 from deltars.log.snapshot import Snapshot
+from deltars.mirror import Reconciler
 from deltars.protocol import (
     Action,
     DeletionVector,
@@ -30,6 +31,7 @@ from deltars.protocol import (
     supported_features,
 )
 from deltars.storage import open_storage, parse_location
+from deltars.store.mirror_status import MirrorStatus
 from deltars.store.registry import TableRecord, check_name
 from deltars.table import Table
 from deltars.transaction import Transaction, TransactionResult
@@ -209,12 +211,14 @@ class Catalog:
         user_metadata: str | None = None,
         max_tables: int | None = None,
         max_files_per_table: int | None = None,
+        mirror: str | None = None,
     ) -> Transaction:
         """Begin a transaction over any tables of this catalog.
 
         `isolation` is "strict" (whatever it read or writes must not have changed), "serializable",
         "write_serializable" or "snapshot". A `txn_id` of your own makes it repeatable: once committed, another
-        transaction of the same id changes nothing and has the first one's result.
+        transaction of the same id changes nothing and has the first one's result. `mirror` says who publishes it,
+        whatever the tables and the catalog say: "inline", "async" or "off".
         """
         return Transaction(
             self.engine,
@@ -225,6 +229,7 @@ class Catalog:
             user_metadata=user_metadata,
             max_tables=max_tables,
             max_files_per_table=max_files_per_table,
+            mirror=mirror,
         )
 
     def run(
@@ -273,9 +278,20 @@ class Catalog:
         versions = {names[key]: version for key, version in committed.versions.items() if key in names}
         return TransactionResult(txn_id, committed.commit_ts, versions, dict(committed.versions))
 
+    # -- the mirror --------------------------------------------------------------------------------------------
+
+    def mirror_status(self) -> list[MirrorStatus]:
+        """How far each table is published to its `_delta_log`, by name."""
+        return self.engine.publisher.status.overview()
+
+    def reconciler(self, **options: Any) -> Reconciler:
+        """What publishes, apart from the committers, and mends: `.once()`, or `.run()` until `.stop()`."""
+        defaults = {"concurrency": self.engine.settings.mirror_concurrency}
+        return Reconciler(self.engine.database, self.engine.publisher, **(defaults | options))
+
     def close(self) -> None:
         """Close the pooled connections. The catalog stays usable: the next call opens new ones."""
-        self.engine.database.close()
+        self.engine.close()
 
     def __enter__(self) -> Catalog:
         return self

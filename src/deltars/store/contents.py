@@ -15,11 +15,16 @@ from uuid import UUID
 import pyarrow as pa
 from sqlalchemy import JSON, ColumnElement, Select, Table, Text, and_, cast, func, select, union_all
 
+from deltars.log.pruning import Pruner
 from deltars.log.snapshot import FILE_SCHEMA, ROW_GROUP_SCHEMA, Totals, file_schema
+from deltars.predicate import Predicate
 from deltars.protocol import DomainMetadata, Metadata, Txn
 from deltars.store.database import Readable
 from deltars.store.rows import from_row
 from deltars.store.schema import dl_add_files, dl_domain_metadata, dl_row_groups, dl_txn_actions
+
+_JUDGED = file_schema(("partition_values", "stats", "num_records"))
+"""What tells whether a file may hold a matching row."""
 
 _files, _groups = dl_add_files.c, dl_row_groups.c
 
@@ -34,13 +39,27 @@ class TableContents:
     slot: int
     metadata: Metadata
 
-    def batches(self, columns: Sequence[str] | None, where: str | None) -> Iterator[pa.RecordBatch]:
-        schema = file_schema(columns)
-        query = live_files(self.table_id, self.version, schema.names)
-        return self.database.fetch(query, schema, may_be_large=True)
+    def batches(self, columns: pa.Schema, where: Predicate | None) -> Iterator[pa.RecordBatch]:
+        if where is None:
+            query = live_files(self.table_id, self.version, columns.names)
+            return self.database.fetch(query, columns, may_be_large=True)
+        judged = pa.unify_schemas([columns, _JUDGED])
+        query = live_files(self.table_id, self.version, judged.names)
+        return self._kept(self.database.fetch(query, judged), where, columns)
 
-    def row_groups(self, where: str | None) -> Iterator[pa.RecordBatch]:
-        return self.database.fetch(row_groups(self.table_id, self.version), ROW_GROUP_SCHEMA)
+    def row_groups(self, where: Predicate | None) -> Iterator[pa.RecordBatch]:
+        batches = self.database.fetch(row_groups(self.table_id, self.version), ROW_GROUP_SCHEMA)
+        return batches if where is None else self._kept(batches, where, ROW_GROUP_SCHEMA)
+
+    def _kept(
+        self, batches: Iterator[pa.RecordBatch], where: Predicate, columns: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """What may hold a matching row, judged exactly: the database's own condition only came near."""
+        pruner = Pruner(where, self.metadata)
+        for batch in batches:
+            kept = batch.filter(pruner.keep(pa.Table.from_batches([batch]))).select(columns.names)
+            if kept.num_rows:
+                yield kept
 
     def totals(self) -> Totals:
         files = live_files(self.table_id, self.version, ("size", "num_records")).subquery("sized")

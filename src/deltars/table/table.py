@@ -8,6 +8,8 @@ from uuid import UUID
 
 from deltars.data.files import SCAN_COLUMNS, ColumnMapping, Scan
 from deltars.log.snapshot import HistoryEntry, Moment, Snapshot
+from deltars.mirror.cleanup import clean_up_log
+from deltars.mirror.verify import Verification, Verifier
 from deltars.protocol import StructType, supported_features
 from deltars.store.registry import TableRecord
 from deltars.table.arrow_rows import ArrowRows, as_html
@@ -107,6 +109,22 @@ class Table(ArrowRows):
 
     def _repr_html_(self) -> str:
         return as_html(f"{self.name}, version {self.version}, at {self.location}", self.head())
+
+    def verify(self, *, deep: bool = False, orphans: bool = False) -> Verification:
+        """Compare the catalog with the published log and the data files, in both directions. Changes nothing.
+
+        `deep` also reads every commit, checksum, checkpoint and data file's footer; `orphans` also lists files that
+        the log never named.
+        """
+        verifier = Verifier(self._engine.database, self._engine.publisher)
+        return verifier.verify(self.id, deep=deep, orphans=orphans)
+
+    def clean_up_log(self) -> list[str]:
+        """Delete published log files older than `delta.logRetentionDuration`; the files that went.
+
+        The catalog keeps the whole history. Readers of `_delta_log` lose time travel before the oldest checkpoint kept.
+        """
+        return clean_up_log(self._engine.database, self._engine.publisher, self.id)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Table) and other.id == self.id and other._engine.uri == self._engine.uri

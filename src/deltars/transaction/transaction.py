@@ -29,7 +29,7 @@ from deltars.log.snapshot import Snapshot
 from deltars.predicate import parse
 from deltars.protocol import Action, StructType
 from deltars.store.cuts import Cut
-from deltars.transaction.engine import Engine, HasEngine
+from deltars.transaction.engine import Engine, HasEngine, check_mirror_mode
 from deltars.transaction.limits import Limits
 from deltars.transaction.new_table import initial_actions, location_of
 from deltars.transaction.plane import plane_for, spark_plane
@@ -55,8 +55,10 @@ class Transaction:
         user_metadata: str | None = None,
         max_tables: int | None = None,
         max_files_per_table: int | None = None,
+        mirror: str | None = None,
     ) -> None:
         """`engine`: the catalog's, or how to open the one that the first table names."""
+        self._mirror = check_mirror_mode(mirror)
         self.id = txn_id or uuid4()
         if isolation is not None and isolation not in ISOLATION_LEVELS:
             raise ConfigError(
@@ -245,7 +247,7 @@ class Transaction:
         except DeltarsError as error:
             table_id = None if error.table_id is None else UUID(error.table_id)
             raise error.located(table=names.get(table_id) if table_id else None) from error.__cause__
-        outcomes = self._engine.publish(committed.versions)
+        outcomes = self._engine.publish(committed.versions, mirror=self._mirror)
         for staged in changed:
             if staged.new:
                 self._engine.publish_registration(staged.table_id)

@@ -107,15 +107,12 @@ class DuckDB(Backend):
             finally:
                 driver.execute("ROLLBACK")
 
-    def fetch(
-        self, engine: Engine, query: Select[Any], schema: pa.Schema, *, may_be_large: bool = False
-    ) -> Iterator[pa.RecordBatch]:
-        with self.read_transaction(engine) as connection:
-            # Past SQLAlchemy's cursors, which would fetch once more what was read as Arrow.
-            driver: Any = connection.connection.driver_connection
-            statement = self.prepare(query)
-            for batch in driver.execute(statement.text, statement.values({})).to_arrow_reader(FETCH_CHUNK_ROWS):
-                yield batch.cast(schema)
+    def batches(self, connection: Connection, query: Select[Any], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        # Past SQLAlchemy's cursors, which would fetch once more what was read as Arrow.
+        driver: Any = connection.connection.driver_connection
+        statement = self.prepare(query)
+        for batch in driver.execute(statement.text, statement.values({})).to_arrow_reader(FETCH_CHUNK_ROWS):
+            yield batch.cast(columns)
 
     def statement_dialect(self) -> Dialect:
         return DuckDBDialect(paramstyle="numeric_dollar")

@@ -102,17 +102,15 @@ class SQLite(Backend):
         with engine.connect() as connection, connection.begin():
             yield connection
 
-    def fetch(
-        self, engine: Engine, query: Select[Any], schema: pa.Schema, *, may_be_large: bool = False
-    ) -> Iterator[pa.RecordBatch]:
-        with self.read_transaction(engine) as connection:
-            # The driver's own rows: nothing is converted twice.
-            result = connection.execute(query)
-            cursor: Any = result.cursor
-            while rows := cursor.fetchmany(FETCH_CHUNK_ROWS):
-                columns = zip(*rows, strict=True)
-                arrays = [_array(values, field.type) for values, field in zip(columns, schema, strict=True)]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    def batches(self, connection: Connection, query: Select[Any], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        # The driver's own rows: nothing is converted twice.
+        result = connection.execute(query)
+        cursor: Any = result.cursor
+        while rows := cursor.fetchmany(FETCH_CHUNK_ROWS):
+            arrays = [
+                _array(values, field.type) for values, field in zip(zip(*rows, strict=True), columns, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=columns)
 
     def statement_dialect(self) -> Dialect:
         return SQLiteDialect_pysqlite(paramstyle="qmark")
