@@ -12,48 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import deltars
-
-SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]})
-PROTOCOL = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
-METADATA = {
-    "metaData": {
-        "id": "x",
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": SCHEMA,
-        "partitionColumns": [],
-        "configuration": {},
-    }
-}
-
-
-def _add(path: str = "a.parquet", **fields: Any) -> dict[str, Any]:
-    known = {"path": path, "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
-    return {"add": known | fields}
-
-
-class Log:
-    """A table's directory, filled by hand."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.log = root / "_delta_log"
-        self.log.mkdir(parents=True)
-        pq.write_table(pa.table({"id": [1, 2, 3]}), root / "a.parquet")
-        self.commit(0, PROTOCOL, METADATA)
-
-    def commit(self, version: int, *actions: dict[str, Any] | bytes) -> Path:
-        lines = [action if isinstance(action, bytes) else json.dumps(action).encode() for action in actions]
-        file = self.log / f"{version:020}.json"
-        file.write_bytes(b"\n".join(lines) + b"\n")
-        return file
+from tests.support.handmade_log import METADATA, PROTOCOL, HandmadeLog
+from tests.support.handmade_log import add as _add
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Log:
-    return Log(tmp_path / "table")
+def log(tmp_path: Path) -> HandmadeLog:
+    return HandmadeLog(tmp_path / "table")
 
 
-def _refused(catalog: deltars.Catalog, log: Log, match: str) -> None:
+def _refused(catalog: deltars.Catalog, log: HandmadeLog, match: str) -> None:
     before = sorted(os.listdir(log.log))
     with pytest.raises(deltars.ImportRefused, match=match):
         catalog.import_table(str(log.root))
@@ -99,7 +67,7 @@ pytestmark = pytest.mark.backends("sqlite")
     ids=lambda value: repr(value)[:60],
 )
 def test_an_action_that_cannot_be_trusted_refuses_the_table(
-    catalog: deltars.Catalog, log: Log, action: dict[str, Any] | bytes, reason: str
+    catalog: deltars.Catalog, log: HandmadeLog, action: dict[str, Any] | bytes, reason: str
 ) -> None:
     log.commit(1, action)
     _refused(catalog, log, reason)
@@ -118,26 +86,26 @@ def test_an_action_that_cannot_be_trusted_refuses_the_table(
     ids=("adds", "add and remove", "metadata", "protocols", "txns", "one file by two names"),
 )
 def test_actions_that_exclude_each_other_refuse_the_table(
-    catalog: deltars.Catalog, log: Log, actions: tuple[dict[str, Any], ...]
+    catalog: deltars.Catalog, log: HandmadeLog, actions: tuple[dict[str, Any], ...]
 ) -> None:
     log.commit(1, *actions)
     _refused(catalog, log, "stands twice")
 
 
 def test_a_line_without_end_is_not_read_to_its_end(
-    catalog: deltars.Catalog, log: Log, monkeypatch: pytest.MonkeyPatch
+    catalog: deltars.Catalog, log: HandmadeLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deltars.importer.commits.MAX_LINE_BYTES", 10_000)
     log.commit(1, b'{"add":"' + b"x" * 20_000 + b'"}')
     _refused(catalog, log, "a line of more than")
 
 
-def test_unknown_actions_and_fields_are_passed_over(catalog: deltars.Catalog, log: Log) -> None:
+def test_unknown_actions_and_fields_are_passed_over(catalog: deltars.Catalog, log: HandmadeLog) -> None:
     log.commit(1, _add(novelty=[1]), {"somethingNew": {"a": 1}}, b"", b"{}")
     assert catalog.import_table(str(log.root)).to_arrow()["id"].to_pylist() == [1, 2, 3]
 
 
-def test_a_file_added_again_is_live_once(catalog: deltars.Catalog, log: Log) -> None:
+def test_a_file_added_again_is_live_once(catalog: deltars.Catalog, log: HandmadeLog) -> None:
     log.commit(1, _add())
     log.commit(2, _add(stats='{"numRecords": 3}'))
     table = catalog.import_table(str(log.root))
@@ -147,7 +115,7 @@ def test_a_file_added_again_is_live_once(catalog: deltars.Catalog, log: Log) -> 
 
 @pytest.mark.parametrize("path", ["{out}", "file://{out}", "file:{out}", "s3://bucket/out.parquet", "http://h/x"])
 def test_files_outside_the_table_are_never_opened(
-    catalog: deltars.Catalog, log: Log, tmp_path: Path, path: str
+    catalog: deltars.Catalog, log: HandmadeLog, tmp_path: Path, path: str
 ) -> None:
     outside = tmp_path / "out.parquet"
     pq.write_table(pa.table({"id": [99]}), outside)
@@ -159,7 +127,7 @@ def test_files_outside_the_table_are_never_opened(
     assert outside.exists()
 
 
-def test_links_out_of_the_table_are_never_followed(catalog: deltars.Catalog, log: Log, tmp_path: Path) -> None:
+def test_links_out_of_the_table_are_never_followed(catalog: deltars.Catalog, log: HandmadeLog, tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [99]}), tmp_path / "out.parquet")
     (log.root / "link.parquet").symlink_to(tmp_path / "out.parquet")
     log.commit(1, _add("link.parquet"))
@@ -169,7 +137,7 @@ def test_links_out_of_the_table_are_never_followed(catalog: deltars.Catalog, log
 
 
 def test_a_commit_that_is_a_link_out_of_the_table_is_refused(
-    catalog: deltars.Catalog, log: Log, tmp_path: Path
+    catalog: deltars.Catalog, log: HandmadeLog, tmp_path: Path
 ) -> None:
     moved = tmp_path / "elsewhere.json"
     log.commit(1, _add()).rename(moved)
@@ -181,18 +149,18 @@ def test_a_commit_that_is_a_link_out_of_the_table_is_refused(
 # -- versions and checkpoints ------------------------------------------------------------------------------------------
 
 
-def test_a_hole_in_the_log_is_named(catalog: deltars.Catalog, log: Log) -> None:
+def test_a_hole_in_the_log_is_named(catalog: deltars.Catalog, log: HandmadeLog) -> None:
     log.commit(2, _add())
     _refused(catalog, log, "version 1 is missing")
 
 
 @pytest.mark.parametrize("version", [2**63, 10**19, 99999999999999999999])
-def test_a_version_beyond_all_versions_is_refused(catalog: deltars.Catalog, log: Log, version: int) -> None:
+def test_a_version_beyond_all_versions_is_refused(catalog: deltars.Catalog, log: HandmadeLog, version: int) -> None:
     log.commit(version, _add())
     _refused(catalog, log, "beyond the last version")
 
 
-def test_a_far_version_is_a_hole_and_not_a_loop(catalog: deltars.Catalog, log: Log) -> None:
+def test_a_far_version_is_a_hole_and_not_a_loop(catalog: deltars.Catalog, log: HandmadeLog) -> None:
     log.commit(2**62, _add())
     _refused(catalog, log, "version 1 is missing")
 
@@ -200,13 +168,13 @@ def test_a_far_version_is_a_hole_and_not_a_loop(catalog: deltars.Catalog, log: L
 @pytest.mark.parametrize(
     "name", ["00000000000000000001.checkpoint.parquet", "_last_checkpoint", "00000000000000000001.crc"]
 )
-def test_garbage_beside_the_commits_does_no_harm(catalog: deltars.Catalog, log: Log, name: str) -> None:
+def test_garbage_beside_the_commits_does_no_harm(catalog: deltars.Catalog, log: HandmadeLog, name: str) -> None:
     log.commit(1, _add())
     (log.log / name).write_bytes(b"PAR1 garbage")
     assert catalog.import_table(str(log.root)).to_arrow().num_rows == 3
 
 
-def _checkpoint(log: Log, name: str, rows: list[dict[str, Any]]) -> None:
+def _checkpoint(log: HandmadeLog, name: str, rows: list[dict[str, Any]]) -> None:
     add = pa.struct(
         [
             ("path", pa.string()),
@@ -244,7 +212,9 @@ def _checkpointed(path: str) -> dict[str, Any]:
     return {"add": add}
 
 
-def test_a_table_whose_old_commits_are_gone_begins_with_its_checkpoint(catalog: deltars.Catalog, log: Log) -> None:
+def test_a_table_whose_old_commits_are_gone_begins_with_its_checkpoint(
+    catalog: deltars.Catalog, log: HandmadeLog
+) -> None:
     (log.log / f"{0:020}.json").unlink()
     _checkpoint(log, f"{4:020}.checkpoint.parquet", [*HEAD, _checkpointed("a.parquet")])
     pq.write_table(pa.table({"id": [7]}), log.root / "b.parquet")
@@ -259,7 +229,7 @@ def test_a_table_whose_old_commits_are_gone_begins_with_its_checkpoint(catalog: 
         table.to_arrow(version=3)
 
 
-def test_a_checkpoint_is_read_as_strictly_as_commits(catalog: deltars.Catalog, log: Log) -> None:
+def test_a_checkpoint_is_read_as_strictly_as_commits(catalog: deltars.Catalog, log: HandmadeLog) -> None:
     (log.log / f"{0:020}.json").unlink()
     for rows, reason in (
         ([*HEAD, _checkpointed("../a.parquet")], r"\.\. segment"),
@@ -271,7 +241,7 @@ def test_a_checkpoint_is_read_as_strictly_as_commits(catalog: deltars.Catalog, l
         _refused(catalog, log, reason)
 
 
-def test_a_checkpoint_that_lacks_a_part_is_none(catalog: deltars.Catalog, log: Log) -> None:
+def test_a_checkpoint_that_lacks_a_part_is_none(catalog: deltars.Catalog, log: HandmadeLog) -> None:
     (log.log / f"{0:020}.json").unlink()
     _checkpoint(log, f"{4:020}.checkpoint.{1:010}.{2:010}.parquet", [*HEAD])
     with pytest.raises(deltars.NotADeltaTable):
@@ -281,7 +251,7 @@ def test_a_checkpoint_that_lacks_a_part_is_none(catalog: deltars.Catalog, log: L
 
 
 @pytest.mark.parametrize("path", ["../../../out.parquet", "/out.parquet", "s3://bucket/out.parquet"])
-def test_sidecars_outside_the_table_are_never_opened(catalog: deltars.Catalog, log: Log, path: str) -> None:
+def test_sidecars_outside_the_table_are_never_opened(catalog: deltars.Catalog, log: HandmadeLog, path: str) -> None:
     (log.log / f"{0:020}.json").unlink()
     uuid = "6374b053-df23-479b-b2cf-c9c550132b49"
     rows = [*HEAD, {"sidecar": {"path": path, "sizeInBytes": 1, "modificationTime": 1}}]
@@ -294,7 +264,7 @@ def test_sidecars_outside_the_table_are_never_opened(catalog: deltars.Catalog, l
 # -- features ----------------------------------------------------------------------------------------------------------
 
 
-def test_features_that_readers_must_know_are_refused_by_name(catalog: deltars.Catalog, log: Log) -> None:
+def test_features_that_readers_must_know_are_refused_by_name(catalog: deltars.Catalog, log: HandmadeLog) -> None:
     features = ["deletionVectors", "fromTheFuture"]
     protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
     log.commit(1, {"protocol": protocol})
@@ -306,7 +276,7 @@ def test_features_that_readers_must_know_are_refused_by_name(catalog: deltars.Ca
 
 
 def test_features_that_writers_cannot_honour_are_refused_by_name_or_imported_read_only(
-    catalog: deltars.Catalog, log: Log
+    catalog: deltars.Catalog, log: HandmadeLog
 ) -> None:
     protocol = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["icebergCompatV2", "columnMapping"]}
     log.commit(1, {"protocol": protocol}, _add())
@@ -319,7 +289,7 @@ def test_features_that_writers_cannot_honour_are_refused_by_name_or_imported_rea
         catalog.adopt(table.name)
 
 
-def test_an_old_writer_version_stands_only_for_what_the_table_uses(catalog: deltars.Catalog, log: Log) -> None:
+def test_an_old_writer_version_stands_only_for_what_the_table_uses(catalog: deltars.Catalog, log: HandmadeLog) -> None:
     log.commit(1, {"protocol": {"minReaderVersion": 1, "minWriterVersion": 6}}, _add())
     features = catalog.import_table(str(log.root)).snapshot().protocol.writer_features or ()
     assert "identityColumns" not in features
