@@ -7,7 +7,9 @@ from datetime import datetime
 from typing import cast
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
+from deltars.data.conditions import Condition
 from deltars.data.files import Scan, WriteTarget, WrittenFile
 from deltars.log.snapshot import Moment
 from deltars.predicate import Predicate, parse
@@ -29,8 +31,13 @@ class SparkPlane:
         """The schema a table would have that is made from this frame; no job runs."""
         return schema_from_spark(cast(DataFrame, frame).schema)
 
-    def write(self, frame: object, target: WriteTarget) -> list[WrittenFile]:
-        return write_frame(cast(DataFrame, frame), target)
+    def write(self, frame: object, target: WriteTarget, conditions: Sequence[Condition] = ()) -> list[WrittenFile]:
+        return write_frame(cast(DataFrame, frame), target, conditions)
+
+    def without(self, frame: object, scan: Scan, where: str) -> DataFrame:
+        """The rows of a scan that do not match, or where nobody can say."""
+        rows = read_scan(cast(DataFrame, frame).sparkSession, scan)
+        return rows.where(~F.coalesce(F.expr(where), F.lit(False)))
 
     def predicate(self, spark: SparkSession | None, where: str | None, schema: StructType) -> Predicate | None:
         if where is None:
