@@ -52,7 +52,9 @@ class DeltarsError(Exception):
             if value is not None
         ]
         text = self.message + (f" [{', '.join(where)}]" if where else "")
-        return f"{text} {self.hint}" if self.hint else text
+        if not self.hint:
+            return text
+        return f"{text} {self.hint}" if text.endswith((".", "…")) else f"{text}. {self.hint}"
 
     def located(self, **fields: Any) -> DeltarsError:
         """The same error, with what a caller further out knows about where it happened."""
