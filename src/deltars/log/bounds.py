@@ -99,7 +99,7 @@ class Bounds:
 
 
 def once_single(schema: StructType) -> set[_Path]:
-    """The double columns that were float before (type widening): 0.1 may then stand for the float that is nearest to it."""
+    """The double columns that were float before (type widening): a bound may stand for the float nearest to it."""
     return {
         path
         for path, field in schema.walk()
