@@ -31,12 +31,12 @@ def _slot(connection: Connection, table_id: UUID) -> int:
     return slot
 
 
-def _found(log: Log, where: str, of: Metadata, *, head: Metadata | None = None, zone: str = "UTC") -> list[str]:
+def _found(log: Log, where: str, of: Metadata) -> list[str]:
     """The paths of the live files that the database does not rule out."""
     database = log.catalog.engine.database
-    predicate = parse(where, of.schema, zone=zone)
+    predicate = parse(where, of.schema)
     with database.read() as connection:
-        asked = condition(predicate, of, _slot(connection, log.table_id), database.backend, head=head)
+        asked = condition(predicate, of, _slot(connection, log.table_id), database.backend)
         live = select(files.path).where(files.table_id == log.table_id, files.removed_version.is_(None), asked)
         return sorted(connection.execute(live).scalars())
 
@@ -197,6 +197,18 @@ def test_partition_columns_of_any_name_can_be_asked_for(open_log: OpenLog) -> No
         found = _found(log, f"{quoted} = '2'", of)
         assert "2" in found
         assert found == ["2"] or name[0] in "$/" or '"' in name
+
+
+def test_numbers_of_any_size_can_be_bounds_of_the_range_column(open_log: OpenLog) -> None:
+    """In files enough to split a page of the index, which multiplies their widths."""
+    log = open_log().create("x DOUBLE")
+    wide = [added(f"wide-{i}", stats=_stats({"x": -1.7e308}, {"x": 1.7e308})) for i in range(300)]
+    high = [added(f"high-{i}", stats=_stats({"x": 1e300}, {"x": 1.7e308})) for i in range(300)]
+    log.commit([*wide, *high, *(added(f"none-{i}") for i in range(300))])
+    of = metadata("x DOUBLE")
+    assert len(_found(log, "x = 1e305", of)) == 900
+    assert len(_found(log, "x = 5", of)) == 600
+    assert len(_found(log, "x < -1e305", of)) == 600
 
 
 def test_condition_that_nothing_is_known_of_is_true(some: tuple[Log, Metadata]) -> None:

@@ -4,7 +4,7 @@
                                                             maxs [9.0, 9.0, 1.33e14]     the range column first, again
 
 Every number is rounded outward: a minimum never above the true one, a maximum never below. `None` means unknown, and
-keeps the file; in the range column's place, which is indexed, the ends of the scale say the same (`LOWEST`, `HIGHEST`).
+keeps the file; in the range column's place, which is indexed, the ends of its scale say so (`LOWEST`, `HIGHEST`).
 Survivors are checked exactly afterwards, so being a little too wide costs a look, never a row.
 
 Which leaf stands where is the table's layout. A column that is added at the end leaves it as it is; any other change,
@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import math
 import struct
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -49,8 +48,9 @@ class FileBounds(NamedTuple):
     maxs: list[Number] | None
 
 
-LOWEST, HIGHEST = -sys.float_info.max, sys.float_info.max
-"""The range column's bounds where they are not known: finite, because JSON has no infinity."""
+LOWEST, HIGHEST = -1e30, 1e30
+"""The ends of the scale of the range column: what is not known reaches from one to the other, and what lies beyond
+them is there. PostgreSQL multiplies widths in its range index, and a commit must not fail because that overflows."""
 
 
 class Bounds:
@@ -86,13 +86,9 @@ class Bounds:
         minima, maxima = document.get("minValues"), document.get("maxValues")
         mins = [convert(_at(minima, path), down=True) for path, convert in self._leaves]
         maxs = [convert(_at(maxima, path), down=False) for path, convert in self._leaves]
-        mins[0] = LOWEST if mins[0] is None else mins[0]
-        maxs[0] = HIGHEST if maxs[0] is None else maxs[0]
+        mins[0] = LOWEST if mins[0] is None else on_scale(mins[0])
+        maxs[0] = HIGHEST if maxs[0] is None else on_scale(maxs[0])
         return FileBounds(count, mins, maxs)
-
-    def scale(self, path: _Path) -> str | None:
-        """What the numbers of a leaf mean, by its physical name; `None` where it has none."""
-        return dict(self._layout).get(path)
 
     def continues(self, other: Bounds) -> bool:
         """Whether the numbers that another layout gave stand where this one has them."""
@@ -166,6 +162,11 @@ def _scale(type_: LeafType) -> str:
         case "timestamp" | "timestamp_ntz":
             return "timestamp"
     return "number"
+
+
+def on_scale(number: float) -> float:
+    """A number of the range column, or the end of the scale that is nearest to it."""
+    return min(max(number, LOWEST), HIGHEST)
 
 
 def number_range(value: Any) -> tuple[float, float] | None:

@@ -7,34 +7,38 @@ answer is the same whenever it is asked for and by whichever session, and a snap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
-from sqlalchemy import JSON, ColumnElement, Connection, Select, Table, Text, and_, cast, func, select, union_all
+from sqlalchemy import JSON, ColumnElement, Select, Table, Text, and_, cast, func, not_, or_, select, union_all
 
-from deltars.log.commit import NO_VERSION
 from deltars.log.pruning import Pruner
 from deltars.log.snapshot import FILE_SCHEMA, ROW_GROUP_SCHEMA, Totals, file_schema
-from deltars.predicate import Predicate
+from deltars.predicate import Predicate, partition_part
 from deltars.protocol import DomainMetadata, Metadata, Txn
 from deltars.store.database import Readable
-from deltars.store.pruning import condition
+from deltars.store.pruning import condition, layout_is
 from deltars.store.rows import from_row
-from deltars.store.schema import (
-    dl_add_files,
-    dl_domain_metadata,
-    dl_metadata_updates,
-    dl_row_groups,
-    dl_tables,
-    dl_txn_actions,
-)
+from deltars.store.schema import dl_add_files, dl_domain_metadata, dl_row_groups, dl_txn_actions
 
 _JUDGED = file_schema(("partition_values", "stats", "num_records"))
 """What tells whether a file may hold a matching row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A where, as conditions on rows of `dl_add_files`."""
+
+    is_current: ColumnElement[bool]
+    """Whether the bounds of the files are where the snapshot's metadata has them."""
+    whole: ColumnElement[bool]
+    """By bounds and partition values."""
+    partition: ColumnElement[bool]
+    """By partition values alone."""
+
 
 _files, _groups = dl_add_files.c, dl_row_groups.c
 
@@ -48,49 +52,36 @@ class TableContents:
     version: int
     slot: int
     metadata: Metadata
-    metadata_version: int = NO_VERSION
-    """Which version the metadata is of; where that is not known, the newest is looked up for pruning."""
+    metadata_version: int
 
     def batches(self, columns: pa.Schema, where: Predicate | None) -> Iterator[pa.RecordBatch]:
         if where is None:
             query = live_files(self.table_id, self.version, columns.names)
             return self.database.fetch(query, columns, may_be_large=True)
         judged = pa.unify_schemas([columns, _JUDGED])
-        return self._matching(partial(live_files, columns=judged.names), judged, where, columns)
+        query = live_files(self.table_id, self.version, judged.names, self._asked(where))
+        return self._kept(self.database.fetch(query, judged), where, columns)
 
     def row_groups(self, where: Predicate | None) -> Iterator[pa.RecordBatch]:
-        if where is None:
-            return self.database.fetch(row_groups(self.table_id, self.version), ROW_GROUP_SCHEMA)
-        return self._matching(row_groups, ROW_GROUP_SCHEMA, where, ROW_GROUP_SCHEMA)
+        query = row_groups(self.table_id, self.version, None if where is None else self._asked(where))
+        batches = self.database.fetch(query, ROW_GROUP_SCHEMA)
+        return batches if where is None else self._kept(batches, where, ROW_GROUP_SCHEMA)
 
-    def _matching(
-        self, query: Callable[..., Select[Any]], judged: pa.Schema, where: Predicate, columns: pa.Schema
+    def _asked(self, where: Predicate) -> Asked:
+        """The where as the database can judge it."""
+        parts = (where, partition_part(where, self.metadata.partition_columns))
+        whole, partition = (condition(part, self.metadata, self.slot, self.database.backend) for part in parts)
+        return Asked(layout_is(self.table_id, self.metadata_version), whole, partition)
+
+    def _kept(
+        self, batches: Iterator[pa.RecordBatch], where: Predicate, columns: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        """What may hold a matching row: the database leaves out what it can, and the rest is judged exactly."""
+        """What may hold a matching row, judged exactly: the database's own condition only came near."""
         pruner = Pruner(where, self.metadata)
-        backend = self.database.backend
-        with self.database.read() as connection:
-            asked = condition(where, self.metadata, self.slot, backend, head=self._head(connection))
-            rows = query(self.table_id, self.version, condition=asked)
-            for batch in backend.batches(connection, rows, judged):
-                kept = batch.filter(pruner.keep(pa.Table.from_batches([batch]))).select(columns.names)
-                if kept.num_rows:
-                    yield kept
-
-    def _head(self, connection: Connection) -> Metadata:
-        """The table's metadata now: the bounds of all its files are laid out by it.
-
-        So it has to be read in the transaction that looks at them.
-        """
-        current = select(dl_tables.c.metadata_version).where(dl_tables.c.table_id == self.table_id)
-        version = connection.execute(current).scalar_one()
-        if version == self.metadata_version:
-            return self.metadata
-        updates = dl_metadata_updates.c
-        query = select(dl_metadata_updates).where(updates.table_id == self.table_id, updates.version == version)
-        head = from_row(dl_metadata_updates.name, connection.execute(query).mappings().one())
-        assert isinstance(head, Metadata)
-        return head
+        for batch in batches:
+            kept = batch.filter(pruner.keep(pa.Table.from_batches([batch]))).select(columns.names)
+            if kept.num_rows:
+                yield kept
 
     def totals(self) -> Totals:
         files = live_files(self.table_id, self.version, ("size", "num_records")).subquery("sized")
@@ -125,19 +116,17 @@ class TableContents:
 
 
 def live_files(
-    table_id: UUID,
-    version: int,
-    columns: Sequence[str] = FILE_SCHEMA.names,
-    condition: ColumnElement[bool] | None = None,
+    table_id: UUID, version: int, columns: Sequence[str] = FILE_SCHEMA.names, asked: Asked | None = None
 ) -> Select[Any]:
-    """The files of a table at a version."""
-    return _live(table_id, version, [_as_text(_files[name]) for name in columns], condition)
+    """The files of a table at a version; or those that are asked for, and some more."""
+    return _live(table_id, version, [_as_text(_files[name]) for name in columns], asked)
 
 
-def row_groups(table_id: UUID, version: int, condition: ColumnElement[bool] | None = None) -> Select[Any]:
+def row_groups(table_id: UUID, version: int, asked: Asked | None = None) -> Select[Any]:
     """The row groups of the files of a table at a version, in their order in each file."""
-    of_file = [_files.version, _files.ord, _files.path, _as_text(_files.partition_values)]
-    files = _live(table_id, version, of_file, condition).subquery("files")
+    columns_of_files = [_files.version, _files.ord, _files.path, _as_text(_files.partition_values)]
+    live = _live(table_id, version, columns_of_files, asked)
+    files = live.subquery("files")
     columns = [
         files.c[name] if name in files.c and name not in _groups else _groups[name] for name in ROW_GROUP_SCHEMA.names
     ]
@@ -151,14 +140,25 @@ def row_groups(table_id: UUID, version: int, condition: ColumnElement[bool] | No
 
 
 def _live(
-    table_id: UUID, version: int, columns: Sequence[ColumnElement[Any]], condition: ColumnElement[bool] | None
+    table_id: UUID, version: int, columns: Sequence[ColumnElement[Any]], asked: Asked | None = None
 ) -> Select[Any]:
     of_table = select(*columns).where(_files.table_id == table_id, _files.version <= version)
-    if condition is not None:
-        of_table = of_table.where(condition)
     still_live = of_table.where(_files.removed_version.is_(None))
     removed_later = of_table.where(_files.removed_version.is_not(None), _files.removed_version > version)
-    both = union_all(still_live, removed_later).subquery("live")
+    if asked is None:
+        parts = [still_live, removed_later]
+    elif asked.whole.compare(asked.partition):
+        parts = [still_live.where(asked.whole), removed_later.where(asked.whole)]
+    else:
+        # Apart, not joined by OR: an index can answer the first, and which of the two is asked is settled once.
+        parts = [
+            still_live.where(asked.is_current, asked.whole),
+            still_live.where(not_(asked.is_current), asked.partition),
+            removed_later.where(
+                or_(and_(asked.is_current, asked.whole), and_(not_(asked.is_current), asked.partition))
+            ),
+        ]
+    both = union_all(*parts).subquery("live")
     return select(*both.c)
 
 

@@ -69,6 +69,10 @@ class MirrorState(StrEnum):
     ACTIVE = "active"
     FAILED = "failed"
     DIVERGED = "diverged"
+    # Of tables that are held: nothing of theirs waits to be published.
+    IMPORTING = "importing"
+    READ_ONLY = "read_only"
+    RELEASED = "released"
 
 
 class Advance(Enum):

@@ -5,8 +5,9 @@
 Never too narrow, often too wide: bounds are rounded outward, intervals are closed, and what is not known keeps the
 file. Whoever wants the exact answer asks `log.pruning.Pruner` about the rows that come back.
 
-Every row of a table carries its bounds in the layout of the table's current metadata (`store.rebound`), also when the
-snapshot that is read is older: then `head` tells the layout, and `metadata` what the predicate's columns are.
+Every row of a table carries its bounds in the layout of the table's current metadata (`store.rebound`). Who reads by
+older metadata, because the snapshot is older or has become so, would look in the wrong places: `layout_is` tells, in
+the same statement, and where it is not so only partition values are asked for.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from datetime import date, datetime
 from functools import reduce
 from itertools import pairwise
 from typing import Any, TypeAlias
+from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, false, func, not_, or_, true
+from sqlalchemy import ColumnElement, and_, false, func, not_, or_, select, true
 
-from deltars.log.bounds import HIGHEST, LOWEST, Bounds, number_range, prefix_range
+from deltars.log.bounds import Bounds, number_range, on_scale, prefix_range
 from deltars.log.spans import Leaf, is_below_nan
 from deltars.predicate import (
     And,
@@ -38,7 +40,7 @@ from deltars.predicate import (
 )
 from deltars.protocol import Metadata, PrimitiveType
 from deltars.store.backends import Backend
-from deltars.store.schema import dl_add_files
+from deltars.store.schema import dl_add_files, dl_tables
 
 MAX_INTERVALS = 16
 """A longer list of values is asked for as this many ranges: each is one more comparison for every file."""
@@ -51,21 +53,24 @@ _FLOATS = (PrimitiveType("float"), PrimitiveType("double"))
 _files = dl_add_files.c
 
 
-def condition(
-    predicate: Predicate, metadata: Metadata, slot: int, backend: Backend, *, head: Metadata | None = None
-) -> ColumnElement[bool]:
+def condition(predicate: Predicate, metadata: Metadata, slot: int, backend: Backend) -> ColumnElement[bool]:
     """Which files can hold a row that matches, as far as the database can tell; TRUE where it cannot."""
-    return _Translation(metadata, head or metadata, slot, backend).of(predicate, frozenset())
+    return _Translation(metadata, slot, backend).of(predicate, frozenset())
+
+
+def layout_is(table_id: UUID, metadata_version: int) -> ColumnElement[bool]:
+    """Whether the files of a table carry their bounds as the metadata of this version has them."""
+    current = select(dl_tables.c.metadata_version).where(dl_tables.c.table_id == table_id).scalar_subquery()
+    return current == metadata_version
 
 
 class _Translation:
-    def __init__(self, metadata: Metadata, head: Metadata, slot: int, backend: Backend) -> None:
+    def __init__(self, metadata: Metadata, slot: int, backend: Backend) -> None:
         schema = metadata.schema
         names = (path for path, _ in schema.leaves())
         self._physical = dict(zip(names, (path for path, _ in schema.leaves(physical=True)), strict=True))
         self._partition_columns = metadata.partition_columns
-        self._bounds = Bounds(head.schema, head.partition_columns, head.configuration)
-        self._own_bounds = Bounds(schema, metadata.partition_columns, metadata.configuration)
+        self._bounds = Bounds(schema, metadata.partition_columns, metadata.configuration)
         self._slot = slot
         self._backend = backend
 
@@ -100,7 +105,7 @@ class _Translation:
                 conditions.append(self.of(part, without_nan))
                 continue
             [(low, high)] = one
-            before = intervals.get(part.column, (LOWEST, HIGHEST))
+            before = intervals.get(part.column, (-math.inf, math.inf))
             intervals[part.column] = max(before[0], low), min(before[1], high)
         conditions += [self._overlaps(column, interval) for column, interval in intervals.items()]
         return and_(true(), *conditions)
@@ -124,14 +129,14 @@ class _Translation:
     def _overlaps(self, column: Column, interval: Interval) -> ColumnElement[bool]:
         path = self._physical.get(column.path, ())
         place = self._bounds.places.get(path)
-        if place is None or self._bounds.scale(path) != self._own_bounds.scale(path):
+        if place is None:
             return true()
         is_range = path == self._bounds.range_column
-        low, high = interval
+        low, high = map(on_scale, interval) if is_range else interval
         mins, maxs = (self._backend.bound(numbers, 1 if is_range else place) for numbers in (_files.mins, _files.maxs))
         conditions: list[ColumnElement[bool]] = [
-            *([] if high == HIGHEST else [func.coalesce(mins <= high, true())]),
-            *([] if low == LOWEST else [func.coalesce(maxs >= low, true())]),
+            *([] if interval[1] == math.inf else [func.coalesce(mins <= high, true())]),
+            *([] if interval[0] == -math.inf else [func.coalesce(maxs >= low, true())]),
         ]
         if is_range:
             conditions.append(self._backend.in_range(low, high, self._slot))
@@ -184,15 +189,21 @@ class _Translation:
         if intervals is None:
             return true()
         number = self._backend.number_of(text)
-        return or_(false(), *(and_(number >= low, number <= high) for low, high in intervals))
+        return or_(false(), *(_between(number, interval) for interval in intervals))
+
+
+def _between(number: ColumnElement[float], interval: Interval) -> ColumnElement[bool]:
+    # An end that is none is left out: not every driver can send an infinity.
+    ends = [number >= interval[0]] if interval[0] > -math.inf else []
+    return and_(true(), *ends, *([number <= interval[1]] if interval[1] < math.inf else []))
 
 
 def _interval(operator: Operator, numbers: tuple[float, float] | None) -> Interval | None:
     """Closed; for `<` and `>` it ends at the last number before."""
     if numbers is None or operator == "<>":
         return None
-    low = LOWEST if operator in ("<", "<=") else _step(numbers[0], up=True, outward=operator != ">")
-    high = HIGHEST if operator in (">", ">=") else _step(numbers[1], up=False, outward=operator != "<")
+    low = -math.inf if operator in ("<", "<=") else _step(numbers[0], up=True, outward=operator != ">")
+    high = math.inf if operator in (">", ">=") else _step(numbers[1], up=False, outward=operator != "<")
     return low, high
 
 
@@ -203,7 +214,7 @@ def _step(number: float, *, up: bool, outward: bool) -> float:
     # Not every database reads the digits of other numbers to the last bit: a little more room.
     for _ in range(2):
         number = math.nextafter(number, -math.inf if up else math.inf)
-    return min(max(number, LOWEST), HIGHEST)
+    return number
 
 
 def _few_intervals(values: Sequence[Value]) -> list[Interval] | None:
