@@ -41,6 +41,9 @@ __all__ = [
 ]
 
 LEASE_S = 30
+FOREIGN = "foreign "
+"""Before the digest of a commit that was imported: it is not ours to put back or to clean up."""
+
 CLEANED_UP = ""
 """The digest of a published version whose file the clean-up of old logs deleted."""
 FIRST_PAUSE_S = 1
@@ -69,7 +72,7 @@ class MirrorState(StrEnum):
     ACTIVE = "active"
     FAILED = "failed"
     DIVERGED = "diverged"
-    # Of tables that are held: nothing of theirs waits to be published.
+    # The log is others', or not yet ours: nothing of these tables is published, mended or cleaned up.
     IMPORTING = "importing"
     READ_ONLY = "read_only"
     RELEASED = "released"
@@ -103,6 +106,11 @@ class MirrorStatus:
     """What the table's own property says; None where it says nothing."""
     pending_since: int | None = None
     """When the oldest version that is not published was committed; only where it was asked for."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the table's log is this catalog's to write."""
+        return self.state not in (MirrorState.IMPORTING, MirrorState.READ_ONLY, MirrorState.RELEASED)
 
     @property
     def is_pending(self) -> bool:
@@ -170,7 +178,7 @@ class MirrorStatusStore:
         with self._database.write(_TIMEOUT_S) as connection:
             status = self._read(connection, table_id, lock=True)
             has_work = status.is_pending or even_if_idle
-            if not has_work or status.is_leased or status.state is MirrorState.DIVERGED:
+            if not has_work or status.is_leased or status.state is MirrorState.DIVERGED or not status.is_ours:
                 return False, status
             _set(connection, table_id, lease_owner=owner, lease_until=_later(status.now, LEASE_S))
             return True, status
@@ -289,7 +297,9 @@ class MirrorStatusStore:
     def published(self, table_id: UUID) -> dict[int, str]:
         """The versions that were published and should be there, with the digests of their files."""
         log = schema.dl_mirror_log.c
-        query = select(log.version, log.digest).where(log.table_id == table_id, log.digest != CLEANED_UP)
+        query = select(log.version, log.digest).where(
+            log.table_id == table_id, log.digest != CLEANED_UP, log.digest.not_like(f"{FOREIGN}%")
+        )
         with self._database.read() as connection:
             return {row.version: row.digest for row in connection.execute(query)}
 
