@@ -161,7 +161,7 @@ class _Translation:
             case PrimitiveType("boolean"):
                 found = _truth(leaf, func.lower(text))
             case PrimitiveType("byte" | "short" | "integer" | "long"):
-                found = self._number(leaf, text)
+                found = self._whole_number(leaf, text)
             case PrimitiveType() as type_ if type_.is_decimal:
                 found = self._number(leaf, text)
             case _:
@@ -183,6 +183,29 @@ class _Translation:
                 beginning = func.substr(text, 1, len(prefix))
                 return beginning != prefix if negated else beginning == prefix
         return true()
+
+    def _whole_number(self, leaf: Leaf, text: ColumnElement[str]) -> ColumnElement[bool]:
+        """Equality by the text, which is several times as fast as reading a number out of each.
+
+        What begins with 1 to 9 is the number asked for only if it begins with its digits and no further one follows.
+        """
+        match leaf:
+            case Comparison(_, "=", int() as value):
+                asked = [str(value)]
+            case In(_, values, False) if len(values) <= MAX_INTERVALS and all(isinstance(one, int) for one in values):
+                asked = [str(value) for value in values]
+            case _:
+                return self._number(leaf, text)
+        by_bytes = self._backend.by_bytes
+        is_usual = and_(by_bytes(text) >= "1", by_bytes(text) < ":")
+        same = [
+            and_(
+                func.substr(text, 1, len(digits)) == digits,
+                not_(by_bytes(func.substr(text, len(digits) + 1, 1)).between("0", "9")),
+            )
+            for digits in asked
+        ]
+        return or_(and_(not_(is_usual), self._number(leaf, text)), *same)
 
     def _number(self, leaf: Leaf, text: ColumnElement[str]) -> ColumnElement[bool]:
         intervals = self._intervals(leaf, frozenset())
