@@ -81,6 +81,8 @@ def test_a_lost_catalog_is_rebuilt_with_every_cut_and_goes_on(
     with deltars.connect(catalog_uri) as again:
         assert _told(again) == told
         assert rebuilt.versions == {name: again.table(name).version for name in told}
+        for table in again.tables():
+            assert table.verify(deep=True).findings == ()
         for txn_id, versions in cuts.items():
             assert again.snapshot(txn_id).versions == versions
             assert again.resolve(txn_id) is not None
@@ -88,6 +90,7 @@ def test_a_lost_catalog_is_rebuilt_with_every_cut_and_goes_on(
             tx.write("renamed", _rows(-1))
             tx.write("t2", _rows(-1))
         tx.result.raise_for_mirror()
+        assert all(table.verify(deep=True).is_ok for table in again.tables())
         assert -1 in again.table("t2").to_arrow()["id"].to_pylist()
         assert tx.result.commit_ts is not None
         assert tx.result.commit_ts > max(result.commit_ts or 0 for result in results)

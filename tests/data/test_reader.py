@@ -204,7 +204,7 @@ def test_a_vector_may_delete_every_row(tmp_path: Path) -> None:
         ({"cardinality": 4}, "holds 3 rows and should hold 4"),
         ({"sizeInBytes": 7}, "its file says"),
         ({"pathOrInlineDv": "abc"}, "cannot be read"),
-        ({"storageType": "x"}, "no storage type"),
+        ({"storageType": "x"}, "says of no file"),
         ({"storageType": "p", "pathOrInlineDv": "file:///etc/hostname"}, "outside the table"),
     ],
 )

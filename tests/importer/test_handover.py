@@ -55,6 +55,7 @@ def test_an_imported_table_has_its_history_and_goes_on_in_place(catalog: deltars
     assert result.versions == {"features": 4}
     assert sorted(DeltaTable(plain).to_pyarrow_table()["id"].to_pylist()) == [1, 3, 4, 5, 6]
     assert sorted(DeltaTable(plain, version=1).to_pyarrow_table()["id"].to_pylist()) == [1, 2, 3, 4, 5]
+    assert table.verify(deep=True).findings == ()
 
 
 def test_other_writers_are_fenced_off_and_readers_are_not(catalog: deltars.Catalog, plain: str) -> None:
@@ -231,6 +232,7 @@ def test_a_released_table_is_written_by_others_and_adopted_with_what_they_commit
     assert (table.version, _ids(table)) == (6, [1, 2, 3, 4])
     assert sorted(DeltaTable(table.location).to_pyarrow_table()["id"].to_pylist()) == [1, 2, 3, 4]
     assert _ids(table, version=3) == [1, 2]
+    assert table.verify(deep=True).findings == ()
 
 
 def _append_plain(location: str, number: int) -> None:

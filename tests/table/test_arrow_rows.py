@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
@@ -28,6 +29,14 @@ def test_rows_of_a_version_a_time_a_condition_and_some_columns(days: deltars.Tab
     assert sorted(days.to_arrow(timestamp=then)["id"].to_pylist()) == [10, 11, 20, 21]
     chosen = days.to_arrow(where="day >= '2026-01-02' AND name IS NULL", columns=["id"])
     assert (chosen.column_names, sorted(chosen["id"].to_pylist())) == (["id"], [21, 31])
+
+
+def test_a_condition_leaves_files_unopened(days: deltars.Table) -> None:
+    for file in Path(days.location).glob("day=2026-01-01/*.parquet"):
+        file.unlink()
+    assert days.to_arrow(where="day > '2026-01-01'").num_rows == 4
+    with pytest.raises(deltars.StorageError, match="is missing, and version 2 needs it"):
+        days.to_arrow()
 
 
 @pytest.mark.backends("sqlite")

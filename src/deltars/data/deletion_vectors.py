@@ -12,18 +12,17 @@ from __future__ import annotations
 import base64
 import zlib
 from typing import TYPE_CHECKING
-from uuid import UUID
 
-from deltars.data.table_files import open_file
+from deltars.data.table_files import open_file, open_path
 from deltars.errors import ConfigError, ValidationError
 from deltars.protocol import DeletionVector
+from deltars.protocol.deletion_vectors import relative_path
 from deltars.storage import Storage
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64
 
 MAGIC = (1681511377).to_bytes(4, "little")
-UUID_CHARACTERS = 20
 MAX_BYTES = 2**31 - 1
 
 _Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
@@ -46,21 +45,6 @@ def read_vector(storage: Storage, vector: DeletionVector) -> BitMap64:
     return rows
 
 
-def vector_path(vector: DeletionVector) -> str | None:
-    """Where the vector's file is, in the log's form; None for one that is in the log itself."""
-    match vector.storage_type:
-        case "i":
-            return None
-        case "p":
-            return vector.path_or_inline_dv
-        case "u":
-            prefix, name = vector.path_or_inline_dv[:-UUID_CHARACTERS], vector.path_or_inline_dv[-UUID_CHARACTERS:]
-            file = f"deletion_vector_{UUID(bytes=_decode(vector, name, 16))}.bin"
-            return f"{prefix}/{file}" if prefix else file
-        case other:
-            raise _broken(vector, f"there is no storage type {other!r}")
-
-
 def encode_z85(data: bytes) -> str:
     return base64.b85encode(data).translate(_TO_Z85).decode()
 
@@ -70,11 +54,12 @@ def _inline(vector: DeletionVector) -> bytes:
 
 
 def _stored(storage: Storage, vector: DeletionVector) -> bytes:
-    path = vector_path(vector)
-    assert path is not None
+    path = relative_path(vector)
+    if path is None and vector.storage_type != "p":
+        raise _broken(vector, "it says of no file where it is")
     if not 0 <= vector.size_in_bytes <= MAX_BYTES:
         raise _broken(vector, f"a size of {vector.size_in_bytes} bytes is none")
-    with open_file(storage, path) as file:
+    with open_file(storage, vector.path_or_inline_dv) if path is None else open_path(storage, path) as file:
         file.seek(vector.offset or 0)
         size = int.from_bytes(file.read(4), "big")
         if size != vector.size_in_bytes:

@@ -114,7 +114,10 @@ class CheckpointFiles:
     def _sidecar_path(self, sidecar: Sidecar) -> str:
         """A name in `_sidecars`, or an absolute path, which must lead into the table."""
         if is_absolute(sidecar.path):
-            return relative_path(self._storage, sidecar.path)
+            try:
+                return relative_path(self._storage, sidecar.path)
+            except DeltarsError as error:
+                raise self._damaged(sidecar.path, error) from error
         return f"{LOG}/_sidecars/{sidecar.path}"
 
     def _manifest(self, file: ObjectInfo) -> list[CheckpointAction]:

@@ -90,9 +90,9 @@ class CommitFile:
 
 def open_log_file(storage: Storage, path: str) -> BinaryIO:
     """A file of the log, buffered; one that a symbolic link puts outside the table is refused."""
-    if storage.location.is_local:
-        refuse_link_outside(storage, os.path.join(storage.location.path, path))
     try:
+        if storage.location.is_local:
+            refuse_link_outside(storage, os.path.join(storage.location.path, path))
         return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, storage.open_reader(path)), READ_BYTES))
     except DeltarsError as error:
         raise DamagedLog(f"{path} cannot be read: {error.message}", path=path) from error

@@ -55,7 +55,9 @@ class SourceVersion:
                 for _ in self._reader.batches():
                     pass
             assert self._commit is not None
-            info, digest, file = self._reader.info or CommitInfo(), self._reader.digest, self._commit
+            info, file = self._reader.info or CommitInfo(), self._commit
+            # The catalog has the checkpoint's state for it, and not what the commit did.
+            digest = self._reader.digest if self._start is None else None
         modified_ms = max(0, int(file.modified.timestamp() * 1000))
         return foreign_version(table_id, self.version, info, modified_ms=modified_ms, digest=digest)
 

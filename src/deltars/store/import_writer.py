@@ -26,7 +26,7 @@ from deltars.store import schema
 from deltars.store.appender import LATER, TIMEOUT_S, Appender, HeldTable
 from deltars.store.database import Database
 from deltars.store.held import HELD, lock_row
-from deltars.store.mirror_status import MirrorState
+from deltars.store.mirror_status import FOREIGN, MirrorState
 from deltars.store.registry import TableRecord, create
 from deltars.store.rows import from_row
 from deltars.store.schema import dl_add_files, dl_mirror_log, dl_mirror_status, dl_table_versions, dl_tables
@@ -109,7 +109,7 @@ class ImportWriter:
                 current_version=row.current_version,
                 last_version=at,
                 last_timestamp_ms=0 if last is None else last.in_commit_timestamp,
-                last_digest=digest,
+                last_digest=None if digest is None else digest.removeprefix(FOREIGN),
                 last_txn_id=None if last is None else last.txn_id,
                 metadata=_latest(connection, schema.dl_metadata_updates, table_id, at),
                 protocol=_latest(connection, schema.dl_protocol_updates, table_id, at),
