@@ -44,6 +44,8 @@ soak: setup  ## Run the soak tests at their long sizes and write docs/soak.md; D
 
 bench-log: setup  ## Measure commits and snapshots of the log
 	@$(PY) -m benchmarks.log
+	@$(PY) -m benchmarks.reading
+	@$(PY) -m benchmarks.transactions
 
 bench-mirror: setup  ## Measure the mirror: lag, catching up, a large checkpoint
 	@$(PY) -m benchmarks.mirror

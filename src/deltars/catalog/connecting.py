@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from deltars.catalog.catalog import Catalog
-from deltars.config import configure
+from deltars.config import Isolation, configure
 from deltars.errors import ConfigError, DeltarsError, ValidationError
 from deltars.storage import parse_location
 from deltars.store import migrate as migrations
@@ -26,6 +26,9 @@ def connect(
     pool_size: int | None = None,
     pool_timeout: float | None = None,
     copy_threshold: int | None = None,
+    isolation: Isolation | None = None,
+    max_tables: int | None = None,
+    max_files_per_table: int | None = None,
     mirror: str | None = None,
     mirror_wait: float | None = None,
     mirror_concurrency: int | None = None,
@@ -45,6 +48,9 @@ def connect(
         pool_size=pool_size,
         pool_timeout=pool_timeout,
         copy_threshold=copy_threshold,
+        isolation=isolation,
+        max_tables=max_tables,
+        max_files_per_table=max_files_per_table,
         mirror=mirror,
         mirror_wait=mirror_wait,
         mirror_concurrency=mirror_concurrency,
@@ -84,26 +90,35 @@ def _warehouse(text: str) -> str:
 
 def begin(
     *,
+    isolation: Isolation | None = None,
     timeout: float | None = None,
     committer: str | None = None,
     txn_id: UUID | None = None,
     user_metadata: str | None = None,
+    max_tables: int | None = None,
+    max_files_per_table: int | None = None,
     mirror: str | None = None,
 ) -> Transaction:
-    """Begin a transaction. The first table's URI says which catalog it is; a plain name means the default one."""
+    """Begin a transaction. The first table's URI says which catalog it is; a plain name means the default one.
+
+    Its beginning is when that catalog is known: at the first table.
+    """
     return Transaction(
         _engine_at,
+        isolation=isolation,
         timeout=timeout,
         committer=committer,
         txn_id=txn_id,
         user_metadata=user_metadata,
+        max_tables=max_tables,
+        max_files_per_table=max_files_per_table,
         mirror=mirror,
     )
 
 
 def write(df: Any, table: str, mode: str = "append", **options: Any) -> TransactionResult:
     """Write one table, given by its URI or, in the default catalog, by its name."""
-    with begin() as tx:
+    with begin(isolation="serializable") as tx:
         tx.write(table, df, mode, **options)
     return tx.result
 

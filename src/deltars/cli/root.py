@@ -17,6 +17,7 @@ import click
 
 import deltars
 from deltars.cli.catalogs import init, tables
+from deltars.cli.handover import adopt, import_table, rebuild, release
 from deltars.cli.migrate import migrate
 from deltars.cli.mirror import mirror
 from deltars.cli.options import is_debugging, with_debug
@@ -65,5 +66,5 @@ def main() -> None:
     """
 
 
-for _command in (init, migrate, tables, history, verify, mirror):
+for _command in (init, migrate, tables, history, verify, mirror, import_table, release, adopt, rebuild):
     main.add_command(_command)

@@ -72,7 +72,7 @@ class Checkpointer:
             claimed, status = self._status.claim(table_id, owner, even_if_idle=True)
             if claimed:
                 break
-            if status.state is MirrorState.DIVERGED:
+            if status.state is MirrorState.DIVERGED or not status.is_ours:
                 return False
             if time.monotonic() > deadline:
                 raise TimeoutError("somebody else kept the table's lease", table=status.name, table_id=table_id)

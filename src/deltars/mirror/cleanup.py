@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 def clean_up_log(database: Database, publisher: Publisher, table_id: UUID) -> list[str]:
     """Delete what is older than the table's `delta.logRetentionDuration` (30 days) says; the files that went."""
     status = publisher.status.read(table_id)
-    if status.published_version < 0:
+    if status.published_version < 0 or not status.is_ours:
         return []
     properties = CheckpointRows(database).at(table_id, status.published_version).metadata.configuration
     span_ms = parse_interval_ms(properties.get(RETENTION, ""))

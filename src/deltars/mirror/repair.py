@@ -46,7 +46,8 @@ class Repairs:
 
     def mend_table(self, status: MirrorStatus) -> list[Repair]:
         """See that everything published is there, and that the hint is ours."""
-        if status.state is MirrorState.DIVERGED or status.mode is MirrorMode.OFF or status.published_version < 0:
+        is_stopped = status.state is MirrorState.DIVERGED or status.mode is MirrorMode.OFF or not status.is_ours
+        if is_stopped or status.published_version < 0:
             return []
         storage = self._publisher.storage_at(status.location)
         names = {info.path for info in storage.list("_delta_log")}

@@ -18,6 +18,7 @@ import pyarrow as pa
 from sqlalchemy import Connection, Table, Text, and_, cast, exists, func, select
 
 from deltars.errors import ValidationError
+from deltars.log.snapshot import file_schema
 from deltars.protocol import DomainMetadata, Metadata, Protocol, Txn
 from deltars.store.contents import TableContents
 from deltars.store.database import Database
@@ -98,7 +99,7 @@ class VersionState:
 
     def adds(self) -> Iterator[pa.RecordBatch]:
         """The live files, with the columns of `ADD_COLUMNS`."""
-        return self._contents.batches(ADD_COLUMNS, None)
+        return self._contents.batches(file_schema(ADD_COLUMNS), None)
 
     def removes(self, deleted_after_ms: int) -> Iterator[pa.RecordBatch]:
         """The files deleted after a moment and not added again: readers of older versions may still want them."""
@@ -120,8 +121,8 @@ class VersionState:
 
     @property
     def _contents(self) -> TableContents:
-        # The slot is for pruning, and nothing is pruned here.
-        return TableContents(self.database, self.table_id, self.version, 0, self.metadata)
+        # Slot and version of the metadata are for pruning, and nothing is pruned here.
+        return TableContents(self.database, self.table_id, self.version, 0, self.metadata, self.version)
 
 
 class CheckpointRows:

@@ -18,6 +18,7 @@ from sqlalchemy import BigInteger, Text, bindparam, cast, literal, or_, select
 
 from deltars.errors import TransactionNotFound, ValidationError
 from deltars.log.commit import NO_VERSION
+from deltars.store.backends import Prepared
 from deltars.store.database import Database
 from deltars.store.schema import dl_table_versions, dl_tables, dl_transactions
 
@@ -35,8 +36,8 @@ class CutTable:
 class Cut:
     """Every table's version at one moment; −1 before its first commit."""
 
-    rows: Mapping[str, tuple[str, int]]
-    """Id, as text, and version, by name: ten thousand tables are looked up, and few of them used."""
+    rows: Mapping[str, tuple[str, str, int]]
+    """Name, id as text, and version, by name: ten thousand tables are looked up, and few of them used."""
     commit_ts: int | None = None
     """The moment, of a past cut."""
 
@@ -45,20 +46,20 @@ class Cut:
         found = self.rows.get(name) if name is not None else None
         if name is None or found is None:
             return None
-        return CutTable(UUID(found[0]), name, found[1])
+        return CutTable(UUID(found[1]), name, found[2])
 
     @property
     def versions(self) -> dict[str, int]:
         """The versions of all tables that something was committed to."""
-        return {name: version for name, (_, version) in self.rows.items() if version != NO_VERSION}
+        return {name: version for name, _, version in self.rows.values() if version != NO_VERSION}
 
     @property
     def versions_by_id(self) -> dict[UUID, int]:
-        return {UUID(table_id): version for table_id, version in self.rows.values() if version != NO_VERSION}
+        return {UUID(table_id): version for _, table_id, version in self.rows.values() if version != NO_VERSION}
 
     @cached_property
     def _names(self) -> dict[str, str]:
-        return {table_id: name for name, (table_id, _) in self.rows.items()}
+        return {table_id: name for name, table_id, _ in self.rows.values()}
 
 
 class Cuts:
@@ -66,11 +67,13 @@ class Cuts:
         self._database = database
 
     def now(self) -> Cut:
+        return Cut({row[0]: row for row in self._database.look_up(self._current_versions, {})})
+
+    @cached_property
+    def _current_versions(self) -> Prepared:
         tables = dl_tables.c
         query = select(tables.name, cast(tables.table_id, Text), tables.current_version)
-        with self._database.read() as connection:
-            rows = connection.execute(query.where(tables.dropped_at.is_(None)))
-            return Cut({name: (table_id, version) for name, table_id, version in rows})
+        return self._database.backend.prepare(query.where(tables.dropped_at.is_(None)))
 
     def at(self, commit_ts: int, *, timeout_s: float) -> Cut:
         """As of a moment, in microseconds since 1970."""
@@ -120,4 +123,4 @@ class Cuts:
         with database.read() as connection:
             # A name that was given anew belongs to the table that has it now.
             rows = connection.execute(query.order_by(tables.dropped_at.is_(None))).all()
-        return Cut({name: (table_id, at) for name, table_id, at in rows if at is not None}, commit_ts)
+        return Cut({row[0]: tuple(row) for row in rows if row[2] is not None}, commit_ts)

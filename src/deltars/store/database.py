@@ -38,7 +38,7 @@ class Readable(Protocol):
     def look_up(self, statement: Prepared, values: Mapping[str, Any]) -> Rows: ...
 
     def fetch(
-        self, query: Select[Any], schema: pa.Schema, *, may_be_large: bool = False
+        self, query: Select[Any], columns: pa.Schema, *, may_be_large: bool = False
     ) -> Iterator[pa.RecordBatch]: ...
 
 
@@ -75,10 +75,10 @@ class Database:
         with self.backend.translating():
             return self.backend.look_up(self.engine, statement, values)
 
-    def fetch(self, query: Select[Any], schema: pa.Schema, *, may_be_large: bool = False) -> Iterator[pa.RecordBatch]:
-        """The rows of a query as Arrow, streamed; see `Backend.fetch`."""
+    def fetch(self, query: Select[Any], columns: pa.Schema, *, may_be_large: bool = False) -> Iterator[pa.RecordBatch]:
+        """The answer of a query as Arrow, streamed; see `Backend.fetch`."""
         with self.backend.translating():
-            yield from self.backend.fetch(self.engine, query, schema, may_be_large=may_be_large)
+            yield from self.backend.fetch(self.engine, query, columns, may_be_large=may_be_large)
 
     @contextmanager
     def write(self, timeout_s: float, opening: Opening | None = None) -> Iterator[Connection]:

@@ -25,7 +25,7 @@ from sqlalchemy import Connection, Select, and_, func, insert, or_, select, true
 
 from deltars.errors import DeltarsError, TableNotFound
 from deltars.store import schema
-from deltars.store.changes import CommittedVersion, committed_versions
+from deltars.store.changes import CommittedVersion, next_versions
 from deltars.store.database import Database
 
 __all__ = [
@@ -41,7 +41,9 @@ __all__ = [
 ]
 
 LEASE_S = 30
-FILES_AT_ONCE = 20_000
+FOREIGN = "foreign "
+"""Before the digest of a commit that was imported: it is not ours to put back or to clean up."""
+
 CLEANED_UP = ""
 """The digest of a published version whose file the clean-up of old logs deleted."""
 FIRST_PAUSE_S = 1
@@ -70,6 +72,10 @@ class MirrorState(StrEnum):
     ACTIVE = "active"
     FAILED = "failed"
     DIVERGED = "diverged"
+    # The log is others', or not yet ours: nothing of these tables is published, mended or cleaned up.
+    IMPORTING = "importing"
+    READ_ONLY = "read_only"
+    RELEASED = "released"
 
 
 class Advance(Enum):
@@ -100,6 +106,11 @@ class MirrorStatus:
     """What the table's own property says; None where it says nothing."""
     pending_since: int | None = None
     """When the oldest version that is not published was committed; only where it was asked for."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the table's log is this catalog's to write."""
+        return self.state not in (MirrorState.IMPORTING, MirrorState.READ_ONLY, MirrorState.RELEASED)
 
     @property
     def is_pending(self) -> bool:
@@ -167,7 +178,7 @@ class MirrorStatusStore:
         with self._database.write(_TIMEOUT_S) as connection:
             status = self._read(connection, table_id, lock=True)
             has_work = status.is_pending or even_if_idle
-            if not has_work or status.is_leased or status.state is MirrorState.DIVERGED:
+            if not has_work or status.is_leased or status.state is MirrorState.DIVERGED or not status.is_ours:
                 return False, status
             _set(connection, table_id, lease_owner=owner, lease_until=_later(status.now, LEASE_S))
             return True, status
@@ -281,13 +292,14 @@ class MirrorStatusStore:
     def pending(self, table_id: UUID, after: int, limit: int) -> list[CommittedVersion]:
         """The next versions to publish, oldest first: at most `limit`, fewer where they hold many files, but one."""
         with self._database.read() as connection:
-            few = _few_files(connection, table_id, after + 1, limit) if limit > 1 else 1
-            return committed_versions(connection, table_id, after + 1, after + few)
+            return next_versions(connection, table_id, after + 1, limit)
 
     def published(self, table_id: UUID) -> dict[int, str]:
         """The versions that were published and should be there, with the digests of their files."""
         log = schema.dl_mirror_log.c
-        query = select(log.version, log.digest).where(log.table_id == table_id, log.digest != CLEANED_UP)
+        query = select(log.version, log.digest).where(
+            log.table_id == table_id, log.digest != CLEANED_UP, log.digest.not_like(f"{FOREIGN}%")
+        )
         with self._database.read() as connection:
             return {row.version: row.digest for row in connection.execute(query)}
 
@@ -398,17 +410,3 @@ def _set(connection: Connection, table_id: UUID, **values: Any) -> None:
 
 def _later(now: int, seconds: int) -> int:
     return now + seconds * _SECOND_US
-
-
-def _few_files(connection: Connection, table_id: UUID, first: int, count: int) -> int:
-    """How many of these versions can be held in memory together: one at least."""
-    full = (
-        select(column.version)
-        .where(column.table_id == table_id, column.version.between(first, first + count - 1))
-        .order_by(column.version)
-        .offset(FILES_AT_ONCE)
-        .limit(1)
-        for column in (schema.dl_add_files.c, schema.dl_remove_files.c)
-    )
-    ends = [end for query in full if (end := connection.scalar(query)) is not None]
-    return int(max(1, min([count, *(end - first for end in ends)])))

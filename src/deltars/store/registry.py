@@ -63,6 +63,13 @@ class Registry:
         with self._database.read() as connection:
             return _find(connection, _same(table))
 
+    def location(self, table_id: UUID) -> str:
+        """Where a table lies or, if it was dropped, lay."""
+        with self._database.read() as connection:
+            query = select(dl_tables.c.location).where(dl_tables.c.table_id == table_id)
+            found: str = connection.execute(query).scalar_one()
+            return found
+
     def register(self, table: NewTable) -> TableRecord:
         """A table that nothing is committed to yet."""
         with self._database.write(self._timeout_s) as connection:

@@ -3,10 +3,11 @@
 from deltars.transaction.log_reader import SqlTxnLogReader, TxnLogReader
 from deltars.transaction.log_writer import CommitResult, SqlTxnLogWriter, TxnLogWriter
 from deltars.transaction.result import TransactionResult
-from deltars.transaction.transaction import Transaction
+from deltars.transaction.transaction import MultiTableTransaction, Transaction
 
 __all__ = [
     "CommitResult",
+    "MultiTableTransaction",
     "SqlTxnLogReader",
     "SqlTxnLogWriter",
     "Transaction",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from typing import Protocol
 from uuid import UUID
 
 from deltars.config import Settings
@@ -124,6 +125,13 @@ class Engine:
 
     def __reduce__(self) -> tuple[Callable[..., Engine], tuple[CatalogUri, Settings]]:
         return Engine, (self.uri, self.settings)
+
+
+class HasEngine(Protocol):
+    """A catalog, as far as a writer or a reader needs to know it."""
+
+    @property
+    def engine(self) -> Engine: ...
 
 
 def check_mirror_mode(mode: str | None) -> MirrorMode | None:

@@ -8,7 +8,8 @@ from uuid import UUID
 
 from deltars.log.snapshot import HistoryEntry, Moment, Snapshot
 from deltars.store.changes import CommittedTransaction, CommittedVersion
-from deltars.transaction.log_writer import HasEngine, as_table_id
+from deltars.transaction.engine import HasEngine
+from deltars.transaction.log_writer import as_table_id
 
 
 class TxnLogReader(Protocol):

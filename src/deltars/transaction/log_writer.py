@@ -13,7 +13,7 @@ from deltars.errors import ValidationError
 from deltars.log.add_columns import canonical
 from deltars.log.commit import Commit, TableCommit
 from deltars.protocol import Action
-from deltars.transaction.engine import Engine
+from deltars.transaction.engine import HasEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,6 @@ class TxnLogWriter(Protocol):
         committer: str | None = None,
         txn_id: UUID | None = None,
     ) -> CommitResult: ...
-
-
-class HasEngine(Protocol):
-    """A catalog, as far as a writer or a reader needs to know it."""
-
-    @property
-    def engine(self) -> Engine: ...
 
 
 class SqlTxnLogWriter:

@@ -8,17 +8,7 @@ from uuid import UUID
 
 from deltars.log.commit import TableRead
 from deltars.log.pruning import Pruner
-from deltars.log.reads import Added, FileKey, FilePredicate, Reads
-
-
-@dataclass(frozen=True, slots=True)
-class ReadByPredicate:
-    """A `where` that files were chosen by: whoever adds one that it would have chosen is in the way."""
-
-    pruner: Pruner
-
-    def could_match(self, file: Added) -> bool:
-        return self.pruner.keeps(file.partition_values or {}, file.stats)
+from deltars.log.reads import FileKey, FilePredicate, Reads
 
 
 @dataclass(slots=True)
@@ -39,7 +29,7 @@ class ReadLog:
 
     def matching(self, table_id: UUID, version: int, pruner: Pruner, files: Iterable[FileKey]) -> None:
         table = self._table(table_id, version)
-        table.predicates.append(ReadByPredicate(pruner))
+        table.predicates.append(pruner)
         table.files.update(files)
 
     def application(self, table_id: UUID, version: int, app_id: str) -> None:

@@ -26,15 +26,19 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Dialect,
+    Double,
     Engine,
     FromClause,
+    Integer,
     QueuePool,
     Select,
     Table,
     Text,
     Update,
     bindparam,
+    case,
     cast,
+    collate,
     create_engine,
     event,
     func,
@@ -53,6 +57,7 @@ from deltars.store.backends.adbc import IS_INSTALLED, Adbc
 from deltars.store.backends.base import Backend, Opening, Prepared, Rows, StatementRefused, first_line
 from deltars.store.backends.copy_out import copy_batches
 from deltars.store.backends.pipeline import Step, prepare, run_pipeline
+from deltars.store.schema import dl_add_files
 
 LARGE_ROWS = 10_000
 """From here on the faster stream of ADBC is worth a session of its own."""
@@ -108,17 +113,39 @@ class PostgreSQL(Backend):
     @contextmanager
     def write_transaction(self, engine: Engine, timeout_s: float, opening: Opening) -> Iterator[Connection]:
         with engine.connect() as connection, connection.begin():
-            server = _driver(connection).pgconn.server_version
-            milliseconds = max(1, round(timeout_s * 1000))
-            limits = Step(
-                _LIMITS_17 if server >= 170000 else _LIMITS,
-                {name: milliseconds + grace for name, grace in _GRACE_MS.items()},
-            )
-            begin = [Step(b"BEGIN ISOLATION LEVEL READ COMMITTED"), limits]
-            answers = run_pipeline(connection, [*begin, *(Step(*statement) for statement in opening.statements)])
-            _rows_of(answers[: len(begin)])
-            opening.rows = [row for answer in answers[len(begin) :] for row in _rows_of([answer])]
+            self._begin(connection, time.monotonic() + timeout_s, opening)
             yield connection
+
+    def _begin(self, connection: Connection, deadline: float, opening: Opening) -> None:
+        """BEGIN, its limits and the locks, in one round trip; again, for as long as somebody holds them who should not.
+
+        The server ends a client that is stuck, with one exception: a client frozen in the middle of COPY keeps its
+        locks past every time-out. So who has waited for a while looks whether the holder is overdue, and ends it.
+        """
+        server = _driver(connection).pgconn.server_version
+        while True:
+            remaining_s = deadline - time.monotonic()
+            milliseconds = max(1, round(remaining_s * 1000))
+            limits = {name: milliseconds + grace for name, grace in _GRACE_MS.items()}
+            limits["lock_timeout"] = min(milliseconds, PATIENCE_MS)
+            begin = [
+                Step(b"BEGIN ISOLATION LEVEL READ COMMITTED"),
+                Step(_LIMITS_17 if server >= 170000 else _LIMITS, {**limits, "deadline": milliseconds}),
+            ]
+            answers = run_pipeline(connection, [*begin, *(Step(*statement) for statement in opening.statements)])
+            try:
+                _rows_of(answers[: len(begin)])
+                opening.rows = [row for answer in answers[len(begin) :] for row in _rows_of([answer])]
+                return
+            except psycopg.errors.LockNotAvailable:
+                _rows_of(run_pipeline(connection, [Step(b"ROLLBACK")]))
+                evicted = _rows_of(run_pipeline(connection, [Step(_EVICTION, {"tables": self._name_of_tables})]))
+                if time.monotonic() >= deadline and not evicted:
+                    raise
+
+    @property
+    def _name_of_tables(self) -> str:
+        return sql.Identifier(self.uri.schema or "", "dl_tables").as_string()
 
     def settle(self, engine: Engine, commit_ts: int, timeout_s: float) -> None:
         # Who commits holds this lock on dl_tables from before the time stamp to the end. Who began later is stamped
@@ -128,13 +155,14 @@ class PostgreSQL(Backend):
             " WHERE holder.relation = CAST(:tables AS regclass) AND holder.mode = 'RowShareLock'"
             " AND (xact_start IS NULL OR extract(epoch FROM xact_start) * 1000000 <= :commit_ts)"
         )
-        tables = sql.Identifier(self.uri.schema or "", "dl_tables").as_string()
         deadline = time.monotonic() + timeout_s
         pause_s = 0.001
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
 
             def holders() -> set[str]:
-                return set(connection.execute(query, {"tables": tables, "commit_ts": commit_ts}).scalars())
+                return set(
+                    connection.execute(query, {"tables": self._name_of_tables, "commit_ts": commit_ts}).scalars()
+                )
 
             awaited = holders()
             while awaited:
@@ -155,24 +183,26 @@ class PostgreSQL(Backend):
     def look_up(self, engine: Engine, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         # One round trip: BEGIN and COMMIT travel with the statement.
         with engine.connect() as connection, connection.begin():
-            answers = run_pipeline(connection, [_BEGIN_READING, Step(statement, values), _END])
-            _rows_of(answers)
-            return _rows_of(answers[:2])
+            steps = [_BEGIN_READING, Step(_PLANS), Step(statement, values), _END]
+            *answers, end = run_pipeline(connection, steps)
+            rows = _rows_of(answers)
+            _rows_of([end])
+            return rows
 
     def fetch(
-        self, engine: Engine, query: Select[Any], schema: pa.Schema, *, may_be_large: bool = False
+        self, engine: Engine, query: Select[Any], columns: pa.Schema, *, may_be_large: bool = False
     ) -> Iterator[pa.RecordBatch]:
         adbc = self._adbc if may_be_large else None
         with self.read_transaction(engine) as connection:
-            text = self._bound(connection, query)
             if adbc is None or not self._is_large(connection, query):
-                yield from copy_batches(connection, text, schema)
+                yield from self.batches(connection, query, columns)
                 return
-        batches = adbc.batches(text, schema)
-        if batches is None:
-            yield from self.fetch(engine, query, schema)
-        else:
-            yield from batches
+            text = self._bound(connection, query)
+        batches = adbc.batches(text, columns)
+        yield from super().fetch(engine, query, columns) if batches is None else batches
+
+    def batches(self, connection: Connection, query: Select[Any], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        return copy_batches(connection, self._bound(connection, query), columns)
 
     @cached_property
     def _adbc(self) -> Adbc | None:
@@ -181,7 +211,9 @@ class PostgreSQL(Backend):
         return Adbc(make_conninfo(**self._parameters))
 
     def _is_large(self, connection: Connection, query: Select[Any]) -> bool:
-        beyond: Select[Any] = query.with_only_columns(literal_column("1")).limit(1).offset(LARGE_ROWS)
+        beyond: Select[Any] = (
+            query.with_only_columns(literal_column("1"), maintain_column_froms=True).limit(1).offset(LARGE_ROWS)
+        )
         return connection.execute(beyond).first() is not None
 
     def _bound(self, connection: Connection, query: Select[Any]) -> str:
@@ -266,6 +298,20 @@ class PostgreSQL(Backend):
 
     def array_text(self, numbers: Sequence[float | None]) -> str:
         return "{" + ",".join("NULL" if number is None else repr(number) for number in numbers) + "}"
+
+    def in_range(self, low: float, high: float, slot: int) -> ColumnElement[bool]:
+        # The expression of ix_dl_add_files_range, word for word: a 1 sent as a parameter would not be its 1.
+        first, files = literal_column("1", Integer), dl_add_files.c
+        mine = func.box(func.point(files.mins[first], files.slot), func.point(files.maxs[first], files.slot))
+        asked = func.box(*(func.point(cast(number, Double), cast(slot, Double)) for number in (low, high)))
+        return mine.bool_op("&&")(asked)
+
+    def by_bytes(self, text: ColumnElement[str]) -> ColumnElement[str]:
+        return collate(text, "C")
+
+    def number_of(self, text: ColumnElement[str]) -> ColumnElement[float]:
+        # Asked first: a cast that fails would end the statement.
+        return case((text.regexp_match(r"^[+-]?[0-9]+(\.[0-9]+)?$"), cast(text, Double)))
 
     def is_outcome_unknown(self, error: BaseException) -> bool:
         if not isinstance(error, psycopg.Error):
@@ -367,11 +413,30 @@ def _dialect() -> Dialect:
     return dialect
 
 
+PATIENCE_MS = 5_000
+"""How long to wait for a lock before looking who holds it."""
+
+_UNTIL = "deltars until "
+_NOW_MS = cast(func.extract("epoch", func.clock_timestamp()) * literal_column("1000"), BigInteger)
+_EVICTION = Prepared(
+    text(
+        "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)"
+        " WHERE relation = CAST(:tables AS regclass) AND mode = 'RowShareLock'"
+        f" AND CAST(substring(application_name FROM '^{_UNTIL}([0-9]+)$') AS bigint)"
+        " < extract(epoch FROM clock_timestamp()) * 1000 - 1000"
+    ),
+    _dialect(),
+    None,
+)
+"""Ends those who are a second overdue."""
+
+
 def _settings(names: Sequence[str]) -> Prepared:
     """Settings of one transaction alone: PgBouncer hands the session to somebody else afterwards.
 
-    Besides the time-outs: a commit touches few rows of large tables, so its plan must not hang on statistics that may
-    not have been gathered yet. Index look-ups are right at every size, and the plan is made once a session.
+    Besides the time-outs: a commit or a look-up touches few rows of large tables, so its plan must not hang on
+    statistics that may not have been gathered yet. Index look-ups are right at every size, and the plan is made once
+    a session.
     """
     plan = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"}
     plan["plan_cache_mode"] = "force_generic_plan"
@@ -380,6 +445,14 @@ def _settings(names: Sequence[str]) -> Prepared:
         for name in names
     ]
     calls += [func.set_config(literal_column(f"'{k}'"), literal_column(f"'{v}'"), true()) for k, v in plan.items()]
+    # For those who wait: until when this transaction may hold its locks, by the server's clock.
+    calls.append(
+        func.set_config(
+            literal_column("'application_name'"),
+            func.concat(literal_column(f"'{_UNTIL}'"), _NOW_MS + cast(bindparam("deadline", type_=Text()), BigInteger)),
+            true(),
+        )
+    )
     return Prepared(select(*calls), _dialect(), None)
 
 
@@ -391,5 +464,6 @@ _GRACE_MS = {
     "idle_in_transaction_session_timeout": 250,
     "transaction_timeout": 500,
 }
+_PLANS = _settings([])
 _LIMITS = _settings([name for name in _GRACE_MS if name != "transaction_timeout"])
 _LIMITS_17 = _settings(list(_GRACE_MS))

@@ -1,0 +1,42 @@
+"""Running a transaction again when it lost a race."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import stamina
+
+from deltars.errors import ConfigError, DatabaseError, VersionConflict
+from deltars.transaction import Transaction
+
+Result = TypeVar("Result")
+
+RETRIED_STATES = ("40001", "40P01", "transaction")
+"""What databases call a transaction that could not be serialised, or was ended to break a deadlock."""
+
+
+def run(
+    begin: Callable[[], Transaction], function: Callable[[Transaction], Result], *, retries: int, timeout: float | None
+) -> Result:
+    """The function's result, from the first transaction that committed. Each try has a transaction of its own."""
+    if type(retries) is not int or retries < 0:
+        raise ConfigError(f"retries is a whole number from 0 on, not {retries!r}")
+    attempts = stamina.retry_context(
+        on=_is_worth_another_try,
+        attempts=retries + 1,
+        timeout=timeout,
+        wait_initial=0.01,
+        wait_max=1.0,
+        wait_jitter=0.05,
+    )
+    for attempt in attempts:
+        with attempt, begin() as tx:
+            answer = function(tx)
+    return answer
+
+
+def _is_worth_another_try(error: Exception) -> bool:
+    if isinstance(error, DatabaseError):
+        return error.retryable and error.sqlstate in RETRIED_STATES
+    return isinstance(error, VersionConflict)

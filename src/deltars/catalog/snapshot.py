@@ -1,0 +1,107 @@
+"""A cut of the catalog, as a user holds it: every table at one moment, read consistently."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+
+from deltars.data.files import Scan
+from deltars.errors import TableNotFound, ValidationError
+from deltars.log.commit import NO_VERSION
+from deltars.log.snapshot import Snapshot
+from deltars.store.cuts import Cut, CutTable
+from deltars.transaction.engine import Engine
+from deltars.transaction.plane import spark_plane
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class CatalogSnapshot:
+    """Made by `catalog.snapshot()`. No transaction is in it by halves, and it never changes."""
+
+    def __init__(self, engine: Engine, cut: Cut) -> None:
+        self._engine = engine
+        self._cut = cut
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """The version of each table, by its name."""
+        return self._cut.versions
+
+    @property
+    def versions_by_id(self) -> dict[UUID, int]:
+        return self._cut.versions_by_id
+
+    @property
+    def as_of(self) -> datetime | None:
+        """The moment of a past cut; None for the one of the present."""
+        return None if self._cut.commit_ts is None else _EPOCH + timedelta(microseconds=self._cut.commit_ts)
+
+    def table(self, table: str | UUID) -> Snapshot:
+        """One table as the cut has it: schema, files and all."""
+        found = self._find(table)
+        return self._engine.reader.snapshot(found.table_id, found.version)
+
+    def files(self, table: str | UUID, where: str | None = None) -> pa.Table:
+        """The live files of a table as the cut has it."""
+        return self.table(table).select_files(where=where)
+
+    def read(
+        self, table: str | UUID, *, where: str | None = None, columns: Sequence[str] | None = None, spark: Any = None
+    ) -> Any:
+        """The rows of a table as the cut has them, as a Spark DataFrame (of the active session)."""
+        found = self._find(table)
+        snapshot = self.table(table)
+        scan = Scan(
+            root=self._engine.registry.location(found.table_id),
+            schema=snapshot.schema,
+            partition_columns=tuple(snapshot.metadata.partition_columns),
+            files=snapshot.select_files(where=where),
+            table=found.name,
+            version=found.version,
+            storage_options=self._engine.settings.storage_options,
+        )
+        frame = spark_plane().read(spark, scan)
+        frame = frame if where is None else frame.where(where)
+        return frame if columns is None else frame.select(*columns)
+
+    def register_views(self, spark: Any, *, prefix: str = "") -> list[str]:
+        """Make every table a temporary view of this session, so that plain Spark SQL joins them consistently."""
+        names = sorted(self.versions)
+        for name in names:
+            self.read(name, spark=spark).createOrReplaceTempView(f"`{prefix}{name}`")
+        return [prefix + name for name in names]
+
+    def _find(self, table: str | UUID) -> CutTable:
+        name = self._engine.name_or_id(table)
+        found = self._cut.find(name)
+        if found is None or found.version == NO_VERSION:
+            raise TableNotFound(
+                f"there is no table {str(table)!r} in this cut",
+                table=str(table),
+                hint=f"It has: {', '.join(sorted(self.versions)) or 'none'}.",
+            )
+        return found
+
+    def __repr__(self) -> str:
+        moment = self.as_of.isoformat() if self.as_of else "now"
+        return f"<CatalogSnapshot of {self._engine.uri} as of {moment}: {len(self._cut.versions)} tables>"
+
+    def __reduce__(self) -> tuple[Callable[..., CatalogSnapshot], tuple[Engine, Cut]]:
+        return CatalogSnapshot, (self._engine, self._cut)
+
+
+def to_microseconds(moment: datetime | str) -> int:
+    """A moment as `commit_ts` counts; without a zone it is in UTC."""
+    try:
+        parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    except ValueError:
+        raise ValidationError(
+            f"{moment!r} is neither a transaction's id nor a time", field="as_of", hint="Write 2026-01-31T12:00:00Z."
+        ) from None
+    since = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)) - _EPOCH
+    return since // timedelta(microseconds=1)
