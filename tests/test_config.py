@@ -81,6 +81,8 @@ def test_storage_options_come_from_every_source() -> None:
     assert configure("lake", environment=environment).settings.storage_options == {"aws_region": "environment"}
     given = configure("lake", environment=environment, storage_options={"aws_region": "keyword"})
     assert given.settings.storage_options == {"aws_region": "keyword"}
+    of_one_table = configure("lake", environment={}, storage_options={"s3://b/t": {"aws_region": "own"}})
+    assert of_one_table.settings.storage_options == {"s3://b/t": '{"aws_region": "own"}'}
 
 
 def test_none_is_as_if_nothing_was_given() -> None:
