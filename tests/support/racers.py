@@ -3,18 +3,22 @@
     outcomes = run_racers(uri, 6, append_to_one, table_id, 20)       # job(catalog, number, table_id, 20) six times
 
 Each process is a program of its own and opens the catalog itself; threads (DuckDB) share one. All start together.
+`around` is a context for each program: for every process, or once for all threads.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from unittest import mock
 from uuid import UUID, uuid4
 
 import deltars
@@ -30,17 +34,23 @@ WAIT_S = 7_000.0
 _start: Any = None
 
 
-def run_racers(uri: str, count: int, job: Callable[..., T], *arguments: Any) -> list[T]:
+def run_racers(
+    uri: str,
+    count: int,
+    job: Callable[..., T],
+    *arguments: Any,
+    around: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> list[T]:
     """What each of them answered; the first exception of any."""
     if parse_catalog_uri(uri).backend == "duckdb":
         start = threading.Barrier(count)
-        with deltars.connect(uri, pool_size=count) as catalog, ThreadPoolExecutor(count) as threads:
+        with around(), deltars.connect(uri, pool_size=count) as catalog, ThreadPoolExecutor(count) as threads:
             return _answers(threads.submit(_together, start, job, catalog, i, *arguments) for i in range(count))
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.support.jobs"])
     barrier = context.Barrier(count)
     with ProcessPoolExecutor(count, mp_context=context, initializer=_meet_at, initargs=(barrier,)) as processes:
-        return _answers(processes.submit(_connect_and_run, job, uri, i, *arguments) for i in range(count))
+        return _answers(processes.submit(_connect_and_run, around, job, uri, i, *arguments) for i in range(count))
 
 
 def _answers(futures: Any) -> list[Any]:
@@ -53,8 +63,14 @@ def _meet_at(barrier: Any) -> None:
     _start = barrier
 
 
-def _connect_and_run(job: Callable[..., T], uri: str, number: int, *arguments: Any) -> T:
-    with deltars.connect(uri) as catalog:
+def _connect_and_run(
+    around: Callable[[], AbstractContextManager[object]],
+    job: Callable[..., T],
+    uri: str,
+    number: int,
+    *arguments: Any,
+) -> T:
+    with around(), deltars.connect(uri) as catalog:
         # A process takes one job only: it stays here until every other has taken one too.
         return _together(_start, job, catalog, number, *arguments)
 
@@ -62,6 +78,13 @@ def _connect_and_run(job: Callable[..., T], uri: str, number: int, *arguments: A
 def _together(start: Any, job: Callable[..., T], *arguments: Any) -> T:
     start.wait(WAIT_S)
     return job(*arguments)
+
+
+@contextmanager
+def unpublished() -> Iterator[None]:
+    """Commits stay in the log alone: the mirror is not what is tried."""
+    with mock.patch.dict(os.environ, {"DELTARS_MIRROR": "off"}):
+        yield
 
 
 # -- jobs --------------------------------------------------------------------------------------------------------------

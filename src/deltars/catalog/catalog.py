@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
-
-import msgspec
 
 from deltars.catalog import handover
 from deltars.catalog.retrying import run
@@ -17,18 +14,12 @@ from deltars.config import CatalogConfig, Isolation
 from deltars.errors import TableExists, ValidationError, VersionConflict
 from deltars.importer import Progress
 from deltars.log.commit import NO_VERSION, Commit, NewTable, TableCommit
-from deltars.log.snapshot import Snapshot
 from deltars.mirror import Reconciler
 from deltars.protocol import (
     Action,
-    DeletionVector,
     Metadata,
-    RemoveFile,
     SchemaLike,
     as_schema,
-    needed_features,
-    protocol_of,
-    supported_features,
 )
 from deltars.storage import open_storage, parse_location
 from deltars.store.mirror_status import MirrorStatus
@@ -36,7 +27,9 @@ from deltars.store.registry import TableRecord, check_name
 from deltars.table import Table
 from deltars.transaction import Transaction, TransactionResult
 from deltars.transaction.engine import Engine
+from deltars.transaction.metadata import changed, metadata_actions
 from deltars.transaction.new_table import check_properties, initial_actions, location_of
+from deltars.transaction.removal import removes_of
 
 Result = TypeVar("Result")
 
@@ -188,11 +181,11 @@ class Catalog:
         found = self.table(table)
         snapshot = found.snapshot()
         before = snapshot.metadata
-        after = _with_configuration(before, {**before.configuration, **check_properties(properties)})
+        after = changed(before, configuration={**before.configuration, **check_properties(properties)})
         commit = TableCommit(
             found.id,
             snapshot.version,
-            _metadata_actions(snapshot, after),
+            metadata_actions(snapshot.protocol, after),
             "SET TBLPROPERTIES",
             {"properties": dict(properties)},
         )
@@ -315,7 +308,7 @@ class Catalog:
         else:
             snapshot = self.engine.reader.snapshot(table.table_id)
             metadata = next(action for action in initial if isinstance(action, Metadata))
-            actions = [*_metadata_actions(snapshot, metadata), *_removes(snapshot)]
+            actions = [*metadata_actions(snapshot.protocol, metadata), *removes_of(snapshot.files)]
             commit = TableCommit(
                 table.table_id, snapshot.version, actions, "CREATE OR REPLACE TABLE", _create_params(initial)
             )
@@ -328,49 +321,6 @@ def _as_moment(as_of: UUID | datetime | str | None) -> UUID | datetime | str | N
         return UUID(as_of) if isinstance(as_of, str) else as_of
     except ValueError:
         return as_of
-
-
-def _removes(snapshot: Snapshot) -> list[RemoveFile]:
-    """Every live file, removed."""
-    now = int(time.time() * 1000)
-    return [
-        RemoveFile(
-            path=file["path"],
-            data_change=True,
-            deletion_timestamp=now,
-            extended_file_metadata=True,
-            partition_values=msgspec.json.decode(file["partition_values"]),
-            size=file["size"],
-            deletion_vector=_deletion_vector(file["deletion_vector"]),
-        )
-        for file in snapshot.files.to_pylist()
-    ]
-
-
-def _deletion_vector(text: str | None) -> DeletionVector | None:
-    return None if text is None else msgspec.json.decode(text, type=DeletionVector)
-
-
-def _metadata_actions(snapshot: Snapshot, metadata: Metadata) -> list[Action]:
-    """New metadata, with the protocol raised where it needs a feature that the table did not have."""
-    had = supported_features(snapshot.protocol)
-    needed = needed_features(metadata.schema, metadata.configuration)
-    if needed <= had:
-        return [metadata]
-    return [protocol_of(had | needed), metadata]
-
-
-def _with_configuration(metadata: Metadata, configuration: Mapping[str, str]) -> Metadata:
-    return Metadata(
-        id=metadata.id,
-        name=metadata.name,
-        description=metadata.description,
-        format=metadata.format,
-        schema_string=metadata.schema_string,
-        partition_columns=metadata.partition_columns,
-        configuration=dict(configuration),
-        created_time=metadata.created_time,
-    )
 
 
 def _create_params(actions: Sequence[Action]) -> dict[str, Any]:

@@ -65,6 +65,13 @@ class PredicateFilter:
         return _judge(self._predicate, batch)
 
 
+class Unmatched(PredicateFilter):
+    """The other rows: those that do not match, or where nobody can say."""
+
+    def mask(self, batch: pa.RecordBatch) -> pa.Array:
+        return pc.invert(pc.fill_null(super().mask(batch), False))
+
+
 def _judge(predicate: Predicate, batch: pa.RecordBatch) -> pa.Array:
     match predicate:
         case And(parts):

@@ -18,15 +18,16 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 from uuid import UUID, uuid4
 
 from deltars.errors import DatabaseError, DeltarsError, MirrorFailure, StorageError
+from deltars.mirror.behind import Behind
 from deltars.mirror.checkpointer import Checkpointer
 from deltars.mirror.checksum import checksum_path
 from deltars.mirror.checksums import Checksums
@@ -107,7 +108,7 @@ class Publisher:
         self.warehouse = Warehouse(self.status, self.storage_at)
         self.checkpointer = Checkpointer(database, self.status, interval=checkpoint_interval)
         self._checksums = Checksums(database)
-        self._behind: list[threading.Thread] = []
+        self._behind = Behind()
 
     def storage_at(self, location: str) -> Storage:
         return open_storage(location, self._options)
@@ -143,7 +144,8 @@ class Publisher:
         answers: dict[UUID, Future[MirrorOutcome]] = {table_id: Future() for table_id in inline}
         pool = ThreadPoolExecutor(min(concurrency, len(inline)), thread_name_prefix="deltars-mirror")
         for table_id in inline:
-            pool.submit(self._follow, table_id, versions[table_id], deadline, answers[table_id])
+            job = pool.submit(self._follow, table_id, versions[table_id], deadline, answers[table_id])
+            self._behind.add(job)
         pool.shutdown(wait=False)
         wait(answers.values(), timeout=wait_s)
         return outcomes | {table_id: answer.result() for table_id, answer in answers.items() if answer.done()}
@@ -171,9 +173,8 @@ class Publisher:
         self.warehouse.publish_registration(table_id)
 
     def close(self) -> None:
-        """Wait for the checkpoints that are being written behind the callers' backs."""
-        while self._behind:
-            self._behind.pop().join()
+        """Wait for what is being published or written behind the callers' backs."""
+        self._behind.wait()
 
     def _drain(
         self,
@@ -209,7 +210,8 @@ class Publisher:
             there, problem = self._put_some(storage, self._next(run), run.stop)
             if there:
                 checksum = self._checksums.after(storage, [commit for commit, _ in there])
-                storage.put_if_absent(checksum_path(checksum.version), checksum.to_json())
+                with _told("the checksum of version %s of table %s", checksum.version, run.status.name):
+                    storage.put_if_absent(checksum_path(checksum.version), checksum.to_json())
                 step = self.status.advance(
                     run.table_id, run.owner, [(commit.version, digest) for commit, digest in there]
                 )
@@ -257,7 +259,8 @@ class Publisher:
             data = there
         _set_time(storage, commit)
         if commit.version == 0:
-            self.publish_registration(commit.table_id)
+            with _told("the entry of table %s", commit.table_id):
+                self.publish_registration(commit.table_id)
         return sha256(data).hexdigest()
 
     def _checkpoint(self, run: _Drain) -> None:
@@ -296,15 +299,10 @@ class Publisher:
             failure = MirrorFailure(error=str(error), table_id=table_id, version=version)
             outcome = MirrorOutcome(table_id, Publication.FAILED, failure=failure)
         if due is not None:
-            self._checkpoint_behind(due)
+            # In a thread of its own: a large one must keep neither the committer nor the next table waiting.
+            self._behind.start(self._checkpoint, due)
         if not answer.done():
             answer.set_result(outcome)
-
-    def _checkpoint_behind(self, due: _Drain) -> None:
-        """In a thread of its own: a large one must keep neither the committer nor the next table waiting."""
-        thread = threading.Thread(target=self._checkpoint, args=[due], name="deltars-checkpoint")
-        self._behind = [*filter(threading.Thread.is_alive, self._behind), thread]
-        thread.start()
 
     def _next(self, run: _Drain) -> list[CommittedVersion]:
         # What was pending at the claim is most often one version; what came since is not known.
@@ -328,6 +326,15 @@ class Publisher:
         if run.until is not None and run.published >= run.until:
             return MirrorOutcome(table_id, Publication.PUBLISHED, run.published)
         return MirrorOutcome(table_id, Publication.FAILED, run.published, failure)
+
+
+@contextmanager
+def _told(what: str, *which: object) -> Iterator[None]:
+    """What readers can do without: if it fails, that is said, and publishing goes on."""
+    try:
+        yield
+    except DeltarsError as error:
+        _log.warning(f"{what} was not written: %s", *which, error)
 
 
 def _set_time(storage: Storage, commit: CommittedVersion) -> None:

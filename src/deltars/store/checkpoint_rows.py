@@ -121,8 +121,8 @@ class VersionState:
 
     @property
     def _contents(self) -> TableContents:
-        # The slot is for pruning, and nothing is pruned here.
-        return TableContents(self.database, self.table_id, self.version, 0, self.metadata)
+        # Slot and version of the metadata are for pruning, and nothing is pruned here.
+        return TableContents(self.database, self.table_id, self.version, 0, self.metadata, self.version)
 
 
 class CheckpointRows:

@@ -25,7 +25,7 @@ from sqlalchemy import Connection, Select, and_, func, insert, or_, select, true
 
 from deltars.errors import DeltarsError, TableNotFound
 from deltars.store import schema
-from deltars.store.changes import CommittedVersion, committed_versions
+from deltars.store.changes import CommittedVersion, next_versions
 from deltars.store.database import Database
 
 __all__ = [
@@ -41,7 +41,6 @@ __all__ = [
 ]
 
 LEASE_S = 30
-FILES_AT_ONCE = 20_000
 FOREIGN = "foreign "
 """Before the digest of a commit that was imported: it is not ours to put back or to clean up."""
 
@@ -293,8 +292,7 @@ class MirrorStatusStore:
     def pending(self, table_id: UUID, after: int, limit: int) -> list[CommittedVersion]:
         """The next versions to publish, oldest first: at most `limit`, fewer where they hold many files, but one."""
         with self._database.read() as connection:
-            few = _few_files(connection, table_id, after + 1, limit) if limit > 1 else 1
-            return committed_versions(connection, table_id, after + 1, after + few)
+            return next_versions(connection, table_id, after + 1, limit)
 
     def published(self, table_id: UUID) -> dict[int, str]:
         """The versions that were published and should be there, with the digests of their files."""
@@ -412,17 +410,3 @@ def _set(connection: Connection, table_id: UUID, **values: Any) -> None:
 
 def _later(now: int, seconds: int) -> int:
     return now + seconds * _SECOND_US
-
-
-def _few_files(connection: Connection, table_id: UUID, first: int, count: int) -> int:
-    """How many of these versions can be held in memory together: one at least."""
-    full = (
-        select(column.version)
-        .where(column.table_id == table_id, column.version.between(first, first + count - 1))
-        .order_by(column.version)
-        .offset(FILES_AT_ONCE)
-        .limit(1)
-        for column in (schema.dl_add_files.c, schema.dl_remove_files.c)
-    )
-    ends = [end for query in full if (end := connection.scalar(query)) is not None]
-    return int(max(1, min([count, *(end - first for end in ends)])))

@@ -48,7 +48,13 @@ _tables = dl_tables.c
 
 _METADATA = tuple(column for column in dl_metadata_updates.c if column.name not in ("table_id", "version", "ord"))
 _PROTOCOL = tuple(column for column in dl_protocol_updates.c if column.name not in ("table_id", "version", "ord"))
-_STANDING = (_tables.current_version, _tables.slot, _versions.version, _versions.in_commit_timestamp)
+_STANDING = (
+    _tables.current_version,
+    _tables.slot,
+    _versions.version,
+    _versions.in_commit_timestamp,
+    dl_metadata_updates.c.version.label("metadata_version"),
+)
 
 
 class LogReader:
@@ -84,14 +90,14 @@ class LogReader:
         rows = self._database.look_up(statement, {"table_id": str(table_id), "version": version})
         if not rows:
             raise _no_table(table_id)
-        current, slot, found, milliseconds, *rest = rows[0]
+        current, slot, found, milliseconds, metadata_version, *rest = rows[0]
         if found is None:
             raise self._no_version(table_id, version, current)
         metadata = _decoded(dl_metadata_updates, _METADATA, rest[: len(_METADATA)])
         protocol = _decoded(dl_protocol_updates, _PROTOCOL, rest[len(_METADATA) :])
         assert isinstance(metadata, Metadata)
         assert isinstance(protocol, Protocol)
-        contents = TableContents(self._database, table_id, found, slot, metadata)
+        contents = TableContents(self._database, table_id, found, slot, metadata, metadata_version)
         return Snapshot(table_id, found, from_milliseconds(milliseconds), metadata, protocol, contents)
 
     def changes(self, table_id: UUID, from_version: int, to_version: int | None = None) -> Iterator[CommittedVersion]:

@@ -35,6 +35,7 @@ from sqlalchemy import (
     cast,
     func,
     select,
+    true,
     update,
 )
 from sqlalchemy import exc as sa_exc
@@ -229,6 +230,22 @@ class Backend(ABC):
     def array_text(self, numbers: Sequence[float | None]) -> str:
         """An array of numbers as this database reads it from text."""
         return _encode(numbers).decode()
+
+    def bound(self, numbers: ColumnElement[Any], place: int) -> ColumnElement[float]:
+        """One of the numbers in `mins` or `maxs`, counted from 1; NULL where there is none."""
+        return numbers[place]
+
+    def in_range(self, low: float, high: float, slot: int) -> ColumnElement[bool]:
+        """Whether a live file's range column can lie between these: what an index answers, where there is one."""
+        return true()
+
+    def by_bytes(self, text: ColumnElement[str]) -> ColumnElement[str]:
+        """A text that compares by its bytes in UTF-8."""
+        return text
+
+    @abstractmethod
+    def number_of(self, text: ColumnElement[str]) -> ColumnElement[float]:
+        """The number nearest to what a text of digits says; NULL where it says something else."""
 
     def insert_unless_present(self, table: Table) -> Any:
         """An INSERT that does nothing where the key is taken."""

@@ -22,6 +22,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Dialect,
+    Double,
     Engine,
     FromClause,
     QueuePool,
@@ -32,6 +33,7 @@ from sqlalchemy import (
     func,
     insert,
     select,
+    try_cast,
     type_coerce,
 )
 from sqlalchemy import column as sa_column
@@ -145,6 +147,9 @@ class DuckDB(Backend):
                 connection.execute(insert(table).from_select(batch.schema.names, select(*values)))
             finally:
                 driver.unregister(arriving.name)
+
+    def number_of(self, text: ColumnElement[str]) -> ColumnElement[float]:
+        return try_cast(text, Double)
 
     def _is_duckdb(self) -> bool:
         try:

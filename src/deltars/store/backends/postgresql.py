@@ -26,15 +26,19 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Dialect,
+    Double,
     Engine,
     FromClause,
+    Integer,
     QueuePool,
     Select,
     Table,
     Text,
     Update,
     bindparam,
+    case,
     cast,
+    collate,
     create_engine,
     event,
     func,
@@ -53,6 +57,7 @@ from deltars.store.backends.adbc import IS_INSTALLED, Adbc
 from deltars.store.backends.base import Backend, Opening, Prepared, Rows, StatementRefused, first_line
 from deltars.store.backends.copy_out import copy_batches
 from deltars.store.backends.pipeline import Step, prepare, run_pipeline
+from deltars.store.schema import dl_add_files
 
 LARGE_ROWS = 10_000
 """From here on the faster stream of ADBC is worth a session of its own."""
@@ -293,6 +298,20 @@ class PostgreSQL(Backend):
 
     def array_text(self, numbers: Sequence[float | None]) -> str:
         return "{" + ",".join("NULL" if number is None else repr(number) for number in numbers) + "}"
+
+    def in_range(self, low: float, high: float, slot: int) -> ColumnElement[bool]:
+        # The expression of ix_dl_add_files_range, word for word: a 1 sent as a parameter would not be its 1.
+        first, files = literal_column("1", Integer), dl_add_files.c
+        mine = func.box(func.point(files.mins[first], files.slot), func.point(files.maxs[first], files.slot))
+        asked = func.box(*(func.point(cast(number, Double), cast(slot, Double)) for number in (low, high)))
+        return mine.bool_op("&&")(asked)
+
+    def by_bytes(self, text: ColumnElement[str]) -> ColumnElement[str]:
+        return collate(text, "C")
+
+    def number_of(self, text: ColumnElement[str]) -> ColumnElement[float]:
+        # Asked first: a cast that fails would end the statement.
+        return case((text.regexp_match(r"^[+-]?[0-9]+(\.[0-9]+)?$"), cast(text, Double)))
 
     def is_outcome_unknown(self, error: BaseException) -> bool:
         if not isinstance(error, psycopg.Error):
