@@ -27,11 +27,11 @@ def _write_log(log: HandmadeLog, choose: random.Random) -> list[set[Key]]:
     """Adds, removals, additions anew, and removals of what is not there; the live files of each version."""
     live: set[Key] = set()
     states = [set(live)]
-    for version in range(1, choose.randint(4, 12)):
+    for version in range(1, choose.randint(20, 30)):
         actions: list[dict[str, Any]] = []
         used: set[Key] = set()
         for _ in range(choose.randint(0, 5)):
-            path, vector = f"{choose.randrange(6)}.parquet", _vector(choose)
+            path, vector = f"{choose.randrange(4)}.parquet", _vector(choose)
             key = (path, "i" + vector["pathOrInlineDv"] if vector else "")
             if key in used:
                 continue
@@ -61,11 +61,11 @@ def test_every_version_of_random_logs_is_reconciled(
     catalog: deltars.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choose = random.Random(seed())
-    logs = scaled(6, soak=300)
+    logs = scaled(5, soak=300)
     for number in range(logs):
         log = HandmadeLog(tmp_path / f"t{number}", features(reader=("deletionVectors",)), METADATA)
         states = _write_log(log, choose)
-        monkeypatch.setattr("deltars.store.appender.FLUSH_ROWS", choose.choice((1, 3, 7, 20_000)))
+        monkeypatch.setattr("deltars.store.appender.FLUSH_ROWS", choose.choice((1, 7, 15, 31)))
         table = catalog.import_table(str(log.root))
         for version, state in enumerate(states):
             assert _live(table, version) == sorted(state), (number, version)
