@@ -134,7 +134,8 @@ class PostgreSQL(Backend):
             except psycopg.errors.LockNotAvailable:
                 _rows_of(run_pipeline(connection, [Step(b"ROLLBACK")]))
                 evicted = _rows_of(run_pipeline(connection, [Step(_EVICTION, {"tables": self._name_of_tables})]))
-                if time.monotonic() >= deadline and not evicted:
+                # Who was ended needs a moment to go.
+                if time.monotonic() >= deadline + (1 if evicted else 0):
                     raise
 
     @property
@@ -142,11 +143,11 @@ class PostgreSQL(Backend):
         return sql.Identifier(self.uri.schema or "", "dl_tables").as_string()
 
     def settle(self, engine: Engine, commit_ts: int, timeout_s: float) -> None:
-        # Who commits holds this lock on dl_tables from before the time stamp to the end. Who began later is stamped
-        # later. The start is hidden from roles that may not see it: then it has to be waited for.
+        # Who commits, or drops a table, holds a lock on dl_tables from before the time stamp to the end. Who began
+        # later is stamped later. The start is hidden from roles that may not see it: then it has to be waited for.
         query = text(
             "SELECT holder.virtualtransaction FROM pg_locks holder LEFT JOIN pg_stat_activity USING (pid)"
-            " WHERE holder.relation = CAST(:tables AS regclass) AND holder.mode = 'RowShareLock'"
+            f" WHERE {_HOLDS_TABLES}"
             " AND (xact_start IS NULL OR extract(epoch FROM xact_start) * 1000000 <= :commit_ts)"
         )
         deadline = time.monotonic() + timeout_s
@@ -295,6 +296,8 @@ class PostgreSQL(Backend):
         return error.sqlstate is None or error.sqlstate.startswith(("08", "57P", "25P"))
 
     def lock_registry(self, connection: Connection) -> None:
+        # From here on a wait may take all of the time there is: the patience of `_begin` was for its own locks.
+        _driver(connection).execute("SELECT set_config('lock_timeout', current_setting('statement_timeout'), true)")
         # Not a row of dl_catalog: locking one takes the right to update it, which writers do not have.
         self._advisory_lock(connection, "registry")
 
@@ -375,12 +378,17 @@ def _dialect() -> Dialect:
 PATIENCE_MS = 5_000
 """How long to wait for a lock before looking who holds it."""
 
+# A database made from another as its template has the same numbers for its tables.
+_HOLDS_TABLES = (
+    "relation = CAST(:tables AS regclass) AND mode IN ('RowShareLock', 'RowExclusiveLock')"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
 _UNTIL = "deltars until "
 _NOW_MS = cast(func.extract("epoch", func.clock_timestamp()) * literal_column("1000"), BigInteger)
 _EVICTION = Prepared(
     text(
         "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)"
-        " WHERE relation = CAST(:tables AS regclass) AND mode = 'RowShareLock'"
+        f" WHERE {_HOLDS_TABLES}"
         f" AND CAST(substring(application_name FROM '^{_UNTIL}([0-9]+)$') AS bigint)"
         " < extract(epoch FROM clock_timestamp()) * 1000 - 1000"
     ),
