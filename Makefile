@@ -44,6 +44,8 @@ soak: setup  ## Run the soak tests at their long sizes and write docs/soak.md; D
 
 bench-log: setup  ## Measure commits and snapshots of the log
 	@$(PY) -m benchmarks.log
+	@$(PY) -m benchmarks.reading
+	@$(PY) -m benchmarks.transactions
 
 requirements: setup  ## Write docs/requirements.md from the markers on the tests
 	@$(PY) -m tests.support.requirements

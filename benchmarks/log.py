@@ -18,23 +18,21 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 from uuid import UUID, uuid4
 
 import pyarrow as pa
-from psycopg import sql
 
 import deltars
 from benchmarks.report import table, write_section
+from benchmarks.rig import durable_server, in_own_process, new_catalog
 from deltars.protocol import AddFile
-from tests.support.postgres import PostgresServer, server_of_this_run
+from tests.support.postgres import PostgresServer
 from tests.support.run_directory import RunDirectory
 
 STATS = (
     '{"numRecords":1000,"minValues":{"id":%d,"name":"ada","day":"2026-01-01"},'
     '"maxValues":{"id":%d,"name":"zoe","day":"2026-12-31"},"nullCount":{"id":0,"name":3,"day":0}}'
 )
-Result = TypeVar("Result")
 SCHEMA = "id BIGINT, name STRING, day DATE"
 
 
@@ -59,7 +57,7 @@ def main() -> None:
     chosen = arguments.only.split(",")
     run = RunDirectory()
     try:
-        server = _durable_server()
+        server = durable_server()
         for name, measure in PARTS.items():
             if name in chosen:
                 title, body = measure(server, sizes)
@@ -80,7 +78,7 @@ def single_commits(server: PostgresServer, sizes: Sizes) -> tuple[str, str]:
         rates, peers, latencies = [], [], []
         for _ in range(sizes.rounds):
             peers.append(_pgbench_tps(server, clients, sizes.seconds))
-            rate, seen = _commit_rate(_new_catalog(server), clients, sizes.seconds)
+            rate, seen = _commit_rate(new_catalog(server), clients, sizes.seconds)
             rates.append(rate)
             latencies += seen
         ratios = [ours / theirs for ours, theirs in zip(rates, peers, strict=True)]
@@ -147,7 +145,7 @@ def bulk_commits(server: PostgresServer, sizes: Sizes) -> tuple[str, str]:
     for files in sizes.bulk_files:
         adds = add_table(files)
         raw = _raw_copy(server, adds)
-        took, memory = _in_own_process(_bulk_commit, _new_catalog(server), files)
+        took, memory = in_own_process(_bulk_commit, new_catalog(server), files)
         rows.append(
             [f"{files:,}", f"{took:.2f}", f"{raw:.2f}", f"{took / raw:.1f}", f"{memory:,.0f}", targets.get(files, "")]
         )
@@ -185,7 +183,7 @@ def _raw_copy(server: PostgresServer, adds: pa.Table) -> float:
 
 
 def flat_commits(server: PostgresServer, sizes: Sizes) -> tuple[str, str]:
-    uri = _new_catalog(server)
+    uri = new_catalog(server)
     with deltars.connect(uri, timeout=3600) as catalog:
         writer = deltars.SqlTxnLogWriter(catalog)
         empty, full = catalog.create_table("empty", SCHEMA).id, catalog.create_table("full", SCHEMA).id
@@ -215,11 +213,11 @@ def embedded_commits(_: PostgresServer, sizes: Sizes) -> tuple[str, str]:
         for backend in ("sqlite", "duckdb"):
             uri = f"deltasql://{backend}/{directory}/{backend}.db"
             deltars.connect(uri).close()
-            rate, seen = _in_own_process(_embedded, uri, sizes.seconds)
+            rate, seen = in_own_process(_embedded, uri, sizes.seconds)
             eight = "one process only"
             if backend == "sqlite":
                 eight = f"{_commit_rate(f'deltasql://sqlite/{directory}/eight.db', 8, sizes.seconds)[0]:,.0f}"
-            took, _memory = _in_own_process(_bulk_commit, f"deltasql://{backend}/{directory}/{backend}-bulk.db", 10_000)
+            took, _memory = in_own_process(_bulk_commit, f"deltasql://{backend}/{directory}/{backend}-bulk.db", 10_000)
             p50, p99 = (statistics.quantiles(seen, n=100)[p - 1] * 1000 for p in (50, 99))
             rows.append([backend, f"{rate:,.0f}", f"{p50:.2f} / {p99:.2f}", eight, f"{took:.2f}"])
     header = ["backend", "commits a second, one client", "p50 / p99 ms", "8 processes", "10,000 files in one commit, s"]
@@ -267,22 +265,6 @@ def _add(number: int) -> AddFile:
     )
 
 
-def _durable_server() -> PostgresServer:
-    """The tests' server, but with PostgreSQL's own defaults for what must survive a crash."""
-    server = server_of_this_run()
-    with server.connect() as connection:
-        for setting in ("fsync", "synchronous_commit", "full_page_writes"):
-            connection.execute(sql.SQL("ALTER SYSTEM SET {} = on").format(sql.Identifier(setting)))
-        connection.execute("SELECT pg_reload_conf()")
-    return server
-
-
-def _new_catalog(server: PostgresServer) -> str:
-    uri = server.create_catalog_uri(server.create_database("bench"))
-    deltars.connect(uri, warehouse=tempfile.mkdtemp(), migrate=True).close()
-    return uri
-
-
 def _pgbench(server: PostgresServer, *arguments: str) -> str:
     done = subprocess.run(
         [server.bin / "pgbench", *arguments, server.conninfo], capture_output=True, text=True, check=False
@@ -297,12 +279,6 @@ def _pgbench_tps(server: PostgresServer, clients: int, seconds: float) -> float:
         server, "-n", "-M", "prepared", "-c", str(clients), "-j", str(min(clients, 2)), "-T", str(round(seconds))
     )
     return next(float(line.split()[2]) for line in output.splitlines() if line.startswith("tps"))
-
-
-def _in_own_process(work: Callable[..., Result], *arguments: object) -> Result:
-    """In a process of its own, so that its memory is its own too."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(work, arguments)
 
 
 PARTS: dict[str, Callable[[PostgresServer, Sizes], tuple[str, str]]] = {

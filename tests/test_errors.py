@@ -32,6 +32,7 @@ OWN_FIELDS: dict[str, Any] = {
     "constraint": "pk_dl_tables",
     "path": "part-0.parquet",
     "error": "no route to host",
+    "features": ("variantShredding",),
     "earliest": 0,
     "latest": 6,
 }

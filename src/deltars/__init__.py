@@ -13,22 +13,28 @@ from deltars.errors import (
     ConcurrentDeleteRead,
     ConcurrentTransaction,
     ConfigError,
+    DamagedLog,
     DatabaseError,
     DeltarsError,
+    ImportRefused,
+    LogDiverged,
     MetadataChanged,
     MirrorFailure,
+    NotADeltaTable,
     PredicateError,
     ProtocolChanged,
     SchemaMismatch,
     SchemaVersionError,
     StorageError,
     TableExists,
+    TableHeld,
     TableNotFound,
     TimeoutError,
     TimestampTooEarly,
     TransactionClosed,
     TransactionNotFound,
     TransactionTooLarge,
+    UnsupportedFeature,
     UriError,
     ValidationError,
     VersionConflict,
@@ -37,7 +43,7 @@ from deltars.errors import (
 from deltars.wiring import provide_spark
 
 if TYPE_CHECKING:
-    from deltars.catalog import Catalog, CatalogSnapshot, begin, connect, migrate, read, write
+    from deltars.catalog import Catalog, CatalogSnapshot, Rebuilt, begin, connect, migrate, read, rebuild, write
     from deltars.table import Table
     from deltars.transaction import (
         CommitResult,
@@ -54,7 +60,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LOADED_WHEN_USED = {
-    "deltars.catalog": ("Catalog", "CatalogSnapshot", "begin", "connect", "migrate", "read", "write"),
+    "deltars.catalog": (
+        "Catalog",
+        "CatalogSnapshot",
+        "Rebuilt",
+        "begin",
+        "connect",
+        "migrate",
+        "read",
+        "rebuild",
+        "write",
+    ),
     "deltars.table": ("Table",),
     "deltars.transaction": (
         "CommitResult",
@@ -100,13 +116,18 @@ __all__ = [
     "ConcurrentDeleteRead",
     "ConcurrentTransaction",
     "ConfigError",
+    "DamagedLog",
     "DatabaseError",
     "DeltarsError",
+    "ImportRefused",
+    "LogDiverged",
     "MetadataChanged",
     "MirrorFailure",
     "MultiTableTransaction",
+    "NotADeltaTable",
     "PredicateError",
     "ProtocolChanged",
+    "Rebuilt",
     "SchemaMismatch",
     "SchemaVersionError",
     "SqlTxnLogReader",
@@ -114,6 +135,7 @@ __all__ = [
     "StorageError",
     "Table",
     "TableExists",
+    "TableHeld",
     "TableNotFound",
     "TimeoutError",
     "TimestampTooEarly",
@@ -124,6 +146,7 @@ __all__ = [
     "TransactionTooLarge",
     "TxnLogReader",
     "TxnLogWriter",
+    "UnsupportedFeature",
     "UriError",
     "ValidationError",
     "VersionConflict",
@@ -132,5 +155,6 @@ __all__ = [
     "connect",
     "migrate",
     "read",
+    "rebuild",
     "write",
 ]

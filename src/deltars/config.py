@@ -28,6 +28,7 @@ Isolation: TypeAlias = Literal["strict", "serializable", "write_serializable", "
 DEFAULT_CATALOG = "deltasql://sqlite/.deltars/lake.db"
 CONFIG_FILE = "deltars.toml"
 PREFIX = "DELTARS_"
+MIRROR_MODES = ("inline", "async", "off")
 MAX_TIMEOUT_S = 2_000_000
 """About what PostgreSQL's time-outs can hold: 2³¹ milliseconds."""
 
@@ -49,10 +50,14 @@ class Settings:
     """How many tables one transaction may write."""
     max_files_per_table: int = 1_000
     """How many files a transaction over several tables may add to each."""
+    mirror: str = "inline"
+    """Who publishes to `_delta_log`: the committer ("inline"), the reconciler ("async"), or nobody ("off")."""
     mirror_wait: float = 5.0
     """How long a commit waits for its own publication."""
     mirror_concurrency: int = 5
     """How many tables of one commit are published at once."""
+    mirror_checkpoint_interval: int = 10
+    """Every how many versions a checkpoint is written, where the table says nothing else."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -62,7 +67,10 @@ class Settings:
             raise ConfigError(
                 f"there is no isolation level {self.isolation!r}", hint=f"Levels are {', '.join(get_args(Isolation))}."
             )
-        for name in ("pool_size", "copy_threshold", "mirror_concurrency", "max_tables", "max_files_per_table"):
+        if self.mirror not in MIRROR_MODES:
+            raise ConfigError(f"mirror must be one of {', '.join(MIRROR_MODES)}, not {self.mirror!r}")
+        counts = ("pool_size", "copy_threshold", "max_tables", "max_files_per_table")
+        for name in (*counts, "mirror_concurrency", "mirror_checkpoint_interval"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
 
@@ -117,6 +125,8 @@ def _convert(name: str, value: Any) -> Any:
             options = json.loads(value) if isinstance(value, str) else value
             return {str(k): str(v) for k, v in dict(options).items()}
         if isinstance(value, bool) or (isinstance(default, int) and isinstance(value, float)):
+            raise TypeError
+        if isinstance(default, str) and not isinstance(value, str):
             raise TypeError
         return type(default)(value)
     except (TypeError, ValueError):

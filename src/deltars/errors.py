@@ -242,3 +242,35 @@ class MirrorFailure(DeltarsError):
     def __init__(self, message: str | None = None, *, error: str, **where: Any) -> None:
         self.error = error
         super().__init__(message or f"the commit stands, publishing it failed: {error}", **where)
+
+
+class TableHeld(ValidationError):
+    """The table's log is the authority now, not this catalog: nothing can be committed here."""
+
+
+class ImportRefused(ValidationError):
+    """The table cannot be imported; nothing was changed."""
+
+
+class NotADeltaTable(ImportRefused):
+    """There is no Delta table at this location."""
+
+
+class DamagedLog(ImportRefused):
+    """The table's log cannot be read as a whole."""
+
+    def __init__(self, message: str, *, path: str | None = None, **where: Any) -> None:
+        self.path = path
+        super().__init__(message, **where)
+
+
+class UnsupportedFeature(ImportRefused):
+    """The table needs features that are not supported here."""
+
+    def __init__(self, message: str, *, features: tuple[str, ...] = (), **where: Any) -> None:
+        self.features = features
+        super().__init__(message, **where)
+
+
+class LogDiverged(DeltarsError):
+    """The table's log and the catalog do not tell the same story; nothing was changed."""

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deltars.errors import ValidationError
-from deltars.log.bounds import STRING_BYTES, UNKNOWN, Bounds, FileBounds, read_stats
+from deltars.log.bounds import HIGHEST, LOWEST, STRING_BYTES, Bounds, FileBounds, read_stats
 from deltars.protocol import FileStats, PrimitiveType, StructField, StructType, encode_stats, schema_from_ddl
 from tests.protocol import strategies
 
@@ -72,8 +72,10 @@ def test_every_value_of_a_file_lies_between_the_numbers_of_its_bounds(case: tupl
     assert found.mins is not None
     assert found.maxs is not None
     # The range column stands first, and again at its own place.
-    (low, low_again), (high, high_again) = found.mins, found.maxs
-    assert (low, high) == (low_again, high_again)
+    (indexed_low, low), (indexed_high, high) = found.mins, found.maxs
+    assert low is not None
+    assert indexed_low == min(max(low, LOWEST), HIGHEST)
+    assert indexed_high == (HIGHEST if high is None else min(max(high, LOWEST), HIGHEST))
     assert low is not None
     assert math.isfinite(low)
     assert low <= min(map(_exact, numbers))
@@ -142,13 +144,43 @@ def test_numbers_of_known_bounds(type_: str, bound: str, low: float, high: float
 
 
 def test_file_without_statistics_has_no_bounds() -> None:
-    assert Bounds(schema_from_ddl("id BIGINT")).of(None) == UNKNOWN
+    assert Bounds(schema_from_ddl("flag BOOLEAN")).of(None) == FileBounds(None, None, None)
+
+
+def test_range_column_without_statistics_reaches_from_end_to_end() -> None:
+    assert Bounds(schema_from_ddl("id BIGINT, x INT")).of(None) == FileBounds(None, [LOWEST], [HIGHEST])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "continues"),
+    [
+        ("a INT, b STRING", "a INT, b STRING, c DATE", True),
+        ("a INT, b STRING", "a BIGINT, b STRING", True),
+        ("a INT, b STRING", "b STRING, a INT", False),
+        ("s STRUCT<x: INT>, b STRING", "s STRUCT<x: INT, y: INT>, b STRING", False),
+        ("b STRING, d DATE", "b STRING, d TIMESTAMP_NTZ", False),
+        ("ok BOOLEAN", "ok BOOLEAN, a INT", False),
+        ("a INT, b INT", "a INT", False),
+    ],
+)
+def test_numbers_stay_where_they_are_only_when_columns_come_at_the_end(
+    before: str, after: str, continues: bool
+) -> None:
+    assert Bounds(schema_from_ddl(after)).continues(Bounds(schema_from_ddl(before))) is continues
+
+
+def test_another_range_column_moves_the_numbers() -> None:
+    schema = schema_from_ddl("a INT, b INT")
+    chosen = Bounds(schema, (), {"deltars.rangeColumn": "b"})
+    assert (Bounds(schema).range_column, chosen.range_column) == (("a",), ("b",))
+    assert chosen.places == {("a",): 2, ("b",): 3}
+    assert not chosen.continues(Bounds(schema))
 
 
 def test_statistics_that_lack_a_column_leave_its_bounds_unknown() -> None:
     bounds = Bounds(schema_from_ddl("id BIGINT, name STRING, s STRUCT<x: INT, y: INT>"))
     stats = '{"numRecords":3,"minValues":{"id":1,"s":{"x":5}},"maxValues":{"s":7}}'
-    assert bounds.of(stats) == FileBounds(3, [1, 1, None, 5, None], [None] * 5)
+    assert bounds.of(stats) == FileBounds(3, [1, 1, None, 5, None], [HIGHEST, *[None] * 4])
 
 
 def test_table_whose_columns_have_no_bounds_still_counts_records() -> None:

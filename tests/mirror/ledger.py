@@ -47,7 +47,7 @@ def added(path: str, **fields: Any) -> AddFile:
 
 
 def version_names(count: int) -> list[str]:
-    """The files of a log with this many versions."""
+    """The commits of a log with this many versions."""
     return [f"{version:020}.json" for version in range(count)]
 
 
@@ -114,5 +114,8 @@ class Ledger:
         return self.warehouse / name / "_delta_log" / f"{version:020}.json"
 
     def log_of(self, name: str) -> list[str]:
-        """Everything in a table's `_delta_log`."""
-        return sorted(path.name for path in (self.warehouse / name / "_delta_log").glob("*"))
+        """The commits in a table's `_delta_log`."""
+        return self.files_of(name, "*.json")
+
+    def files_of(self, name: str, pattern: str = "*") -> list[str]:
+        return sorted(path.name for path in (self.warehouse / name / "_delta_log").glob(pattern))

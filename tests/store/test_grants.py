@@ -97,14 +97,22 @@ def test_a_writer_creates_commits_removes_and_publishes_but_deletes_nothing(
     _refused_everywhere(catalog_uri, roles.writer, ["UPDATE", "DELETE"], allowed={"UPDATE": writable})
 
 
-def test_a_writer_may_update_one_column_of_history_only(catalog_uri: str, roles: Roles) -> None:
+def test_a_writer_may_update_of_history_only_the_end_of_a_file_and_its_bounds(catalog_uri: str, roles: Roles) -> None:
     with postgres_connection(parse_catalog_uri(_as_role(catalog_uri, roles.writer))) as connection:
         rights = connection.execute(
             "SELECT column_name FROM information_schema.column_privileges"
             " WHERE table_schema = %s AND table_name = 'dl_add_files' AND grantee = %s AND privilege_type = 'UPDATE'",
             [parse_catalog_uri(catalog_uri).schema, roles.writer],
         ).fetchall()
-    assert rights == [("removed_version",)]
+    assert {name for (name,) in rights} == {"removed_version", "mins", "maxs"}
+
+
+def test_a_writer_may_choose_another_range_column(catalog_uri: str, catalog: deltars.Catalog, roles: Roles) -> None:
+    catalog.create_table("points", "x INT, y INT")
+    catalog.write("points", pa.table({"x": pa.array([1, 2], pa.int32()), "y": pa.array([7, 8], pa.int32())}))
+    with deltars.connect(_as_role(catalog_uri, roles.writer)) as opened:
+        opened.set_properties("points", {"deltars.rangeColumn": "y"})
+        assert opened.table("points").version == 2
 
 
 def test_the_mirror_reads_all_and_writes_only_its_own_tables(

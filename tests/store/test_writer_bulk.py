@@ -13,6 +13,7 @@ import pytest
 
 from deltars.config import Settings
 from deltars.errors import ConfigError
+from deltars.log.bounds import LOWEST
 from deltars.protocol import Action, AddFile
 from tests.store.conftest import OpenLog
 from tests.support.log import Log, added, creation, removed, row_groups, stats, vector
@@ -220,7 +221,7 @@ def test_same_files_leave_the_same_rows_whichever_way_they_come(open_log: OpenLo
 def test_columns_may_leave_out_what_is_optional(log: Log) -> None:
     table = files(3).drop_columns(["stats"])
     log.commit(table)
-    assert [(row["stats"], row["mins"], row["dv_id"]) for row in _rows(log)] == [(None, None, "")] * 3
+    assert [(row["stats"], row["mins"], row["dv_id"]) for row in _rows(log)] == [(None, [LOWEST], "")] * 3
 
 
 def test_columns_in_many_chunks_keep_their_order(log: Log) -> None:

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from deltars.log.bounds import HIGHEST, LOWEST
 from deltars.protocol import CdcFile, DomainMetadata, RemoveFile, Txn
 from deltars.store.schema import dl_add_files
 from tests.store.conftest import OpenLog
@@ -127,8 +128,8 @@ def test_bounds_are_stored_beside_the_statistics(open_log: OpenLog, backend: str
     numbers = [tuple(json.loads(cell) if isinstance(cell, str) else cell for cell in row) for row in rows]
     assert numbers == [
         ([-3, -3, 0.1], [9007199254740994, 9007199254740994, 1e300]),
-        ([None, None, 1], [None, None, None]),
-        (None, None),
+        ([LOWEST, None, 1], [HIGHEST, None, None]),
+        ([LOWEST], [HIGHEST]),
     ]
 
 

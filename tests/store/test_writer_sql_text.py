@@ -19,7 +19,7 @@ JUSTIFIED = {
         "copy_batches": "a query that Core compiled, its values quoted by libpq: COPY takes no parameters",
     },
     "store/backends/duckdb.py": {
-        "DuckDB.fetch": "a Prepared, as above",
+        "DuckDB.batches": "a Prepared, as above",
     },
     "store/backends/pipeline.py": {
         "prepare": "a Prepared, as above",

@@ -3,21 +3,26 @@
     outcomes = run_racers(uri, 6, append_to_one, table_id, 20)       # job(catalog, number, table_id, 20) six times
 
 Each process is a program of its own and opens the catalog itself; threads (DuckDB) share one. All start together.
+`around` is a context for each program: for every process, or once for all threads.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
-from uuid import UUID
+from unittest import mock
+from uuid import UUID, uuid4
 
 import deltars
+from deltars.log.commit import Commit, TableCommit
 from deltars.protocol import AddFile
 from deltars.uri import parse_catalog_uri
 
@@ -29,17 +34,23 @@ WAIT_S = 7_000.0
 _start: Any = None
 
 
-def run_racers(uri: str, count: int, job: Callable[..., T], *arguments: Any) -> list[T]:
+def run_racers(
+    uri: str,
+    count: int,
+    job: Callable[..., T],
+    *arguments: Any,
+    around: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> list[T]:
     """What each of them answered; the first exception of any."""
     if parse_catalog_uri(uri).backend == "duckdb":
         start = threading.Barrier(count)
-        with deltars.connect(uri, pool_size=count) as catalog, ThreadPoolExecutor(count) as threads:
+        with around(), deltars.connect(uri, pool_size=count) as catalog, ThreadPoolExecutor(count) as threads:
             return _answers(threads.submit(_together, start, job, catalog, i, *arguments) for i in range(count))
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.support.jobs"])
     barrier = context.Barrier(count)
     with ProcessPoolExecutor(count, mp_context=context, initializer=_meet_at, initargs=(barrier,)) as processes:
-        return _answers(processes.submit(_connect_and_run, job, uri, i, *arguments) for i in range(count))
+        return _answers(processes.submit(_connect_and_run, around, job, uri, i, *arguments) for i in range(count))
 
 
 def _answers(futures: Any) -> list[Any]:
@@ -52,8 +63,14 @@ def _meet_at(barrier: Any) -> None:
     _start = barrier
 
 
-def _connect_and_run(job: Callable[..., T], uri: str, number: int, *arguments: Any) -> T:
-    with deltars.connect(uri) as catalog:
+def _connect_and_run(
+    around: Callable[[], AbstractContextManager[object]],
+    job: Callable[..., T],
+    uri: str,
+    number: int,
+    *arguments: Any,
+) -> T:
+    with around(), deltars.connect(uri) as catalog:
         # A process takes one job only: it stays here until every other has taken one too.
         return _together(_start, job, catalog, number, *arguments)
 
@@ -61,6 +78,13 @@ def _connect_and_run(job: Callable[..., T], uri: str, number: int, *arguments: A
 def _together(start: Any, job: Callable[..., T], *arguments: Any) -> T:
     start.wait(WAIT_S)
     return job(*arguments)
+
+
+@contextmanager
+def unpublished() -> Iterator[None]:
+    """Commits stay in the log alone: the mirror is not what is tried."""
+    with mock.patch.dict(os.environ, {"DELTARS_MIRROR": "off"}):
+        yield
 
 
 # -- jobs --------------------------------------------------------------------------------------------------------------
@@ -122,6 +146,38 @@ def come_and_go(catalog: deltars.Catalog, number: int, table_ids: Sequence[UUID]
         with deltars.connect(uri) as other:
             tally.versions.append(other.engine.reader.snapshot(table_ids[1]).version)
     return tally
+
+
+def write_or_watch_both(catalog: deltars.Catalog, number: int, table_ids: Sequence[UUID], count: int) -> list[int]:
+    """The first two commit one file to each of two tables, in one transaction and so many times; others look on.
+
+    Whoever looks on sees both tables at one version, and at version N exactly N files; back come the versions seen.
+    """
+    if number < 2:
+        return [_append_to_both(catalog, table_ids, f"{number}-{file}") for file in range(count)]
+    reader, seen = catalog.engine.reader, [0]
+    while seen[-1] < 2 * count:
+        cut = catalog.engine.cuts.now().versions_by_id
+        versions = {cut[table_id] for table_id in table_ids}
+        assert len(versions) == 1, f"half a transaction: {versions}"
+        for table_id in table_ids:
+            snapshot = reader.snapshot(table_id)
+            assert snapshot.version >= cut[table_id], "a version went away"
+            assert snapshot.files.num_rows == snapshot.version, "half a commit"
+        seen.append(versions.pop())
+        assert seen[-1] >= seen[-2], "a version went away"
+    return seen
+
+
+def _append_to_both(catalog: deltars.Catalog, table_ids: Sequence[UUID], path: str) -> int:
+    file = AddFile(path=path, partition_values={}, size=1, modification_time=1, data_change=True)
+    while True:
+        cut = catalog.engine.cuts.now().versions_by_id
+        parts = [TableCommit(table_id, cut[table_id], [file], "WRITE") for table_id in table_ids]
+        try:
+            return catalog.engine.commit(Commit(uuid4(), parts)).versions[table_ids[0]]
+        except deltars.VersionConflict:
+            time.sleep(random.uniform(0, 0.01))
 
 
 def _try(writer: deltars.SqlTxnLogWriter, tally: Tally, table_id: UUID, version: int, path: str) -> int | None:

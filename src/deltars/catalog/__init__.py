@@ -3,6 +3,7 @@
 from deltars.catalog import migrate
 from deltars.catalog.catalog import Catalog
 from deltars.catalog.connecting import begin, connect, read, write
+from deltars.catalog.rebuilding import Rebuilt, rebuild
 from deltars.catalog.snapshot import CatalogSnapshot
 
-__all__ = ["Catalog", "CatalogSnapshot", "begin", "connect", "migrate", "read", "write"]
+__all__ = ["Catalog", "CatalogSnapshot", "Rebuilt", "begin", "connect", "migrate", "read", "rebuild", "write"]

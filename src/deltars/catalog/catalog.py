@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
-import msgspec
-
+from deltars.catalog import handover
 from deltars.catalog.retrying import run
 from deltars.catalog.snapshot import CatalogSnapshot, to_microseconds
 from deltars.config import CatalogConfig, Isolation
 from deltars.errors import TableExists, ValidationError, VersionConflict
+from deltars.importer import Progress
 from deltars.log.commit import NO_VERSION, Commit, NewTable, TableCommit
-from deltars.log.snapshot import Snapshot
+from deltars.mirror import Reconciler
 from deltars.protocol import (
     Action,
-    DeletionVector,
     Metadata,
-    RemoveFile,
     SchemaLike,
     as_schema,
-    needed_features,
-    protocol_of,
-    supported_features,
 )
 from deltars.storage import open_storage, parse_location
+from deltars.store.mirror_status import MirrorStatus
 from deltars.store.registry import TableRecord, check_name
 from deltars.table import Table
 from deltars.transaction import Transaction, TransactionResult
 from deltars.transaction.engine import Engine
+from deltars.transaction.metadata import changed, metadata_actions
 from deltars.transaction.new_table import check_properties, initial_actions, location_of
+from deltars.transaction.removal import removes_of
 
 Result = TypeVar("Result")
 
@@ -124,6 +121,34 @@ class Catalog:
         self.engine.publish_registration(table_id)
         return Table(self.engine, record)
 
+    def import_table(
+        self,
+        location: str,
+        name: str | None = None,
+        *,
+        read_only: bool = False,
+        take_over: bool = False,
+        report: Callable[[Progress], None] | None = None,
+    ) -> Table:
+        """Take in a Delta table that others wrote, where it lies, with the history that its log still has.
+
+        Other writers are fenced off, readers go on as before. An import that was interrupted is finished by calling it
+        again. `read_only` leaves the table to its writers: call it again to see what they have committed since.
+        `take_over` takes a table that another deltars catalog fenced, and which is gone for good.
+        """
+        table_id = handover.import_table(
+            self.engine, location, name, read_only=read_only, take_over=take_over, report=report
+        )
+        return self.table(table_id)
+
+    def release(self, table: str | UUID) -> int:
+        """Give a table back to plain Delta writers. Nothing can be committed to it here until it is adopted again."""
+        return handover.release(self.engine, self.engine.find(table).table_id)
+
+    def adopt(self, table: str | UUID, *, report: Callable[[Progress], None] | None = None) -> int:
+        """Take a released table back, with everything that others have committed to it since."""
+        return handover.adopt(self.engine, self.engine.find(table).table_id, report=report)
+
     def tables(self) -> list[Table]:
         """Every table, by name."""
         return [Table(self.engine, record) for record in self.engine.registry.tables()]
@@ -156,11 +181,11 @@ class Catalog:
         found = self.table(table)
         snapshot = found.snapshot()
         before = snapshot.metadata
-        after = _with_configuration(before, {**before.configuration, **check_properties(properties)})
+        after = changed(before, configuration={**before.configuration, **check_properties(properties)})
         commit = TableCommit(
             found.id,
             snapshot.version,
-            _metadata_actions(snapshot, after),
+            metadata_actions(snapshot.protocol, after),
             "SET TBLPROPERTIES",
             {"properties": dict(properties)},
         )
@@ -179,12 +204,14 @@ class Catalog:
         user_metadata: str | None = None,
         max_tables: int | None = None,
         max_files_per_table: int | None = None,
+        mirror: str | None = None,
     ) -> Transaction:
         """Begin a transaction over any tables of this catalog.
 
         `isolation` is "strict" (whatever it read or writes must not have changed), "serializable",
         "write_serializable" or "snapshot". A `txn_id` of your own makes it repeatable: once committed, another
-        transaction of the same id changes nothing and has the first one's result.
+        transaction of the same id changes nothing and has the first one's result. `mirror` says who publishes it,
+        whatever the tables and the catalog say: "inline", "async" or "off".
         """
         return Transaction(
             self.engine,
@@ -195,6 +222,7 @@ class Catalog:
             user_metadata=user_metadata,
             max_tables=max_tables,
             max_files_per_table=max_files_per_table,
+            mirror=mirror,
         )
 
     def run(
@@ -243,9 +271,20 @@ class Catalog:
         versions = {names[key]: version for key, version in committed.versions.items() if key in names}
         return TransactionResult(txn_id, committed.commit_ts, versions, dict(committed.versions))
 
+    # -- the mirror --------------------------------------------------------------------------------------------
+
+    def mirror_status(self) -> list[MirrorStatus]:
+        """How far each table is published to its `_delta_log`, by name."""
+        return self.engine.publisher.status.overview()
+
+    def reconciler(self, **options: Any) -> Reconciler:
+        """What publishes, apart from the committers, and mends: `.once()`, or `.run()` until `.stop()`."""
+        defaults = {"concurrency": self.engine.settings.mirror_concurrency}
+        return Reconciler(self.engine.database, self.engine.publisher, **(defaults | options))
+
     def close(self) -> None:
         """Close the pooled connections. The catalog stays usable: the next call opens new ones."""
-        self.engine.database.close()
+        self.engine.close()
 
     def __enter__(self) -> Catalog:
         return self
@@ -269,7 +308,7 @@ class Catalog:
         else:
             snapshot = self.engine.reader.snapshot(table.table_id)
             metadata = next(action for action in initial if isinstance(action, Metadata))
-            actions = [*_metadata_actions(snapshot, metadata), *_removes(snapshot)]
+            actions = [*metadata_actions(snapshot.protocol, metadata), *removes_of(snapshot.files)]
             commit = TableCommit(
                 table.table_id, snapshot.version, actions, "CREATE OR REPLACE TABLE", _create_params(initial)
             )
@@ -282,49 +321,6 @@ def _as_moment(as_of: UUID | datetime | str | None) -> UUID | datetime | str | N
         return UUID(as_of) if isinstance(as_of, str) else as_of
     except ValueError:
         return as_of
-
-
-def _removes(snapshot: Snapshot) -> list[RemoveFile]:
-    """Every live file, removed."""
-    now = int(time.time() * 1000)
-    return [
-        RemoveFile(
-            path=file["path"],
-            data_change=True,
-            deletion_timestamp=now,
-            extended_file_metadata=True,
-            partition_values=msgspec.json.decode(file["partition_values"]),
-            size=file["size"],
-            deletion_vector=_deletion_vector(file["deletion_vector"]),
-        )
-        for file in snapshot.files.to_pylist()
-    ]
-
-
-def _deletion_vector(text: str | None) -> DeletionVector | None:
-    return None if text is None else msgspec.json.decode(text, type=DeletionVector)
-
-
-def _metadata_actions(snapshot: Snapshot, metadata: Metadata) -> list[Action]:
-    """New metadata, with the protocol raised where it needs a feature that the table did not have."""
-    had = supported_features(snapshot.protocol)
-    needed = needed_features(metadata.schema, metadata.configuration)
-    if needed <= had:
-        return [metadata]
-    return [protocol_of(had | needed), metadata]
-
-
-def _with_configuration(metadata: Metadata, configuration: Mapping[str, str]) -> Metadata:
-    return Metadata(
-        id=metadata.id,
-        name=metadata.name,
-        description=metadata.description,
-        format=metadata.format,
-        schema_string=metadata.schema_string,
-        partition_columns=metadata.partition_columns,
-        configuration=dict(configuration),
-        created_time=metadata.created_time,
-    )
 
 
 def _create_params(actions: Sequence[Action]) -> dict[str, Any]:

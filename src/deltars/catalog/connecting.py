@@ -29,8 +29,10 @@ def connect(
     isolation: Isolation | None = None,
     max_tables: int | None = None,
     max_files_per_table: int | None = None,
+    mirror: str | None = None,
     mirror_wait: float | None = None,
     mirror_concurrency: int | None = None,
+    mirror_checkpoint_interval: int | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Catalog:
     """Open a catalog: a `deltasql://` URI, a name of `deltars.toml`, `$DELTARS_CATALOG`, or `./.deltars/lake.db`.
@@ -49,8 +51,10 @@ def connect(
         isolation=isolation,
         max_tables=max_tables,
         max_files_per_table=max_files_per_table,
+        mirror=mirror,
         mirror_wait=mirror_wait,
         mirror_concurrency=mirror_concurrency,
+        mirror_checkpoint_interval=mirror_checkpoint_interval,
         storage_options=storage_options,
     )
     place = None if config.warehouse is None else _warehouse(config.warehouse)
@@ -93,6 +97,7 @@ def begin(
     user_metadata: str | None = None,
     max_tables: int | None = None,
     max_files_per_table: int | None = None,
+    mirror: str | None = None,
 ) -> Transaction:
     """Begin a transaction. The first table's URI says which catalog it is; a plain name means the default one.
 
@@ -107,6 +112,7 @@ def begin(
         user_metadata=user_metadata,
         max_tables=max_tables,
         max_files_per_table=max_files_per_table,
+        mirror=mirror,
     )
 
 

@@ -17,9 +17,11 @@ import click
 
 import deltars
 from deltars.cli.catalogs import init, tables
+from deltars.cli.handover import adopt, import_table, rebuild, release
 from deltars.cli.migrate import migrate
+from deltars.cli.mirror import mirror
 from deltars.cli.options import is_debugging, with_debug
-from deltars.cli.tables import history
+from deltars.cli.tables import history, verify
 
 FAILED, WRONG_USAGE, CONFLICT = 1, 2, 3
 
@@ -64,5 +66,5 @@ def main() -> None:
     """
 
 
-for _command in (init, migrate, tables, history):
+for _command in (init, migrate, tables, history, verify, mirror, import_table, release, adopt, rebuild):
     main.add_command(_command)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from deltars.data.cast import check_fits
-from deltars.data.files import WriteTarget, WrittenFile
+from deltars.data.cast import check_fits, fit
+from deltars.data.conditions import Condition, checked
+from deltars.data.files import Scan, WriteTarget, WrittenFile
+from deltars.data.filter import Unmatched
+from deltars.data.reader import read_scan
 from deltars.data.writer import write_table
 from deltars.errors import ValidationError
+from deltars.predicate import parse
 from deltars.protocol import StructType, schema_from_arrow, schema_to_arrow
 
 
@@ -26,9 +30,17 @@ class ArrowPlane:
         """The schema a table would have that is made from this frame; no row is read."""
         return schema_from_arrow(_arrow_schema(frame))
 
-    def write(self, frame: object, target: WriteTarget) -> list[WrittenFile]:
+    def write(self, frame: object, target: WriteTarget, conditions: Sequence[Condition] = ()) -> list[WrittenFile]:
         check_fits(_arrow_schema(frame), schema_to_arrow(target.schema))
-        return write_table(target, _batches(frame))
+        batches = _batches(frame)
+        if conditions:
+            table = schema_to_arrow(target.schema)
+            batches = checked((fit(batch, table) for batch in batches), conditions, target.schema)
+        return write_table(target, batches)
+
+    def without(self, frame: object, scan: Scan, where: str) -> pa.RecordBatchReader:
+        """The rows of a scan that do not match."""
+        return read_scan(scan, row_filter=Unmatched(parse(where, scan.schema)))
 
 
 def _arrow_schema(frame: Any) -> pa.Schema:

@@ -47,6 +47,7 @@ class DataFile:
             store_schema=False,
             metadata_collector=self._footer,
         )
+        self.num_rows = 0
         self.buffered_rows = 0
         self.buffered_bytes = 0
 
@@ -59,6 +60,7 @@ class DataFile:
         if self.buffered_rows + rows.num_rows > ROW_GROUP_ROWS:
             self.flush()
         self._buffer.append(rows)
+        self.num_rows += rows.num_rows
         self.buffered_rows += rows.num_rows
         self.buffered_bytes += rows.nbytes
 

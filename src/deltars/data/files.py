@@ -7,8 +7,8 @@ Scan         ──files are read──────>  a frame
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -17,6 +17,10 @@ from deltars.protocol import AddFile, StructType
 
 SCAN_COLUMNS = ("path", "size", "partition_values", "deletion_vector")
 TARGET_FILE_SIZE = 128 * 1024 * 1024
+COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
+
+ColumnMapping: TypeAlias = Literal["none", "name", "id"]
+"""By what data files name their columns: the column's name, its physical name, or its field id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,10 @@ class WriteTarget:
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     target_file_size: int = TARGET_FILE_SIZE
     compression: str = "zstd"
+    max_records_per_file: int | None = None
+
+    def with_options(self, **options: Any) -> WriteTarget:
+        return replace(self, **options)
 
     def __reduce__(self) -> tuple[Callable[..., WriteTarget], tuple[Any, ...]]:
         return _rebuild_target, (
@@ -40,6 +48,7 @@ class WriteTarget:
             dict(self.storage_options),
             self.target_file_size,
             self.compression,
+            self.max_records_per_file,
         )
 
 
@@ -70,3 +79,4 @@ class Scan:
     table: str
     version: int
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    column_mapping: ColumnMapping = "none"

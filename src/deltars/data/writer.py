@@ -44,7 +44,6 @@ MAX_NAME_BYTES = 255
 # These ask something of every row that nobody here does yet.
 _UNENFORCED = {
     "allowColumnDefaults": "column defaults",
-    "checkConstraints": "CHECK constraints",
     "columnMapping": "column mapping",
     "generatedColumns": "generated columns",
     "identityColumns": "identity columns",
@@ -118,6 +117,19 @@ class _TableWriter:
         self._open.clear()
 
     def _append(self, values: PartitionValues, rows: pa.RecordBatch) -> None:
+        most = self._target.max_records_per_file
+        while most is not None and self._num_rows(values) + rows.num_rows > most:
+            room = most - self._num_rows(values)
+            self._append_to_file(values, rows.slice(0, room))
+            self._finish(values)
+            rows = rows.slice(room)
+        if rows.num_rows:
+            self._append_to_file(values, rows)
+
+    def _num_rows(self, values: PartitionValues) -> int:
+        return self._open[values].num_rows if values in self._open else 0
+
+    def _append_to_file(self, values: PartitionValues, rows: pa.RecordBatch) -> None:
         file = self._open.pop(values, None) or self._new_file(values)
         self._open[values] = file
         file.append(rows)
@@ -131,6 +143,8 @@ class _TableWriter:
             self._finish(next(iter(self._open)))
 
     def _finish(self, values: PartitionValues) -> None:
+        if values not in self._open:
+            return
         self._written.append(self._open[values].close())
         del self._open[values]
 

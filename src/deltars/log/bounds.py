@@ -4,7 +4,11 @@
                                                             maxs [9.0, 9.0, 1.33e14]     the range column first, again
 
 Every number is rounded outward: a minimum never above the true one, a maximum never below. `None` means unknown, and
-keeps the file. Survivors are checked exactly afterwards, so being a little too wide costs a look, never a row.
+keeps the file; in the range column's place, which is indexed, the ends of its scale say so (`LOWEST`, `HIGHEST`).
+Survivors are checked exactly afterwards, so being a little too wide costs a look, never a row.
+
+Which leaf stands where is the table's layout. A column that is added at the end leaves it as it is; any other change,
+of the schema or of the range column, moves numbers to another place, and the rows of the table are written anew.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import msgspec
@@ -31,6 +36,7 @@ TIMESTAMP_SLACK_US = 999
 """Statistics hold timestamps cut to the millisecond."""
 
 Number: TypeAlias = float | None
+_Path: TypeAlias = tuple[str, ...]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _FLOAT = struct.Struct("=f")
@@ -42,7 +48,9 @@ class FileBounds(NamedTuple):
     maxs: list[Number] | None
 
 
-UNKNOWN = FileBounds(None, None, None)
+LOWEST, HIGHEST = -1e30, 1e30
+"""The ends of the scale of the range column: what is not known reaches from one to the other, and what lies beyond
+them is there. PostgreSQL multiplies widths in its range index, and a commit must not fail because that overflows."""
 
 
 class Bounds:
@@ -58,12 +66,19 @@ class Bounds:
         # Statistics name columns as the data files do.
         names = [path for path, _ in schema.leaves()]
         physical = dict(zip(names, (path for path, _ in schema.leaves(physical=True)), strict=True))
-        self._leaves = [(physical[path], _converter(leaves[path])) for path in (*([first] if first else ()), *leaves)]
+        order = (*([first] if first else ()), *leaves)
+        self._leaves = [(physical[path], _converter(leaves[path])) for path in order]
+        self.places: Mapping[_Path, int] = {physical[path]: place for place, path in enumerate(leaves, start=2)}
+        """Where in `mins` and `maxs` a leaf stands, by its physical name, counted from 1; the range column also 1."""
+        self.range_column: _Path | None = physical[first] if first else None
+        self._layout = [(physical[path], _scale(leaves[path])) for path in order]
+        self.unknown = FileBounds(None, [LOWEST], [HIGHEST]) if first else FileBounds(None, None, None)
+        """The numbers of a file without statistics."""
 
     def of(self, stats: str | None) -> FileBounds:
         """The numbers of one file, and how many records its statistics count."""
         if stats is None:
-            return UNKNOWN
+            return self.unknown
         document = read_stats(stats)
         count = document.get("numRecords")
         if not self._leaves:
@@ -71,7 +86,13 @@ class Bounds:
         minima, maxima = document.get("minValues"), document.get("maxValues")
         mins = [convert(_at(minima, path), down=True) for path, convert in self._leaves]
         maxs = [convert(_at(maxima, path), down=False) for path, convert in self._leaves]
+        mins[0] = LOWEST if mins[0] is None else on_scale(mins[0])
+        maxs[0] = HIGHEST if maxs[0] is None else on_scale(maxs[0])
         return FileBounds(count, mins, maxs)
+
+    def continues(self, other: Bounds) -> bool:
+        """Whether the numbers that another layout gave stand where this one has them."""
+        return self._layout[: len(other._layout)] == other._layout and self.range_column == other.range_column
 
 
 def read_stats(text: str) -> dict[str, Any]:
@@ -132,8 +153,52 @@ def _converter(type_: LeafType) -> _Converter:
             return plain_number
 
 
+def _scale(type_: LeafType) -> str:
+    """What its numbers mean: those of one scale compare, whichever of its types they came from."""
+    assert isinstance(type_, PrimitiveType)
+    match type_.name:
+        case "date" | "string" as name:
+            return name
+        case "timestamp" | "timestamp_ntz":
+            return "timestamp"
+    return "number"
+
+
+def on_scale(number: float) -> float:
+    """A number of the range column, or the end of the scale that is nearest to it."""
+    return min(max(number, LOWEST), HIGHEST)
+
+
+def number_range(value: Any) -> tuple[float, float] | None:
+    """A value as bounds hold it: two numbers that it lies between, most often twice the same."""
+    match value:
+        case str():
+            low, high = string_number(value, down=True), string_number(value, down=False)
+        case datetime():
+            moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value
+            since = moment - _EPOCH
+            microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+            low, high = plain_number(microseconds, down=True), plain_number(microseconds, down=False)
+        case date():
+            low = high = float(value.toordinal())
+        case int() | float() | Decimal():
+            low, high = plain_number(value, down=True), plain_number(value, down=False)
+        case _:
+            return None
+    return None if low is None or high is None else (low, high)
+
+
+def prefix_range(prefix: str) -> tuple[float, float] | None:
+    """Two numbers that every string with this beginning lies between."""
+    low = string_number(prefix, down=True)
+    if low is None:
+        return None
+    head = prefix.encode()[:STRING_BYTES]
+    return low, float(int.from_bytes(head.ljust(STRING_BYTES, b"\xff"), "big") + 1)
+
+
 def plain_number(value: Any, *, down: bool) -> Number:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
     try:
         number = float(value)
@@ -141,7 +206,7 @@ def plain_number(value: Any, *, down: bool) -> Number:
         return None
     if not math.isfinite(number):
         return None
-    # Only an integer beyond 2**53 is not its float; comparing int with float is exact in Python.
+    # An integer beyond 2**53 is not its float, nor are most decimals; comparing them with one is exact in Python.
     if (number > value) if down else (number < value):
         number = math.nextafter(number, -math.inf if down else math.inf)
     return number

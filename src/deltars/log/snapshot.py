@@ -21,6 +21,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from deltars.errors import ValidationError
+from deltars.predicate import Predicate, parse
 from deltars.protocol import DomainMetadata, Metadata, Protocol, StructType, Txn
 
 FILE_SCHEMA = pa.schema(
@@ -58,6 +59,9 @@ ROW_GROUP_SCHEMA = pa.schema(
 )
 """A row group of a live file, as its writer knew it. `partition_values` are the file's."""
 
+Where: TypeAlias = str | Predicate
+"""A condition in Spark SQL, its times in UTC where they name no zone; or one that is parsed already."""
+
 Moment: TypeAlias = datetime | str
 """A time: with a zone, or in UTC. As text in ISO 8601."""
 
@@ -78,9 +82,9 @@ class Totals:
 class Contents(Interface):
     """Where a snapshot gets what it does not hold itself."""
 
-    def batches(self, columns: Sequence[str] | None, where: str | None) -> Iterator[pa.RecordBatch]: ...
+    def batches(self, columns: pa.Schema, where: Predicate | None) -> Iterator[pa.RecordBatch]: ...
 
-    def row_groups(self, where: str | None) -> Iterator[pa.RecordBatch]: ...
+    def row_groups(self, where: Predicate | None) -> Iterator[pa.RecordBatch]: ...
 
     def totals(self) -> Totals: ...
 
@@ -110,7 +114,7 @@ class Snapshot:
         """The live files, with every column of `FILE_SCHEMA`; fetched once."""
         return self.select_files()
 
-    def select_files(self, *, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
+    def select_files(self, *, columns: Sequence[str] | None = None, where: Where | None = None) -> pa.Table:
         """The live files with these columns of `FILE_SCHEMA`, by default all of them.
 
         `where` leaves out files that hold no matching row, as far as partition values and statistics tell.
@@ -118,14 +122,14 @@ class Snapshot:
         return pa.Table.from_batches(self.file_batches(columns=columns, where=where), file_schema(columns))
 
     def file_batches(
-        self, *, columns: Sequence[str] | None = None, where: str | None = None
+        self, *, columns: Sequence[str] | None = None, where: Where | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The same as a stream: at no time is the whole list in memory."""
-        return self.contents.batches(columns, where)
+        return self.contents.batches(file_schema(columns), self._predicate(where))
 
-    def row_groups(self, *, where: str | None = None) -> pa.Table:
+    def row_groups(self, *, where: Where | None = None) -> pa.Table:
         """The row groups of the live files (`ROW_GROUP_SCHEMA`), where their writers told; pruned in the same way."""
-        return pa.Table.from_batches(self.contents.row_groups(where), ROW_GROUP_SCHEMA)
+        return pa.Table.from_batches(self.contents.row_groups(self._predicate(where)), ROW_GROUP_SCHEMA)
 
     @cached_property
     def totals(self) -> Totals:
@@ -141,6 +145,9 @@ class Snapshot:
     def domains(self) -> Mapping[str, DomainMetadata]:
         """The domain metadata in force, by domain; a removed one is not there."""
         return self.contents.domains()
+
+    def _predicate(self, where: Where | None) -> Predicate | None:
+        return parse(where, self.schema) if isinstance(where, str) else where
 
     def __getstate__(self) -> dict[str, Any]:
         # Not what was fetched: the other process fetches for itself.

@@ -1,13 +1,13 @@
 """Publishing: the committed versions of a table, in order, to its `_delta_log`.
 
-    publish_all ──▶ drain, a thread a table ──▶ for each pending version: put-if-absent ──▶ advance
+    publish_all ──▶ drain, a thread a table ──▶ pending versions: put-if-absent, one by one ──▶ advance ──▶ checkpoint
                                                   │
-                     there is a file already: the same commit ──▶ advance
+                     there is a file already: the same commit ──▶ go on
                                               another ──▶ DIVERGED, nothing is touched
 
 The lease keeps publishers out of each other's way. What keeps the log right is that a version is put only
 where there is none, and only after the one before it. So a lease that expires, or a process that dies between
-any two steps, does no harm: the next drain finds the file, sees that it is the same commit, and goes on.
+any two steps, does no harm: the next drain finds the files, sees that they are the same commits, and goes on.
 """
 
 from __future__ import annotations
@@ -16,35 +16,40 @@ import logging
 import os
 import random
 import socket
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 from uuid import UUID, uuid4
 
 from deltars.errors import DatabaseError, DeltarsError, MirrorFailure, StorageError
+from deltars.mirror.behind import Behind
+from deltars.mirror.checkpointer import Checkpointer
+from deltars.mirror.checksum import checksum_path
+from deltars.mirror.checksums import Checksums
 from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit
-from deltars.mirror.warehouse import (
-    registration_path,
-    render_registration,
-    render_version_map,
-    version_map_path,
-)
+from deltars.mirror.warehouse import Warehouse
 from deltars.storage import Storage, open_storage
 from deltars.store.database import Database
 from deltars.store.mirror_status import (
     LEASE_S,
     Advance,
     CommittedVersion,
+    MirrorMode,
     MirrorState,
     MirrorStatus,
     MirrorStatusStore,
 )
 
-VERSIONS_AT_ONCE = 20
+VERSIONS_AT_ONCE = 100
+"""How many are put before the catalog is told."""
+
+PUTTING_S = 1.0
+"""And for how long: whoever waits for one of them hears of it then, and the lease is renewed."""
 
 _log = logging.getLogger(__name__)
 
@@ -74,80 +79,202 @@ class _Drain:
     owner: str
     until: int | None
     published: int
+    stop: threading.Event
+    checkpoint: int | None = None
+    """The published version that a checkpoint is due of."""
+
+    @property
+    def table_id(self) -> UUID:
+        return self.status.table_id
+
+
+class _Diverged(Exception):
+    """There is another commit where ours should be."""
 
 
 class Publisher:
-    def __init__(self, database: Database, storage_options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        mode: MirrorMode = MirrorMode.INLINE,
+        checkpoint_interval: int = 10,
+    ) -> None:
+        """`mode` and `checkpoint_interval` are for tables that say nothing of their own."""
         self.status = MirrorStatusStore(database)
         self._options = storage_options
+        self._mode = mode
+        self.warehouse = Warehouse(self.status, self.storage_at)
+        self.checkpointer = Checkpointer(database, self.status, interval=checkpoint_interval)
+        self._checksums = Checksums(database)
+        self._behind = Behind()
+
+    def storage_at(self, location: str) -> Storage:
+        return open_storage(location, self._options)
 
     def publish_all(
-        self, versions: Mapping[UUID, int], *, concurrency: int = 5, wait_s: float = 5.0
+        self,
+        versions: Mapping[UUID, int],
+        *,
+        mode: MirrorMode | None = None,
+        concurrency: int = 5,
+        wait_s: float = 5.0,
     ) -> dict[UUID, MirrorOutcome]:
         """Publish each table up to the version given, and say how far that got within `wait_s`.
 
-        What takes longer goes on behind the caller's back. Nothing is raised: the commits stand.
+        `mode` is the caller's wish, before the tables' own and the catalog's. What takes longer goes on behind the
+        caller's back. Nothing is raised: the commits stand.
         """
+        outcomes = {table_id: MirrorOutcome(table_id, Publication.PENDING) for table_id in versions}
         if not versions:
-            return {}
+            return outcomes
+        try:
+            modes = dict.fromkeys(versions, mode) if mode else self.status.modes(versions)
+        except DeltarsError as error:
+            _log.warning("the mirror could not ask who publishes: %s", error)
+            modes = {}
+        chosen = {table_id: modes.get(table_id) or self._mode for table_id in versions}
+        inline = [table_id for table_id in versions if chosen[table_id] is MirrorMode.INLINE]
+        if MirrorMode.ASYNC in chosen.values():
+            self.status.announce()
+        if not inline:
+            return outcomes
         deadline = time.monotonic() + wait_s
-        answers: dict[UUID, Future[MirrorOutcome]] = {table_id: Future() for table_id in versions}
-        pool = ThreadPoolExecutor(min(concurrency, len(versions)), thread_name_prefix="deltars-mirror")
-        for table_id, version in versions.items():
-            pool.submit(self._follow, table_id, version, deadline, answers[table_id])
+        answers: dict[UUID, Future[MirrorOutcome]] = {table_id: Future() for table_id in inline}
+        pool = ThreadPoolExecutor(min(concurrency, len(inline)), thread_name_prefix="deltars-mirror")
+        for table_id in inline:
+            job = pool.submit(self._follow, table_id, versions[table_id], deadline, answers[table_id])
+            self._behind.add(job)
         pool.shutdown(wait=False)
         wait(answers.values(), timeout=wait_s)
-        return {
-            table_id: answer.result() if answer.done() else MirrorOutcome(table_id, Publication.PENDING)
-            for table_id, answer in answers.items()
-        }
+        return outcomes | {table_id: answer.result() for table_id, answer in answers.items() if answer.done()}
 
-    def drain(
-        self, table_id: UUID, *, until: int | None = None, on_published: Callable[[int], None] | None = None
-    ) -> MirrorOutcome:
-        """Publish everything that is pending, in order, unless somebody else is at it.
+    def drain(self, table_id: UUID, *, stop: threading.Event | None = None) -> MirrorOutcome:
+        """Publish everything that is pending, in order, unless somebody else is at it; then the checkpoint, if due.
+
+        `stop` ends it early, between two versions; the rest is left to whoever comes next.
+        """
+        outcome, checkpoint = self._drain(table_id, stop=stop)
+        if checkpoint is not None and not (stop and stop.is_set()):
+            self._checkpoint(checkpoint)
+        return outcome
+
+    def republish(self, table_id: UUID, location: str, version: int) -> bool:
+        """Put a published commit back where its file is missing; False if there is one after all."""
+        [commit] = self.status.pending(table_id, version - 1, 1)
+        storage = self.storage_at(location)
+        is_put = storage.put_if_absent(commit_path(version), render_commit(commit))
+        _set_time(storage, commit)
+        return is_put
+
+    def publish_registration(self, table_id: UUID) -> None:
+        """Publish a table's name and location as they are now: after it was created, renamed or dropped."""
+        self.warehouse.publish_registration(table_id)
+
+    def close(self) -> None:
+        """Wait for what is being published or written behind the callers' backs."""
+        self._behind.wait()
+
+    def _drain(
+        self,
+        table_id: UUID,
+        until: int | None = None,
+        on_published: Callable[[int], None] | None = None,
+        stop: threading.Event | None = None,
+    ) -> tuple[MirrorOutcome, _Drain | None]:
+        """What became of it, and the run if it calls for a checkpoint.
 
         With `until`, a caller's own version, the outcome is about that one; versions of others that keep
         coming are published with it for a while, and then left to whoever commits next.
         """
-        owner = f"{socket.gethostname()}:{os.getpid()}:{uuid4()}"
+        owner = _new_owner()
         claimed, status = self.status.claim(table_id, owner)
         if not claimed:
-            return _outcome(status, until)
-        run = _Drain(status, owner, until, status.published_version)
-        hand_over_at = time.monotonic() + LEASE_S
+            return _outcome(status, until), None
+        run = _Drain(status, owner, until, status.published_version, stop or threading.Event())
         try:
-            storage = open_storage(status.location, self._options)
-            for commit in self._versions(table_id, after=run.published):
-                digest = self._put(storage, commit)
-                if digest is None:
-                    file = storage.url_of(commit_path(commit.version))
-                    return self._fail(run, MirrorState.DIVERGED, f"{file} is there and is another commit")
-                step = self.status.advance(table_id, owner, commit.version, digest)
-                if step is Advance.LOST:
-                    return _outcome(self.status.read(table_id), until)
-                run.published = commit.version
-                self._put_version_map(commit)
-                if on_published is not None:
-                    on_published(commit.version)
-                if step is Advance.DONE:
-                    break
-                if until is not None and run.published >= until and time.monotonic() > hand_over_at:
-                    self.status.release(table_id, owner)
-                    break
-            return MirrorOutcome(table_id, Publication.PUBLISHED, run.published)
+            outcome = self._publish(run, self.storage_at(status.location), on_published)
+        except _Diverged as diverged:
+            outcome = self._fail(run, MirrorState.DIVERGED, str(diverged))
         except Exception as error:
             # Whatever it is, the commit stands, and the failure must be noted.
             if not isinstance(error, DeltarsError):
                 _log.exception("a defect stopped the mirror of table %s", status.name)
-            return self._fail(run, MirrorState.FAILED, str(error))
+            outcome = self._fail(run, MirrorState.FAILED, str(error))
+        return outcome, run if run.checkpoint is not None else None
 
-    def publish_registration(self, table_id: UUID) -> None:
-        """Publish a table's name and location as they are now: after it was created, renamed or dropped."""
-        entry = self.status.registration(table_id)
-        if entry.warehouse is not None:
-            warehouse = open_storage(entry.warehouse, self._options)
-            warehouse.put(registration_path(table_id), render_registration(entry))
+    def _publish(self, run: _Drain, storage: Storage, on_published: Callable[[int], None] | None) -> MirrorOutcome:
+        hand_over_at = time.monotonic() + LEASE_S
+        while True:
+            there, problem = self._put_some(storage, self._next(run), run.stop)
+            if there:
+                checksum = self._checksums.after(storage, [commit for commit, _ in there])
+                with _told("the checksum of version %s of table %s", checksum.version, run.status.name):
+                    storage.put_if_absent(checksum_path(checksum.version), checksum.to_json())
+                step = self.status.advance(
+                    run.table_id, run.owner, [(commit.version, digest) for commit, digest in there]
+                )
+                if step is Advance.LOST:
+                    return _outcome(self.status.read(run.table_id), run.until)
+                if self.checkpointer.is_due(checksum.metadata, run.published, checksum.version):
+                    run.checkpoint = checksum.version
+                run.published = checksum.version
+                self.warehouse.publish_version_maps([commit for commit, _ in there])
+                if on_published is not None:
+                    on_published(run.published)
+                if step is Advance.DONE:
+                    break
+            if problem is not None:
+                raise problem
+            # A hot table never runs out of versions: let somebody else go on, and see to what is due.
+            is_served = run.until is not None and run.published >= run.until
+            if run.stop.is_set() or ((is_served or run.checkpoint is not None) and time.monotonic() > hand_over_at):
+                self.status.release(run.table_id, run.owner)
+                return _outcome(self.status.read(run.table_id), run.until)
+        return MirrorOutcome(run.table_id, Publication.PUBLISHED, run.published)
+
+    def _put_some(
+        self, storage: Storage, commits: Sequence[CommittedVersion], stop: threading.Event
+    ) -> tuple[list[tuple[CommittedVersion, str]], Exception | None]:
+        """The first of these commits, which are there now, with their digests; and what kept out the next one."""
+        there: list[tuple[CommittedVersion, str]] = []
+        stop_at = time.monotonic() + PUTTING_S
+        for commit in commits:
+            try:
+                there.append((commit, self._put(storage, commit)))
+            except (DeltarsError, _Diverged) as problem:
+                return there, problem
+            if stop.is_set() or time.monotonic() > stop_at:
+                break
+        return there, None
+
+    def _put(self, storage: Storage, commit: CommittedVersion) -> str:
+        """Put a commit where there is none, and answer the digest of what is there."""
+        path, data = commit_path(commit.version), render_commit(commit)
+        if not storage.put_if_absent(path, data):
+            there = storage.get(path)
+            if not is_same_commit(data, there):
+                raise _Diverged(f"{storage.url_of(path)} is there and is another commit")
+            data = there
+        _set_time(storage, commit)
+        if commit.version == 0:
+            with _told("the entry of table %s", commit.table_id):
+                self.publish_registration(commit.table_id)
+        return sha256(data).hexdigest()
+
+    def _checkpoint(self, run: _Drain) -> None:
+        """Write the checkpoint that is due; and what was committed while the lease was held for it."""
+        due: _Drain | None = run
+        while due is not None:
+            assert due.checkpoint is not None
+            try:
+                storage = self.storage_at(due.status.location)
+                waits = self.checkpointer.try_write(storage, due.table_id, due.checkpoint, due.owner)
+            except Exception:
+                _log.exception("a defect stopped the checkpoint of table %s", due.status.name)
+                return
+            due = self._drain(due.table_id)[1] if waits else None
 
     def _follow(self, table_id: UUID, version: int, deadline: float, answer: Future[MirrorOutcome]) -> None:
         """Answer when `version` is published, by us or by others, or failed, or the deadline is over."""
@@ -156,8 +283,9 @@ class Publisher:
             if published >= version and not answer.done():
                 answer.set_result(MirrorOutcome(table_id, Publication.PUBLISHED, published))
 
+        due = None
         try:
-            outcome = self.drain(table_id, until=version, on_published=note)
+            outcome, due = self._drain(table_id, version, note)
             while outcome.publication is Publication.PENDING and time.monotonic() < deadline:
                 time.sleep(random.uniform(0.005, 0.03))
                 # Looked at without a lock, so as not to be in the way of whoever is at it.
@@ -165,51 +293,27 @@ class Publisher:
                 if status.is_leased:
                     outcome = _outcome(status, version)
                 else:
-                    outcome = self.drain(table_id, until=version, on_published=note)
+                    outcome, due = self._drain(table_id, version, note)
         except Exception as error:
             _log.warning("the mirror could not look after table %s: %s", table_id, error)
             failure = MirrorFailure(error=str(error), table_id=table_id, version=version)
             outcome = MirrorOutcome(table_id, Publication.FAILED, failure=failure)
+        if due is not None:
+            # In a thread of its own: a large one must keep neither the committer nor the next table waiting.
+            self._behind.start(self._checkpoint, due)
         if not answer.done():
             answer.set_result(outcome)
 
-    def _versions(self, table_id: UUID, after: int) -> Iterator[CommittedVersion]:
-        """Version after version, without end: the caller knows when the last one was published."""
-        while True:
-            commits = self.status.pending(table_id, after, VERSIONS_AT_ONCE)
-            if not commits or commits[-1].version != after + len(commits):
-                raise DatabaseError("versions are missing from the catalog", table_id=table_id, version=after + 1)
-            yield from commits
-            after = commits[-1].version
-
-    def _put(self, storage: Storage, commit: CommittedVersion) -> str | None:
-        """The digest of the published file; None if another file has its name."""
-        path, data = commit_path(commit.version), render_commit(commit)
-        if not storage.put_if_absent(path, data):
-            there = storage.get(path)
-            if not is_same_commit(data, there):
-                return None
-            data = there
-        # deltalake takes the file's time for the commit's. Only the file's owner may set it.
-        with suppress(StorageError):
-            storage.set_modified_ms(path, commit.in_commit_timestamp)
-        if commit.version == 0:
-            self.publish_registration(commit.table_id)
-        return sha256(data).hexdigest()
-
-    def _put_version_map(self, commit: CommittedVersion) -> None:
-        """After the last table of a transaction over several."""
-        if len(commit.participants) < 2:
-            return
-        try:
-            tables = self.status.read_all(map(UUID, sorted(commit.participants)))
-            published = all(t.published_version >= commit.participants[str(t.table_id)] for t in tables)
-            warehouse = self.status.registration(commit.table_id).warehouse
-            if published and warehouse is not None:
-                storage = open_storage(warehouse, self._options)
-                storage.put_if_absent(version_map_path(commit.txn_id), render_version_map(commit, tables))
-        except DeltarsError as error:
-            _log.warning("the version map of transaction %s was not published: %s", commit.txn_id, error)
+    def _next(self, run: _Drain) -> list[CommittedVersion]:
+        # What was pending at the claim is most often one version; what came since is not known.
+        known = run.status.current_version - run.published
+        limit = min(known, VERSIONS_AT_ONCE) if known > 0 else VERSIONS_AT_ONCE
+        commits = self.status.pending(run.table_id, run.published, limit)
+        if not commits or commits[-1].version != run.published + len(commits):
+            raise DatabaseError(
+                "versions are missing from the catalog", table_id=run.table_id, version=run.published + 1
+            )
+        return commits
 
     def _fail(self, run: _Drain, state: MirrorState, error: str) -> MirrorOutcome:
         table_id, name = run.status.table_id, run.status.name
@@ -222,6 +326,25 @@ class Publisher:
         if run.until is not None and run.published >= run.until:
             return MirrorOutcome(table_id, Publication.PUBLISHED, run.published)
         return MirrorOutcome(table_id, Publication.FAILED, run.published, failure)
+
+
+@contextmanager
+def _told(what: str, *which: object) -> Iterator[None]:
+    """What readers can do without: if it fails, that is said, and publishing goes on."""
+    try:
+        yield
+    except DeltarsError as error:
+        _log.warning(f"{what} was not written: %s", *which, error)
+
+
+def _set_time(storage: Storage, commit: CommittedVersion) -> None:
+    # deltalake takes the file's time for the commit's. Only the file's owner may set it.
+    with suppress(StorageError):
+        storage.set_modified_ms(commit_path(commit.version), commit.in_commit_timestamp)
+
+
+def _new_owner() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid4()}"
 
 
 def _outcome(status: MirrorStatus, until: int | None) -> MirrorOutcome:

@@ -1,4 +1,4 @@
-"""What the mirror keeps beside the tables, in `<warehouse>/_deltars`: registry and version maps. Pure.
+"""What the mirror keeps beside the tables, in `<warehouse>/_deltars`: registry and version maps.
 
 - `tables/<table_id>.json`: name and location of a table, so that the catalog can be rebuilt from its files;
 - `txns/<txn_id>.json`: the versions that one transaction made, so that any reader can read them as one cut.
@@ -6,13 +6,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import msgspec
 
-from deltars.store.mirror_status import CommittedVersion, MirrorStatus, Registration
+from deltars.errors import DeltarsError
+from deltars.storage import Storage
+from deltars.store.mirror_status import (
+    CommittedVersion,
+    MirrorStatus,
+    MirrorStatusStore,
+    Registration,
+    TransactionTables,
+)
+
+SETTLED_US = 600_000_000
+
+OpenStorage: TypeAlias = Callable[[str], Storage]
+
+_log = logging.getLogger(__name__)
+
+
+class Warehouse:
+    def __init__(self, status: MirrorStatusStore, open_storage: OpenStorage) -> None:
+        self._status = status
+        self._open_storage = open_storage
+
+    def publish_registration(self, table_id: UUID) -> None:
+        """A table's name and location as they are now: after it was created, renamed or dropped."""
+        entry = self._status.registration(table_id)
+        if entry.warehouse is not None:
+            self._open_storage(entry.warehouse).put(registration_path(table_id), render_registration(entry))
+
+    def publish_version_maps(self, commits: Sequence[CommittedVersion]) -> None:
+        """The maps of those transactions whose last table was published just now. What fails is done later."""
+        several = [commit for commit in commits if len(commit.participants) > 1]
+        if not several:
+            return
+        try:
+            ids = sorted({UUID(key) for commit in several for key in commit.participants})
+            tables = {str(status.table_id): status for status in self._status.read_all(ids)}
+            place = self._status.registration(several[0].table_id).warehouse
+            if place is None:
+                return
+            storage = self._open_storage(place)
+            for commit in several:
+                participants = [tables[key] for key in sorted(commit.participants)]
+                if is_published(commit.participants, participants):
+                    storage.put_if_absent(version_map_path(commit.txn_id), render_version_map(commit, participants))
+        except DeltarsError as error:
+            _log.warning("the version map of transaction %s was not published: %s", several[0].txn_id, error)
+
+    def mend_registrations(self) -> list[str]:
+        """Publish again what a crash, or somebody's hand, left missing or out of date; the paths."""
+        mended = []
+        for entry in self._status.registrations():
+            if entry.warehouse is None:
+                break
+            path = registration_path(entry.table_id)
+            storage = self._open_storage(entry.warehouse)
+            if storage.get_or_none(path) != render_registration(entry):
+                # What the catalog says by now, in case the table was just renamed.
+                self.publish_registration(entry.table_id)
+                mended.append(storage.url_of(path))
+        return mended
+
+    def mend_version_maps(self, since: int = 0) -> tuple[list[str], int]:
+        """Publish the maps that are missing, of transactions from `since` (µs) on; the paths, and where to go on."""
+        transactions = self._status.transactions_over_several(since)
+        if not transactions:
+            return [], since
+        tables = {str(status.table_id): status for status in self._status.overview(with_dropped=True)}
+        place = self._status.registration(UUID(next(iter(transactions[0].participants)))).warehouse
+        if place is None:
+            return [], since
+        storage = self._open_storage(place)
+        known = {info.path for info in storage.list("_deltars/txns")} if since == 0 else set()
+        mended, unfinished = [], transactions[-1].commit_ts
+        for transaction in transactions:
+            participants = [tables[key] for key in sorted(transaction.participants)]
+            path = version_map_path(transaction.txn_id)
+            if not is_published(transaction.participants, participants):
+                unfinished = min(unfinished, transaction.commit_ts)
+            elif path not in known and not storage.exists(path):
+                storage.put_if_absent(path, render_version_map(transaction, participants))
+                mended.append(storage.url_of(path))
+        # A commit with a smaller time may still be on its way when one with a larger time is there.
+        return mended, max(since, unfinished - SETTLED_US)
+
+
+def is_published(participants: Mapping[str, int], tables: Iterable[MirrorStatus]) -> bool:
+    """Whether every table of a transaction is published as far as the transaction took it."""
+    return all(table.published_version >= participants[str(table.table_id)] for table in tables)
 
 
 def registration_path(table_id: UUID) -> str:
@@ -36,18 +124,17 @@ def render_registration(entry: Registration) -> bytes:
     return _encode(document)
 
 
-def render_version_map(commit: CommittedVersion, tables: Iterable[MirrorStatus]) -> bytes:
-    """The transaction that `commit` is part of; `tables` are its participants."""
+def render_version_map(transaction: TransactionTables | CommittedVersion, tables: Iterable[MirrorStatus]) -> bytes:
     return _encode(
         {
-            "txnId": commit.txn_id,
-            "commitTs": commit.commit_ts,
+            "txnId": transaction.txn_id,
+            "commitTs": transaction.commit_ts,
             "tables": [
                 {
                     "tableId": table.table_id,
                     "name": table.name,
                     "location": table.location,
-                    "version": commit.participants[str(table.table_id)],
+                    "version": transaction.participants[str(table.table_id)],
                 }
                 for table in tables
             ],

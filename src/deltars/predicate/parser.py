@@ -321,7 +321,7 @@ class _Parser:
 
     def _unknown(self, node: exp.Expr) -> Unknown:
         found: dict[Column, None] = {}
-        for reference in node.find_all(exp.Column):
+        for reference in node.find_all(exp.Column, bfs=False):
             whole: exp.Expr = reference
             while isinstance(whole.parent, exp.Dot) and _names(whole.parent):
                 whole = whole.parent
@@ -416,14 +416,15 @@ class _Parser:
                 return Literal("void", None)
             raise self._error(f"{node.this.sql('spark')} is no {type_}", node.this, hint=_hint(type_)) from None
 
-    def _string(self, first: exp.Expr) -> Literal | None:
+    def _string(self, first: exp.Expr) -> Literal:
         """By Spark's own rules, from the text itself: sqlglot's reading of escapes is not quite Spark's.
 
         'a' 'b' is one string, and so is 'it''s', where the doubled quote is one.
         """
         place = self._places.get(first.meta.get("start", -1))
         if place is None:
-            return None
+            # The digits of 1.5BD, which sqlglot makes a cast of.
+            return Literal("string", str(first.this))
         whole, previous_end = "", -2
         while place < len(self._tokens) and (token := self._tokens[place]).token_type == TokenType.STRING:
             raw = self._text[token.start : token.end + 1]

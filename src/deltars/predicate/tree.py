@@ -37,7 +37,10 @@ class Column:
     type: DataType
 
     def __str__(self) -> str:
-        return ".".join(_quoted(name) for name in self.path)
+        return ".".join(self.path)
+
+    def to_sql(self) -> str:
+        return ".".join("`" + name.replace("`", "``") + "`" for name in self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,13 +206,13 @@ def to_sql(predicate: Predicate) -> str:
         case Or(parts):
             return " OR ".join(f"({to_sql(part)})" if isinstance(part, And) else to_sql(part) for part in parts)
         case Comparison(column, operator, value):
-            return f"{column} {operator} {literal_sql(value)}"
+            return f"{column.to_sql()} {operator} {literal_sql(value)}"
         case In(column, values, negated):
-            return f"{column} {'NOT ' * negated}IN ({', '.join(map(literal_sql, values))})"
+            return f"{column.to_sql()} {'NOT ' * negated}IN ({', '.join(map(literal_sql, values))})"
         case StartsWith(column, prefix, negated):
-            return f"{'NOT ' * negated}startswith({column}, {literal_sql(prefix)})"
+            return f"{'NOT ' * negated}startswith({column.to_sql()}, {literal_sql(prefix)})"
         case IsNull(column, negated):
-            return f"{column} IS {'NOT ' * negated}NULL"
+            return f"{column.to_sql()} IS {'NOT ' * negated}NULL"
         case Constant(value):
             return {True: "TRUE", False: "FALSE", None: "NULL"}[value]
         case Unknown(sql):
@@ -241,8 +244,3 @@ def literal_sql(value: Value) -> str:
 def _string(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return "'" + escaped.replace("\n", "\\n").replace("\r", "\\r").replace("\0", "\\0") + "'"
-
-
-def _quoted(name: str) -> str:
-    plain = name.isascii() and name.isidentifier()
-    return name if plain else "`" + name.replace("`", "``") + "`"

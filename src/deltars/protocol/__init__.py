@@ -24,6 +24,7 @@ from deltars.protocol.actions import (
 )
 from deltars.protocol.arrow import schema_from_arrow, schema_to_arrow, type_to_arrow
 from deltars.protocol.ddl import schema_from_ddl
+from deltars.protocol.evolution import merged
 from deltars.protocol.features import (
     FEATURES,
     FENCE,
@@ -121,6 +122,7 @@ __all__ = [
     "indexed_leaves",
     "is_absolute",
     "is_true",
+    "merged",
     "needed_features",
     "parse_partition_value",
     "partition_directory",

@@ -36,6 +36,8 @@ _TO_ARROW: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
     "void": pa.null(),
+    # As Parquet holds it: encoded, with the dictionary of its keys beside it.
+    "variant": pa.struct([pa.field("metadata", pa.binary(), False), pa.field("value", pa.binary(), False)]),
 }
 
 _FROM_ARROW: dict[pa.DataType, str] = {

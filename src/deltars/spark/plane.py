@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
+from deltars.data.conditions import Condition
 from deltars.data.files import Scan, WriteTarget, WrittenFile
 from deltars.protocol import StructType
 from deltars.spark.read import read_scan
@@ -22,8 +25,13 @@ class SparkPlane:
         """The schema a table would have that is made from this frame; no job runs."""
         return schema_from_spark(cast(DataFrame, frame).schema)
 
-    def write(self, frame: object, target: WriteTarget) -> list[WrittenFile]:
-        return write_frame(cast(DataFrame, frame), target)
+    def write(self, frame: object, target: WriteTarget, conditions: Sequence[Condition] = ()) -> list[WrittenFile]:
+        return write_frame(cast(DataFrame, frame), target, conditions)
+
+    def without(self, frame: object, scan: Scan, where: str) -> DataFrame:
+        """The rows of a scan that do not match, or where nobody can say."""
+        rows = read_scan(cast(DataFrame, frame).sparkSession, scan)
+        return rows.where(~F.coalesce(F.expr(where), F.lit(False)))
 
     def read(self, spark: SparkSession | None, scan: Scan) -> DataFrame:
         return read_scan(spark or active_session(), scan)

@@ -39,15 +39,7 @@ class LocalStorage(Storage):
     def put_if_absent(self, path: str, data: bytes) -> bool:
         file = self._file(path)
         with self._errors(path):
-            staged = _stage(file, data)
-            try:
-                os.link(staged, file)
-            except FileExistsError:
-                return False
-            finally:
-                os.unlink(staged)
-            _sync_directory(os.path.dirname(file))
-            return True
+            return _create(_stage(file, data), file)
 
     def put(self, path: str, data: bytes) -> None:
         file = self._file(path)
@@ -79,8 +71,8 @@ class LocalStorage(Storage):
             # Unbuffered: Parquet readers ask for the ranges they want.
             return cast(BinaryIO, open(self._file(path), "rb", buffering=0))
 
-    def open_writer(self, path: str) -> Writer:
-        return _LocalWriter(self._file(path), partial(self._errors, path))
+    def open_writer(self, path: str, *, if_absent: bool = False) -> Writer:
+        return _LocalWriter(self._file(path), partial(self._errors, path), if_absent=if_absent)
 
     def url_of(self, path: str) -> str:
         return "file://" + path_to_uri(os.path.join(self.root, path) if path else self.root)
@@ -95,23 +87,27 @@ class LocalStorage(Storage):
 
 
 class _LocalWriter(Writer):
-    def __init__(self, file: str, errors: Seam) -> None:
+    def __init__(self, file: str, errors: Seam, *, if_absent: bool) -> None:
         super().__init__(errors)
         self._file = file
+        self._if_absent = if_absent
         with errors():
             self._staged, self._sink = _open_staged(file)
 
     def _append(self, data: bytes | memoryview) -> None:
         self._sink.write(data)
 
-    def _finish(self) -> None:
+    def _finish(self) -> bool:
         try:
             with self._sink:
                 _sync(self._sink)
         except OSError:
             os.unlink(self._staged)
             raise
+        if self._if_absent:
+            return _create(self._staged, self._file)
         _replace(self._staged, self._file)
+        return True
 
     def _abandon(self) -> None:
         self._sink.close()
@@ -135,6 +131,18 @@ def _open_staged(file: str) -> tuple[str, BinaryIO]:
     _make_directory(os.path.dirname(file))
     staged = f"{file}#{secrets.randbits(63)}"
     return staged, open(staged, "xb")
+
+
+def _create(staged: str, file: str) -> bool:
+    """Give the staged file its name, unless there is one of that name."""
+    try:
+        os.link(staged, file)
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(staged)
+    _sync_directory(os.path.dirname(file))
+    return True
 
 
 def _replace(staged: str, file: str) -> None:

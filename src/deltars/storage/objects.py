@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import mmap
 import os
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -95,9 +97,11 @@ class ObjectStorage(Storage):
             raise StorageError(f"there is no file {self.url_of(path)}", path=path)
         return cast(BinaryIO, _RangeReader(self._store, key, info.size, partial(self._errors, path)))
 
-    def open_writer(self, path: str) -> Writer:
+    def open_writer(self, path: str, *, if_absent: bool = False) -> Writer:
         key = self._key(path)
         with self._errors(path):
+            if if_absent:
+                return _CreatingWriter(self._store, key, partial(self._errors, path))
             return _ObjectWriter(obstore.open_writer(self._store, key), partial(self._errors, path))
 
     def url_of(self, path: str) -> str:
@@ -161,12 +165,38 @@ class _ObjectWriter(Writer):
     def _append(self, data: bytes | memoryview) -> None:
         self._sink.write(data)
 
-    def _finish(self) -> None:
+    def _finish(self) -> bool:
         self._sink.close()
+        return True
 
     def _abandon(self) -> None:
         # An upload that is never closed never becomes an object.
         del self._sink
+
+
+class _CreatingWriter(Writer):
+    """Collects in a temporary file: a condition on the name can only be set on an upload of one piece."""
+
+    def __init__(self, store: ObjectStore, key: str, errors: Seam) -> None:
+        super().__init__(errors)
+        self._store = store
+        self._object_key = key
+        self._spool = tempfile.TemporaryFile()  # noqa: SIM115
+
+    def _append(self, data: bytes | memoryview) -> None:
+        self._spool.write(data)
+
+    def _finish(self) -> bool:
+        with self._spool as spool:
+            spool.flush()
+            content = mmap.mmap(spool.fileno(), 0, access=mmap.ACCESS_READ) if self.tell() else b""
+            with suppress(AlreadyExistsError):
+                obstore.put(self._store, self._object_key, content, mode="create")
+                return True
+            return False
+
+    def _abandon(self) -> None:
+        self._spool.close()
 
 
 @lru_cache(maxsize=64)

@@ -5,7 +5,7 @@ file appears whole or not at all, under each of the three ways to write:
 
     put_if_absent    the log: never overwrites, one of several writers wins
     put              hints that may be replaced (`_last_checkpoint`)
-    open_writer      data files, streamed; their names are unique
+    open_writer      data files, streamed; their names are unique. With `if_absent` like put_if_absent: checkpoints
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class Writer(ABC):
 
     def __init__(self, errors: Seam) -> None:
         self.closed = False
+        self.created = False
+        """After closing: whether what was written is the file now. Only `if_absent` can find another there."""
         self._errors = errors
         self._position = 0
 
@@ -63,7 +65,7 @@ class Writer(ABC):
         if not self.closed:
             self.closed = True
             with self._errors():
-                self._finish()
+                self.created = self._finish()
 
     def discard(self) -> None:
         """Close without leaving a file."""
@@ -87,7 +89,7 @@ class Writer(ABC):
     def _append(self, data: bytes | memoryview) -> None: ...
 
     @abstractmethod
-    def _finish(self) -> None: ...
+    def _finish(self) -> bool: ...
 
     @abstractmethod
     def _abandon(self) -> None: ...
@@ -143,7 +145,8 @@ class Storage(ABC):
         """The file, for reading anywhere in it."""
 
     @abstractmethod
-    def open_writer(self, path: str) -> Writer: ...
+    def open_writer(self, path: str, *, if_absent: bool = False) -> Writer:
+        """A new file, streamed. With `if_absent` one that is there stays, and the writer's `created` says so."""
 
     @abstractmethod
     def url_of(self, path: str) -> str:

@@ -22,6 +22,7 @@ from deltars.store.database import Readable
 from deltars.store.rows import TABLE_OF, from_row
 
 VERSIONS_AT_ONCE = 20
+FILES_AT_ONCE = 20_000
 
 _versions, _transactions = schema.dl_table_versions.c, schema.dl_transactions.c
 
@@ -61,10 +62,17 @@ class CommittedTransaction:
 
 def stream_versions(database: Readable, table_id: UUID, first: int, last: int) -> Iterator[CommittedVersion]:
     """These versions, oldest first. Between two readings nothing is held: what is committed stays as it is."""
-    for start in range(first, last + 1, VERSIONS_AT_ONCE):
+    while first <= last:
         with database.read() as connection:
-            some = committed_versions(connection, table_id, start, min(start + VERSIONS_AT_ONCE - 1, last))
+            some = next_versions(connection, table_id, first, min(VERSIONS_AT_ONCE, last - first + 1))
         yield from some
+        first = some[-1].version + 1
+
+
+def next_versions(connection: Connection, table_id: UUID, first: int, limit: int) -> list[CommittedVersion]:
+    """At most so many versions, oldest first; fewer where they hold many files, but one."""
+    few = _few_files(connection, table_id, first, limit) if limit > 1 else 1
+    return committed_versions(connection, table_id, first, first + few - 1)
 
 
 def committed_versions(connection: Connection, table_id: UUID, first: int, last: int) -> list[CommittedVersion]:
@@ -126,3 +134,17 @@ def _actions(connection: Connection, table_id: UUID, first: int, last: int) -> M
     for version, actions in found.items():
         ordered[version] = [action for _, action in sorted(actions, key=lambda pair: pair[0])]
     return ordered
+
+
+def _few_files(connection: Connection, table_id: UUID, first: int, count: int) -> int:
+    """How many of these versions can be held in memory together: one at least."""
+    full = (
+        select(column.version)
+        .where(column.table_id == table_id, column.version.between(first, first + count - 1))
+        .order_by(column.version)
+        .offset(FILES_AT_ONCE)
+        .limit(1)
+        for column in (schema.dl_add_files.c, schema.dl_remove_files.c)
+    )
+    ends = [end for query in full if (end := connection.scalar(query)) is not None]
+    return int(max(1, min([count, *(end - first for end in ends)])))

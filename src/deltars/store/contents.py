@@ -13,13 +13,32 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
-from sqlalchemy import JSON, ColumnElement, Select, Table, Text, and_, cast, func, select, union_all
+from sqlalchemy import JSON, ColumnElement, Select, Table, Text, and_, cast, func, not_, or_, select, union_all
 
+from deltars.log.pruning import Pruner
 from deltars.log.snapshot import FILE_SCHEMA, ROW_GROUP_SCHEMA, Totals, file_schema
+from deltars.predicate import Predicate, partition_part
 from deltars.protocol import DomainMetadata, Metadata, Txn
 from deltars.store.database import Readable
+from deltars.store.pruning import condition, layout_is
 from deltars.store.rows import from_row
 from deltars.store.schema import dl_add_files, dl_domain_metadata, dl_row_groups, dl_txn_actions
+
+_JUDGED = file_schema(("partition_values", "stats", "num_records"))
+"""What tells whether a file may hold a matching row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A where, as conditions on rows of `dl_add_files`."""
+
+    is_current: ColumnElement[bool]
+    """Whether the bounds of the files are where the snapshot's metadata has them."""
+    whole: ColumnElement[bool]
+    """By bounds and partition values."""
+    partition: ColumnElement[bool]
+    """By partition values alone."""
+
 
 _files, _groups = dl_add_files.c, dl_row_groups.c
 
@@ -33,14 +52,36 @@ class TableContents:
     version: int
     slot: int
     metadata: Metadata
+    metadata_version: int
 
-    def batches(self, columns: Sequence[str] | None, where: str | None) -> Iterator[pa.RecordBatch]:
-        schema = file_schema(columns)
-        query = live_files(self.table_id, self.version, schema.names)
-        return self.database.fetch(query, schema, may_be_large=True)
+    def batches(self, columns: pa.Schema, where: Predicate | None) -> Iterator[pa.RecordBatch]:
+        if where is None:
+            query = live_files(self.table_id, self.version, columns.names)
+            return self.database.fetch(query, columns, may_be_large=True)
+        judged = pa.unify_schemas([columns, _JUDGED])
+        query = live_files(self.table_id, self.version, judged.names, self._asked(where))
+        return self._kept(self.database.fetch(query, judged), where, columns)
 
-    def row_groups(self, where: str | None) -> Iterator[pa.RecordBatch]:
-        return self.database.fetch(row_groups(self.table_id, self.version), ROW_GROUP_SCHEMA)
+    def row_groups(self, where: Predicate | None) -> Iterator[pa.RecordBatch]:
+        query = row_groups(self.table_id, self.version, None if where is None else self._asked(where))
+        batches = self.database.fetch(query, ROW_GROUP_SCHEMA)
+        return batches if where is None else self._kept(batches, where, ROW_GROUP_SCHEMA)
+
+    def _asked(self, where: Predicate) -> Asked:
+        """The where as the database can judge it."""
+        parts = (where, partition_part(where, self.metadata.partition_columns))
+        whole, partition = (condition(part, self.metadata, self.slot, self.database.backend) for part in parts)
+        return Asked(layout_is(self.table_id, self.metadata_version), whole, partition)
+
+    def _kept(
+        self, batches: Iterator[pa.RecordBatch], where: Predicate, columns: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """What may hold a matching row, judged exactly: the database's own condition only came near."""
+        pruner = Pruner(where, self.metadata)
+        for batch in batches:
+            kept = batch.filter(pruner.keep(pa.Table.from_batches([batch]))).select(columns.names)
+            if kept.num_rows:
+                yield kept
 
     def totals(self) -> Totals:
         files = live_files(self.table_id, self.version, ("size", "num_records")).subquery("sized")
@@ -74,14 +115,17 @@ class TableContents:
             return [from_row(table.name, row) for row in connection.execute(query).mappings()]
 
 
-def live_files(table_id: UUID, version: int, columns: Sequence[str] = FILE_SCHEMA.names) -> Select[Any]:
-    """The files of a table at a version."""
-    return _live(table_id, version, [_as_text(_files[name]) for name in columns])
+def live_files(
+    table_id: UUID, version: int, columns: Sequence[str] = FILE_SCHEMA.names, asked: Asked | None = None
+) -> Select[Any]:
+    """The files of a table at a version; or those that are asked for, and some more."""
+    return _live(table_id, version, [_as_text(_files[name]) for name in columns], asked)
 
 
-def row_groups(table_id: UUID, version: int) -> Select[Any]:
+def row_groups(table_id: UUID, version: int, asked: Asked | None = None) -> Select[Any]:
     """The row groups of the files of a table at a version, in their order in each file."""
-    live = _live(table_id, version, [_files.version, _files.ord, _files.path, _as_text(_files.partition_values)])
+    columns_of_files = [_files.version, _files.ord, _files.path, _as_text(_files.partition_values)]
+    live = _live(table_id, version, columns_of_files, asked)
     files = live.subquery("files")
     columns = [
         files.c[name] if name in files.c and name not in _groups else _groups[name] for name in ROW_GROUP_SCHEMA.names
@@ -95,11 +139,26 @@ def row_groups(table_id: UUID, version: int) -> Select[Any]:
     )
 
 
-def _live(table_id: UUID, version: int, columns: Sequence[ColumnElement[Any]]) -> Select[Any]:
+def _live(
+    table_id: UUID, version: int, columns: Sequence[ColumnElement[Any]], asked: Asked | None = None
+) -> Select[Any]:
     of_table = select(*columns).where(_files.table_id == table_id, _files.version <= version)
     still_live = of_table.where(_files.removed_version.is_(None))
     removed_later = of_table.where(_files.removed_version.is_not(None), _files.removed_version > version)
-    both = union_all(still_live, removed_later).subquery("live")
+    if asked is None:
+        parts = [still_live, removed_later]
+    elif asked.whole.compare(asked.partition):
+        parts = [still_live.where(asked.whole), removed_later.where(asked.whole)]
+    else:
+        # Apart, not joined by OR: an index can answer the first, and which of the two is asked is settled once.
+        parts = [
+            still_live.where(asked.is_current, asked.whole),
+            still_live.where(not_(asked.is_current), asked.partition),
+            removed_later.where(
+                or_(and_(asked.is_current, asked.whole), and_(not_(asked.is_current), asked.partition))
+            ),
+        ]
+    both = union_all(*parts).subquery("live")
     return select(*both.c)
 
 

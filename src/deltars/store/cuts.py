@@ -19,6 +19,7 @@ from sqlalchemy import BigInteger, Text, bindparam, cast, literal, or_, select
 
 from deltars.errors import TransactionNotFound, ValidationError
 from deltars.log.commit import NO_VERSION
+from deltars.store.backends import Prepared
 from deltars.store.database import Database
 from deltars.store.schema import dl_table_versions, dl_tables, dl_transactions
 
@@ -39,8 +40,8 @@ class CutTable:
 class Cut:
     """Every table's version at one moment; −1 before its first commit."""
 
-    rows: Mapping[str, tuple[str, int]]
-    """Name and version, by id as text: ten thousand tables are looked up, and few of them used."""
+    rows: Mapping[str, tuple[str, str, int]]
+    """Name, id as text, and version, by that id: ten thousand tables are looked up, and few of them used."""
     commit_ts: int | None = None
     """The moment, of a past cut."""
 
@@ -49,20 +50,20 @@ class Cut:
         found = self.rows.get(table_id) if table_id is not None else None
         if table_id is None or found is None:
             return None
-        return CutTable(UUID(table_id), *found)
+        return CutTable(UUID(table_id), found[0], found[2])
 
     @property
     def versions(self) -> dict[str, int]:
         """The versions of all tables that something was committed to."""
-        return {name: version for name, version in self.rows.values() if version != NO_VERSION}
+        return {name: version for name, _, version in self.rows.values() if version != NO_VERSION}
 
     @property
     def versions_by_id(self) -> dict[UUID, int]:
-        return {UUID(table_id): version for table_id, (_, version) in self.rows.items() if version != NO_VERSION}
+        return {UUID(table_id): version for _, table_id, version in self.rows.values() if version != NO_VERSION}
 
     @cached_property
     def _ids(self) -> dict[str, str]:
-        return {name: table_id for table_id, (name, _) in self.rows.items()}
+        return {name: table_id for name, table_id, _ in self.rows.values()}
 
 
 class Cuts:
@@ -70,11 +71,13 @@ class Cuts:
         self._database = database
 
     def now(self) -> Cut:
+        return Cut({row[1]: row for row in self._database.look_up(self._current_versions, {})})
+
+    @cached_property
+    def _current_versions(self) -> Prepared:
         tables = dl_tables.c
         query = select(tables.name, cast(tables.table_id, Text), tables.current_version)
-        with self._database.read() as connection:
-            rows = connection.execute(query.where(tables.dropped_at.is_(None)))
-            return Cut({table_id: (name, version) for name, table_id, version in rows})
+        return self._database.backend.prepare(query.where(tables.dropped_at.is_(None)))
 
     def at(self, commit_ts: int, *, timeout_s: float) -> Cut:
         """As of a moment, in microseconds since 1970."""
@@ -129,4 +132,4 @@ class Cuts:
         with database.read() as connection:
             # Names are those of today: one that was given anew belongs to the table that has it now, which comes last.
             rows = connection.execute(query.order_by(tables.dropped_at.is_(None), tables.dropped_at)).all()
-        return Cut({table_id: (name, at) for name, table_id, at in rows if at is not None}, commit_ts)
+        return Cut({row[1]: tuple(row) for row in rows if row[2] is not None}, commit_ts)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 from weakref import WeakSet
@@ -38,7 +38,7 @@ class Readable(Protocol):
     def look_up(self, statement: Prepared, values: Mapping[str, Any]) -> Rows: ...
 
     def fetch(
-        self, query: Select[Any], schema: pa.Schema, *, may_be_large: bool = False
+        self, query: Select[Any], columns: pa.Schema, *, may_be_large: bool = False
     ) -> Iterator[pa.RecordBatch]: ...
 
 
@@ -75,16 +75,27 @@ class Database:
         with self.backend.translating():
             return self.backend.look_up(self.engine, statement, values)
 
-    def fetch(self, query: Select[Any], schema: pa.Schema, *, may_be_large: bool = False) -> Iterator[pa.RecordBatch]:
-        """The rows of a query as Arrow, streamed; see `Backend.fetch`."""
+    def fetch(self, query: Select[Any], columns: pa.Schema, *, may_be_large: bool = False) -> Iterator[pa.RecordBatch]:
+        """The answer of a query as Arrow, streamed; see `Backend.fetch`."""
         with self.backend.translating():
-            yield from self.backend.fetch(self.engine, query, schema, may_be_large=may_be_large)
+            yield from self.backend.fetch(self.engine, query, columns, may_be_large=may_be_large)
 
     @contextmanager
     def write(self, timeout_s: float, opening: Opening | None = None) -> Iterator[Connection]:
         first = opening or Opening(())
         with self.backend.translating(), self.backend.write_transaction(self.engine, timeout_s, first) as connection:
             yield connection
+
+    def notify(self) -> None:
+        """Wake everybody who listens to this catalog."""
+        with self.backend.translating():
+            self.backend.notify(self.engine)
+
+    @contextmanager
+    def listening(self) -> Iterator[Callable[[float], bool] | None]:
+        """How to wait for `notify`, at most so many seconds; None where there is no such thing."""
+        with self.backend.translating(), self.backend.listening(self.engine) as wait:
+            yield wait
 
     def close(self) -> None:
         with self._opening:

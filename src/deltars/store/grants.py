@@ -1,10 +1,11 @@
 """Least privilege on PostgreSQL: what a reader, a writer and the mirror each need, and nothing more.
 
-| role   | may                                                                                                    |
-|--------|--------------------------------------------------------------------------------------------------------|
-| reader | read everything                                                                                        |
-| writer | read; insert; update `dl_tables`, `dl_mirror_status` and the one column `dl_add_files.removed_version`  |
-| mirror | read; write `dl_mirror_status` and `dl_mirror_log`                                                      |
+| role   | may                                                                                                       |
+|--------|-----------------------------------------------------------------------------------------------------------|
+| reader | read everything                                                                                           |
+| writer | read; insert; update `dl_tables`, `dl_mirror_status` and, of `dl_add_files`, the column `removed_version` |
+|        | and the two that repeat what `stats` says, `mins` and `maxs`                                              |
+| mirror | read; write `dl_mirror_status` and `dl_mirror_log`                                                        |
 
 Nobody may delete. The owner of the schema migrates, and sets the warehouse.
 """
@@ -73,7 +74,7 @@ def _reading(within: sql.Identifier, role: sql.Identifier) -> list[sql.Composed]
 def _writing(within: sql.Identifier, role: sql.Identifier) -> list[sql.Composed]:
     inserts = [_on("INSERT", within, table.name, role) for table in _WRITTEN]
     updates = [_on("UPDATE", within, table.name, role) for table in _UPDATED]
-    return [*inserts, *updates, _on("UPDATE (removed_version)", within, schema.dl_add_files.name, role)]
+    return [*inserts, *updates, _on("UPDATE (removed_version, mins, maxs)", within, schema.dl_add_files.name, role)]
 
 
 def _mirroring(within: sql.Identifier, role: sql.Identifier) -> list[sql.Composed]:

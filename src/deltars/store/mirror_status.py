@@ -1,8 +1,8 @@
 """What the mirror keeps in the catalog: how far each table is published, who is at it, and what comes next.
 
-    claim ──▶ pending ──▶ (a PUT, no lock held) ──▶ advance ──▶ … until `advance` answers DONE
-      │                                               │
-      └ somebody else has the lease                   └ LOST: the lease had expired and is another's
+    claim ──▶ pending ──▶ (PUTs, no lock held) ──▶ advance ──▶ … until `advance` answers DONE
+      │                                              │
+      └ somebody else has the lease                  └ LOST: the lease had expired and is another's
 
 A commit writes nothing here: pending are the versions above `published_version`. Every change locks the
 status row in one statement and reads the table's current version in the next. So either a publisher that is
@@ -12,44 +12,70 @@ the lease free: no commit is overlooked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, StrEnum
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, insert, or_, select, true, update
+from sqlalchemy import Connection, Select, and_, func, insert, or_, select, true, update
 
-from deltars.errors import TableNotFound
+from deltars.errors import DeltarsError, TableNotFound
 from deltars.store import schema
-from deltars.store.changes import CommittedVersion, committed_versions
+from deltars.store.changes import CommittedVersion, next_versions
 from deltars.store.database import Database
 
 __all__ = [
     "LEASE_S",
     "Advance",
     "CommittedVersion",
+    "MirrorMode",
     "MirrorState",
     "MirrorStatus",
     "MirrorStatusStore",
     "Registration",
+    "TransactionTables",
 ]
 
 LEASE_S = 30
+FOREIGN = "foreign "
+"""Before the digest of a commit that was imported: it is not ours to put back or to clean up."""
+
+CLEANED_UP = ""
+"""The digest of a published version whose file the clean-up of old logs deleted."""
 FIRST_PAUSE_S = 1
 LONGEST_PAUSE_S = 300
 
 _TIMEOUT_S = 30.0
+_log = logging.getLogger(__name__)
 _SECOND_US = 1_000_000
 
-_status, _tables = schema.dl_mirror_status.c, schema.dl_tables.c
+_status, _tables, _versions = schema.dl_mirror_status.c, schema.dl_tables.c, schema.dl_table_versions.c
+
+
+class MirrorMode(StrEnum):
+    """Who publishes."""
+
+    INLINE = "inline"
+    ASYNC = "async"
+    OFF = "off"
+
+
+MODE_PROPERTY = "deltars.mirror"
+"""The table property that says so for one table."""
 
 
 class MirrorState(StrEnum):
     ACTIVE = "active"
     FAILED = "failed"
     DIVERGED = "diverged"
+    # The log is others', or not yet ours: nothing of these tables is published, mended or cleaned up.
+    IMPORTING = "importing"
+    READ_ONLY = "read_only"
+    RELEASED = "released"
 
 
 class Advance(Enum):
@@ -76,6 +102,15 @@ class MirrorStatus:
     last_error: str | None
     next_attempt_at: int | None
     now: int
+    mode: MirrorMode | None = None
+    """What the table's own property says; None where it says nothing."""
+    pending_since: int | None = None
+    """When the oldest version that is not published was committed; only where it was asked for."""
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the table's log is this catalog's to write."""
+        return self.state not in (MirrorState.IMPORTING, MirrorState.READ_ONLY, MirrorState.RELEASED)
 
     @property
     def is_pending(self) -> bool:
@@ -99,6 +134,15 @@ class Registration:
     dropped_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionTables:
+    """A transaction, and the version that it gave to each of its tables, by table id."""
+
+    txn_id: UUID
+    commit_ts: int
+    participants: Mapping[str, int]
+
+
 class MirrorStatusStore:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -112,26 +156,48 @@ class MirrorStatusStore:
         with self._database.read() as connection:
             return [self._read(connection, table_id, lock=False) for table_id in table_ids]
 
-    def claim(self, table_id: UUID, owner: str) -> tuple[bool, MirrorStatus]:
+    def modes(self, table_ids: Iterable[UUID]) -> dict[UUID, MirrorMode | None]:
+        """Who publishes each of these tables, as far as its own property says."""
+        query = select(_tables.table_id, _tables.properties).where(_tables.table_id.in_(list(table_ids)))
+        with self._database.read() as connection:
+            return {row.table_id: _mode(row.properties) for row in connection.execute(query)}
+
+    def announce(self) -> None:
+        """Wake whoever listens, where the database can. Those who poll find out a little later."""
+        try:
+            self._database.notify()
+        except DeltarsError as error:
+            _log.debug("nobody could be woken: %s", error)
+
+    def listening(self) -> AbstractContextManager[Callable[[float], bool] | None]:
+        """How to wait for an announcement, at most so many seconds; None where the database has none."""
+        return self._database.listening()
+
+    def claim(self, table_id: UUID, owner: str, *, even_if_idle: bool = False) -> tuple[bool, MirrorStatus]:
         """Take the lease, if there is something to publish and nobody is at it; with what the row says."""
         with self._database.write(_TIMEOUT_S) as connection:
             status = self._read(connection, table_id, lock=True)
-            if not status.is_pending or status.is_leased or status.state is MirrorState.DIVERGED:
+            has_work = status.is_pending or even_if_idle
+            if not has_work or status.is_leased or status.state is MirrorState.DIVERGED or not status.is_ours:
                 return False, status
             _set(connection, table_id, lease_owner=owner, lease_until=_later(status.now, LEASE_S))
             return True, status
 
-    def advance(self, table_id: UUID, owner: str, version: int, digest: str) -> Advance:
-        """`version` is there: note it, and keep the lease only if another version waits."""
+    def advance(self, table_id: UUID, owner: str, published: Sequence[tuple[int, str]]) -> Advance:
+        """These versions, the next in order, are there with these digests: note it.
+
+        The lease is kept only if another version waits.
+        """
         with self._database.write(_TIMEOUT_S) as connection:
             status = self._read(connection, table_id, lock=True)
             if status.lease_owner != owner:
                 return Advance.LOST
-            more = version < status.current_version
+            last, _ = published[-1]
+            more = last < status.current_version
             _set(
                 connection,
                 table_id,
-                published_version=version,
+                published_version=last,
                 state=MirrorState.ACTIVE,
                 lease_owner=owner if more else None,
                 lease_until=_later(status.now, LEASE_S) if more else None,
@@ -140,17 +206,30 @@ class MirrorStatusStore:
                 next_attempt_at=None,
             )
             connection.execute(
-                insert(schema.dl_mirror_log).values(
-                    table_id=table_id, version=version, published_at=status.now, digest=digest
-                )
+                insert(schema.dl_mirror_log),
+                [
+                    {"table_id": table_id, "version": version, "published_at": status.now, "digest": digest}
+                    for version, digest in published
+                ],
             )
             return Advance.MORE if more else Advance.DONE
 
-    def release(self, table_id: UUID, owner: str) -> None:
-        """Give the lease back with versions still waiting: whoever comes next goes on."""
+    def renew(self, table_id: UUID, owner: str) -> bool:
+        """Hold the lease for longer; False if it is another's by now."""
         with self._database.write(_TIMEOUT_S) as connection:
-            if self._read(connection, table_id, lock=True).lease_owner == owner:
+            status = self._read(connection, table_id, lock=True)
+            if status.lease_owner != owner:
+                return False
+            _set(connection, table_id, lease_until=_later(status.now, LEASE_S))
+            return True
+
+    def release(self, table_id: UUID, owner: str) -> bool:
+        """Give the lease back; True if a version waits, for whoever comes next."""
+        with self._database.write(_TIMEOUT_S) as connection:
+            status = self._read(connection, table_id, lock=True)
+            if status.lease_owner == owner:
                 _set(connection, table_id, lease_owner=None, lease_until=None)
+            return status.is_pending
 
     def fail(self, table_id: UUID, owner: str, state: MirrorState, error: str) -> None:
         """Note what went wrong, give the lease back, and wait twice as long as the last time."""
@@ -174,7 +253,7 @@ class MirrorStatusStore:
         """The tables that somebody should publish now: behind, not leased, not diverged, their pause over."""
         clock = self._database.backend.clock_us()
         waiting = (
-            select(_status.table_id)
+            select(_status.table_id, _tables.properties)
             .join(schema.dl_tables, _tables.table_id == _status.table_id)
             .where(
                 _tables.dropped_at.is_(None),
@@ -186,33 +265,90 @@ class MirrorStatusStore:
             .order_by(_status.table_id)
         )
         with self._database.read() as connection:
-            return list(connection.scalars(waiting))
+            rows = connection.execute(waiting).all()
+        return [row.table_id for row in rows if _mode(row.properties) is not MirrorMode.OFF]
 
-    def pending(self, table_id: UUID, after: int, limit: int) -> list[CommittedVersion]:
-        """The next versions to publish, oldest first, at most `limit`."""
-        with self._database.read() as connection:
-            return committed_versions(connection, table_id, after + 1, after + limit)
-
-    def registration(self, table_id: UUID) -> Registration:
-        catalog = schema.dl_catalog.c
-        entry = (
+    def overview(self, *, with_dropped: bool = False) -> list[MirrorStatus]:
+        """Every table, by name, with since when it waits for its oldest unpublished version."""
+        columns = (_tables.name, _tables.location, _tables.current_version, _tables.properties)
+        query = (
             select(
-                catalog.catalog_id,
-                catalog.warehouse,
-                _tables.table_id,
-                _tables.name,
-                _tables.location,
-                _tables.created_at,
-                _tables.dropped_at,
+                schema.dl_mirror_status,
+                *columns,
+                _versions.commit_ts.label("pending_since"),
+                self._database.backend.clock_us().label("now"),
             )
-            .join_from(schema.dl_tables, schema.dl_catalog, true())
-            .where(_tables.table_id == table_id)
+            .join(schema.dl_tables, _tables.table_id == _status.table_id)
+            .outerjoin(
+                schema.dl_table_versions,
+                and_(_versions.table_id == _status.table_id, _versions.version == _status.published_version + 1),
+            )
+            .where(true() if with_dropped else _tables.dropped_at.is_(None))
+            .order_by(_tables.name)
         )
         with self._database.read() as connection:
-            row = connection.execute(entry).one_or_none()
+            return [_status_of(row, row, row.current_version, row.pending_since) for row in connection.execute(query)]
+
+    def pending(self, table_id: UUID, after: int, limit: int) -> list[CommittedVersion]:
+        """The next versions to publish, oldest first: at most `limit`, fewer where they hold many files, but one."""
+        with self._database.read() as connection:
+            return next_versions(connection, table_id, after + 1, limit)
+
+    def published(self, table_id: UUID) -> dict[int, str]:
+        """The versions that were published and should be there, with the digests of their files."""
+        log = schema.dl_mirror_log.c
+        query = select(log.version, log.digest).where(
+            log.table_id == table_id, log.digest != CLEANED_UP, log.digest.not_like(f"{FOREIGN}%")
+        )
+        with self._database.read() as connection:
+            return {row.version: row.digest for row in connection.execute(query)}
+
+    def last_version_before(self, table_id: UUID, moment_ms: int) -> int | None:
+        """The newest published version that was committed before a moment, by in-commit timestamps."""
+        query = select(func.max(_versions.version)).where(
+            _versions.table_id == table_id,
+            _versions.in_commit_timestamp < moment_ms,
+            _versions.version
+            <= select(_status.published_version).where(_status.table_id == table_id).scalar_subquery(),
+        )
+        with self._database.read() as connection:
+            version: int | None = connection.scalar(query)
+            return version
+
+    def note_cleaned_up(self, table_id: UUID, before: int) -> None:
+        """The files of the versions before this one were deleted on purpose."""
+        log = schema.dl_mirror_log
+        older = update(log).where(log.c.table_id == table_id, log.c.version < before, log.c.digest != CLEANED_UP)
+        with self._database.write(_TIMEOUT_S) as connection:
+            connection.execute(older.values(digest=CLEANED_UP))
+
+    def transactions_over_several(self, since: int) -> list[TransactionTables]:
+        """The transactions over several tables, committed at `since` (µs) or later, in their order."""
+        transactions = schema.dl_transactions.c
+        query = (
+            select(transactions.txn_id, transactions.commit_ts, transactions.participants)
+            .where(transactions.commit_ts >= since, transactions.participants.is_not(None))
+            .order_by(transactions.commit_ts)
+            .execution_options(yield_per=10_000)
+        )
+        with self._database.read() as connection:
+            return [
+                TransactionTables(row.txn_id, row.commit_ts, row.participants)
+                for row in connection.execute(query)
+                if len(row.participants) > 1
+            ]
+
+    def registration(self, table_id: UUID) -> Registration:
+        with self._database.read() as connection:
+            row = connection.execute(_registrations().where(_tables.table_id == table_id)).one_or_none()
         if row is None:
             raise TableNotFound(table_id=table_id)
         return Registration(*row)
+
+    def registrations(self) -> list[Registration]:
+        """Every table there is or was."""
+        with self._database.read() as connection:
+            return [Registration(*row) for row in connection.execute(_registrations())]
 
     def _read(self, connection: Connection, table_id: UUID, *, lock: bool) -> MirrorStatus:
         backend = self._database.backend
@@ -220,27 +356,52 @@ class MirrorStatusStore:
         row = connection.execute(query.with_for_update() if lock and backend.locks_rows else query).one_or_none()
         # A statement of its own: its snapshot must be younger than the wait for the lock.
         table = connection.execute(
-            select(_tables.name, _tables.location, _tables.current_version, _tables.dropped_at).where(
-                _tables.table_id == table_id
-            )
+            select(
+                _tables.name, _tables.location, _tables.current_version, _tables.dropped_at, _tables.properties
+            ).where(_tables.table_id == table_id)
         ).one_or_none()
         if row is None or table is None:
             raise TableNotFound(table_id=table_id)
-        return MirrorStatus(
-            table_id=table_id,
-            name=table.name,
-            location=table.location,
-            # Nothing is published for a table that was dropped: its directory may be gone.
-            current_version=table.current_version if table.dropped_at is None else row.published_version,
-            published_version=row.published_version,
-            state=MirrorState(row.state),
-            lease_owner=row.lease_owner,
-            lease_until=row.lease_until,
-            attempts=row.attempts,
-            last_error=row.last_error,
-            next_attempt_at=row.next_attempt_at,
-            now=row.now,
-        )
+        # Nothing is published for a table that was dropped: its directory may be gone.
+        return _status_of(row, table, table.current_version if table.dropped_at is None else row.published_version)
+
+
+def _status_of(row: Any, table: Any, current_version: int, pending_since: int | None = None) -> MirrorStatus:
+    return MirrorStatus(
+        table_id=row.table_id,
+        name=table.name,
+        location=table.location,
+        current_version=current_version,
+        published_version=row.published_version,
+        state=MirrorState(row.state),
+        lease_owner=row.lease_owner,
+        lease_until=row.lease_until,
+        attempts=row.attempts,
+        last_error=row.last_error,
+        next_attempt_at=row.next_attempt_at,
+        now=row.now,
+        mode=_mode(table.properties),
+        pending_since=pending_since,
+    )
+
+
+def _mode(properties: Mapping[str, str] | None) -> MirrorMode | None:
+    """What is none of them counts as not said: a wrong word must not keep commits from being published."""
+    said = (properties or {}).get(MODE_PROPERTY, "").strip().lower()
+    return MirrorMode(said) if said in set(MirrorMode) else None
+
+
+def _registrations() -> Select[Any]:
+    catalog = schema.dl_catalog.c
+    return select(
+        catalog.catalog_id,
+        catalog.warehouse,
+        _tables.table_id,
+        _tables.name,
+        _tables.location,
+        _tables.created_at,
+        _tables.dropped_at,
+    ).join_from(schema.dl_tables, schema.dl_catalog, true())
 
 
 def _set(connection: Connection, table_id: UUID, **values: Any) -> None:

@@ -66,6 +66,8 @@ class Plan:
         self.tolerated = 0
         """How many more may be found and ended."""
         self.states: dict[UUID, KnownState] = {}
+        self.moved: dict[UUID, Bounds] = {}
+        """The tables whose files have to be given new bounds; see `rebound`."""
         self.versions = {table.table_id: locked[table.table_id].current_version + 1 for table in commit.tables}
         self._commit = commit
         self._backend = backend
@@ -90,6 +92,8 @@ class Plan:
         version = self.versions[table.table_id]
         key = {"table_id": str(table.table_id), "version": version}
         after = self.states[table.table_id] = _state_after(known, table, version)
+        if after is not known and version > 0 and not after.bounds.continues(known.bounds):
+            self.moved[table.table_id] = after.bounds
         metadata = after.state.metadata
         assert metadata is not None
         next_row_id = _first_free(row.next_row_id, table, after.bounds) if tracks_rows(metadata) else None

@@ -19,6 +19,7 @@ import msgspec
 from sqlalchemy import (
     JSON,
     BigInteger,
+    ColumnElement,
     Connection,
     FromClause,
     Select,
@@ -47,7 +48,13 @@ _tables = dl_tables.c
 
 _METADATA = tuple(column for column in dl_metadata_updates.c if column.name not in ("table_id", "version", "ord"))
 _PROTOCOL = tuple(column for column in dl_protocol_updates.c if column.name not in ("table_id", "version", "ord"))
-_STANDING = (_tables.current_version, _tables.slot, _versions.version, _versions.in_commit_timestamp)
+_STANDING = (
+    _tables.current_version,
+    _tables.slot,
+    _versions.version,
+    _versions.in_commit_timestamp,
+    dl_metadata_updates.c.version.label("metadata_version"),
+)
 
 
 class LogReader:
@@ -79,18 +86,18 @@ class LogReader:
             if version is not None:
                 raise ValidationError("version and timestamp exclude each other", table_id=table_id)
             version = self._version_at(table_id, timestamp)
-        values = {"table_id": str(table_id), "version": version}
-        rows = self._database.look_up(self._open_statement, values)
+        statement = self._open_current if version is None else self._open_version
+        rows = self._database.look_up(statement, {"table_id": str(table_id), "version": version})
         if not rows:
             raise _no_table(table_id)
-        current, slot, found, milliseconds, *rest = rows[0]
+        current, slot, found, milliseconds, metadata_version, *rest = rows[0]
         if found is None:
             raise self._no_version(table_id, version, current)
         metadata = _decoded(dl_metadata_updates, _METADATA, rest[: len(_METADATA)])
         protocol = _decoded(dl_protocol_updates, _PROTOCOL, rest[len(_METADATA) :])
         assert isinstance(metadata, Metadata)
         assert isinstance(protocol, Protocol)
-        contents = TableContents(self._database, table_id, found, slot, metadata)
+        contents = TableContents(self._database, table_id, found, slot, metadata, metadata_version)
         return Snapshot(table_id, found, from_milliseconds(milliseconds), metadata, protocol, contents)
 
     def changes(self, table_id: UUID, from_version: int, to_version: int | None = None) -> Iterator[CommittedVersion]:
@@ -110,8 +117,12 @@ class LogReader:
             return committed_transaction(connection, txn_id)
 
     @cached_property
-    def _open_statement(self) -> Prepared:
-        return self._database.backend.prepare(open_table(self._database.backend))
+    def _open_current(self) -> Prepared:
+        return self._database.backend.prepare(open_current(self._database.backend))
+
+    @cached_property
+    def _open_version(self) -> Prepared:
+        return self._database.backend.prepare(open_version(self._database.backend))
 
     def _version_at(self, table_id: UUID, timestamp: Moment) -> int:
         milliseconds = to_milliseconds(timestamp)
@@ -136,25 +147,33 @@ class LogReader:
             return _version_not_found(table_id, version, _earliest_version(connection, table_id), current)
 
 
-def open_table(backend: Backend) -> Select[Any]:
-    """A table's current version and slot, and at one of its versions the time, the metadata and the protocol.
+def open_current(backend: Backend) -> Select[Any]:
+    """A table's current version and slot, with that version's time, metadata and protocol."""
+    return _opened(backend, _tables.current_version, _tables.metadata_version, _tables.protocol_version)
 
-    Without a version it is the current one. Every join is a look-up in a primary key.
-    """
-    wanted = func.coalesce(cast(bindparam("version", type_=BigInteger), BigInteger), _tables.current_version)
-    at_version = and_(_versions.table_id == _tables.table_id, _versions.version == wanted)
-    joined: FromClause = dl_tables.outerjoin(dl_table_versions, at_version)
-    for table in (dl_metadata_updates, dl_protocol_updates):
-        older = table.alias()
-        last = (
-            select(func.max(older.c.version))
-            .where(older.c.table_id == _tables.table_id, older.c.version <= wanted)
-            .correlate(dl_tables)
-            .scalar_subquery()
-        )
-        joined = joined.outerjoin(table, and_(table.c.table_id == _tables.table_id, table.c.version == last))
-    key = backend.id_of(bindparam("table_id", type_=Text()))
-    return select(*_STANDING, *_METADATA, *_PROTOCOL).select_from(joined).where(_tables.table_id == key)
+
+def open_version(backend: Backend) -> Select[Any]:
+    """The same of a version that is given: the last metadata and protocol up to there."""
+    wanted: ColumnElement[int] = cast(bindparam("version", type_=BigInteger), BigInteger)
+    return _opened(backend, wanted, *(_last(table, wanted) for table in (dl_metadata_updates, dl_protocol_updates)))
+
+
+def _opened(
+    backend: Backend, version: ColumnElement[int], metadata: ColumnElement[int], protocol: ColumnElement[int]
+) -> Select[Any]:
+    """Every join is a look-up in a primary key."""
+    joined: FromClause = dl_tables
+    at = ((dl_table_versions, version), (dl_metadata_updates, metadata), (dl_protocol_updates, protocol))
+    for table, key in at:
+        joined = joined.outerjoin(table, and_(table.c.table_id == _tables.table_id, table.c.version == key))
+    table_id = backend.id_of(bindparam("table_id", type_=Text()))
+    return select(*_STANDING, *_METADATA, *_PROTOCOL).select_from(joined).where(_tables.table_id == table_id)
+
+
+def _last(table: Table, wanted: ColumnElement[int]) -> ColumnElement[int]:
+    older = table.alias()
+    last = select(func.max(older.c.version)).where(older.c.table_id == _tables.table_id, older.c.version <= wanted)
+    return last.correlate(dl_tables).scalar_subquery()
 
 
 def newest_first(table_id: UUID, limit: int | None = None, first: int | None = None) -> Select[Any]:
@@ -230,4 +249,4 @@ def _version_not_found(table_id: UUID, version: int | None, earliest: int | None
     )
 
 
-__all__ = ["FILE_SCHEMA", "LogReader", "live_files", "newest_first", "open_table"]
+__all__ = ["FILE_SCHEMA", "LogReader", "live_files", "newest_first", "open_current", "open_version"]

@@ -10,9 +10,10 @@
     dl_mirror_status      how far `_delta_log` follows: one row a table
     dl_mirror_log         what was published, and when
 
-Rows are only ever inserted, but for `dl_tables`, `dl_mirror_status` and one column of `dl_add_files`:
-`removed_version` (NULL while the file is live), which makes a snapshot at V one range:
-`version <= V and (removed_version is null or removed_version > V)`.
+Rows are only ever inserted, but for `dl_tables`, `dl_mirror_status` and `dl_add_files`. There `removed_version` (NULL
+while the file is live) makes a snapshot at V one range:
+`version <= V and (removed_version is null or removed_version > V)`; and `mins` and `maxs`, which repeat what `stats`
+says in the order of the table's columns, are written anew when that order changes.
 
 The database is brought to this definition by the migrations beside this module, and a test compares the two.
 """

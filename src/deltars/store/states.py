@@ -14,6 +14,7 @@ from sqlalchemy import Connection, and_, select
 from deltars.log.bounds import Bounds
 from deltars.log.commit import NO_VERSION, TableState
 from deltars.protocol import Metadata, Protocol, StructType
+from deltars.store.held import HELD, refuse_held
 from deltars.store.rows import from_row
 from deltars.store.schema import dl_metadata_updates, dl_protocol_updates, dl_tables
 
@@ -62,6 +63,8 @@ def _load(connection: Connection, table_id: UUID) -> KnownState | None:
     ).one_or_none()
     if versions is None:
         return None
+    if versions.protocol_version == HELD:
+        refuse_held(connection, table_id)
     found = []
     for table, version in zip((dl_metadata_updates, dl_protocol_updates), versions, strict=True):
         query = select(table).where(and_(table.c.table_id == table_id, table.c.version == version))

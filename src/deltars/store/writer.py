@@ -44,6 +44,7 @@ from deltars.store.backends import Opening
 from deltars.store.bulk import BATCH_ROWS
 from deltars.store.database import Database
 from deltars.store.plan import ROW_GROUPS, LockedTable, Plan
+from deltars.store.rebound import rebound
 from deltars.store.registry import create
 from deltars.store.schema import dl_add_files, dl_transactions
 from deltars.store.statements import REMOVES, TRANSACTION, VERSIONS, CommitStatements, Shape
@@ -90,6 +91,7 @@ class LogWriter:
                     return outcome
                 stage = "write"
                 plan = self._plan(connection, commit, locked)
+                rebound(connection, self._database.backend, plan.moved)
                 written = self._begin_writing(connection, plan, locked)
                 # A removed file that was not live is found out by the write itself: then COMMIT has to wait for it.
                 and_commit = self._database.backend.chains_writes and not plan.removals

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
-from deltars.data.files import SCAN_COLUMNS, Scan
+from deltars.data.files import SCAN_COLUMNS, ColumnMapping, Scan
 from deltars.log.snapshot import HistoryEntry, Moment, Snapshot
+from deltars.mirror.cleanup import clean_up_log
+from deltars.mirror.verify import Verification, Verifier
 from deltars.protocol import StructType, supported_features
 from deltars.store.registry import TableRecord
+from deltars.table.arrow_rows import ArrowRows, as_html
 from deltars.table.detail import TableDetail
 from deltars.transaction.engine import Engine
 from deltars.transaction.plane import spark_plane
 
+COLUMN_MAPPING = "delta.columnMapping.mode"
 
-class Table:
+
+class Table(ArrowRows):
     """Identity is the table's id: the name may change, the version does."""
 
     def __init__(self, engine: Engine, record: TableRecord) -> None:
@@ -85,17 +90,41 @@ class Table:
 
     def read(self, spark: Any = None, *, version: int | None = None, timestamp: Moment | None = None) -> Any:
         """The rows at a version or a time, by default now, as a Spark DataFrame (of the active session)."""
+        return spark_plane().read(spark, self.scan(version, timestamp=timestamp))
+
+    def scan(self, version: int | None = None, *, timestamp: Moment | None = None, where: str | None = None) -> Scan:
+        """The files of a version that can hold a matching row, and what is needed to read them."""
         snapshot = self.snapshot(version, timestamp=timestamp)
-        scan = Scan(
+        mapping = snapshot.metadata.configuration.get(COLUMN_MAPPING, "none").lower()
+        return Scan(
             root=self.location,
             schema=snapshot.schema,
             partition_columns=tuple(snapshot.metadata.partition_columns),
-            files=snapshot.select_files(columns=SCAN_COLUMNS),
+            files=snapshot.select_files(columns=SCAN_COLUMNS, where=where),
             table=self.name,
             version=snapshot.version,
             storage_options=self._engine.settings.storage_options,
+            column_mapping=cast(ColumnMapping, mapping),
         )
-        return spark_plane().read(spark, scan)
+
+    def _repr_html_(self) -> str:
+        return as_html(f"{self.name}, version {self.version}, at {self.location}", self.head())
+
+    def verify(self, *, deep: bool = False, orphans: bool = False) -> Verification:
+        """Compare the catalog with the published log and the data files, in both directions. Changes nothing.
+
+        `deep` also reads every commit, checksum, checkpoint and data file's footer; `orphans` also lists files that
+        the log never named.
+        """
+        verifier = Verifier(self._engine.database, self._engine.publisher)
+        return verifier.verify(self.id, deep=deep, orphans=orphans)
+
+    def clean_up_log(self) -> list[str]:
+        """Delete published log files older than `delta.logRetentionDuration`; the files that went.
+
+        The catalog keeps the whole history. Readers of `_delta_log` lose time travel before the oldest checkpoint kept.
+        """
+        return clean_up_log(self._engine.database, self._engine.publisher, self.id)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Table) and other.id == self.id and other._engine.uri == self._engine.uri

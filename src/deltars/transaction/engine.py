@@ -17,6 +17,7 @@ from deltars.log.commit import Commit, Committed, VersionTaken
 from deltars.mirror.publisher import MirrorOutcome, Publisher
 from deltars.store.cuts import Cuts
 from deltars.store.database import Database
+from deltars.store.mirror_status import MirrorMode
 from deltars.store.reader import LogReader
 from deltars.store.registry import Registry, TableRecord
 from deltars.store.writer import LogWriter
@@ -49,7 +50,12 @@ class Engine:
 
     @cached_property
     def publisher(self) -> Publisher:
-        return Publisher(self.database, self.settings.storage_options)
+        return Publisher(
+            self.database,
+            self.settings.storage_options,
+            mode=MirrorMode(self.settings.mirror),
+            checkpoint_interval=self.settings.mirror_checkpoint_interval,
+        )
 
     def commit(self, commit: Commit, *, timeout_s: float | None = None) -> Committed:
         """The commit, or the exception that a lost race becomes at the edge."""
@@ -69,9 +75,10 @@ class Engine:
             )
         return outcome
 
-    def publish(self, versions: Mapping[UUID, int]) -> dict[UUID, MirrorOutcome]:
+    def publish(self, versions: Mapping[UUID, int], *, mirror: MirrorMode | None = None) -> dict[UUID, MirrorOutcome]:
+        """Publish committed versions, or leave it to others, as the caller, the table or the catalog says."""
         return self.publisher.publish_all(
-            versions, concurrency=self.settings.mirror_concurrency, wait_s=self.settings.mirror_wait
+            versions, mode=mirror, concurrency=self.settings.mirror_concurrency, wait_s=self.settings.mirror_wait
         )
 
     def publish_registration(self, table_id: UUID) -> None:
@@ -80,6 +87,11 @@ class Engine:
             self.publisher.publish_registration(table_id)
         except DeltarsError as error:
             _log.warning("the registry entry of table %s was not published: %s", table_id, error)
+
+    def close(self) -> None:
+        if "publisher" in self.__dict__:
+            self.publisher.close()
+        self.database.close()
 
     def find(self, table: str | UUID) -> TableRecord:
         """A table by name, by id or by its whole URI."""
@@ -120,3 +132,11 @@ class HasEngine(Protocol):
 
     @property
     def engine(self) -> Engine: ...
+
+
+def check_mirror_mode(mode: str | None) -> MirrorMode | None:
+    if mode is not None and mode not in set(MirrorMode):
+        raise ValidationError(
+            f"unknown mirror mode {mode!r}", field="mirror", hint=f"Known are: {', '.join(MirrorMode)}."
+        )
+    return None if mode is None else MirrorMode(mode)

@@ -8,9 +8,11 @@ pyspark is an extra and lies above this layer, so its plane is provided from out
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 from deltars.data.arrow_plane import ArrowPlane
+from deltars.data.conditions import Condition
 from deltars.data.files import Scan, WriteTarget, WrittenFile
 from deltars.errors import ConfigError, ValidationError
 from deltars.protocol import StructType
@@ -24,7 +26,11 @@ class DataPlane(Protocol):
 
     def schema(self, frame: object) -> StructType: ...
 
-    def write(self, frame: object, target: WriteTarget) -> list[WrittenFile]: ...
+    def write(self, frame: object, target: WriteTarget, conditions: Sequence[Condition] = ()) -> list[WrittenFile]:
+        """The frame's rows as data files; a row that breaks a condition is an error."""
+
+    def without(self, frame: object, scan: Scan, where: str) -> object:
+        """The rows of a scan that do not match, as a frame of the same kind."""
 
 
 class SparkDataPlane(DataPlane, Protocol):

@@ -20,7 +20,7 @@ import msgspec
 import pyarrow as pa
 
 from deltars.log.add_columns import canonical, deletion_vectors, file_keys
-from deltars.log.commit import NewTable, RowGroup, TableCommit
+from deltars.log.commit import NO_VERSION, NewTable, RowGroup, TableCommit
 from deltars.log.reads import FileKey
 from deltars.log.snapshot import FILE_SCHEMA
 from deltars.log.validation import check_actions
@@ -53,6 +53,7 @@ class StagedTable:
         location: str,
         version: int,
         metadata: Metadata | None,
+        protocol: Protocol | None = None,
         *,
         new: NewTable | None = None,
         initial: Sequence[Action] = (),
@@ -67,6 +68,7 @@ class StagedTable:
         self.expected_version: int | None = None
         """Given by the caller, instead of the version at the beginning."""
         self._metadata = metadata
+        self._protocol = protocol
         self._is_live = is_live
         self._steps: list[Step] = []
         self._files: dict[FileKey, AddFile | RemoveFile] = {}
@@ -80,6 +82,21 @@ class StagedTable:
         """The metadata as staged, else as it was; None before version 0."""
         staged = self._others.get((Metadata,))
         return staged if isinstance(staged, Metadata) else self._metadata
+
+    @property
+    def protocol(self) -> Protocol | None:
+        staged = self._others.get((Protocol,))
+        return staged if isinstance(staged, Protocol) else self._protocol
+
+    def progress(self, app_id: str) -> int | None:
+        """How far an application will be, by what is staged."""
+        staged = self._others.get((Txn, app_id))
+        return staged.version if isinstance(staged, Txn) else None
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is anything to overwrite."""
+        return self.version != NO_VERSION or self.is_changed
 
     @property
     def is_changed(self) -> bool:

@@ -21,26 +21,26 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 
 from deltars.config import check_timeout
-from deltars.data.files import Scan, WriteTarget
-from deltars.errors import ConfigError, DeltarsError, TableNotFound, TransactionClosed, ValidationError
+from deltars.data.files import Scan
+from deltars.errors import ConfigError, DeltarsError, TableExists, TableNotFound, TransactionClosed, ValidationError
 from deltars.log.add_columns import file_keys
 from deltars.log.commit import ISOLATION_LEVELS, NO_VERSION, Commit, Committed, Isolation, NewTable, RowGroup
 from deltars.log.pruning import Pruner
 from deltars.log.reads import FileKey
 from deltars.log.snapshot import Snapshot
-from deltars.predicate import parse
+from deltars.predicate import Predicate, parse, to_sql
 from deltars.protocol import Action, StructType
 from deltars.store.cuts import Cut
-from deltars.transaction.engine import Engine, HasEngine
+from deltars.transaction.engine import Engine, HasEngine, check_mirror_mode
 from deltars.transaction.limits import Limits
 from deltars.transaction.new_table import initial_actions, location_of
 from deltars.transaction.plane import plane_for, spark_plane
 from deltars.transaction.reads import ReadLog
 from deltars.transaction.result import TransactionResult
 from deltars.transaction.staging import StagedTable, Step
+from deltars.transaction.write_options import WriteOptions
+from deltars.transaction.writing import TableWrite
 from deltars.uri import CatalogUri, is_uri, parse_table_uri
-
-MODES = ("append",)
 
 _log = logging.getLogger(__name__)
 
@@ -59,10 +59,12 @@ class Transaction:
         user_metadata: str | None = None,
         max_tables: int | None = None,
         max_files_per_table: int | None = None,
+        mirror: str | None = None,
     ) -> None:
         """`engine`: the catalog's, or how to open the one that the first table names."""
         if txn_id is not None and not isinstance(txn_id, UUID):
             raise ConfigError(f"txn_id is a UUID, not {txn_id!r}")
+        self._mirror = check_mirror_mode(mirror)
         self.id = txn_id or uuid4()
         if isolation is not None and isolation not in ISOLATION_LEVELS:
             raise ConfigError(
@@ -106,18 +108,33 @@ class Transaction:
         staged = self._seen(self._engine_for(table), table)
         if staged.metadata is None:
             raise ValidationError("nothing was committed to the table yet", table=staged.name)
-        pruner = None if where is None else Pruner(parse(where, staged.metadata.schema), staged.metadata)
-        added = staged.added()
+        return self.read_files(staged, None if where is None else parse(where, staged.metadata.schema))
+
+    def read_files(self, table: StagedTable, predicate: Predicate | None) -> pa.Table:
+        """The same for a condition that was parsed before."""
+        assert table.metadata is not None
+        pruner = None if predicate is None else Pruner(predicate, table.metadata)
+        added = table.added()
         if pruner is not None:
             added = added.filter(pruner.keep(added))
-        if staged.version == NO_VERSION:
+        if table.version == NO_VERSION:
             return added
-        live = self._snapshot(staged.table_id, staged.version).select_files(where=where)
+        snapshot = self._snapshot(table.table_id, table.version)
+        live = snapshot.select_files(where=None if predicate is None else to_sql(predicate))
         if pruner is None:
-            self._reads.whole_table(staged.table_id, staged.version)
+            self._reads.whole_table(table.table_id, table.version)
         else:
-            self._reads.matching(staged.table_id, staged.version, pruner, file_keys(live))
-        return pa.concat_tables([staged.over(live), added])
+            self._reads.matching(table.table_id, table.version, pruner, file_keys(live))
+        return pa.concat_tables([table.over(live), added])
+
+    def read_progress(self, table: StagedTable, app_id: str) -> int | None:
+        """How far an application has come with a table: by what is staged, else by what was committed."""
+        staged = table.progress(app_id)
+        if staged is not None or table.version == NO_VERSION:
+            return staged
+        self._reads.application(table.table_id, table.version, app_id)
+        committed = self._snapshot(table.table_id, table.version).txns.get(app_id)
+        return None if committed is None else committed.version
 
     def read(
         self, table: str | UUID, *, where: str | None = None, columns: Sequence[str] | None = None, spark: Any = None
@@ -147,52 +164,64 @@ class Transaction:
         df: Any,
         mode: str = "append",
         *,
-        partition_by: Sequence[str] = (),
+        replace_where: str | None = None,
+        partition_overwrite: str = "static",
+        merge_schema: bool = False,
+        overwrite_schema: bool = False,
+        partition_by: Sequence[str] | None = None,
         properties: Mapping[str, str] | None = None,
+        app_id: str | None = None,
+        app_version: int | None = None,
+        target_file_size: int | None = None,
+        max_records_per_file: int | None = None,
+        compression: str | None = None,
+        user_metadata: str | None = None,
     ) -> None:
         """Stage the rows of a frame for a table; a table that does not exist is created by the same commit.
 
         The data files are written now. Readers see them when the transaction commits, and never if it does not.
+
+        `mode`: "append"; "overwrite" (all rows, those that match `replace_where`, or with
+        `partition_overwrite="dynamic"` those of the partitions written); "error" or "ignore" where the table exists.
+        `merge_schema` adds the frame's new columns to the table, `overwrite_schema` replaces its schema.
+        `partition_by` and `properties` are for a new table. `app_id` and `app_version` make the write idempotent: one
+        that was committed before, or a later one, is skipped.
         """
         self._refuse_closed()
-        if mode not in MODES:
-            raise ValidationError(f"unknown mode {mode!r}", field="mode", hint=f"Known are: {', '.join(MODES)}.")
+        options = WriteOptions(
+            mode,
+            replace_where,
+            partition_overwrite,
+            merge_schema,
+            overwrite_schema,
+            partition_by,
+            properties,
+            app_id,
+            app_version,
+            target_file_size,
+            max_records_per_file,
+            compression,
+        )
         plane = plane_for(df)
         engine = self._engine_for(table)
         name = engine.name_or_id(table)
-        staged = self._find(engine, name) or self._new_table(engine, name, plane.schema(df), partition_by, properties)
+        found = self._find(engine, name)
+        if found is not None and found.exists and options.mode == "ignore":
+            return
+        if found is not None and found.exists and options.mode == "error":
+            raise TableExists(f"there is already a table named {found.name!r}", table=found.name, field="mode")
+        staged = found or self._new_table(engine, name, plane.schema(df), partition_by or (), properties)
         self._limits.check([*self._changed(), staged])
+        self._user_metadata = self._user_metadata if user_metadata is None else user_metadata
         if self._earlier is not None:
+            # Committed before under this id: the commit will say so, and needs to know of the table only.
             self._take(staged, (), Step("WRITE"))
             return
-        metadata = staged.metadata
-        if metadata is None:
-            raise ValidationError(
-                "nothing was committed to the table yet: stage its version 0 first", table=staged.name
-            )
-        target = WriteTarget(
-            root=staged.location,
-            schema=metadata.schema,
-            partition_columns=tuple(metadata.partition_columns),
-            properties=metadata.configuration,
-            storage_options=engine.settings.storage_options,
-        )
-        try:
-            files = plane.write(df, target)
-        except DeltarsError as error:
-            raise error.located(table=staged.name, txn_id=self.id, stage="write data") from error.__cause__
-        columns = ",".join(f'"{column}"' for column in metadata.partition_columns)
-        step = Step(
-            "CREATE TABLE AS SELECT" if staged.new else "WRITE",
-            {"partitionBy": f"[{columns}]"} if staged.new else {"mode": "Append", "partitionBy": f"[{columns}]"},
-            {
-                "numFiles": len(files),
-                "numOutputBytes": sum(file.add.size for file in files),
-                "numOutputRows": sum(group.num_rows for file in files for group in file.row_groups),
-            },
-        )
-        groups = [group for file in files for group in file.row_groups]
-        self._take(staged, [file.add for file in files], step, groups)
+        write = TableWrite(self, staged, plane, options, dict(engine.settings.storage_options))
+        if write.is_done():
+            return
+        actions, step, files = write.run(df)
+        self._take(staged, actions, step, [group for file in files for group in file.row_groups])
 
     def stage(
         self,
@@ -262,7 +291,7 @@ class Transaction:
             dict(committed.versions),
         )
         _log.info("transaction %s committed: %s", self.id, self._result.versions)
-        outcomes = self._engine.publish(committed.versions)
+        outcomes = self._engine.publish(committed.versions, mirror=self._mirror)
         for staged in changed:
             if staged.new:
                 self._engine.publish_registration(staged.table_id)
@@ -352,19 +381,27 @@ class Transaction:
         if found is None:
             return None
         location = engine.registry.location(found.table_id)
-        metadata = None
-        if found.version != NO_VERSION:
-            metadata = self._snapshot(found.table_id, found.version).metadata
-        is_live = partial(self._is_live, found.table_id, found.version)
-        return StagedTable(found.table_id, found.name, location, found.version, metadata, is_live=is_live)
+        if found.version == NO_VERSION:
+            return StagedTable(found.table_id, found.name, location, found.version, None)
+        snapshot = self._snapshot(found.table_id, found.version)
+        return StagedTable(
+            found.table_id,
+            found.name,
+            location,
+            found.version,
+            snapshot.metadata,
+            snapshot.protocol,
+            is_live=partial(self._is_live, snapshot),
+        )
 
     def _snapshot(self, table_id: UUID, version: int) -> Snapshot:
         if table_id not in self._snapshots:
             self._snapshots[table_id] = self._bound().reader.snapshot(table_id, version)
         return self._snapshots[table_id]
 
-    def _is_live(self, table_id: UUID, version: int, key: FileKey) -> bool:
-        return version != NO_VERSION and key in file_keys(self._snapshot(table_id, version).files)
+    @staticmethod
+    def _is_live(snapshot: Snapshot, key: FileKey) -> bool:
+        return key in file_keys(snapshot.files)
 
     def _new_table(
         self,

@@ -35,6 +35,7 @@ from sqlalchemy import (
     cast,
     func,
     select,
+    true,
     update,
 )
 from sqlalchemy import exc as sa_exc
@@ -133,13 +134,21 @@ class Backend(ABC):
         with self.read_transaction(engine) as connection:
             return self.run(connection, statement, values)
 
-    @abstractmethod
     def fetch(
-        self, engine: Engine, query: Select[Any], schema: pa.Schema, *, may_be_large: bool = False
+        self, engine: Engine, query: Select[Any], columns: pa.Schema, *, may_be_large: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a query as Arrow, the database's fastest way. Documents are selected as text.
+        """The answer of a query as Arrow, in a transaction of its own.
 
-        Rows that `may_be_large` in number may come from another session: they are the same in each.
+        What `may_be_large` may come through another session, so it must be the same in each.
+        """
+        with self.read_transaction(engine) as connection:
+            yield from self.batches(connection, query, columns)
+
+    @abstractmethod
+    def batches(self, connection: Connection, query: Select[Any], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The answer of a query as Arrow, some ten thousand rows at a time, the database's fastest way.
+
+        The query gives these columns in this order; what they hold is text, a number or a truth value.
         """
 
     def prepare(self, statement: Executable) -> Prepared:
@@ -222,6 +231,22 @@ class Backend(ABC):
         """An array of numbers as this database reads it from text."""
         return _encode(numbers).decode()
 
+    def bound(self, numbers: ColumnElement[Any], place: int) -> ColumnElement[float]:
+        """One of the numbers in `mins` or `maxs`, counted from 1; NULL where there is none."""
+        return numbers[place]
+
+    def in_range(self, low: float, high: float, slot: int) -> ColumnElement[bool]:
+        """Whether a live file's range column can lie between these: what an index answers, where there is one."""
+        return true()
+
+    def by_bytes(self, text: ColumnElement[str]) -> ColumnElement[str]:
+        """A text that compares by its bytes in UTF-8."""
+        return text
+
+    @abstractmethod
+    def number_of(self, text: ColumnElement[str]) -> ColumnElement[float]:
+        """The number nearest to what a text of digits says; NULL where it says something else."""
+
     def insert_unless_present(self, table: Table) -> Any:
         """An INSERT that does nothing where the key is taken."""
         return postgresql_insert(table).on_conflict_do_nothing()
@@ -233,6 +258,15 @@ class Backend(ABC):
     def lock_registry(self, connection: Connection) -> None:
         """Keep out whoever else creates, renames or drops tables, until the transaction ends."""
         return None
+
+    def notify(self, engine: Engine) -> None:
+        """Wake those who listen, outside any transaction; nothing where the database cannot."""
+        return None
+
+    @contextmanager
+    def listening(self, engine: Engine) -> Iterator[Callable[[float], bool] | None]:
+        """How to wait for `notify`, at most so many seconds: whether there was one. None: nobody can listen here."""
+        yield None
 
     def prepare_migration(self, connection: Connection) -> None:
         """Inside the migration's transaction, before the first statement."""

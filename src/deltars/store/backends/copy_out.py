@@ -1,6 +1,7 @@
 """The rows of a query from PostgreSQL as Arrow, by COPY TO STDOUT.
 
     COPY (…) TO STDOUT (FORMAT csv) ──▶ blocks of whole rows ──▶ pyarrow's CSV reader ──▶ record batches
+                                        the next one is gathered while this one is parsed
 
 libpq hands over a row at a time; they are only gathered here, and no value becomes a Python object. psycopg's own
 `Copy` does the same at four times the processor time a row. CSV tells NULL (bare) from the empty string (quoted).
@@ -9,6 +10,7 @@ libpq hands over a row at a time; they are only gathered here, and no value beco
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import psycopg
 import pyarrow as pa
@@ -17,44 +19,67 @@ from psycopg import generators
 from psycopg.abc import PQGen
 from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGresult
 from psycopg.waiting import Wait
 from sqlalchemy import Connection
 
 BLOCK_BYTES = 8 * 1024 * 1024
 
 
-def copy_batches(connection: Connection, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def copy_batches(connection: Connection, query: str, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of a query whose values are in its text, quoted by the driver."""
     driver = connection.connection.driver_connection
     assert isinstance(driver, psycopg.Connection)
+    is_over = False
     try:
         driver.pgconn.send_query(f"COPY ({query}) TO STDOUT (FORMAT csv)".encode())
         driver.wait(generators.send(driver.pgconn))
         _raise_for(driver, driver.wait(_result(driver)))
-        has_more = True
-        while has_more:
-            rows, has_more = driver.wait(_block(driver))
-            yield from _parse(rows, schema)
+        yield from _parsed(_blocks(driver), columns)
+        is_over = True
         while (result := driver.wait(_result(driver))) is not None:
             _raise_for(driver, result)
-    except psycopg.errors.Error as error:
-        if error.sqlstate is None:
+    except psycopg.Error as error:
+        is_over = error.sqlstate is not None
+        raise
+    finally:
+        if not is_over:
+            # In the middle of the rows: nobody reads the rest of them.
             connection.invalidate()
-        raise
-    except BaseException:
-        # In the middle of the rows: nobody reads the rest of them.
-        connection.invalidate()
-        raise
 
 
-def _block(driver: psycopg.Connection) -> PQGen[tuple[list[bytes | memoryview], bool]]:
+def _parsed(blocks: Iterator[bytearray], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    first = next(blocks)
+    second = next(blocks, None)
+    if second is None:
+        yield from _parse(first, columns)
+        return
+    with ThreadPoolExecutor(1, thread_name_prefix="deltars-copy") as pool:
+        parsing: Future[list[pa.RecordBatch]] = pool.submit(_parse, first, columns)
+        block: bytearray | None = second
+        while block is not None:
+            done, parsing = parsing, pool.submit(_parse, block, columns)
+            yield from done.result()
+            block = next(blocks, None)
+        yield from parsing.result()
+
+
+def _blocks(driver: psycopg.Connection) -> Iterator[bytearray]:
+    """At least one, which may be empty."""
+    has_more = True
+    while has_more:
+        rows, has_more = driver.wait(_block(driver))
+        yield rows
+
+
+def _block(driver: psycopg.Connection) -> PQGen[tuple[bytearray, bool]]:
     """Some rows, and whether more may come."""
-    libpq, rows, size = driver.pgconn, list[bytes | memoryview](), 0
-    while size < BLOCK_BYTES:
+    libpq, rows = driver.pgconn, bytearray()
+    # Each row is copied and let go at once: keeping them for one join took twice the time.
+    while len(rows) < BLOCK_BYTES:
         length, row = libpq.get_copy_data(1)
         if length > 0:
-            rows.append(row)
-            size += length
+            rows += row
         elif length == 0:
             yield Wait.R
             libpq.consume_input()
@@ -63,7 +88,7 @@ def _block(driver: psycopg.Connection) -> PQGen[tuple[list[bytes | memoryview], 
     return rows, True
 
 
-def _result(driver: psycopg.Connection) -> PQGen[psycopg.pq.abc.PGresult | None]:
+def _result(driver: psycopg.Connection) -> PQGen[PGresult | None]:
     libpq = driver.pgconn
     while libpq.is_busy():
         yield Wait.R
@@ -71,20 +96,20 @@ def _result(driver: psycopg.Connection) -> PQGen[psycopg.pq.abc.PGresult | None]
     return libpq.get_result()
 
 
-def _raise_for(driver: psycopg.Connection, result: psycopg.pq.abc.PGresult | None) -> None:
+def _raise_for(driver: psycopg.Connection, result: PGresult | None) -> None:
     if result is not None and result.status not in (ExecStatus.COPY_OUT, ExecStatus.COMMAND_OK):
         raise error_from_result(result, driver.info.encoding)
 
 
-def _parse(rows: list[bytes | memoryview], schema: pa.Schema) -> list[pa.RecordBatch]:
+def _parse(rows: bytearray, columns: pa.Schema) -> list[pa.RecordBatch]:
     if not rows:
         return []
     table = pa_csv.read_csv(
-        pa.BufferReader(b"".join(rows)),
-        pa_csv.ReadOptions(column_names=schema.names),
+        pa.BufferReader(rows),
+        pa_csv.ReadOptions(column_names=columns.names),
         pa_csv.ParseOptions(newlines_in_values=True),
         pa_csv.ConvertOptions(
-            column_types=schema,
+            column_types=columns,
             null_values=[""],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
@@ -92,5 +117,5 @@ def _parse(rows: list[bytes | memoryview], schema: pa.Schema) -> list[pa.RecordB
             false_values=["f"],
         ),
     )
-    batches: list[pa.RecordBatch] = pa.Table.from_arrays(table.columns, schema=schema).to_batches()
+    batches: list[pa.RecordBatch] = pa.Table.from_arrays(table.columns, schema=columns).to_batches()
     return batches

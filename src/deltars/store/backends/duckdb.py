@@ -22,6 +22,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Dialect,
+    Double,
     Engine,
     FromClause,
     QueuePool,
@@ -32,6 +33,7 @@ from sqlalchemy import (
     func,
     insert,
     select,
+    try_cast,
     type_coerce,
 )
 from sqlalchemy import column as sa_column
@@ -107,15 +109,12 @@ class DuckDB(Backend):
             finally:
                 driver.execute("ROLLBACK")
 
-    def fetch(
-        self, engine: Engine, query: Select[Any], schema: pa.Schema, *, may_be_large: bool = False
-    ) -> Iterator[pa.RecordBatch]:
-        with self.read_transaction(engine) as connection:
-            # Past SQLAlchemy's cursors, which would fetch once more what was read as Arrow.
-            driver: Any = connection.connection.driver_connection
-            statement = self.prepare(query)
-            for batch in driver.execute(statement.text, statement.values({})).to_arrow_reader(FETCH_CHUNK_ROWS):
-                yield batch.cast(schema)
+    def batches(self, connection: Connection, query: Select[Any], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        # Past SQLAlchemy's cursors, which would fetch once more what was read as Arrow.
+        driver: Any = connection.connection.driver_connection
+        statement = self.prepare(query)
+        for batch in driver.execute(statement.text, statement.values({})).to_arrow_reader(FETCH_CHUNK_ROWS):
+            yield batch.cast(columns)
 
     def statement_dialect(self) -> Dialect:
         return DuckDBDialect(paramstyle="numeric_dollar")
@@ -148,6 +147,9 @@ class DuckDB(Backend):
                 connection.execute(insert(table).from_select(batch.schema.names, select(*values)))
             finally:
                 driver.unregister(arriving.name)
+
+    def number_of(self, text: ColumnElement[str]) -> ColumnElement[float]:
+        return try_cast(text, Double)
 
     def _is_duckdb(self) -> bool:
         try:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property
+from hashlib import sha256
 from select import select as select_ready
 from typing import Any, TextIO
 
@@ -25,15 +26,19 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Dialect,
+    Double,
     Engine,
     FromClause,
+    Integer,
     QueuePool,
     Select,
     Table,
     Text,
     Update,
     bindparam,
+    case,
     cast,
+    collate,
     create_engine,
     event,
     func,
@@ -52,6 +57,7 @@ from deltars.store.backends.adbc import IS_INSTALLED, Adbc
 from deltars.store.backends.base import Backend, Opening, Prepared, Rows, StatementRefused, first_line
 from deltars.store.backends.copy_out import copy_batches
 from deltars.store.backends.pipeline import Step, prepare, run_pipeline
+from deltars.store.schema import dl_add_files
 
 LARGE_ROWS = 10_000
 """From here on the faster stream of ADBC is worth a session of its own."""
@@ -178,24 +184,26 @@ class PostgreSQL(Backend):
     def look_up(self, engine: Engine, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         # One round trip: BEGIN and COMMIT travel with the statement.
         with engine.connect() as connection, connection.begin():
-            answers = run_pipeline(connection, [_BEGIN_READING, Step(statement, values), _END])
-            _rows_of(answers)
-            return _rows_of(answers[:2])
+            steps = [_BEGIN_READING, Step(_PLANS), Step(statement, values), _END]
+            *answers, end = run_pipeline(connection, steps)
+            rows = _rows_of(answers)
+            _rows_of([end])
+            return rows
 
     def fetch(
-        self, engine: Engine, query: Select[Any], schema: pa.Schema, *, may_be_large: bool = False
+        self, engine: Engine, query: Select[Any], columns: pa.Schema, *, may_be_large: bool = False
     ) -> Iterator[pa.RecordBatch]:
         adbc = self._adbc if may_be_large else None
         with self.read_transaction(engine) as connection:
-            text = self._bound(connection, query)
             if adbc is None or not self._is_large(connection, query):
-                yield from copy_batches(connection, text, schema)
+                yield from self.batches(connection, query, columns)
                 return
-        batches = adbc.batches(text, schema)
-        if batches is None:
-            yield from self.fetch(engine, query, schema)
-        else:
-            yield from batches
+            text = self._bound(connection, query)
+        batches = adbc.batches(text, columns)
+        yield from super().fetch(engine, query, columns) if batches is None else batches
+
+    def batches(self, connection: Connection, query: Select[Any], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        return copy_batches(connection, self._bound(connection, query), columns)
 
     @cached_property
     def _adbc(self) -> Adbc | None:
@@ -204,7 +212,9 @@ class PostgreSQL(Backend):
         return Adbc(make_conninfo(**self._parameters))
 
     def _is_large(self, connection: Connection, query: Select[Any]) -> bool:
-        beyond: Select[Any] = query.with_only_columns(literal_column("1")).limit(1).offset(LARGE_ROWS)
+        beyond: Select[Any] = (
+            query.with_only_columns(literal_column("1"), maintain_column_froms=True).limit(1).offset(LARGE_ROWS)
+        )
         return connection.execute(beyond).first() is not None
 
     def _bound(self, connection: Connection, query: Select[Any]) -> str:
@@ -290,6 +300,20 @@ class PostgreSQL(Backend):
     def array_text(self, numbers: Sequence[float | None]) -> str:
         return "{" + ",".join("NULL" if number is None else repr(number) for number in numbers) + "}"
 
+    def in_range(self, low: float, high: float, slot: int) -> ColumnElement[bool]:
+        # The expression of ix_dl_add_files_range, word for word: a 1 sent as a parameter would not be its 1.
+        first, files = literal_column("1", Integer), dl_add_files.c
+        mine = func.box(func.point(files.mins[first], files.slot), func.point(files.maxs[first], files.slot))
+        asked = func.box(*(func.point(cast(number, Double), cast(slot, Double)) for number in (low, high)))
+        return mine.bool_op("&&")(asked)
+
+    def by_bytes(self, text: ColumnElement[str]) -> ColumnElement[str]:
+        return collate(text, "C")
+
+    def number_of(self, text: ColumnElement[str]) -> ColumnElement[float]:
+        # Asked first: a cast that fails would end the statement.
+        return case((text.regexp_match(r"^[+-]?[0-9]+(\.[0-9]+)?$"), cast(text, Double)))
+
     def is_outcome_unknown(self, error: BaseException) -> bool:
         if not isinstance(error, psycopg.Error):
             return False
@@ -305,6 +329,23 @@ class PostgreSQL(Backend):
         _driver(connection).execute(
             "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"deltars {purpose} {self.uri.schema}"]
         )
+
+    def notify(self, engine: Engine) -> None:
+        # In autocommit and after the commit: inside it, NOTIFY takes a lock of the whole server.
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(select(func.pg_notify(self._channel, "")))
+
+    @contextmanager
+    def listening(self, engine: Engine) -> Iterator[Callable[[float], bool] | None]:
+        # A connection of its own: one of the pool would have to be waited for, and would listen for ever.
+        with psycopg.connect(**self._parameters, autocommit=True) as connection:  # type: ignore[arg-type]
+            connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+            yield lambda seconds: any(True for _ in connection.notifies(timeout=seconds, stop_after=1))
+
+    @property
+    def _channel(self) -> str:
+        # A name of the database, at most 63 bytes; the schema's may be as long by itself.
+        return f"deltars_{sha256((self.uri.schema or '').encode()).hexdigest()[:16]}"
 
     def prepare_migration(self, connection: Connection) -> None:
         driver = _driver(connection)
@@ -401,8 +442,9 @@ _EVICTION = Prepared(
 def _settings(names: Sequence[str]) -> Prepared:
     """Settings of one transaction alone: PgBouncer hands the session to somebody else afterwards.
 
-    Besides the time-outs: a commit touches few rows of large tables, so its plan must not hang on statistics that may
-    not have been gathered yet. Index look-ups are right at every size, and the plan is made once a session.
+    Besides the time-outs: a commit or a look-up touches few rows of large tables, so its plan must not hang on
+    statistics that may not have been gathered yet. Index look-ups are right at every size, and the plan is made once
+    a session.
     """
     plan = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"}
     plan["plan_cache_mode"] = "force_generic_plan"
@@ -430,5 +472,6 @@ _GRACE_MS = {
     "idle_in_transaction_session_timeout": 250,
     "transaction_timeout": 500,
 }
+_PLANS = _settings([])
 _LIMITS = _settings([name for name in _GRACE_MS if name != "transaction_timeout"])
 _LIMITS_17 = _settings(list(_GRACE_MS))

@@ -19,19 +19,23 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Dialect,
+    Double,
     Engine,
     FromClause,
     Integer,
     QueuePool,
     Select,
     Table,
+    Text,
     bindparam,
+    case,
     cast,
     create_engine,
     event,
     func,
     insert,
     select,
+    type_coerce,
 )
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
@@ -102,17 +106,15 @@ class SQLite(Backend):
         with engine.connect() as connection, connection.begin():
             yield connection
 
-    def fetch(
-        self, engine: Engine, query: Select[Any], schema: pa.Schema, *, may_be_large: bool = False
-    ) -> Iterator[pa.RecordBatch]:
-        with self.read_transaction(engine) as connection:
-            # The driver's own rows: nothing is converted twice.
-            result = connection.execute(query)
-            cursor: Any = result.cursor
-            while rows := cursor.fetchmany(FETCH_CHUNK_ROWS):
-                columns = zip(*rows, strict=True)
-                arrays = [_array(values, field.type) for values, field in zip(columns, schema, strict=True)]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    def batches(self, connection: Connection, query: Select[Any], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        # The driver's own rows: nothing is converted twice.
+        result = connection.execute(query)
+        cursor: Any = result.cursor
+        while rows := cursor.fetchmany(FETCH_CHUNK_ROWS):
+            arrays = [
+                _array(values, field.type) for values, field in zip(zip(*rows, strict=True), columns, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=columns)
 
     def statement_dialect(self) -> Dialect:
         return SQLiteDialect_pysqlite(paramstyle="qmark")
@@ -149,6 +151,17 @@ class SQLite(Backend):
             for start in range(0, batch.num_rows, LOAD_CHUNK_ROWS):
                 chunk = batch.slice(start, LOAD_CHUNK_ROWS).to_pylist()
                 connection.execute(statement, {"rows": msgspec.json.encode(chunk).decode()})
+
+    def bound(self, numbers: ColumnElement[Any], place: int) -> ColumnElement[float]:
+        text = type_coerce(numbers, Text)
+        if place == 1:
+            # Always a number, right behind the bracket: reading it takes no JSON parser, and a third of the time.
+            return cast(func.substr(text, 2), Double)
+        return type_coerce(func.json_extract(text, f"$[{place - 1}]"), Double)
+
+    def number_of(self, text: ColumnElement[str]) -> ColumnElement[float]:
+        # CAST takes whatever is a number at the beginning, and 0 for what is none.
+        return case((text.op("NOT GLOB")("*[^0-9.+-]*"), cast(text, Double)))
 
     def insert_unless_present(self, table: Table) -> Any:
         return sqlite_insert(table).on_conflict_do_nothing()

@@ -1,0 +1,82 @@
+"""Tables that come from plain Delta, go back to it, and return: the catalog's part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID, uuid4
+
+from deltars.errors import ImportRefused, MirrorFailure, TableHeld
+from deltars.importer import Importer, Progress
+from deltars.log.commit import NewTable
+from deltars.storage import parse_location
+from deltars.store.mirror_status import MirrorState
+from deltars.store.registry import check_name
+from deltars.transaction.engine import Engine
+
+
+def import_table(
+    engine: Engine,
+    location: str,
+    name: str | None,
+    *,
+    read_only: bool,
+    take_over: bool,
+    report: Callable[[Progress], None] | None,
+) -> UUID:
+    """Begin an import, or go on with one that was interrupted; the table's id."""
+    place = str(parse_location(location))
+    importer = Importer(engine.database, engine.settings.storage_options)
+    table_id = importer.writer.find_importing(place)
+    if table_id is None:
+        wanted = name or place.rstrip("/").rpartition("/")[2]
+        check_name(wanted)
+        table_id = uuid4()
+        importer.writer.register(NewTable(table_id, wanted, place))
+    try:
+        if read_only:
+            importer.take_read_only(table_id, report=report)
+        else:
+            importer.take(table_id, take_over=take_over, report=report)
+    except ImportRefused as error:
+        if importer.writer.read(table_id).current_version < 0:
+            importer.writer.unregister(table_id)
+        raise error.located(table=name or place) from error.__cause__
+    engine.publish_registration(table_id)
+    return table_id
+
+
+def release(engine: Engine, table_id: UUID) -> int:
+    """Give the table back to plain Delta writers; its last version, which says so."""
+    importer = Importer(engine.database, engine.settings.storage_options)
+    table = importer.writer.read(table_id)
+    if table.state is MirrorState.RELEASED:
+        return table.current_version
+    if table.state in (MirrorState.IMPORTING, MirrorState.READ_ONLY):
+        raise TableHeld("the table is not this catalog's to release", table=table.name, table_id=table_id)
+    importer.hold(table_id)
+    _publish(engine, table_id)
+    return importer.give(table_id)
+
+
+def adopt(engine: Engine, table_id: UUID, *, report: Callable[[Progress], None] | None = None) -> int:
+    """Take back a table that was released, or that was imported read-only; its last version, the fence."""
+    importer = Importer(engine.database, engine.settings.storage_options)
+    table = importer.writer.read(table_id)
+    if not table.is_held:
+        return table.current_version
+    return importer.take(table_id, report=report)
+
+
+def _publish(engine: Engine, table_id: UUID) -> None:
+    """Everything that was committed here must be in the log before others may add to it."""
+    version = engine.reader.current_version(table_id)
+    outcome = engine.publish({table_id: version})[table_id]
+    if outcome.failure is not None:
+        raise outcome.failure
+    if outcome.published_version is None or outcome.published_version < version:
+        raise MirrorFailure(
+            error=f"version {version} is not published yet",
+            table_id=table_id,
+            version=version,
+            hint="Nothing can be committed meanwhile: run the release again.",
+        )

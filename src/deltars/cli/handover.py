@@ -1,0 +1,114 @@
+"""Commands that take tables in, give them back, and make a lost catalog again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+import deltars
+from deltars.cli.options import with_common_options
+from deltars.cli.output import Output
+
+if TYPE_CHECKING:
+    from deltars.importer import Progress as Step
+
+
+@click.command("import")
+@click.argument("location")
+@click.option("--name", metavar="NAME", help="The table's name here.  [default: its directory's]")
+@click.option("--read-only", is_flag=True, help="Leave the table to its writers; run it again to follow them.")
+@click.option("--take-over", is_flag=True, help="Take it from another deltars catalog, which is gone for good.")
+@with_common_options
+def import_table(
+    location: str, name: str | None, read_only: bool, take_over: bool, catalog: str | None, output: Output
+) -> None:
+    """Take in the Delta table at LOCATION, where it lies, with its history.
+
+    Other writers are fenced off; readers go on as before. If it is interrupted, run it again.
+
+    \b
+    Example:
+      deltars import /data/lake/events --name events
+      deltars import s3://bucket/events --read-only
+    """
+    with deltars.connect(catalog, migrate=False) as opened, _bar() as report:
+        table = opened.import_table(
+            location, name, read_only=read_only, take_over=take_over, report=lambda step: report("import", step)
+        )
+        output.record({"table": table.name, "version": table.version, "location": table.location, "id": table.id})
+
+
+@click.command
+@click.argument("table")
+@with_common_options
+def release(table: str, catalog: str | None, output: Output) -> None:
+    """Give TABLE back to plain Delta writers. Nothing can be committed to it here until it is adopted.
+
+    \b
+    Example:
+      deltars release events
+    """
+    with deltars.connect(catalog, migrate=False) as opened:
+        version = opened.release(table)
+        output.record({"table": table, "released_at_version": version})
+
+
+@click.command
+@click.argument("table")
+@with_common_options
+def adopt(table: str, catalog: str | None, output: Output) -> None:
+    """Take back TABLE, which was released or imported read-only, with what others have committed to it.
+
+    \b
+    Example:
+      deltars adopt events
+    """
+    with deltars.connect(catalog, migrate=False) as opened, _bar() as report:
+        version = opened.adopt(table, report=lambda step: report("adopt", step))
+        output.record({"table": table, "version": version})
+
+
+@click.command
+@click.argument("warehouse")
+@with_common_options
+def rebuild(warehouse: str, catalog: str | None, output: Output) -> None:
+    """Make a lost catalog again from the logs that it published below WAREHOUSE.
+
+    Names, versions, transactions and their times come back; commits that were never published and row groups do
+    not. If it is interrupted, run it again.
+
+    \b
+    Example:
+      deltars rebuild s3://bucket/lake --catalog deltasql://postgres/lake/public
+    """
+    with _bar() as report:
+        rebuilt = deltars.rebuild(warehouse, catalog, report=report)
+    output.records(
+        [{"name": name, "version": version} for name, version in rebuilt.versions.items()],
+        columns=("name", "version"),
+        none="Every table had been dropped.",
+    )
+    if rebuilt.gone:
+        click.echo(f"Dropped long ago, their logs are gone: {', '.join(rebuilt.gone)}", err=True)
+    for txn_id in rebuilt.torn:
+        click.echo(f"Only a part of transaction {txn_id} had been published.", err=True)
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[str, Step], None]]:
+    """A bar on the terminal's error stream; nothing where that is no terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("versions"))
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
+        tasks = {}
+
+        def report(name: str, step: Step) -> None:
+            if name not in tasks:
+                tasks[name] = bar.add_task(name)
+            bar.update(tasks[name], completed=step.version + 1, total=step.latest + 1)
+
+        yield report

@@ -1,0 +1,139 @@
+"""`deltars mirror`: publishing what was committed to `_delta_log`, apart from the committers."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from dataclasses import asdict
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+import deltars
+from deltars.cli.options import with_common_options
+from deltars.cli.output import Output, Record
+
+if TYPE_CHECKING:  # help must load nothing heavy
+    from deltars.mirror import Reconciliation
+    from deltars.store.mirror_status import MirrorStatus
+
+
+@click.group
+def mirror() -> None:
+    """Publish commits to _delta_log, mend what is missing there, and say how far each table is.
+
+    Committers publish by themselves unless the mirror is "async" or "off". These commands finish what a crash or a
+    storage that was out of reach left undone.
+
+    \b
+    Example:
+      deltars mirror status
+      deltars mirror run
+    """
+
+
+@mirror.command
+@click.option("--poll", default=1.0, show_default=True, metavar="SECONDS", help="How often to look for new commits.")
+@click.option("--inspect", default=300.0, show_default=True, metavar="SECONDS", help="How often to look for damage.")
+@click.option("--alert-after", default=60.0, show_default=True, metavar="SECONDS", help="The lag that is an error.")
+@with_common_options
+def run(catalog: str | None, poll: float, inspect: float, alert_after: float, output: Output) -> None:
+    """Publish whatever is committed, until SIGTERM or SIGINT. Any number of these may run.
+
+    \b
+    Example:
+      deltars mirror run --catalog deltasql://postgres/lake/public
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    with deltars.connect(catalog, migrate=False) as opened:
+        reconciler = opened.reconciler(poll_s=poll, inspect_s=inspect, lag_alert_s=alert_after)
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            reconciler.stop()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
+        click.echo(f"publishing the tables of {opened.uri}", err=True)
+        reconciler.run()
+    click.echo("stopped", err=True)
+
+
+@mirror.command
+@with_common_options
+@click.pass_context
+def once(context: click.Context, catalog: str | None, output: Output) -> None:
+    """Publish everything that is pending, mend everything that is missing, and end.
+
+    Exits with 1 if a table could not be published or inspected.
+
+    \b
+    Example:
+      deltars mirror once --json
+    """
+    with deltars.connect(catalog, migrate=False) as opened:
+        names = {table.id: table.name for table in opened.tables()}
+        done = opened.reconciler().once()
+    records: list[Record] = [
+        {
+            "table": names.get(outcome.table_id, str(outcome.table_id)),
+            "result": outcome.publication.value,
+            "version": outcome.published_version,
+            "detail": outcome.failure and outcome.failure.error,
+        }
+        for outcome in done.outcomes
+    ]
+    records += [
+        {"table": repair.table, "result": "repaired", "version": None, "detail": f"{repair.what}: {repair.file}"}
+        for repair in done.repairs
+    ]
+    records += [{"table": None, "result": "error", "version": None, "detail": error} for error in done.errors]
+    output.records(records, ("table", "result", "version", "detail"), none="Everything is published.")
+    context.exit(1 if _has_failed(done) else 0)
+
+
+@mirror.command
+@with_common_options
+def status(catalog: str | None, output: Output) -> None:
+    """Say how far each table is published, and since when the oldest commit waits.
+
+    \b
+    Example:
+      deltars mirror status
+      deltars mirror status --json | jq '.[] | select(.behind > 0)'
+    """
+    with deltars.connect(catalog, migrate=False) as opened:
+        output.records(
+            [_record(table) for table in opened.mirror_status()],
+            columns=("name", "state", "current_version", "published_version", "behind", "lag_s", "last_error"),
+            none=f"{opened.uri} has no tables yet.",
+        )
+
+
+@mirror.command
+@click.argument("table")
+@with_common_options
+def clean(table: str, catalog: str | None, output: Output) -> None:
+    """Delete the published log files of TABLE that are older than its delta.logRetentionDuration (30 days).
+
+    The catalog keeps the whole history; readers of _delta_log lose time travel before the oldest checkpoint kept.
+
+    \b
+    Example:
+      deltars mirror clean features
+    """
+    with deltars.connect(catalog, migrate=False) as opened:
+        files = opened.table(table).clean_up_log()
+    output.records([{"file": file} for file in files], ("file",), none="Nothing is old enough.")
+
+
+def _record(status: MirrorStatus) -> Record:
+    waits = status.pending_since
+    return asdict(status) | {
+        "behind": status.current_version - status.published_version,
+        "lag_s": None if waits is None else round((status.now - waits) / 1_000_000, 1),
+    }
+
+
+def _has_failed(done: Reconciliation) -> bool:
+    return bool(done.errors) or any(outcome.publication == "failed" for outcome in done.outcomes)

@@ -1,0 +1,176 @@
+"""Columns of a data file as the table's schema has them today.
+
+the file's field ──by name, physical name or field id──> the table's column
+    not in the file      null, inside structs, lists and maps too
+    a narrower type      widened
+    an older encoding    INT96, milliseconds, text without its annotation: as the schema says
+what has no such way is an error that names column and types
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from deltars.data.cast import file_schema
+from deltars.data.files import ColumnMapping
+from deltars.errors import SchemaMismatch
+from deltars.protocol import (
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    schema_to_arrow,
+)
+from deltars.protocol.arrow import PARQUET_FIELD_ID
+from deltars.protocol.schema import COLUMN_ID
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """What a reader gives: every field optional, since files from before a column was NOT NULL may lack it."""
+    return file_schema(schema_to_arrow(schema))
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """How the columns of files are found, and made to fit."""
+
+    mapping: ColumnMapping = "none"
+
+    def find(self, column: StructField, fields: Iterable[pa.Field]) -> int | None:
+        """Which of the file's fields is this column."""
+        fields = list(fields)
+        if self.mapping == "id":
+            return self._find_by_id(column, fields)
+        name = column.physical_name if self.mapping == "name" else column.name
+        same = [i for i, field in enumerate(fields) if field.name == name]
+        if not same and self.mapping == "none":
+            same = [i for i, field in enumerate(fields) if field.name.lower() == name.lower()]
+        return same[0] if same else None
+
+    def array(self, source: pa.Array, type_: DataType, target: pa.DataType, path: str) -> pa.Array:
+        """The values of one column, or of a part of it, as `target`."""
+        if types.is_null(source.type) or types.is_null(target):
+            return pa.nulls(len(source), target)
+        match type_:
+            case StructType() if types.is_struct(source.type):
+                return self._struct(source, type_, target, path)
+            case ArrayType() if types.is_list(source.type) or types.is_large_list(source.type):
+                return self._list(source, type_, target, path)
+            case MapType() if types.is_map(source.type):
+                return self._map(source, type_, target, path)
+            case PrimitiveType(name="variant"):
+                return _variant(source, target, path)
+            case PrimitiveType():
+                return _cast(source, target, path)
+        raise _misfit(path, source.type, type_)
+
+    def _find_by_id(self, column: StructField, fields: list[pa.Field]) -> int | None:
+        wanted = str(column.metadata.get(COLUMN_ID, "")).encode()
+        ids = [(field.metadata or {}).get(PARQUET_FIELD_ID) for field in fields]
+        if wanted in ids:
+            return ids.index(wanted)
+        if fields and not any(ids):
+            # All columns would read as null, and nobody would notice.
+            raise SchemaMismatch("the table maps columns by id, and the file has no field ids", field=column.name)
+        return None
+
+    def _struct(self, source: pa.StructArray, type_: StructType, target: pa.DataType, path: str) -> pa.Array:
+        children = []
+        for column, wanted in zip(type_.fields, target, strict=True):
+            at = self.find(column, source.type)
+            inside = f"{path}.{column.name}"
+            children.append(
+                pa.nulls(len(source), wanted.type)
+                if at is None
+                else self.array(source.field(at), column.type, wanted.type, inside)
+            )
+        if not children:
+            return pa.array([None if gone else {} for gone in source.is_null().to_pylist()], target)
+        return pa.StructArray.from_arrays(children, fields=list(target), mask=source.is_null())
+
+    def _list(self, source: pa.ListArray, type_: ArrayType, target: pa.DataType, path: str) -> pa.Array:
+        offsets, values = _window(source, source.values)
+        elements = self.array(values, type_.element_type, target.value_type, f"{path}.element")
+        return pa.ListArray.from_arrays(offsets, elements, type=target, mask=source.is_null())
+
+    def _map(self, source: pa.MapArray, type_: MapType, target: pa.DataType, path: str) -> pa.Array:
+        offsets, keys = _window(source, source.keys)
+        _, items = _window(source, source.items)
+        keys = self.array(keys, type_.key_type, target.key_type, f"{path}.key")
+        items = self.array(items, type_.value_type, target.item_type, f"{path}.value")
+        return pa.MapArray.from_arrays(offsets, keys, items, type=target, mask=source.is_null())
+
+
+def _window(array: pa.ListArray | pa.MapArray, child: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Offsets from zero, and the child's values that they cover: a slice has the child of the whole."""
+    start, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
+    return pc.subtract(array.offsets, start).cast(pa.int32()), child.slice(start, end - start)
+
+
+def _variant(source: pa.Array, target: pa.DataType, path: str) -> pa.Array:
+    """Metadata and value as they are encoded; a shredded one would have its values elsewhere."""
+    storage = source.storage if isinstance(source.type, pa.BaseExtensionType) else source
+    names = [field.name for field in storage.type] if types.is_struct(storage.type) else []
+    if sorted(names) != ["metadata", "value"]:
+        raise _misfit(path, source.type, PrimitiveType("variant"))
+    parts = [storage.field(names.index(field.name)).cast(pa.binary()) for field in target]
+    return pa.StructArray.from_arrays(parts, fields=list(target), mask=storage.is_null())
+
+
+def _cast(array: pa.Array, target: pa.DataType, path: str) -> pa.Array:
+    source = array.type
+    if source == target:
+        return array
+    if not _can_read(source, target):
+        raise _misfit(path, source, target)
+    try:
+        # Nanoseconds are what INT96 holds; Delta's timestamps are microseconds.
+        return array.cast(target, safe=not types.is_timestamp(target))
+    except pa.ArrowInvalid as error:
+        raise SchemaMismatch(f"column {path} holds a value that is no {target}: {error}", field=path) from error
+
+
+def _can_read(source: pa.DataType, target: pa.DataType) -> bool:
+    if types.is_dictionary(source):
+        return _can_read(source.value_type, target) or source.value_type == target
+    return any(is_source(source) and is_target(target) for is_source, is_target in _READABLE)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(
+        types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_fixed_size_binary(kind)
+        or types.is_binary_view(kind)
+    )
+
+
+_READABLE = (
+    (types.is_integer, types.is_integer),
+    (types.is_integer, types.is_floating),
+    (types.is_integer, types.is_decimal),
+    (types.is_floating, types.is_floating),
+    (types.is_decimal, types.is_decimal),
+    (types.is_date, types.is_date),
+    (types.is_date, types.is_timestamp),
+    (types.is_timestamp, types.is_timestamp),
+    (_is_text, _is_text),
+    (_is_text, _is_bytes),
+    (_is_bytes, _is_bytes),
+    (_is_bytes, _is_text),
+)
+
+
+def _misfit(path: str, source: pa.DataType, wanted: object) -> SchemaMismatch:
+    return SchemaMismatch(f"column {path} is {source} in the file and {wanted} in the table", field=path)

@@ -1,0 +1,188 @@
+"""The rows of a table's version as Arrow batches, file after file, in bounded memory.
+
+Scan ──for each file──> Parquet batches ──minus deleted rows──> aligned with today's schema
+                                         + partition columns, from the log ──where──> the columns asked for
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from deltars.data.align import Alignment, arrow_schema
+from deltars.data.deletion_vectors import read_vector
+from deltars.data.files import Scan
+from deltars.data.table_files import is_missing, open_file
+from deltars.errors import DeltarsError, StorageError, ValidationError
+from deltars.protocol import DeletionVector, StructField, StructType, parse_partition_value, type_to_arrow
+from deltars.storage import Storage, open_storage
+
+BATCH_ROWS = 65_536
+
+_decode_values = msgspec.json.Decoder(dict[str, str | None]).decode
+_decode_vector = msgspec.json.Decoder(DeletionVector).decode
+
+
+class RowFilter(Protocol):
+    """Which rows are wanted."""
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns that the decision needs, as the schema spells them."""
+
+    def mask(self, batch: pa.RecordBatch) -> pa.Array:
+        """True for each row that is wanted; null or false for the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is taken from every file."""
+
+    scan: Scan
+    storage: Storage
+    columns: tuple[StructField, ...]
+    """Those of the result, and those that only the filter needs after them."""
+    result: pa.Schema
+    row_filter: RowFilter | None
+    alignment: Alignment
+
+
+def read_scan(
+    scan: Scan, *, columns: Sequence[str] | None = None, row_filter: RowFilter | None = None
+) -> pa.RecordBatchReader:
+    """The rows of the scan's files that the filter keeps, as a stream; nothing is read before it is asked for."""
+    wanted = list(scan.schema.fields) if columns is None else [_column(scan.schema, name) for name in columns]
+    names = {column.name for column in wanted}
+    if len(names) < len(wanted):
+        raise ValidationError("a column is asked for twice", field="columns", table=scan.table)
+    needed = row_filter.columns - names if row_filter is not None else ()
+    extra = [column for column in scan.schema.fields if column.name in needed]
+    plan = _Plan(
+        scan=scan,
+        storage=open_storage(scan.root, scan.storage_options),
+        columns=(*wanted, *extra),
+        result=arrow_schema(StructType(tuple(wanted))),
+        row_filter=row_filter,
+        alignment=Alignment(scan.column_mapping),
+    )
+    return pa.RecordBatchReader.from_batches(plan.result, _batches(plan))
+
+
+def _column(schema: StructType, name: str) -> StructField:
+    for column in schema.fields:
+        if column.name.lower() == name.lower():
+            return column
+    raise ValidationError(f"there is no column {name!r}; the columns are {', '.join(schema.names)}", field="columns")
+
+
+def _batches(plan: _Plan) -> Iterator[pa.RecordBatch]:
+    files = plan.scan.files
+    columns = [files.column(name).to_pylist() for name in ("path", "partition_values", "deletion_vector")]
+    for path, values, vector in zip(*columns, strict=True):
+        try:
+            yield from _file_batches(plan, path, values, vector)
+        except DeltarsError as error:
+            raise _located(plan, path, error) from error.__cause__
+        except pa.ArrowException as error:
+            raise StorageError(
+                f"the data file {path} cannot be read: {error}",
+                path=path,
+                table=plan.scan.table,
+                version=plan.scan.version,
+            ) from error
+
+
+def _located(plan: _Plan, path: str, error: DeltarsError) -> DeltarsError:
+    where: dict[str, Any] = {"table": plan.scan.table, "version": plan.scan.version}
+    if isinstance(error, StorageError) and is_missing(plan.storage, path):
+        return StorageError(
+            f"the data file {path} is missing, and version {plan.scan.version} needs it",
+            path=path,
+            hint="It was deleted by hand, or by a vacuum after the version was replaced: read a newer one.",
+            **where,
+        )
+    if path not in error.message:
+        error.message = f"{path}: {error.message}"
+    return error.located(**where)
+
+
+def _file_batches(plan: _Plan, path: str, values: str | None, vector: str | None) -> Iterator[pa.RecordBatch]:
+    partition_values = _decode_values(values) if values else {}
+    in_file = [column for column in plan.columns if column.name not in plan.scan.partition_columns]
+    with (
+        open_file(plan.storage, path) as source,
+        pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True) as file,
+    ):
+        deleted = _deleted_rows(plan, file, vector)
+        found = (plan.alignment.find(column, file.schema_arrow) for column in in_file)
+        names = [file.schema_arrow.field(at).name for at in found if at is not None]
+        first = 0
+        for batch in _raw_batches(file, names):
+            start, end = bisect_left(deleted, first), bisect_left(deleted, first + batch.num_rows)
+            kept = batch if start == end else batch.filter(_all_but(deleted[start:end], first, batch.num_rows))
+            first += batch.num_rows
+            if kept.num_rows:
+                yield from _finished(plan, kept, partition_values)
+
+
+def _deleted_rows(plan: _Plan, file: pq.ParquetFile, vector: str | None) -> Sequence[int]:
+    """The numbers of the deleted rows, in order."""
+    if vector is None:
+        return ()
+    rows = read_vector(plan.storage, _decode_vector(vector))
+    if rows and rows.max() >= file.metadata.num_rows:
+        raise ValidationError(
+            f"its deletion vector deletes row {rows.max()}, and there are {file.metadata.num_rows}",
+            field="deletionVector",
+        )
+    deleted: Sequence[int] = rows.to_array()
+    return deleted
+
+
+def _all_but(deleted: Sequence[int], first: int, count: int) -> pa.Array:
+    is_kept = bytearray(b"\x01") * count
+    for row in deleted:
+        is_kept[row - first] = 0
+    return pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(is_kept)]).cast(pa.bool_())
+
+
+def _raw_batches(file: pq.ParquetFile, names: list[str]) -> Iterator[pa.RecordBatch]:
+    if names:
+        yield from file.iter_batches(BATCH_ROWS, columns=names)
+        return
+    left = file.metadata.num_rows
+    while left > 0:
+        count = min(left, BATCH_ROWS)
+        # A batch without columns has no length: this one stands in for them.
+        yield pa.record_batch([pa.nulls(count)], names=[""])
+        left -= count
+
+
+def _finished(plan: _Plan, batch: pa.RecordBatch, partition_values: dict[str, str | None]) -> Iterator[pa.RecordBatch]:
+    arrays = [_array(plan, column, batch, partition_values) for column in plan.columns]
+    rows = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(StructType(plan.columns)))
+    if plan.row_filter is not None:
+        rows = rows.filter(plan.row_filter.mask(rows))
+    if rows.num_rows:
+        yield rows.select(list(range(len(plan.result)))) if len(plan.result) < len(plan.columns) else rows
+
+
+def _array(
+    plan: _Plan, column: StructField, batch: pa.RecordBatch, partition_values: dict[str, str | None]
+) -> pa.Array:
+    target = type_to_arrow(column.type)
+    if column.name in plan.scan.partition_columns:
+        name = column.name if plan.scan.column_mapping == "none" else column.physical_name
+        value = parse_partition_value(partition_values.get(name), column.type)
+        return pa.repeat(pa.scalar(value, target), batch.num_rows)
+    at = plan.alignment.find(column, batch.schema)
+    wanted = arrow_schema(StructType((column,))).field(0).type
+    if at is None:
+        return pa.nulls(batch.num_rows, wanted)
+    return plan.alignment.array(batch.column(at), column.type, wanted, column.name)

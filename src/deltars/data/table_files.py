@@ -1,0 +1,63 @@
+"""The files of one table, opened by the paths that its log gives. Nothing outside the table is ever opened.
+
+add.path (the log's form) ──relative_path──> below the table's root ──open_file──> an Arrow file
+                           └ outside: refused, however it is written: `..`, another root, a symbolic link
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pyarrow as pa
+
+from deltars.errors import StorageError, ValidationError
+from deltars.protocol import check_path, is_absolute, uri_to_path
+from deltars.storage import Storage, parse_location
+from deltars.storage.storage import check_path as check_key
+
+
+def relative_path(storage: Storage, uri: str) -> str:
+    """The path below the table's root; an absolute one must lead there."""
+    problem = check_path(uri, allow_absolute=True)
+    if problem is not None:
+        raise ValidationError(f"{uri!r}: {problem}", field="path")
+    path = uri_to_path(uri)
+    if not is_absolute(uri):
+        return path
+    place, root = str(parse_location(path)), storage.root.rstrip("/")
+    for known, alias in (("s3a://", "s3://"), ("abfss://", "abfs://")):
+        place, root = place.replace(known, alias, 1), root.replace(known, alias, 1)
+    if not place.startswith(f"{root}/"):
+        raise ValidationError(f"{uri!r} lies outside the table at {storage.root}, and is not opened", field="path")
+    return place[len(root) + 1 :]
+
+
+def open_file(storage: Storage, uri: str) -> Any:
+    """A file of the table, for Arrow to read anywhere in it; StorageError says that it is missing."""
+    return open_path(storage, relative_path(storage, uri))
+
+
+def open_path(storage: Storage, path: str) -> Any:
+    """The same for a path below the table's root."""
+    check_key(path)
+    if not storage.location.is_local:
+        return storage.open_reader(path)
+    name = os.path.join(storage.location.path, path)
+    refuse_link_outside(storage, name)
+    try:
+        # Mapped: Arrow's own threads read it, where a Python file would have them take turns.
+        return pa.memory_map(name) if os.path.getsize(name) else pa.BufferReader(b"")
+    except OSError as error:
+        raise StorageError(f"{storage.url_of(path)}: {error.strerror or error}", path=path) from error
+
+
+def is_missing(storage: Storage, uri: str) -> bool:
+    return not storage.exists(relative_path(storage, uri))
+
+
+def refuse_link_outside(storage: Storage, name: str) -> None:
+    """A symbolic link may not lead out of the table: who writes a log must not choose which files we open."""
+    root, target = os.path.realpath(storage.location.path), os.path.realpath(name)
+    if target != root and not target.startswith(root.rstrip("/") + "/"):
+        raise ValidationError(f"{name} leads out of the table to {target}, and is not opened", field="path")

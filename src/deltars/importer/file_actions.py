@@ -1,0 +1,122 @@
+"""Which actions of a foreign log are taken as they are, and which make the log one that cannot be trusted."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltars.errors import ValidationError
+from deltars.log.add_columns import COUNTS, REQUIRED, deletion_vectors
+from deltars.log.bounds import Bounds
+from deltars.log.file_rules import Problem, check_count, check_stats, check_values, check_vector
+from deltars.log.validation import has_null_character
+from deltars.protocol import Action, AddFile, CdcFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn, check_path
+
+_LOCAL = re.compile(r"\Afile:(?://(?:localhost)?)?(?=/)", re.IGNORECASE)
+
+
+def canonical(action: Action) -> Action:
+    """One name for one file: `/p`, `file:/p` and `file:///p` are the same."""
+    if isinstance(action, AddFile | RemoveFile | CdcFile) and action.path[:5].lower() == "file:":
+        return msgspec.structs.replace(action, path=_LOCAL.sub("", action.path))
+    return action
+
+
+def check_imported(action: Action, seen: set[tuple[str, ...]], *, has_null: bool) -> None:
+    """Raises ValidationError. `seen` are the keys of the same commit's other actions."""
+    problem = _problem(action)
+    if problem is not None:
+        raise ValidationError(f"{problem[0]}: {problem[1]}", field=problem[0])
+    if has_null and has_null_character(msgspec.to_builtins(action)):
+        raise ValidationError("it has the character U+0000, which no database keeps")
+    for key in _keys(action):
+        if key in seen:
+            raise ValidationError(f"{' '.join(filter(None, key))} stands twice in one commit")
+        seen.add(key)
+
+
+def check_add_columns(adds: pa.Table, seen: set[tuple[str, ...]]) -> None:
+    """The same for the files of a checkpoint, as columns."""
+    for name in REQUIRED:
+        if name not in adds.column_names:
+            raise ValidationError(f"the files have no {name}", field=name)
+        if adds[name].null_count:
+            raise ValidationError(f"{name}: is null", field=name)
+    for name in COUNTS:
+        if name in adds.column_names and (pc.min(adds[name]).as_py() or 0) < 0:
+            raise ValidationError(f"{name}: must not be negative", field=name)
+    nothing = [None] * adds.num_rows
+    texts = adds["stats"].to_pylist() if "stats" in adds.column_names else nothing
+    vectors = deletion_vectors(adds["deletion_vector"]) if "deletion_vector" in adds.column_names else nothing
+    for path, text, vector in zip(adds["path"].to_pylist(), texts, vectors, strict=True):
+        problem = _check_path(path) or check_vector(vector) or check_stats(text, needs_count=False)
+        if problem is not None:
+            raise ValidationError(f"{path}: {problem[0]}: {problem[1]}", field=problem[0])
+        key = ("file", path, vector.unique_id if vector else "")
+        if key in seen:
+            raise ValidationError(f"the file {path} stands twice", field="path")
+        seen.add(key)
+
+
+def _problem(action: Action) -> Problem | None:
+    match action:
+        case AddFile():
+            return (
+                _check_path(action.path)
+                or check_count("size", action.size)
+                or check_count("modificationTime", action.modification_time)
+                or check_count("baseRowId", action.base_row_id)
+                or check_count("defaultRowCommitVersion", action.default_row_commit_version)
+                or check_values(action.partition_values)
+                or check_vector(action.deletion_vector)
+                or check_stats(action.stats, needs_count=False)
+            )
+        case RemoveFile():
+            return (
+                _check_path(action.path)
+                or check_count("size", action.size)
+                or check_count("deletionTimestamp", action.deletion_timestamp)
+                or check_vector(action.deletion_vector)
+            )
+        case CdcFile():
+            return _check_path(action.path) or check_count("size", action.size)
+        case Txn():
+            limit = 2**63
+            return None if -limit <= action.version < limit else ("version", "is too large for 64 bits")
+        case Metadata():
+            # Read once: a schema that is none is told here.
+            return _schema_problem(action)
+        case _:
+            return None
+
+
+def _schema_problem(metadata: Metadata) -> Problem | None:
+    try:
+        Bounds(metadata.schema, metadata.partition_columns, metadata.configuration)
+    except ValidationError as error:
+        return "schemaString", error.message
+    return None
+
+
+def _check_path(path: str) -> Problem | None:
+    reason = check_path(path, allow_absolute=True)
+    return ("path", reason) if reason else None
+
+
+def _keys(action: Action) -> tuple[tuple[str, ...], ...]:
+    match action:
+        case AddFile() | RemoveFile():
+            return (("file", *action.key),)
+        case Metadata():
+            return (("metaData",),)
+        case Protocol():
+            return (("protocol",),)
+        case Txn():
+            return (("txn of", action.app_id),)
+        case DomainMetadata():
+            return (("domain", action.domain),)
+        case _:
+            return ()

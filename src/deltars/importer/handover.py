@@ -1,0 +1,81 @@
+"""The two commits that hand a table over: the fence, which takes it, and the one that gives it back. Pure.
+
+Both are files that the log alone decides on: whoever puts the next version first has it, and the catalog copies
+whatever that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from uuid import UUID, uuid5
+
+import msgspec
+
+from deltars.importer.admission import fenced_protocol, released_protocol
+from deltars.protocol import Action, CommitInfo, Metadata, Protocol, encode_commit, is_true
+from deltars.store.import_writer import RELEASE
+
+IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
+ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
+ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
+
+try:
+    ENGINE_INFO = f"deltars/{version('deltars')}"
+except PackageNotFoundError:  # run from a source tree that was not installed
+    ENGINE_INFO = "deltars"
+
+
+def commit_path(version: int) -> str:
+    return f"_delta_log/{version:020}.json"
+
+
+def fence_id(table_id: UUID, version: int) -> UUID:
+    """The fence's transaction: known in advance, so that whoever goes on with an import knows its own fence."""
+    return uuid5(table_id, f"fence {version}")
+
+
+def fence_commit(
+    table_id: UUID, version: int, metadata: Metadata, protocol: Protocol, *, timestamp_ms: int, commit_ts: int
+) -> bytes:
+    """The commit after which every other writer refuses the table."""
+    actions: list[Action] = [fenced_protocol(protocol, metadata)]
+    if not is_true(metadata.configuration.get(IN_COMMIT_TIMESTAMPS)):
+        configuration = {
+            **metadata.configuration,
+            IN_COMMIT_TIMESTAMPS: "true",
+            **({ENABLEMENT_VERSION: str(version), ENABLEMENT_TIMESTAMP: str(timestamp_ms)} if version else {}),
+        }
+        actions.append(msgspec.structs.replace(metadata, configuration=configuration))
+    return _commit("ADOPT TABLE", fence_id(table_id, version), version, actions, timestamp_ms, commit_ts)
+
+
+def release_commit(
+    table_id: UUID, version: int, metadata: Metadata, protocol: Protocol, *, timestamp_ms: int, commit_ts: int
+) -> bytes:
+    """The commit after which other writers may have the table."""
+    ours = (IN_COMMIT_TIMESTAMPS, ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)
+    configuration = {key: value for key, value in metadata.configuration.items() if key not in ours}
+    actions: list[Action] = [
+        released_protocol(protocol),
+        msgspec.structs.replace(metadata, configuration=configuration),
+    ]
+    return _commit(RELEASE, uuid5(table_id, f"release {version}"), version, actions, timestamp_ms, commit_ts)
+
+
+def _commit(
+    operation: str, txn_id: UUID, version: int, actions: Sequence[Action], timestamp_ms: int, commit_ts: int
+) -> bytes:
+    info = CommitInfo(
+        in_commit_timestamp=timestamp_ms,
+        timestamp=timestamp_ms,
+        operation=operation,
+        operation_parameters={},
+        read_version=version - 1 if version else None,
+        isolation_level="Serializable",
+        is_blind_append=False,
+        engine_info=ENGINE_INFO,
+        txn_id=str(txn_id),
+        extra={"commitTs": commit_ts},
+    )
+    return encode_commit([info, *actions])

@@ -1,0 +1,202 @@
+"""Tables change hands: in from plain Delta, out to it, and in again.
+
+    import   register, held ─▶ follow the log ─▶ put the fence ─▶ follow again ─▶ ours
+    release  held ─▶ publish what waits ─▶ put the commit without the fence ─▶ follow ─▶ theirs
+    adopt    follow what they committed ─▶ put the fence ─▶ follow ─▶ ours
+
+While a table is held its log is the authority and the catalog follows it. Every step can be repeated, so whatever was
+interrupted anywhere is finished by running it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+import pyarrow as pa
+
+from deltars.errors import DamagedLog, LogDiverged, TableHeld, UnsupportedFeature
+from deltars.importer.admission import check_readable, fenced_protocol, is_fenced
+from deltars.importer.commits import CommitFile
+from deltars.importer.handover import commit_path, fence_commit, fence_id, release_commit
+from deltars.importer.source import LogSource, PlacedActions
+from deltars.log.commit import NO_VERSION
+from deltars.protocol import Metadata, Protocol
+from deltars.store.appender import TIMEOUT_S, Appender, HeldTable
+from deltars.store.database import Database
+from deltars.store.held import hold
+from deltars.store.import_writer import ImportWriter
+from deltars.store.mirror_status import MirrorState
+
+MAX_RACES = 1_000
+"""How often somebody else may take the version that the fence should have had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an import is."""
+
+    version: int
+    latest: int
+    actions: int
+
+
+Report = Callable[[Progress], None]
+
+
+class Importer:
+    def __init__(self, database: Database, storage_options: Mapping[str, str] | None = None) -> None:
+        self._database = database
+        self._options = storage_options
+        self.writer = ImportWriter(database)
+
+    def take(self, table_id: UUID, *, take_over: bool = False, report: Report | None = None) -> int:
+        """Follow the log of a held table, fence it, and make it ours.
+
+        `take_over`: also from another catalog, which fenced it and will never write to it again.
+        """
+        for _ in range(MAX_RACES):
+            table = self.follow(table_id, report=report)
+            metadata, protocol = _known(table)
+            if is_fenced(protocol):
+                if not take_over:
+                    self._refuse_foreign_fence(table)
+                fenced_protocol(protocol, metadata)
+                return self.writer.finish(table_id, MirrorState.ACTIVE)
+            version = table.last_version + 1
+            data = fence_commit(table_id, version, metadata, protocol, **self._times(table))
+            LogSource(table.location, self._options).storage.put_if_absent(commit_path(version), data)
+        raise LogDiverged(
+            f"other writers committed {MAX_RACES} times while the table was being taken over",
+            table=table.name,
+            hint="Stop them for a moment, and run it again.",
+        )
+
+    def take_read_only(self, table_id: UUID, *, report: Report | None = None) -> int:
+        """Follow the log of a table that stays others'."""
+        self.follow(table_id, report=report)
+        return self.writer.finish(table_id, MirrorState.READ_ONLY)
+
+    def give(self, table_id: UUID) -> int:
+        """Take the fence off a held table whose versions are all published."""
+        table = self.follow(table_id)
+        metadata, protocol = _known(table)
+        if is_fenced(protocol):
+            version = table.last_version + 1
+            data = release_commit(table_id, version, metadata, protocol, **self._times(table))
+            LogSource(table.location, self._options).storage.put_if_absent(commit_path(version), data)
+            table = self.follow(table_id)
+            if is_fenced(_known(table)[1]):
+                raise LogDiverged("the table is fenced by somebody else", table=table.name, version=table.last_version)
+        return self.writer.finish(table_id, MirrorState.RELEASED)
+
+    def hold(self, table_id: UUID) -> None:
+        """From here on nothing is committed to the table but by its log."""
+        hold(self._database, table_id, timeout_s=TIMEOUT_S)
+
+    def restore(self, table_id: UUID, *, report: Report | None = None) -> int:
+        """Copy the log that a lost catalog published, with its transactions and their times."""
+        table = self.follow(table_id, report=report, is_own=True)
+        _, protocol = _known(table)
+        is_ours = is_fenced(protocol) or not self.writer.ends_elsewhere(table_id)
+        return self.writer.finish(table_id, MirrorState.ACTIVE if is_ours else MirrorState.RELEASED)
+
+    def follow(self, table_id: UUID, *, report: Report | None = None, is_own: bool = False) -> HeldTable:
+        """Copy every version of the log that the catalog does not have.
+
+        `is_own`: it is this catalog's own log, so transactions keep their place in time. Others get theirs when they
+        become visible here.
+        """
+        table = self.writer.read(table_id)
+        if not table.is_held:
+            raise TableHeld("the table is this catalog's own: there is nothing to follow", table=table.name)
+        source = LogSource(table.location, self._options)
+        self._refuse_divergence(source, table)
+        latest = source.listing().latest
+        appender = self.writer.appender(table)
+        state = _State(table.metadata, table.protocol)
+        actions = 0
+        for version in source.versions(after=table.last_version):
+            place = 0
+            for batch in version.batches():
+                actions += len(batch)
+                place = _append(appender, version.version, place, batch, state)
+            state.check(version.version)
+            about = version.about(table_id)
+            appender.complete(about if is_own else replace(about, commit_ts=None))
+            if report is not None:
+                report(Progress(version.version, max(latest, version.version), actions))
+        appender.flush()
+        return self.writer.read(table_id)
+
+    def _times(self, table: HeldTable) -> dict[str, int]:
+        """Now, for readers and for a catalog that is rebuilt from the log."""
+        now = self.writer.clock()
+        return {"timestamp_ms": max(now // 1000, table.last_timestamp_ms + 1), "commit_ts": now}
+
+    def _refuse_divergence(self, source: LogSource, table: HeldTable) -> None:
+        """The last version that the catalog has must be the one that the log has."""
+        if table.last_version == NO_VERSION or table.last_digest is None:
+            return
+        file = source.listing().commits.get(table.last_version)
+        if file is None:
+            raise LogDiverged(
+                f"the log has no version {table.last_version} any more",
+                table=table.name,
+                version=table.last_version,
+                hint="Drop the table here, and import it anew.",
+            )
+        commit = CommitFile(source.storage, file)
+        for _ in commit.batches():
+            pass
+        if commit.digest != table.last_digest:
+            raise LogDiverged(
+                f"version {table.last_version} of the log is another one than the catalog has",
+                table=table.name,
+                version=table.last_version,
+            )
+
+    def _refuse_foreign_fence(self, table: HeldTable) -> None:
+        """A fence that another catalog put: two of them would both take themselves for the authority."""
+        if table.last_txn_id != fence_id(table.table_id, table.last_version):
+            raise UnsupportedFeature(
+                "the table is fenced: another deltars catalog manages it",
+                table=table.name,
+                features=("deltars.sqlManaged",),
+                hint="Release it there first; if that catalog is gone for good, import with take_over=True.",
+            )
+
+
+class _State:
+    """Metadata and protocol as the versions go by."""
+
+    def __init__(self, metadata: Metadata | None, protocol: Protocol | None) -> None:
+        self.metadata = metadata
+        self.protocol = protocol
+
+    def check(self, version: int) -> None:
+        for name, found in (("metaData", self.metadata), ("protocol", self.protocol)):
+            if found is None:
+                raise DamagedLog(f"the log has no {name} up to version {version}", version=version)
+
+
+def _append(appender: Appender, version: int, place: int, batch: PlacedActions | pa.Table, state: _State) -> int:
+    """Write a batch; where the next one's places begin."""
+    if isinstance(batch, pa.Table):
+        appender.add_files(version, place, batch)
+        return place + len(batch)
+    for _, action in batch:
+        if isinstance(action, Metadata):
+            state.metadata = action
+        elif isinstance(action, Protocol):
+            state.protocol = action
+            check_readable(action)
+    appender.add(version, batch)
+    return max([place, *(at + 1 for at, _ in batch)])
+
+
+def _known(table: HeldTable) -> tuple[Metadata, Protocol]:
+    if table.metadata is None or table.protocol is None:
+        raise DamagedLog("the log is empty", table=table.name)
+    return table.metadata, table.protocol

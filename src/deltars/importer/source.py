@@ -1,0 +1,147 @@
+"""A log as the stream of its versions, oldest first.
+
+    LogSource ──versions(after)──> SourceVersion, …     each a stream of batches, and at its end what it says of itself
+
+Where the log has every commit since version 0, that is where it begins. Where old commits are gone, it begins with
+the oldest checkpoint that has every commit after it: that version then is the table's whole state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
+from uuid import UUID
+
+import pyarrow as pa
+
+from deltars.errors import DamagedLog, ImportRefused, LogDiverged, ValidationError
+from deltars.importer.checkpoints import CheckpointFiles
+from deltars.importer.commits import BATCH_ACTIONS, CommitFile
+from deltars.importer.file_actions import canonical, check_add_columns, check_imported
+from deltars.importer.listing import LogListing, list_log, refuse_holes
+from deltars.log.commit import NO_VERSION
+from deltars.log.foreign import ForeignVersion, foreign_version
+from deltars.protocol import Action, CheckpointMetadata, CommitInfo, Metadata, Protocol, Sidecar
+from deltars.storage import ObjectInfo, open_storage
+
+PlacedActions: TypeAlias = list[tuple[int, Action]]
+
+
+class SourceVersion:
+    """One version: its batches must be read to the end before `about` is asked for."""
+
+    def __init__(
+        self, source: LogSource, version: int, commit: ObjectInfo | None, start: CheckpointFiles | None
+    ) -> None:
+        self.version = version
+        self._source = source
+        self._commit = commit
+        self._start = start
+        self._reader = CommitFile(source.storage, commit) if commit is not None else None
+
+    def batches(self) -> Iterator[PlacedActions | pa.Table]:
+        """Actions with their places in the commit, or files as columns."""
+        if self._start is not None:
+            yield from self._checkpoint(self._start)
+        elif self._reader is not None:
+            yield from self._reader.batches()
+
+    def about(self, table_id: UUID) -> ForeignVersion:
+        if self._reader is None:
+            assert self._start is not None
+            info, digest, file = CommitInfo(operation="CHECKPOINT"), None, self._start.checkpoint.files[0]
+        else:
+            if self._start is not None:
+                for _ in self._reader.batches():
+                    pass
+            assert self._commit is not None
+            info, file = self._reader.info or CommitInfo(), self._commit
+            # The catalog has the checkpoint's state for it, and not what the commit did.
+            digest = self._reader.digest if self._start is None else None
+        modified_ms = max(0, int(file.modified.timestamp() * 1000))
+        return foreign_version(table_id, self.version, info, modified_ms=modified_ms, digest=digest)
+
+    def _checkpoint(self, start: CheckpointFiles) -> Iterator[PlacedActions | pa.Table]:
+        seen: set[tuple[str, ...]] = set()
+        metadata, protocol = start.head()
+        batch: PlacedActions = [(0, protocol), (1, metadata)]
+        place = 2
+        for action in start.others():
+            if isinstance(action, Metadata | Protocol | CheckpointMetadata | Sidecar):
+                continue
+            batch.append((place, self._checked(action, seen)))
+            place += 1
+            if len(batch) >= BATCH_ACTIONS:
+                yield batch
+                batch = []
+        yield batch
+        for adds in start.adds():
+            try:
+                check_add_columns(adds, seen)
+            except ValidationError as error:
+                raise DamagedLog(
+                    f"the checkpoint of version {self.version}: {error.message}", version=self.version
+                ) from error
+            yield adds
+
+    def _checked(self, action: Action, seen: set[tuple[str, ...]]) -> Action:
+        try:
+            action = canonical(action)
+            check_imported(action, seen, has_null=True)
+        except ValidationError as error:
+            raise DamagedLog(
+                f"the checkpoint of version {self.version}: {error.message}", version=self.version
+            ) from error
+        return action
+
+
+class LogSource:
+    def __init__(self, location: str, storage_options: Mapping[str, str] | None = None) -> None:
+        self.storage = open_storage(location, storage_options)
+
+    def listing(self) -> LogListing:
+        return list_log(self.storage)
+
+    def versions(self, after: int = NO_VERSION) -> Iterator[SourceVersion]:
+        """Every version after this one; from the beginning, wherever that is, with `NO_VERSION`."""
+        listing = self.listing()
+        if after != NO_VERSION:
+            if listing.latest < after:
+                raise LogDiverged(f"the log ends at version {listing.latest}, and the catalog has {after}")
+            missing = listing.first_missing(after + 1)
+            if missing is not None:
+                raise DamagedLog(f"version {missing} is missing from the log", version=missing)
+            first = after + 1
+        else:
+            self._check_newest(listing)
+            start = None if 0 in listing.commits and listing.first_missing(0) is None else self._start(listing)
+            first = 0
+            if start is not None:
+                version = start.checkpoint.version
+                yield SourceVersion(self, version, listing.commits.get(version), start)
+                first = version + 1
+        for version in range(first, listing.latest + 1):
+            yield SourceVersion(self, version, listing.commits[version], None)
+
+    def _start(self, listing: LogListing) -> CheckpointFiles:
+        """The oldest checkpoint that can be read and has every commit after it."""
+        refused: ImportRefused | None = None
+        for checkpoint in listing.starts():
+            found = CheckpointFiles(self.storage, checkpoint)
+            try:
+                found.head()
+                return found
+            except ImportRefused as error:
+                refused = error
+        if refused is not None:
+            raise refused
+        refuse_holes(listing, 0)
+        raise DamagedLog("the log has neither version 0 nor a checkpoint", version=0)
+
+    def _check_newest(self, listing: LogListing) -> None:
+        """A checkpoint that others begin with must hold a table, even where the commits alone would do for us."""
+        for checkpoint in listing.newest_first()[:1]:
+            found = CheckpointFiles(self.storage, checkpoint)
+            # A file that is no checkpoint at all is passed over, where the commits are there.
+            if found.is_readable():
+                found.head()

@@ -1,0 +1,83 @@
+"""A version that was committed somewhere else, as its log tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID, uuid5
+
+from deltars.log.validation import has_null_character
+from deltars.protocol import CommitInfo
+
+LATEST_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999: what is later is no time that a database keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignVersion:
+    version: int
+    timestamp_ms: int
+    """Its in-commit timestamp, else the time that its writer noted, else that of its file."""
+    txn_id: UUID
+    operation: str = "UNKNOWN"
+    operation_params: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    committer: str | None = None
+    read_version: int | None = None
+    isolation: str | None = None
+    is_blind_append: bool | None = None
+    user_metadata: str | None = None
+    commit_ts: int | None = None
+    """Known where a catalog of ours made the commit."""
+    participants: Mapping[str, int] = field(default_factory=dict)
+    digest: str | None = None
+    """SHA-256 of its file, where there is one."""
+
+
+def foreign_version(
+    table_id: UUID, version: int, info: CommitInfo | None, *, modified_ms: int, digest: str | None
+) -> ForeignVersion:
+    """What `commitInfo` says, as far as it can be kept: it is free JSON, and may be missing."""
+    said = info or CommitInfo()
+    extra = {} if has_null_character(said.extra) else said.extra
+    times = (said.in_commit_timestamp, said.timestamp)
+    timestamp = next((t for t in times if t is not None and 0 <= t <= LATEST_MS), modified_ms)
+    commit_ts, participants = extra.get("commitTs"), extra.get("participants")
+    return ForeignVersion(
+        version=version,
+        timestamp_ms=timestamp,
+        txn_id=_txn_id(said.txn_id) or uuid5(table_id, str(version)),
+        operation=_text(said.operation) or "UNKNOWN",
+        operation_params=_document(said.operation_parameters),
+        metrics=_document(said.operation_metrics),
+        committer=_text(extra.get("userName")),
+        read_version=said.read_version if 0 <= (said.read_version or 0) <= version else None,
+        isolation=_text(said.isolation_level),
+        is_blind_append=said.is_blind_append,
+        user_metadata=_text(said.user_metadata),
+        commit_ts=commit_ts if isinstance(commit_ts, int) and 0 < commit_ts <= LATEST_MS * 1000 else None,
+        participants=_participants(participants) or {str(table_id): version},
+        digest=digest,
+    )
+
+
+def _txn_id(text: str | None) -> UUID | None:
+    try:
+        return UUID(text) if text else None
+    except ValueError:
+        return None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and "\0" not in value else None
+
+
+def _document(value: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    return {} if value is None or has_null_character(value) else value
+
+
+def _participants(value: Any) -> dict[str, int]:
+    if not isinstance(value, dict):
+        return {}
+    return {key: version for key, version in value.items() if _txn_id(key) and isinstance(version, int)}

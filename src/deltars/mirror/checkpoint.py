@@ -1,0 +1,132 @@
+"""Checkpoints: a table's whole state at a version as one Parquet file (classic, V1), written as it is read.
+
+    CheckpointRows.at(table, v) ──batch by batch──▶ Parquet rows, one action each ──▶ <v>.checkpoint.parquet
+      protocol, metaData, txn, domainMetadata    the first row group
+      remove                                     tombstones that have not expired
+      add                                        the live files
+
+A batch at a time, so a million files take the memory of one batch. commitInfo and cdc are never in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from deltars.mirror.checkpoint_schema import CheckpointSchema
+from deltars.protocol import Metadata
+from deltars.protocol.intervals import parse_interval_ms
+from deltars.storage import Storage
+from deltars.store.checkpoint_rows import VersionState
+
+INTERVAL = "delta.checkpointInterval"
+RETENTION = "delta.deletedFileRetentionDuration"
+STATS_AS_JSON = "delta.checkpoint.writeStatsAsJson"
+STATS_AS_STRUCT = "delta.checkpoint.writeStatsAsStruct"
+DEFAULT_RETENTION_MS = 7 * 24 * 3_600_000
+
+OURS = "deltars.txnId"
+"""The key in a checkpoint's footer that says whose it is, and of which commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint that was written."""
+
+    version: int
+    num_actions: int
+    num_adds: int
+    size_bytes: int
+    created: bool
+    """False where there was one already."""
+
+
+def checkpoint_path(version: int) -> str:
+    return f"_delta_log/{version:020}.checkpoint.parquet"
+
+
+def interval_of(metadata: Metadata, default: int) -> int:
+    """Every how many versions; what is no number from 1 on counts as not said."""
+    text = metadata.configuration.get(INTERVAL, "")
+    return int(text) if text.isdecimal() and int(text) > 0 else default
+
+
+def is_due(before: int, after: int, interval: int) -> bool:
+    """Whether a multiple of the interval is among the versions that were just published."""
+    return after // interval > max(before, 0) // interval
+
+
+def retention_ms(properties: Mapping[str, str]) -> int:
+    span = parse_interval_ms(properties.get(RETENTION, ""))
+    return DEFAULT_RETENTION_MS if span is None else span
+
+
+def write_checkpoint(
+    storage: Storage,
+    state: VersionState,
+    *,
+    replace: bool = False,
+    on_batch: Callable[[], None] | None = None,
+) -> Checkpoint:
+    """Write the checkpoint of a version, unless there is one; with `replace`, in its place."""
+    schema = CheckpointSchema(
+        state.metadata,
+        stats_as_json=_is_true(state.metadata.configuration, STATS_AS_JSON, default=True),
+        stats_as_struct=_is_true(state.metadata.configuration, STATS_AS_STRUCT, default=False),
+    )
+    num_actions = num_adds = 0
+    with storage.open_writer(checkpoint_path(state.version), if_absent=not replace) as sink:
+        with _parquet(sink, schema) as parquet:
+            parquet.add_key_value_metadata({OURS: str(state.txn_id)})
+            for batch, is_adds in _batches(state, schema):
+                parquet.write_batch(batch, row_group_size=batch.num_rows)
+                num_actions += batch.num_rows
+                num_adds += batch.num_rows if is_adds else 0
+                if on_batch is not None:
+                    on_batch()
+        size_bytes = sink.tell()
+        sink.close()
+    return Checkpoint(state.version, num_actions, num_adds, size_bytes, sink.created)
+
+
+def is_ours(storage: Storage, version: int) -> bool:
+    """Whether there is a checkpoint of this version that was written here."""
+    path = checkpoint_path(version)
+    if storage.head(path) is None:
+        return False
+    try:
+        with storage.open_reader(path) as file:
+            metadata = pq.read_metadata(file).metadata or {}
+    except pa.ArrowException:
+        return False
+    return OURS.encode() in metadata
+
+
+def _batches(state: VersionState, schema: CheckpointSchema) -> Iterator[tuple[pa.RecordBatch, bool]]:
+    yield schema.state(state.protocol, state.metadata, state.txns, state.domains), False
+    # By the commit's own clock, so that whoever writes this checkpoint writes the same one.
+    kept_after_ms = state.in_commit_timestamp - retention_ms(state.metadata.configuration)
+    for batch in state.removes(kept_after_ms):
+        yield schema.removes(batch), False
+    for batch in state.adds():
+        yield schema.adds(batch), True
+
+
+def _parquet(sink: Any, schema: CheckpointSchema) -> pq.ParquetWriter:
+    return pq.ParquetWriter(
+        sink,
+        schema.arrow,
+        compression="snappy",
+        # Every path and every file's statistics are another text: a dictionary would only be built and dropped.
+        use_dictionary=cast(Any, schema.repeating_columns),
+        write_statistics=cast(Any, schema.repeating_columns),
+        store_schema=False,
+    )
+
+
+def _is_true(properties: Mapping[str, str], name: str, *, default: bool) -> bool:
+    return properties.get(name, str(default)).strip().lower() == "true"

@@ -1,0 +1,86 @@
+"""When checkpoints are written, and the hint that points to the last one.
+
+    a multiple of the interval was published ──▶ write <v>.checkpoint.parquet, holding no lease
+                                             ──▶ claim the lease ──▶ `_last_checkpoint` ──▶ release
+
+The file may take long, and publishing goes on meanwhile: it is of a published version, which never changes. The
+hint is short, and under the lease so that an older one never replaces a newer one.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from uuid import UUID
+
+from deltars.errors import DeltarsError, TimeoutError
+from deltars.mirror.checkpoint import (
+    Checkpoint,
+    checkpoint_path,
+    interval_of,
+    is_due,
+    is_ours,
+    write_checkpoint,
+)
+from deltars.mirror.last_checkpoint import LAST_CHECKPOINT, parse_last_checkpoint, render_last_checkpoint
+from deltars.protocol import Metadata
+from deltars.storage import Storage
+from deltars.store.checkpoint_rows import CheckpointRows
+from deltars.store.database import Database
+from deltars.store.mirror_status import LEASE_S, MirrorState, MirrorStatusStore
+
+_log = logging.getLogger(__name__)
+
+
+class Checkpointer:
+    def __init__(self, database: Database, status: MirrorStatusStore, *, interval: int) -> None:
+        self._rows = CheckpointRows(database)
+        self._status = status
+        self._interval = interval
+
+    def is_due(self, metadata: Metadata, before: int, after: int) -> bool:
+        """Whether publishing the versions after `before`, up to `after`, calls for a checkpoint of the last."""
+        return is_due(before, after, interval_of(metadata, self._interval))
+
+    def last_due(self, metadata: Metadata, published_version: int) -> int | None:
+        """The version of which, or of a later one, there should be a checkpoint by now."""
+        interval = interval_of(metadata, self._interval)
+        return published_version // interval * interval if published_version >= interval else None
+
+    def write(self, storage: Storage, table_id: UUID, version: int, owner: str) -> bool:
+        """The checkpoint of a published version, and the hint to it. True if a version waits to be published."""
+        state = self._rows.at(table_id, version)
+        checkpoint = write_checkpoint(storage, state)
+        if not checkpoint.created and not is_ours(storage, version):
+            file = storage.url_of(checkpoint_path(version))
+            _log.warning("%s: another program's checkpoint is replaced by one from the catalog", file)
+            checkpoint = write_checkpoint(storage, state, replace=True)
+        return self._point_to(storage, table_id, checkpoint, owner)
+
+    def try_write(self, storage: Storage, table_id: UUID, version: int, owner: str) -> bool:
+        """The same; what fails is logged and left to the reconciler: readers manage without."""
+        try:
+            return self.write(storage, table_id, version, owner)
+        except DeltarsError as error:
+            _log.warning("the checkpoint of version %s of table %s was not written: %s", version, table_id, error)
+            return False
+
+    def _point_to(self, storage: Storage, table_id: UUID, checkpoint: Checkpoint, owner: str) -> bool:
+        deadline = time.monotonic() + LEASE_S
+        while True:
+            claimed, status = self._status.claim(table_id, owner, even_if_idle=True)
+            if claimed:
+                break
+            if status.state is MirrorState.DIVERGED or not status.is_ours:
+                return False
+            if time.monotonic() > deadline:
+                raise TimeoutError("somebody else kept the table's lease", table=status.name, table_id=table_id)
+            time.sleep(random.uniform(0.005, 0.03))
+        try:
+            last = parse_last_checkpoint(storage.get_or_none(LAST_CHECKPOINT))
+            if last is None or not last.is_ours or last.version <= checkpoint.version:
+                storage.put(LAST_CHECKPOINT, render_last_checkpoint(checkpoint))
+        finally:
+            is_pending = self._status.release(table_id, owner)
+        return is_pending

@@ -1,0 +1,104 @@
+"""`_delta_log/<version>.crc`: what a table adds up to at a version. Pure.
+
+    Checksum at v ── after(commit v + 1, files gone) ──▶ Checksum at v + 1
+
+Never counted anew from one version to the next: the sums follow from the commit. So they cost the same for a
+table of ten files and of ten million.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from deltars.protocol import AddFile, Metadata, Protocol
+from deltars.store.checkpoint_rows import FileSums, VersionState
+from deltars.store.mirror_status import CommittedVersion
+
+
+class _Document(msgspec.Struct, rename="camel", omit_defaults=True):
+    """The fields of the file, in the order in which they are written."""
+
+    txn_id: str
+    table_size_bytes: int
+    num_files: int
+    num_metadata: int
+    num_protocol: int
+    in_commit_timestamp_opt: int
+    metadata: Metadata
+    protocol: Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    version: int
+    txn_id: str
+    in_commit_timestamp: int
+    sums: FileSums
+    metadata: Metadata
+    protocol: Protocol
+
+    @classmethod
+    def of(cls, state: VersionState, sums: FileSums) -> Checksum:
+        return cls(state.version, str(state.txn_id), state.in_commit_timestamp, sums, state.metadata, state.protocol)
+
+    @classmethod
+    def first(cls, commit: CommittedVersion) -> Checksum:
+        """Of version 0, which brings metadata and protocol."""
+        metadata = next(action for action in commit.actions if isinstance(action, Metadata))
+        protocol = next(action for action in commit.actions if isinstance(action, Protocol))
+        nothing = cls(-1, "", 0, FileSums(0, 0), metadata, protocol)
+        return nothing.after(commit, FileSums(0, 0))
+
+    def after(self, commit: CommittedVersion, gone: FileSums) -> Checksum:
+        metadata, protocol = self.metadata, self.protocol
+        count, size = self.sums.num_files - gone.num_files, self.sums.size_bytes - gone.size_bytes
+        for action in commit.actions:
+            match action:
+                case AddFile():
+                    count, size = count + 1, size + action.size
+                case Metadata():
+                    metadata = action
+                case Protocol():
+                    protocol = action
+        return replace(
+            self,
+            version=commit.version,
+            txn_id=str(commit.txn_id),
+            in_commit_timestamp=commit.in_commit_timestamp,
+            sums=FileSums(count, size),
+            metadata=metadata,
+            protocol=protocol,
+        )
+
+    def to_json(self) -> bytes:
+        document = _Document(
+            txn_id=self.txn_id,
+            table_size_bytes=self.sums.size_bytes,
+            num_files=self.sums.num_files,
+            num_metadata=1,
+            num_protocol=1,
+            in_commit_timestamp_opt=self.in_commit_timestamp,
+            metadata=self.metadata,
+            protocol=self.protocol,
+        )
+        return msgspec.json.encode(document) + b"\n"
+
+
+def checksum_path(version: int) -> str:
+    return f"_delta_log/{version:020}.crc"
+
+
+def sums_in(content: bytes | None, txn_id: str) -> FileSums | None:
+    """The sums of a file that belongs to this transaction; `None` if it does not, or is no such file."""
+    if content is None:
+        return None
+    try:
+        found = _decoder.decode(content)
+    except msgspec.MsgspecError:
+        return None
+    return FileSums(found.num_files, found.table_size_bytes) if found.txn_id == txn_id else None
+
+
+_decoder = msgspec.json.Decoder(_Document)

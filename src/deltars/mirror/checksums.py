@@ -1,0 +1,51 @@
+"""The checksum of each table's last published version, kept from one publication to the next.
+
+What this process does not remember it takes from the published `.crc`, if that is of the right commit, and else
+from the catalog, by counting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from deltars.mirror.checksum import Checksum, checksum_path, sums_in
+from deltars.storage import Storage
+from deltars.store.checkpoint_rows import CheckpointRows, FileSums
+from deltars.store.database import Database
+from deltars.store.mirror_status import CommittedVersion
+
+MAX_REMEMBERED = 10_000
+
+
+class Checksums:
+    def __init__(self, database: Database) -> None:
+        self._rows = CheckpointRows(database)
+        self._known: dict[UUID, Checksum] = {}
+
+    def after(self, storage: Storage, commits: Sequence[CommittedVersion]) -> Checksum:
+        """The checksum of the last of these commits, which follow upon each other."""
+        first, last = commits[0], commits[-1]
+        gone = self._rows.gone(first.table_id, first.version, last.version)
+        now, rest = (
+            (Checksum.first(first), commits[1:])
+            if first.version == 0
+            else (self._at(storage, first.table_id, first.version - 1), commits)
+        )
+        for commit in rest:
+            now = now.after(commit, gone.get(commit.version, FileSums(0, 0)))
+        self._remember(first.table_id, now)
+        return now
+
+    def _at(self, storage: Storage, table_id: UUID, version: int) -> Checksum:
+        known = self._known.get(table_id)
+        if known is not None and known.version == version:
+            return known
+        state = self._rows.at(table_id, version)
+        published = sums_in(storage.get_or_none(checksum_path(version)), str(state.txn_id))
+        return Checksum.of(state, published or state.sums())
+
+    def _remember(self, table_id: UUID, checksum: Checksum) -> None:
+        while len(self._known) >= MAX_REMEMBERED:
+            self._known.pop(next(iter(self._known)), None)
+        self._known[table_id] = checksum

@@ -1,0 +1,56 @@
+"""Deleting old parts of a published log, when asked: the catalog keeps everything.
+
+    cut-off: the last version older than the retention      everything before a checkpoint at or below it goes
+    ──┬──────────────┬───────────────┬───────▶ versions
+    deleted      checkpoint       cut-off
+
+What a reader needs for any version from that checkpoint on stays. The catalog is told first, so that nobody takes
+the files for lost and writes them again.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from uuid import UUID
+
+from deltars.mirror.checkpoint import is_ours
+from deltars.mirror.publisher import Publisher
+from deltars.protocol.intervals import parse_interval_ms
+from deltars.store.checkpoint_rows import CheckpointRows
+from deltars.store.database import Database
+
+RETENTION = "delta.logRetentionDuration"
+DEFAULT_RETENTION_MS = 30 * 24 * 3_600_000
+
+_OF_A_VERSION = re.compile(r"_delta_log/(\d{20})\.(?:json|crc|checkpoint\.parquet)")
+_CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint\.parquet")
+
+_log = logging.getLogger(__name__)
+
+
+def clean_up_log(database: Database, publisher: Publisher, table_id: UUID) -> list[str]:
+    """Delete what is older than the table's `delta.logRetentionDuration` (30 days) says; the files that went."""
+    status = publisher.status.read(table_id)
+    if status.published_version < 0 or not status.is_ours:
+        return []
+    properties = CheckpointRows(database).at(table_id, status.published_version).metadata.configuration
+    span_ms = parse_interval_ms(properties.get(RETENTION, ""))
+    kept_from_ms = status.now // 1000 - (DEFAULT_RETENTION_MS if span_ms is None else span_ms)
+    cut_off = publisher.status.last_version_before(table_id, kept_from_ms)
+    if cut_off is None:
+        return []
+    storage = publisher.storage_at(status.location)
+    paths = [info.path for info in storage.list("_delta_log")]
+    checkpoints = sorted(
+        (version for path in paths if (match := _CHECKPOINT.fullmatch(path)) and (version := int(match[1])) <= cut_off),
+        reverse=True,
+    )
+    first_kept = next((version for version in checkpoints if is_ours(storage, version)), None)
+    if first_kept is None:
+        return []
+    publisher.status.note_cleaned_up(table_id, before=first_kept)
+    old = [path for path in paths if (match := _OF_A_VERSION.fullmatch(path)) and int(match[1]) < first_kept]
+    storage.delete(old)
+    _log.info("table %s: %s old files of the log were deleted", status.name, len(old))
+    return [storage.url_of(path) for path in sorted(old)]

@@ -1,0 +1,55 @@
+"""`_delta_log/_last_checkpoint`: a hint where to begin reading. Pure.
+
+Ours carries a tag, so that one written by somebody else is seen. Readers survive a wrong or missing hint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from deltars.mirror.checkpoint import Checkpoint
+
+LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
+TAG = "deltars.sqlManaged"
+
+
+class _Document(msgspec.Struct, rename="camel", omit_defaults=True):
+    version: int
+    size: int
+    size_in_bytes: int | None = None
+    num_of_add_files: int | None = None
+    tags: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LastCheckpoint:
+    version: int
+    is_ours: bool
+
+
+def render_last_checkpoint(checkpoint: Checkpoint) -> bytes:
+    return msgspec.json.encode(
+        _Document(
+            version=checkpoint.version,
+            size=checkpoint.num_actions,
+            size_in_bytes=checkpoint.size_bytes,
+            num_of_add_files=checkpoint.num_adds,
+            tags={TAG: "true"},
+        )
+    )
+
+
+def parse_last_checkpoint(content: bytes | None) -> LastCheckpoint | None:
+    """`None` where there is none, or nothing that can be read."""
+    if content is None:
+        return None
+    try:
+        document = _decoder.decode(content)
+    except msgspec.MsgspecError:
+        return None
+    return LastCheckpoint(document.version, TAG in (document.tags or {}))
+
+
+_decoder = msgspec.json.Decoder(_Document)

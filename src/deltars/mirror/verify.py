@@ -1,0 +1,289 @@
+"""Comparing a table's catalog with its `_delta_log` and its files, in both directions. Changes nothing.
+
+| asked for | compared                                                                                           |
+|-----------|----------------------------------------------------------------------------------------------------|
+| always    | every published commit is there and is the file that was published; nothing else is; every live    |
+|           | data file is there, with its size                                                                  |
+| deep      | every commit's actions, checksum and checkpoint with the catalog's; rows of every live data file   |
+| orphans   | files below the table that the log never named                                                     |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from deltars.errors import DeltarsError
+from deltars.mirror.checkpoint import checkpoint_path
+from deltars.mirror.checksum import checksum_path, sums_in
+from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit
+from deltars.mirror.last_checkpoint import LAST_CHECKPOINT, parse_last_checkpoint
+from deltars.mirror.publisher import Publisher
+from deltars.protocol import DeletionVector, uri_to_path
+from deltars.protocol.deletion_vectors import relative_path
+from deltars.protocol.paths import is_absolute
+from deltars.storage import Storage
+from deltars.store.audit_rows import AuditRows
+from deltars.store.checkpoint_rows import CheckpointRows
+from deltars.store.database import Database
+from deltars.store.mirror_status import MirrorState, MirrorStatus
+
+AT_ONCE = 8
+
+_COMMIT = re.compile(r"_delta_log/(\d{20})\.json")
+_CHECKSUM = re.compile(r"_delta_log/(\d{20})\.crc")
+_CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint\.parquet")
+_DERIVED = re.compile(r"_delta_log/\d{20}\.\d{20}\.compacted\.json")
+
+
+class Problem(StrEnum):
+    MISSING = "missing"
+    EXTRA = "extra"
+    DIFFERENT = "different"
+    DIVERGED = "diverged"
+    ORPHAN = "orphan"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    problem: Problem
+    file: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What was compared, and every difference."""
+
+    table_id: UUID
+    table: str
+    current_version: int
+    published_version: int
+    commits: int
+    data_files: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_ok(self) -> bool:
+        """Files that nobody tracks take room, and are no difference."""
+        return all(finding.problem is Problem.ORPHAN for finding in self.findings)
+
+
+class Verifier:
+    def __init__(self, database: Database, publisher: Publisher) -> None:
+        self._publisher = publisher
+        self._rows = CheckpointRows(database)
+        self._audit = AuditRows(database)
+
+    def verify(self, table_id: UUID, *, deep: bool = False, orphans: bool = False) -> Verification:
+        status = self._publisher.status.read(table_id)
+        storage = self._publisher.storage_at(status.location)
+        sizes = {info.path: info.size for info in storage.list()}
+        check = _Check(self._publisher, self._rows, self._audit, status, storage, sizes)
+        findings = [*check.state(), *check.commits(deep=deep), *check.hint()]
+        if deep:
+            findings += [*check.checksums(), *check.checkpoints()]
+        findings += check.data_files(deep=deep)
+        if orphans:
+            findings += check.orphans()
+        return Verification(
+            table_id=table_id,
+            table=status.name,
+            current_version=status.current_version,
+            published_version=status.published_version,
+            commits=check.num_commits,
+            data_files=check.num_data_files,
+            findings=tuple(findings),
+        )
+
+
+class _Check:
+    def __init__(
+        self,
+        publisher: Publisher,
+        rows: CheckpointRows,
+        audit: AuditRows,
+        status: MirrorStatus,
+        storage: Storage,
+        sizes: dict[str, int],
+    ) -> None:
+        self._publisher = publisher
+        self._rows = rows
+        self._audit = audit
+        self._status = status
+        self._storage = storage
+        self._sizes = sizes
+        self.num_commits = 0
+        self.num_data_files = 0
+
+    def state(self) -> Iterator[Finding]:
+        if self._status.state is MirrorState.DIVERGED:
+            path = commit_path(self._status.published_version + 1)
+            yield self._finding(Problem.DIVERGED, path, self._status.last_error or "the log diverged")
+
+    def commits(self, *, deep: bool) -> Iterator[Finding]:
+        published = self._publisher.status.published(self._status.table_id)
+        there = {int(match[1]) for path in self._sizes if (match := _COMMIT.fullmatch(path))}
+        self.num_commits = len(published)
+        for version in sorted(published.keys() - there):
+            yield self._finding(Problem.MISSING, commit_path(version), "was published and is gone")
+        unknown = sorted(version for version in there - published.keys() if version > self._status.published_version)
+        for version in unknown:
+            # One that is ours is about to be noted as published.
+            if version > self._status.current_version or not self._is_as_committed(version):
+                yield self._finding(Problem.EXTRA, commit_path(version), "is not a commit of the catalog")
+        for path in sorted(self._sizes):
+            if path.startswith("_delta_log/") and path != LAST_CHECKPOINT and not _is_known(path):
+                yield self._finding(Problem.EXTRA, path, "is no file of a Delta log")
+
+        def differs(version: int) -> str | None:
+            content = self._storage.get_or_none(commit_path(version))
+            if content is None:
+                return None
+            if sha256(content).hexdigest() != published[version] and not self._is_as_committed(version):
+                return "is not what was published"
+            if deep and not self._is_as_committed(version):
+                return "does not say what the catalog says"
+            return None
+
+        yield from self._each(differs, sorted(published.keys() & there), commit_path)
+
+    def hint(self) -> Iterator[Finding]:
+        if LAST_CHECKPOINT in self._sizes:
+            hint = parse_last_checkpoint(self._storage.get_or_none(LAST_CHECKPOINT))
+            if hint is None or not hint.is_ours:
+                yield self._finding(Problem.DIFFERENT, LAST_CHECKPOINT, "was written by another program")
+            elif checkpoint_path(hint.version) not in self._sizes:
+                yield self._finding(Problem.MISSING, checkpoint_path(hint.version), "is what _last_checkpoint names")
+
+    def checksums(self) -> Iterator[Finding]:
+        expected = self._audit.sums(self._status.table_id)
+
+        def differs(version: int) -> str | None:
+            if version not in expected:
+                return "is of a version that was never committed"
+            txn_id, sums = expected[version]
+            found = sums_in(self._storage.get_or_none(checksum_path(version)), txn_id)
+            return None if found == sums else f"should be of transaction {txn_id} and add up to {sums}"
+
+        versions = sorted(int(match[1]) for path in self._sizes if (match := _CHECKSUM.fullmatch(path)))
+        yield from self._each(differs, versions, checksum_path)
+
+    def checkpoints(self) -> Iterator[Finding]:
+        versions = sorted(int(match[1]) for path in self._sizes if (match := _CHECKPOINT.fullmatch(path)))
+        for version in versions:
+            if version > self._status.current_version:
+                yield self._finding(Problem.EXTRA, checkpoint_path(version), "is of a version never committed")
+            elif (reason := self._checkpoint_difference(version)) is not None:
+                yield self._finding(Problem.DIFFERENT, checkpoint_path(version), reason)
+
+    def data_files(self, *, deep: bool) -> Iterator[Finding]:
+        if self._status.current_version < 0:
+            return
+        for batch in self._rows.at(self._status.table_id, self._status.current_version).adds():
+            columns = (batch[name].to_pylist() for name in ("path", "size", "stats"))
+            # A file outside the table's directory is not ours to look at.
+            inside = [
+                (uri_to_path(path), size, stats)
+                for path, size, stats in zip(*columns, strict=True)
+                if not is_absolute(path)
+            ]
+            self.num_data_files += len(inside)
+            yield from self._sizes_of(inside)
+            if deep:
+                yield from self._rows_of([(path, stats) for path, _, stats in inside if path in self._sizes])
+
+    def orphans(self) -> Iterator[Finding]:
+        tracked: set[str] = set()
+        for batch in self._audit.tracked(self._status.table_id):
+            tracked.update(uri_to_path(path) for path in batch["path"].to_pylist())
+            for text in batch["deletion_vector"].unique().to_pylist():
+                if text is not None:
+                    path = relative_path(msgspec.json.decode(text, type=DeletionVector))
+                    tracked.update([path] if path else [])
+        for path in sorted(self._sizes):
+            if not path.startswith("_delta_log/") and path not in tracked:
+                yield self._finding(Problem.ORPHAN, path, f"{self._sizes[path]} bytes that the log never named")
+
+    def _is_as_committed(self, version: int) -> bool:
+        content = self._storage.get_or_none(commit_path(version))
+        commits = self._publisher.status.pending(self._status.table_id, version - 1, 1)
+        return content is not None and bool(commits) and is_same_commit(render_commit(commits[0]), content)
+
+    def _checkpoint_difference(self, version: int) -> str | None:
+        try:
+            with self._storage.open_reader(checkpoint_path(version)) as file:
+                found = pq.ParquetFile(file).read(columns=["add.path", "add.size", "metaData.schemaString"])
+        except (pa.ArrowException, DeltarsError) as error:
+            return f"cannot be read: {error}"
+        there = {(row["path"], row["size"]) for row in found["add"].to_pylist() if row and row["path"] is not None}
+        state = self._rows.at(self._status.table_id, version)
+        expected: set[tuple[str, int]] = set()
+        for batch in state.adds():
+            expected.update(zip(batch["path"].to_pylist(), batch["size"].to_pylist(), strict=True))
+        if there != expected:
+            return f"holds {len(there - expected)} files too many and {len(expected - there)} too few"
+        if state.metadata.schema_string not in [row["schemaString"] for row in found["metaData"].to_pylist() if row]:
+            return "holds another schema"
+        return None
+
+    def _sizes_of(self, files: Iterable[tuple[str, int, Any]]) -> Iterator[Finding]:
+        for path, size, _ in files:
+            there = self._sizes.get(path)
+            if there is None:
+                yield self._finding(Problem.MISSING, path, "is a live data file")
+            elif there != size:
+                yield self._finding(Problem.DIFFERENT, path, f"has {there} bytes, the log says {size}")
+
+    def _rows_of(self, files: list[tuple[str, str | None]]) -> Iterator[Finding]:
+        expected = {path: _num_records(stats) for path, stats in files}
+
+        def differs(path: str) -> str | None:
+            try:
+                with self._storage.open_reader(path) as file:
+                    rows = pq.read_metadata(file).num_rows
+            except (pa.ArrowException, DeltarsError) as error:
+                return f"cannot be read: {error}"
+            wanted = expected[path]
+            return None if wanted in (None, rows) else f"has {rows} rows, the log says {wanted}"
+
+        yield from self._each(differs, list(expected), lambda path: path)
+
+    def _each(
+        self, differs: Callable[[Any], str | None], things: list[Any], path_of: Callable[[Any], str]
+    ) -> Iterator[Finding]:
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            for thing, reason in zip(things, pool.map(differs, things), strict=True):
+                if reason is not None:
+                    yield self._finding(Problem.DIFFERENT, path_of(thing), reason)
+
+    def _finding(self, problem: Problem, path: str, detail: str) -> Finding:
+        return Finding(problem, self._storage.url_of(path), detail)
+
+
+def _is_known(path: str) -> bool:
+    return any(pattern.fullmatch(path) for pattern in (_COMMIT, _CHECKSUM, _CHECKPOINT, _DERIVED))
+
+
+def _num_records(stats: str | None) -> int | None:
+    try:
+        return _stats.decode(stats).numRecords if stats else None
+    except msgspec.MsgspecError:
+        return None
+
+
+class _Stats(msgspec.Struct):
+    numRecords: int | None = None  # noqa: N815
+
+
+_stats = msgspec.json.Decoder(_Stats)

@@ -1,0 +1,39 @@
+"""Where a deletion vector lies: in the log itself, or in a file below the table's directory."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from deltars.protocol.actions import DeletionVector
+from deltars.protocol.paths import uri_to_path
+
+_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_DIGITS = {character: value for value, character in enumerate(_Z85)}
+_UUID_CHARACTERS = 20
+
+
+def relative_path(vector: DeletionVector) -> str | None:
+    """The file of a vector, relative to the table and as the file system has it; `None`: it is inline or elsewhere."""
+    text = vector.path_or_inline_dv
+    match vector.storage_type:
+        case "u" if len(text) >= _UUID_CHARACTERS:
+            prefix, encoded = text[:-_UUID_CHARACTERS], text[-_UUID_CHARACTERS:]
+            try:
+                name = f"deletion_vector_{UUID(bytes=_decode(encoded))}.bin"
+            except (KeyError, OverflowError):
+                return None
+            return f"{prefix}/{name}" if prefix else name
+        case "p" if "://" not in text and not text.startswith(("/", "file:")):
+            return uri_to_path(text)
+    return None
+
+
+def _decode(text: str) -> bytes:
+    """Z85: five characters are four bytes."""
+    decoded = b""
+    for start in range(0, len(text), 5):
+        number = 0
+        for character in text[start : start + 5]:
+            number = number * 85 + _DIGITS[character]
+        decoded += number.to_bytes(4, "big")
+    return decoded

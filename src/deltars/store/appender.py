@@ -1,0 +1,265 @@
+"""The rows of a log that was made elsewhere, collected version by version and written many at a time.
+
+    actions of a version ──▶ rows of their tables ┐
+    … of the next                                 ├─ when there are many ──▶ one SQL transaction
+    a version's own row, when it is complete      ┘
+
+A file that is added and ended again within one batch is inserted with both versions at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import msgspec
+import pyarrow as pa
+from sqlalchemy import ARRAY, JSON, BigInteger, Boolean, Connection, Integer, Table, Text, bindparam, func, select
+from sqlalchemy import Column as SaColumn
+
+from deltars.errors import DamagedLog, LogDiverged, VersionConflict
+from deltars.log.bounds import Bounds
+from deltars.log.commit import NO_VERSION
+from deltars.log.foreign import ForeignVersion
+from deltars.protocol import Action, AddFile, Metadata, Protocol, RemoveFile, StructType
+from deltars.store import schema
+from deltars.store.bulk import AddBatches, Placement
+from deltars.store.database import Database
+from deltars.store.held import HELD, lock_row
+from deltars.store.mirror_status import FOREIGN, MirrorState
+from deltars.store.rows import TABLE_OF, Row, to_row
+from deltars.store.schema import dl_add_files, dl_mirror_log, dl_table_versions, dl_transactions
+from deltars.store.statements import end_live_rows
+
+FLUSH_ROWS = 20_000
+TIMEOUT_S = 600.0
+
+LATER = 2**62
+"""The `commit_ts` of a version that is copied and not yet visible: after every cut."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FILE_KEY = tuple(SaColumn(name, dl_add_files.c[name].type) for name in ("table_id", "version", "path", "dv_id"))
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTable:
+    """A table as far as its log was copied."""
+
+    table_id: UUID
+    name: str
+    location: str
+    slot: int
+    state: MirrorState
+    is_held: bool
+    current_version: int
+    """The last version that is visible."""
+    last_version: int
+    last_timestamp_ms: int
+    last_digest: str | None
+    last_txn_id: UUID | None
+    metadata: Metadata | None
+    protocol: Protocol | None
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Rows that wait for their transaction."""
+
+    rows: dict[str, list[Row]] = field(default_factory=dict)
+    live: dict[tuple[str, str], Row] = field(default_factory=dict)
+    """The files that this batch adds."""
+    ended: dict[tuple[str, str], int] = field(default_factory=dict)
+    """The files of earlier batches that this one ends, and the version that does."""
+    columns: list[tuple[AddBatches, Placement]] = field(default_factory=list)
+    count: int = 0
+
+    def put(self, table: str, row: Row) -> None:
+        self.rows.setdefault(table, []).append(row)
+        self.count += 1
+
+
+class Appender:
+    """Collects the actions of version after version, and writes them when there are many."""
+
+    def __init__(self, database: Database, table: HeldTable) -> None:
+        self._database = database
+        self._backend = database.backend
+        self._table = table
+        self._batch = _Batch()
+        self._after = table.last_version
+        self._next = table.last_version
+        self._timestamp_ms = table.last_timestamp_ms
+        self._bounds = Bounds(StructType()) if table.metadata is None else _bounds(table.metadata)
+        self._end = database.backend.prepare(
+            end_live_rows(self._backend, self._backend.rows(bindparam("ended", type_=Text()), _FILE_KEY))
+        )
+
+    def add(self, version: int, actions: Iterable[tuple[int, Action]]) -> None:
+        """Actions of one version, with their places in it."""
+        placed = list(actions)
+        for _, action in placed:
+            if isinstance(action, Metadata):
+                self._bounds = _bounds(action)
+        key = {"table_id": str(self._table.table_id), "version": version}
+        for place, action in placed:
+            row = key | {"ord": place} | to_row(action, self._bounds)
+            if isinstance(action, AddFile):
+                self._end_file(action.key, version)
+                row["slot"] = self._table.slot
+                self._batch.live[action.key] = row
+            elif isinstance(action, RemoveFile):
+                self._end_file(action.key, version)
+            self._batch.put(TABLE_OF[type(action)], row)
+        self._flush_if_full()
+
+    def add_files(self, version: int, first_place: int, files: pa.Table) -> None:
+        """The files of a checkpoint, as columns: nothing before them is known, so they end nothing."""
+        place = Placement(self._table.table_id, version, first_place, self._table.slot, None)
+        self._batch.columns.append((AddBatches(files, self._bounds, self._backend), place))
+        self._batch.count += files.num_rows
+        self._flush_if_full()
+
+    def complete(self, about: ForeignVersion) -> None:
+        """All actions of the version were given."""
+        # Time goes on in the catalog, even where a writer's clock went back.
+        self._timestamp_ms = max(about.timestamp_ms, self._timestamp_ms + 1)
+        self._next = about.version
+        key = {"table_id": str(self._table.table_id), "version": about.version}
+        self._batch.put(
+            dl_table_versions.name,
+            key
+            | {
+                "committed_at": _instant(self._timestamp_ms),
+                "commit_ts": LATER if about.commit_ts is None else about.commit_ts,
+                "in_commit_timestamp": self._timestamp_ms,
+                "txn_id": str(about.txn_id),
+                "committer": about.committer,
+                "operation": about.operation,
+                "operation_params": about.operation_params,
+                "read_version": about.read_version,
+                "isolation": about.isolation,
+                "is_blind_append": about.is_blind_append,
+                "metrics": about.metrics,
+                "user_metadata": about.user_metadata,
+            },
+        )
+        if about.digest is not None:
+            self._batch.put(
+                dl_mirror_log.name,
+                key
+                | {
+                    "published_at": self._timestamp_ms * 1000,
+                    "digest": f"{FOREIGN}{about.digest}" if about.commit_ts is None else about.digest,
+                },
+            )
+        if about.commit_ts is not None:
+            self._batch.put(
+                dl_transactions.name,
+                {
+                    "txn_id": str(about.txn_id),
+                    "outcome": "committed",
+                    "commit_ts": about.commit_ts,
+                    "committer": about.committer,
+                    "user_metadata": about.user_metadata,
+                    "participants": dict(about.participants),
+                },
+            )
+        self._flush_if_full()
+
+    def flush(self) -> None:
+        batch, self._batch = self._batch, _Batch()
+        if not batch.count:
+            return
+        with self._database.write(TIMEOUT_S) as connection:
+            row = lock_row(connection, self._database, self._table.table_id)
+            if row.protocol_version != HELD:
+                raise LogDiverged(
+                    "the table was taken over by somebody else", table=self._table.name, table_id=self._table.table_id
+                )
+            self._refuse_others(connection)
+            if batch.ended:
+                self._backend.run(connection, self._end, {"ended": self._ended(batch)})
+            for files, place in batch.columns:
+                self._backend.load(connection, dl_add_files, files.rows(place))
+            for name in sorted(batch.rows):
+                self._insert(connection, schema.metadata.tables[name], batch.rows[name])
+        self._after = self._next
+
+    def _flush_if_full(self) -> None:
+        if self._batch.count >= FLUSH_ROWS:
+            self.flush()
+
+    def _end_file(self, key: tuple[str, str], version: int) -> None:
+        earlier = self._batch.live.pop(key, None)
+        if earlier is None:
+            self._batch.ended.setdefault(key, version)
+        elif earlier["version"] == version:
+            raise DamagedLog(f"the file {key[0]} stands twice in one commit", version=version)
+        else:
+            earlier["removed_version"] = version
+
+    def _ended(self, batch: _Batch) -> str:
+        table_id = str(self._table.table_id)
+        return msgspec.json.encode(
+            [
+                {"table_id": table_id, "version": version, "path": path, "dv_id": dv_id}
+                for (path, dv_id), version in batch.ended.items()
+            ]
+        ).decode()
+
+    def _insert(self, connection: Connection, table: Table, rows: Sequence[Row]) -> None:
+        if table is dl_transactions:
+            # Several tables of one transaction bring the same row.
+            statement = self._backend.insert_unless_present(table)
+            connection.execute(statement, [{c.name: row.get(c.name) for c in table.c} for row in rows])
+        else:
+            self._backend.load(connection, table, [_record_batch(table, rows, self._backend.array_text)])
+
+    def _refuse_others(self, connection: Connection) -> None:
+        """Somebody else who imports the same table at the same time: one of us is enough."""
+        versions = dl_table_versions.c
+        there = connection.execute(
+            select(func.max(versions.version)).where(versions.table_id == self._table.table_id)
+        ).scalar_one()
+        there = NO_VERSION if there is None else there
+        if there != self._after:
+            raise VersionConflict(
+                "somebody else is importing the table",
+                table=self._table.name,
+                table_id=self._table.table_id,
+                expected=self._after,
+                actual=there,
+            )
+
+
+def _record_batch(
+    table: Table, rows: Sequence[Row], array_text: Callable[[Sequence[float | None]], str]
+) -> pa.RecordBatch:
+    """Rows as columns, documents and arrays as their text: what `Backend.load` takes."""
+    arrays, names = [], []
+    for column in table.c:
+        values = [row.get(column.name) for row in rows]
+        match column.type:
+            case BigInteger() | Integer():
+                array = pa.array(values, pa.int64())
+            case Boolean():
+                array = pa.array(values, pa.bool_())
+            case JSON():
+                array = pa.array([None if v is None else msgspec.json.encode(v).decode() for v in values], pa.string())
+            case ARRAY():
+                array = pa.array([None if v is None else array_text(v) for v in values], pa.string())
+            case _:
+                array = pa.array(values, pa.string())
+        arrays.append(array)
+        names.append(column.name)
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _bounds(metadata: Metadata) -> Bounds:
+    return Bounds(metadata.schema, metadata.partition_columns, metadata.configuration)
+
+
+def _instant(milliseconds: int) -> str:
+    return (_EPOCH + timedelta(milliseconds=milliseconds)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

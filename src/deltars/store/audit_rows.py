@@ -1,0 +1,50 @@
+"""What the catalog says about a table's files, for comparing it with what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import UUID
+
+import pyarrow as pa
+from sqlalchemy import Text, cast, func, literal, select, union
+
+from deltars.store.checkpoint_rows import FileSums
+from deltars.store.database import Database
+from deltars.store.schema import dl_add_files, dl_cdc_files, dl_remove_files, dl_table_versions
+
+_TRACKED = pa.schema([pa.field("path", pa.string()), pa.field("deletion_vector", pa.string())])
+
+
+class AuditRows:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def tracked(self, table_id: UUID) -> Iterator[pa.RecordBatch]:
+        """Every path that the log ever named, and every deletion vector (JSON text)."""
+        files = [
+            select(table.c.path, cast(table.c.deletion_vector, Text).label("deletion_vector")).where(
+                table.c.table_id == table_id
+            )
+            for table in (dl_add_files, dl_remove_files)
+        ]
+        changes = select(dl_cdc_files.c.path, cast(literal(None), Text)).where(dl_cdc_files.c.table_id == table_id)
+        every = union(*files, changes).subquery("tracked")
+        return self._database.fetch(select(*every.c), _TRACKED)
+
+    def sums(self, table_id: UUID) -> dict[int, tuple[str, FileSums]]:
+        """The transaction of each version, and the live files that it left."""
+        versions, add = dl_table_versions.c, dl_add_files.c
+        commits = select(versions.version, versions.txn_id).where(versions.table_id == table_id)
+        came, gone = (
+            select(column, func.count(), func.sum(add.size)).where(add.table_id == table_id).group_by(column)
+            for column in (add.version, add.removed_version)
+        )
+        with self._database.read() as connection:
+            plus = {version: (count, size) for version, count, size in connection.execute(came)}
+            minus = {version: (count, size) for version, count, size in connection.execute(gone)}
+            found, files, size = {}, 0, 0
+            for version, txn_id in connection.execute(commits.order_by(versions.version)):
+                (more, bytes_more), (fewer, bytes_fewer) = plus.get(version, (0, 0)), minus.get(version, (0, 0))
+                files, size = files + more - fewer, size + int(bytes_more) - int(bytes_fewer)
+                found[version] = (str(txn_id), FileSums(files, size))
+        return found

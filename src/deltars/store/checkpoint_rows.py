@@ -1,0 +1,176 @@
+"""What a checkpoint holds: a table's whole state at a version, out of the log, and streamed.
+
+    state = CheckpointRows(database).at(table_id, version)
+    state.metadata, state.protocol, state.txns, state.domains
+    state.removes(…), state.adds()         Arrow, some ten thousand rows at a time
+
+History does not change, so a version's state is the same whenever it is read, and whoever reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+from sqlalchemy import Connection, Table, Text, and_, cast, exists, func, select
+
+from deltars.errors import ValidationError
+from deltars.log.snapshot import file_schema
+from deltars.protocol import DomainMetadata, Metadata, Protocol, Txn
+from deltars.store.contents import TableContents
+from deltars.store.database import Database
+from deltars.store.rows import from_row
+from deltars.store.schema import (
+    dl_add_files,
+    dl_metadata_updates,
+    dl_protocol_updates,
+    dl_remove_files,
+    dl_table_versions,
+)
+
+ADD_COLUMNS = (
+    "path",
+    "partition_values",
+    "size",
+    "modification_time",
+    "stats",
+    "tags",
+    "deletion_vector",
+    "base_row_id",
+    "default_row_commit_version",
+    "clustering_provider",
+)
+REMOVES = pa.schema(
+    [
+        pa.field("path", pa.string()),
+        pa.field("deletion_timestamp", pa.int64()),
+        pa.field("extended_file_metadata", pa.bool_()),
+        pa.field("partition_values", pa.string()),
+        pa.field("size", pa.int64()),
+        pa.field("deletion_vector", pa.string()),
+        pa.field("base_row_id", pa.int64()),
+        pa.field("default_row_commit_version", pa.int64()),
+    ]
+)
+_DOCUMENTS = ("partition_values", "deletion_vector")
+
+CLOCK_SLACK_US = 86_400_000_000
+"""A file is said to be deleted at a time of its deleter's clock: no more than a day off its commit's."""
+
+_add, _remove, _versions = dl_add_files.c, dl_remove_files.c, dl_table_versions.c
+
+
+@dataclass(frozen=True, slots=True)
+class FileSums:
+    """How many files, and how large together."""
+
+    num_files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class VersionState:
+    """A table at a version; its files are fetched when asked for."""
+
+    database: Database
+    table_id: UUID
+    version: int
+    txn_id: UUID
+    in_commit_timestamp: int
+    metadata: Metadata
+    protocol: Protocol
+
+    @property
+    def txns(self) -> list[Txn]:
+        """The last one of each application."""
+        return list(self._contents.txns().values())
+
+    @property
+    def domains(self) -> list[DomainMetadata]:
+        """The last one of each domain that was not removed."""
+        return list(self._contents.domains().values())
+
+    def sums(self) -> FileSums:
+        totals = self._contents.totals()
+        return FileSums(totals.num_files, totals.size_bytes)
+
+    def adds(self) -> Iterator[pa.RecordBatch]:
+        """The live files, with the columns of `ADD_COLUMNS`."""
+        return self._contents.batches(file_schema(ADD_COLUMNS), None)
+
+    def removes(self, deleted_after_ms: int) -> Iterator[pa.RecordBatch]:
+        """The files deleted after a moment and not added again: readers of older versions may still want them."""
+        key, version = self.table_id, self.version
+        since = (
+            select(func.coalesce(func.min(_versions.version), version + 1))
+            .where(_versions.table_id == key, _versions.commit_ts >= deleted_after_ms * 1000 - CLOCK_SLACK_US)
+            .scalar_subquery()
+        )
+        later, added = dl_remove_files.alias("later"), dl_add_files.alias("added")
+        query = select(*(_column(dl_remove_files, field) for field in REMOVES)).where(
+            _remove.table_id == key,
+            _remove.version.between(since, version),
+            _remove.deletion_timestamp > deleted_after_ms,
+            ~exists().where(_same_file(added), added.c.version.between(_remove.version, version)),
+            ~exists().where(_same_file(later), later.c.version.between(_remove.version + 1, version)),
+        )
+        return self.database.fetch(query, REMOVES)
+
+    @property
+    def _contents(self) -> TableContents:
+        # Slot and version of the metadata are for pruning, and nothing is pruned here.
+        return TableContents(self.database, self.table_id, self.version, 0, self.metadata, self.version)
+
+
+class CheckpointRows:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def at(self, table_id: UUID, version: int) -> VersionState:
+        with self._database.read() as connection:
+            commit = connection.execute(
+                select(_versions.txn_id, _versions.in_commit_timestamp).where(
+                    _versions.table_id == table_id, _versions.version == version
+                )
+            ).one_or_none()
+            if commit is None:
+                raise ValidationError(f"there is no version {version}", table_id=table_id, version=version)
+            metadata = _newest(connection, dl_metadata_updates, table_id, version)
+            protocol = _newest(connection, dl_protocol_updates, table_id, version)
+        assert isinstance(metadata, Metadata)
+        assert isinstance(protocol, Protocol)
+        return VersionState(
+            self._database, table_id, version, commit.txn_id, commit.in_commit_timestamp, metadata, protocol
+        )
+
+    def gone(self, table_id: UUID, first: int, last: int) -> dict[int, FileSums]:
+        """The live files that each of these versions took away: removed, or added anew."""
+        query = (
+            select(_add.removed_version, func.count(), func.sum(_add.size))
+            .where(_add.table_id == table_id, _add.removed_version.between(first, last))
+            .group_by(_add.removed_version)
+        )
+        with self._database.read() as connection:
+            return {version: FileSums(int(count), int(size)) for version, count, size in connection.execute(query)}
+
+
+def _newest(connection: Connection, table: Table, table_id: UUID, version: int) -> Any:
+    query = (
+        select(table)
+        .where(table.c.table_id == table_id, table.c.version <= version)
+        .order_by(table.c.version.desc())
+        .limit(1)
+    )
+    return from_row(table.name, connection.execute(query).mappings().one())
+
+
+def _same_file(other: Any) -> Any:
+    return and_(other.c.table_id == _remove.table_id, other.c.path == _remove.path, other.c.dv_id == _remove.dv_id)
+
+
+def _column(table: Table, field: pa.Field) -> Any:
+    column = table.c[field.name]
+    return cast(column, Text).label(field.name) if field.name in _DOCUMENTS else column

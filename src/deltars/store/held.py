@@ -1,0 +1,59 @@
+"""Tables that nobody may commit to: while their log, and not this catalog, is the authority.
+
+    hold ──▶ dl_tables.protocol_version = HELD ──▶ every commit, which must know the protocol, finds none and is refused
+    let go ◀── `ImportWriter.finish`, when the catalog has caught up with a log that is fenced
+
+The mark is in the row that a commit locks and compares anyway, so it costs a commit nothing. Why a table is held
+stands in `dl_mirror_status.state`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, select, update
+
+from deltars.errors import TableHeld, TableNotFound
+from deltars.store.database import Database
+from deltars.store.schema import dl_mirror_status, dl_tables
+
+HELD = -2
+"""The protocol version of a table that is held: there is no such version."""
+
+_REASONS = {
+    "importing": ("is being imported", "Wait for the import to finish; run it again if it was interrupted."),
+    "read_only": ("was imported read-only", "Only whoever owns its log can write to it."),
+    "released": ("was released to other writers", "Take it back with catalog.adopt(), then write."),
+}
+_UNFINISHED = ("is being released or adopted", "Run the release or the adoption again if it was interrupted.")
+
+
+def lock_row(connection: Connection, database: Database, table_id: UUID) -> Any:
+    """The table's row, ours until the transaction ends."""
+    query = select(dl_tables).where(dl_tables.c.table_id == table_id, dl_tables.c.dropped_at.is_(None))
+    row = connection.execute(query.with_for_update() if database.backend.locks_rows else query).one_or_none()
+    if row is None:
+        raise TableNotFound(table_id=table_id)
+    return row
+
+
+def hold(database: Database, table_id: UUID, *, timeout_s: float) -> None:
+    """From here on no commit to the table succeeds; whatever was under way before is finished."""
+    with database.write(timeout_s) as connection:
+        lock_row(connection, database, table_id)
+        connection.execute(update(dl_tables).where(dl_tables.c.table_id == table_id).values(protocol_version=HELD))
+
+
+def refuse_held(connection: Connection, table_id: UUID) -> None:
+    """Says why nobody may commit to the table."""
+    query = (
+        select(dl_tables.c.name, dl_mirror_status.c.state)
+        .join(dl_mirror_status, dl_mirror_status.c.table_id == dl_tables.c.table_id)
+        .where(dl_tables.c.table_id == table_id)
+    )
+    row = connection.execute(query).one()
+    reason, hint = _REASONS.get(row.state, _UNFINISHED)
+    raise TableHeld(
+        f"the table {reason}: nothing can be committed to it here", table=row.name, table_id=table_id, hint=hint
+    )

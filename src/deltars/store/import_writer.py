@@ -1,0 +1,302 @@
+"""Writing a log that was made elsewhere into the catalog, batch by batch.
+
+    register ──▶ hold ──▶ Appender: actions of version after version ──flush──▶ one SQL transaction a batch
+                             │                                                  nobody sees them yet
+                             └─ a version is there when its row in dl_table_versions is: an interrupted import is
+                                cleaned of what lies beyond the last one, and goes on from there
+    finish ──▶ one SQL transaction: everything gets its place in time, and becomes visible
+
+Unlike a commit, which makes history, this copies it: versions keep numbers, times and ids, and no rule for new commits
+is applied to old ones.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+import msgspec
+from sqlalchemy import Connection, Table, delete, insert, select, update
+
+from deltars.errors import DamagedLog, TableExists
+from deltars.log.commit import NO_VERSION, NewTable
+from deltars.log.table_rules import ROW_TRACKING_DOMAIN
+from deltars.store import schema
+from deltars.store.appender import LATER, TIMEOUT_S, Appender, HeldTable
+from deltars.store.database import Database
+from deltars.store.held import HELD, lock_row
+from deltars.store.mirror_status import FOREIGN, MirrorState
+from deltars.store.registry import TableRecord, create
+from deltars.store.rows import from_row
+from deltars.store.schema import dl_add_files, dl_mirror_log, dl_mirror_status, dl_table_versions, dl_tables
+from deltars.store.schema import dl_transactions as transactions
+from deltars.store.statements import CommitStatements
+
+RELEASE = "RELEASE TABLE"
+"""The operation of the commit that gives a table to other writers."""
+
+
+class ImportWriter:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._statements = CommitStatements(database.backend)
+
+    def register(self, table: NewTable, *, created_at: datetime | None = None) -> None:
+        """The table at version −1, held."""
+        with self._database.write(TIMEOUT_S) as connection:
+            owner = create(connection, [table], self._database)
+            if owner is not None:
+                raise _name_taken(owner, table)
+            values: dict[str, Any] = {"protocol_version": HELD}
+            if created_at is not None:
+                values["created_at"] = created_at
+            connection.execute(update(dl_tables).where(dl_tables.c.table_id == table.table_id).values(**values))
+            self._set_state(connection, table.table_id, state=MirrorState.IMPORTING)
+
+    def unregister(self, table_id: UUID) -> None:
+        """Take away a table that never became visible, with all that was copied of it."""
+        with self._database.write(TIMEOUT_S) as connection:
+            row = lock_row(connection, self._database, table_id)
+            if row.current_version != NO_VERSION:
+                raise TableExists("the table is visible already", table=row.name, table_id=table_id)
+            for part in (*schema.ACTION_TABLES, dl_table_versions, dl_mirror_log, dl_mirror_status):
+                connection.execute(delete(part).where(part.c.table_id == table_id))
+        # A transaction of its own: DuckDB checks foreign keys against what was there before.
+        with self._database.write(TIMEOUT_S) as connection:
+            connection.execute(delete(dl_tables).where(dl_tables.c.table_id == table_id))
+
+    def find_importing(self, location: str) -> UUID | None:
+        """The table whose import from here was begun and not finished."""
+        query = (
+            select(dl_tables.c.table_id)
+            .join(dl_mirror_status, dl_mirror_status.c.table_id == dl_tables.c.table_id)
+            .where(
+                dl_tables.c.location == location,
+                dl_tables.c.dropped_at.is_(None),
+                dl_mirror_status.c.state.in_((MirrorState.IMPORTING, MirrorState.READ_ONLY)),
+            )
+        )
+        with self._database.read() as connection:
+            found: UUID | None = connection.execute(query).scalar_one_or_none()
+            return found
+
+    def read(self, table_id: UUID) -> HeldTable:
+        with self._database.read() as connection:
+            versions, log = dl_table_versions.c, dl_mirror_log.c
+            row = connection.execute(
+                select(dl_tables, dl_mirror_status.c.state)
+                .join(dl_mirror_status, dl_mirror_status.c.table_id == dl_tables.c.table_id)
+                .where(dl_tables.c.table_id == table_id)
+            ).one()
+            last = connection.execute(
+                select(versions.version, versions.in_commit_timestamp, versions.txn_id)
+                .where(versions.table_id == table_id)
+                .order_by(versions.version.desc())
+                .limit(1)
+            ).one_or_none()
+            at = NO_VERSION if last is None else last.version
+            digest = connection.execute(
+                select(log.digest).where(log.table_id == table_id, log.version == at)
+            ).scalar_one_or_none()
+            return HeldTable(
+                table_id=table_id,
+                name=row.name,
+                location=row.location,
+                slot=row.slot,
+                state=MirrorState(row.state),
+                is_held=row.protocol_version == HELD,
+                current_version=row.current_version,
+                last_version=at,
+                last_timestamp_ms=0 if last is None else last.in_commit_timestamp,
+                last_digest=None if digest is None else digest.removeprefix(FOREIGN),
+                last_txn_id=None if last is None else last.txn_id,
+                metadata=_latest(connection, schema.dl_metadata_updates, table_id, at),
+                protocol=_latest(connection, schema.dl_protocol_updates, table_id, at),
+            )
+
+    def appender(self, table: HeldTable) -> Appender:
+        """Goes on after the last version that is there; what an interrupted import left beyond it is taken away."""
+        self._clean(table)
+        return Appender(self._database, table)
+
+    def finish(self, table_id: UUID, state: MirrorState) -> int:
+        """Make everything visible that was copied, and let go of the table if the mirror is to be active again."""
+        with self._database.write(TIMEOUT_S) as connection:
+            row = lock_row(connection, self._database, table_id)
+            versions = dl_table_versions.c
+            of_table = versions.table_id == table_id
+            last = connection.execute(
+                select(versions.version, versions.in_commit_timestamp)
+                .where(of_table)
+                .order_by(versions.version.desc())
+                .limit(1)
+            ).one()
+            stamp = self._stamp(connection, table_id, row.last_commit_ts, last.version)
+            protocol_version, protocol = _latest_with_version(connection, schema.dl_protocol_updates, table_id)
+            metadata_version, metadata = _latest_with_version(connection, schema.dl_metadata_updates, table_id)
+            connection.execute(
+                update(dl_tables)
+                .where(dl_tables.c.table_id == table_id)
+                .values(
+                    current_version=last.version,
+                    last_ict=last.in_commit_timestamp,
+                    last_commit_ts=stamp,
+                    next_row_id=max(row.next_row_id, _next_row_id(connection, table_id)),
+                    metadata_version=metadata_version,
+                    protocol_version=protocol_version if state is MirrorState.ACTIVE else HELD,
+                    min_reader_version=protocol.min_reader_version,
+                    min_writer_version=protocol.min_writer_version,
+                    reader_features=protocol.reader_features,
+                    writer_features=protocol.writer_features,
+                    properties=metadata.configuration,
+                )
+            )
+            self._set_state(
+                connection, table_id, state=state, published_version=last.version, attempts=0, last_error=None
+            )
+            version: int = last.version
+            return version
+
+    def drop(self, table_id: UUID, dropped_at: datetime) -> None:
+        """A table that was dropped before: its history is there, its name and location are free."""
+        with self._database.write(TIMEOUT_S) as connection:
+            connection.execute(update(dl_tables).where(dl_tables.c.table_id == table_id).values(dropped_at=dropped_at))
+
+    def is_there(self, table_id: UUID) -> bool:
+        """Whether the catalog knows the table, be it dropped."""
+        with self._database.read() as connection:
+            query = select(dl_tables.c.table_id).where(dl_tables.c.table_id == table_id)
+            return connection.execute(query).first() is not None
+
+    def let_go(self, table_id: UUID) -> None:
+        """A table that nothing was ever committed to is for whoever writes its version 0."""
+        with self._database.write(TIMEOUT_S) as connection:
+            lock_row(connection, self._database, table_id)
+            connection.execute(
+                update(dl_tables).where(dl_tables.c.table_id == table_id).values(protocol_version=NO_VERSION)
+            )
+            self._set_state(connection, table_id, state=MirrorState.ACTIVE)
+
+    def clock(self) -> int:
+        """The time that a commit would get now."""
+        with self._database.read() as connection:
+            [(now,)] = self._database.backend.run(connection, self._statements.clock(), {"floor": 0})
+            return int(now)
+
+    def ends_elsewhere(self, table_id: UUID) -> bool:
+        """Whether the newest version gave the table to others, or is theirs: it then has no place in time here."""
+        versions = dl_table_versions.c
+        query = (
+            select(versions.commit_ts, versions.operation)
+            .where(versions.table_id == table_id)
+            .order_by(versions.version.desc())
+            .limit(1)
+        )
+        with self._database.read() as connection:
+            row = connection.execute(query).one()
+            return bool(row.commit_ts == LATER or row.operation == RELEASE)
+
+    def torn_transactions(self) -> list[UUID]:
+        """Transactions over several tables of which some, still there, never got their version."""
+        with self._database.read() as connection:
+            current = {
+                str(row.table_id): row.current_version
+                for row in connection.execute(select(dl_tables.c.table_id, dl_tables.c.current_version))
+            }
+            query = select(transactions.c.txn_id, transactions.c.participants).where(
+                transactions.c.outcome == "committed"
+            )
+            return [
+                row.txn_id
+                for row in connection.execute(query)
+                if any(current.get(table, version) < version for table, version in (row.participants or {}).items())
+            ]
+
+    def _stamp(self, connection: Connection, table_id: UUID, floor: int, last: int) -> int:
+        """A place in time for the versions that brought none: that of the next one that did, else now."""
+        versions = dl_table_versions.c
+        of_table = versions.table_id == table_id
+        untimed = set(connection.scalars(select(versions.version).where(of_table, versions.commit_ts == LATER)))
+        timed = select(versions.version, versions.commit_ts).where(of_table, versions.commit_ts != LATER)
+        first, newest = 0, floor
+        for version, commit_ts in connection.execute(timed.order_by(versions.version)).all():
+            if version - 1 in untimed:
+                self._set_times(connection, table_id, first, version, commit_ts)
+            first, newest = version + 1, max(newest, commit_ts)
+        if last not in untimed:
+            return newest
+        [(stamp,)] = self._database.backend.run(connection, self._statements.clock(), {"floor": newest + 1})
+        self._set_times(connection, table_id, first, last + 1, stamp)
+        connection.execute(
+            insert(transactions).values(
+                txn_id=uuid4(), outcome="committed", commit_ts=stamp, participants={str(table_id): last}
+            )
+        )
+        return int(stamp)
+
+    def _set_times(self, connection: Connection, table_id: UUID, first: int, end: int, commit_ts: int) -> None:
+        versions = dl_table_versions.c
+        connection.execute(
+            update(dl_table_versions)
+            .where(versions.table_id == table_id, versions.version >= first, versions.version < end)
+            .where(versions.commit_ts == LATER)
+            .values(commit_ts=commit_ts)
+        )
+
+    def _clean(self, table: HeldTable) -> None:
+        with self._database.write(TIMEOUT_S) as connection:
+            lock_row(connection, self._database, table.table_id)
+            for part in schema.ACTION_TABLES:
+                connection.execute(
+                    delete(part).where(part.c.table_id == table.table_id, part.c.version > table.last_version)
+                )
+            connection.execute(
+                update(dl_add_files)
+                .where(dl_add_files.c.table_id == table.table_id, dl_add_files.c.removed_version > table.last_version)
+                .values(removed_version=None)
+            )
+
+    def _set_state(self, connection: Connection, table_id: UUID, **values: Any) -> None:
+        connection.execute(update(dl_mirror_status).where(dl_mirror_status.c.table_id == table_id).values(**values))
+
+
+def _latest(connection: Connection, table: Table, table_id: UUID, version: int) -> Any:
+    query = (
+        select(table)
+        .where(table.c.table_id == table_id, table.c.version <= version)
+        .order_by(table.c.version.desc())
+        .limit(1)
+    )
+    row = connection.execute(query).mappings().one_or_none()
+    return None if row is None else from_row(table.name, row)
+
+
+def _latest_with_version(connection: Connection, table: Table, table_id: UUID) -> tuple[int, Any]:
+    query = select(table).where(table.c.table_id == table_id).order_by(table.c.version.desc()).limit(1)
+    row = connection.execute(query).mappings().one()
+    return row["version"], from_row(table.name, row)
+
+
+def _next_row_id(connection: Connection, table_id: UUID) -> int:
+    domains = schema.dl_domain_metadata.c
+    query = (
+        select(domains.configuration)
+        .where(domains.table_id == table_id, domains.domain == ROW_TRACKING_DOMAIN)
+        .order_by(domains.version.desc())
+        .limit(1)
+    )
+    text = connection.execute(query).scalar_one_or_none()
+    try:
+        return int(msgspec.json.decode(text)["rowIdHighWaterMark"]) + 1 if text else 0
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedLog(f"the domain {ROW_TRACKING_DOMAIN} cannot be read: {text!r:.200}") from error
+
+
+def _name_taken(owner: TableRecord, table: NewTable) -> TableExists:
+    return TableExists(
+        f"there is already a table named {table.name!r}, at {owner.location}",
+        table=table.name,
+        table_id=owner.table_id,
+        hint="Give the imported table another name.",
+    )

@@ -1,0 +1,259 @@
+"""A predicate as a condition on rows of `dl_add_files`: the database passes over what its numbers rule out.
+
+    id > 7 AND day = '2026-01-01' ──▶ maxs[1] >= 7 AND partition_values ->> 'day' = '2026-01-01'
+
+Never too narrow, often too wide: bounds are rounded outward, intervals are closed, and what is not known keeps the
+file. Whoever wants the exact answer asks `log.pruning.Pruner` about the rows that come back.
+
+Every row of a table carries its bounds in the layout of the table's current metadata (`store.rebound`). Who reads by
+older metadata, because the snapshot is older or has become so, would look in the wrong places: `layout_is` tells, in
+the same statement, and where it is not so only partition values are asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import date, datetime
+from functools import reduce
+from itertools import pairwise
+from typing import Any, TypeAlias
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, and_, false, func, not_, or_, select, true
+
+from deltars.log.bounds import Bounds, number_range, on_scale, prefix_range
+from deltars.log.spans import Leaf, is_below_nan
+from deltars.predicate import (
+    And,
+    Column,
+    Comparison,
+    Constant,
+    In,
+    IsNull,
+    Operator,
+    Or,
+    Predicate,
+    StartsWith,
+    Unknown,
+    Value,
+)
+from deltars.protocol import Metadata, PrimitiveType
+from deltars.store.backends import Backend
+from deltars.store.schema import dl_add_files, dl_tables
+
+MAX_INTERVALS = 16
+"""A longer list of values is asked for as this many ranges: each is one more comparison for every file."""
+
+Interval: TypeAlias = tuple[float, float]
+
+_EXACT = 2.0**53
+_LEAVES = (Comparison, In, StartsWith, IsNull)
+_FLOATS = (PrimitiveType("float"), PrimitiveType("double"))
+_files = dl_add_files.c
+
+
+def condition(predicate: Predicate, metadata: Metadata, slot: int, backend: Backend) -> ColumnElement[bool]:
+    """Which files can hold a row that matches, as far as the database can tell; TRUE where it cannot."""
+    return _Translation(metadata, slot, backend).of(predicate, frozenset())
+
+
+def layout_is(table_id: UUID, metadata_version: int) -> ColumnElement[bool]:
+    """Whether the files of a table carry their bounds as the metadata of this version has them."""
+    current = select(dl_tables.c.metadata_version).where(dl_tables.c.table_id == table_id).scalar_subquery()
+    return current == metadata_version
+
+
+class _Translation:
+    def __init__(self, metadata: Metadata, slot: int, backend: Backend) -> None:
+        schema = metadata.schema
+        names = (path for path, _ in schema.leaves())
+        self._physical = dict(zip(names, (path for path, _ in schema.leaves(physical=True)), strict=True))
+        self._partition_columns = metadata.partition_columns
+        self._bounds = Bounds(schema, metadata.partition_columns, metadata.configuration)
+        self._slot = slot
+        self._backend = backend
+
+    def of(self, predicate: Predicate, without_nan: frozenset[Column]) -> ColumnElement[bool]:
+        match predicate:
+            case And(parts):
+                return self._all(parts, without_nan)
+            case Or(parts):
+                return or_(false(), *(self.of(part, without_nan) for part in parts))
+            case Constant(value):
+                return true() if value else false()
+            case Unknown():
+                return true()
+        if predicate.column.path[0] in self._partition_columns:
+            return self._partition(predicate)
+        intervals = self._intervals(predicate, without_nan)
+        if intervals is None:
+            return true()
+        return or_(false(), *(self._overlaps(predicate.column, interval) for interval in intervals))
+
+    def _all(self, parts: Sequence[Predicate], without_nan: frozenset[Column]) -> ColumnElement[bool]:
+        """What limits one column from both sides becomes one interval: one look into the index."""
+        limited = {part.column for part in parts if isinstance(part, _LEAVES) and is_below_nan(part)}
+        without_nan |= limited
+        intervals: dict[Column, Interval] = {}
+        conditions: list[ColumnElement[bool]] = []
+        for part in parts:
+            one = None
+            if isinstance(part, Comparison | StartsWith) and part.column.path[0] not in self._partition_columns:
+                one = self._intervals(part, without_nan)
+            if one is None or isinstance(part, And | Or | Constant | Unknown | In | IsNull):
+                conditions.append(self.of(part, without_nan))
+                continue
+            [(low, high)] = one
+            before = intervals.get(part.column, (-math.inf, math.inf))
+            intervals[part.column] = max(before[0], low), min(before[1], high)
+        conditions += [self._overlaps(column, interval) for column, interval in intervals.items()]
+        return and_(true(), *conditions)
+
+    # -- bounds ------------------------------------------------------------------------------------------------------
+
+    def _intervals(self, leaf: Leaf, without_nan: frozenset[Column]) -> list[Interval] | None:
+        """Where a matching value can lie; `None`: anywhere."""
+        match leaf:
+            case Comparison(column, operator, value):
+                interval = _interval(operator, number_range(value))
+                is_open = operator in (">", ">=") and column.type in _FLOATS and column not in without_nan
+                return None if interval is None or is_open else [interval]
+            case StartsWith(_, prefix, False):
+                interval = _interval("=", prefix_range(prefix))
+                return None if interval is None else [interval]
+            case In(_, values, False):
+                return _few_intervals(values)
+        return None
+
+    def _overlaps(self, column: Column, interval: Interval) -> ColumnElement[bool]:
+        path = self._physical.get(column.path, ())
+        place = self._bounds.places.get(path)
+        if place is None:
+            return true()
+        is_range = path == self._bounds.range_column
+        low, high = map(on_scale, interval) if is_range else interval
+        mins, maxs = (self._backend.bound(numbers, 1 if is_range else place) for numbers in (_files.mins, _files.maxs))
+        conditions: list[ColumnElement[bool]] = [
+            *([] if interval[1] == math.inf else [func.coalesce(mins <= high, true())]),
+            *([] if interval[0] == -math.inf else [func.coalesce(maxs >= low, true())]),
+        ]
+        if is_range:
+            conditions.append(self._backend.in_range(low, high, self._slot))
+        return and_(true(), *conditions)
+
+    # -- partition values --------------------------------------------------------------------------------------------
+
+    def _partition(self, leaf: Leaf) -> ColumnElement[bool]:
+        """A partition value is a text. NULL is kept: it may be the column's null, or a key that is not there."""
+        [name] = self._physical.get(leaf.column.path, ("",))
+        if not name or name[0] in "$/" or '"' in name:
+            # Not every database can be asked for such a key.
+            return true()
+        text = _files.partition_values[name].as_string()
+        if isinstance(leaf, IsNull):
+            return true() if leaf.negated else or_(text.is_(None), text == "")
+        match leaf.column.type:
+            case PrimitiveType("string"):
+                found = self._text(leaf, text)
+            case PrimitiveType("date"):
+                found = or_(not_(text.like("____-__-__")), self._text(leaf, text))
+            case PrimitiveType("boolean"):
+                found = _truth(leaf, func.lower(text))
+            case PrimitiveType("byte" | "short" | "integer" | "long"):
+                found = self._number(leaf, text)
+            case PrimitiveType() as type_ if type_.is_decimal:
+                found = self._number(leaf, text)
+            case _:
+                found = true()
+        return func.coalesce(found, true())
+
+    def _text(self, leaf: Leaf, text: ColumnElement[str]) -> ColumnElement[bool]:
+        """By its bytes, as Spark compares strings; the text of a date has the order of dates."""
+        match leaf:
+            case Comparison(_, operator, str() | date() as value) if not isinstance(value, datetime):
+                asked = value if isinstance(value, str) else value.isoformat()
+                return _compare(self._backend.by_bytes(text), operator, asked) if _is_sendable(asked) else true()
+            case In(_, values, negated):
+                wanted = [value if isinstance(value, str) else str(value) for value in values]
+                if not all(map(_is_sendable, wanted)):
+                    return true()
+                return text.not_in(wanted) if negated else text.in_(wanted)
+            case StartsWith(_, prefix, negated) if _is_sendable(prefix):
+                beginning = func.substr(text, 1, len(prefix))
+                return beginning != prefix if negated else beginning == prefix
+        return true()
+
+    def _number(self, leaf: Leaf, text: ColumnElement[str]) -> ColumnElement[bool]:
+        intervals = self._intervals(leaf, frozenset())
+        if intervals is None:
+            return true()
+        number = self._backend.number_of(text)
+        return or_(false(), *(_between(number, interval) for interval in intervals))
+
+
+def _between(number: ColumnElement[float], interval: Interval) -> ColumnElement[bool]:
+    # An end that is none is left out: not every driver can send an infinity.
+    ends = [number >= interval[0]] if interval[0] > -math.inf else []
+    return and_(true(), *ends, *([number <= interval[1]] if interval[1] < math.inf else []))
+
+
+def _interval(operator: Operator, numbers: tuple[float, float] | None) -> Interval | None:
+    """Closed; for `<` and `>` it ends at the last number before."""
+    if numbers is None or operator == "<>":
+        return None
+    low = -math.inf if operator in ("<", "<=") else _step(numbers[0], up=True, outward=operator != ">")
+    high = math.inf if operator in (">", ">=") else _step(numbers[1], up=False, outward=operator != "<")
+    return low, high
+
+
+def _step(number: float, *, up: bool, outward: bool) -> float:
+    """The end of an interval: the number itself, or the next one inside of it."""
+    if number.is_integer() and abs(number) <= _EXACT:
+        return number if outward else math.nextafter(number, math.inf if up else -math.inf)
+    # Not every database reads the digits of other numbers to the last bit: a little more room.
+    for _ in range(2):
+        number = math.nextafter(number, -math.inf if up else math.inf)
+    return number
+
+
+def _few_intervals(values: Sequence[Value]) -> list[Interval] | None:
+    """Around all of the values: cut only at the widest gaps between them, when they are many."""
+    found = [_interval("=", number_range(value)) for value in values]
+    intervals = sorted(interval for interval in found if interval is not None)
+    if len(intervals) < len(found):
+        return None
+    gaps = sorted(range(1, len(intervals)), key=lambda i: intervals[i - 1][1] - intervals[i][0])
+    cuts = [0, *sorted(gaps[: MAX_INTERVALS - 1]), len(intervals)]
+    pieces = [intervals[start:end] for start, end in pairwise(cuts)]
+    return [reduce(lambda a, b: (min(a[0], b[0]), max(a[1], b[1])), piece) for piece in pieces if piece]
+
+
+def _truth(leaf: Leaf, text: ColumnElement[str]) -> ColumnElement[bool]:
+    match leaf:
+        case Comparison(_, "=", bool() as value):
+            return text == str(value).lower()
+        case Comparison(_, "<>", bool() as value):
+            return text != str(value).lower()
+    return true()
+
+
+def _compare(text: ColumnElement[Any], operator: Operator, value: str) -> ColumnElement[bool]:
+    match operator:
+        case "=":
+            return text == value
+        case "<>":
+            return text != value
+        case "<":
+            return text < value
+        case "<=":
+            return text <= value
+        case ">":
+            return text > value
+        case ">=":
+            return text >= value
+
+
+def _is_sendable(text: str) -> bool:
+    """PostgreSQL has no text with a zero in it, and nobody one with half of a character."""
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)

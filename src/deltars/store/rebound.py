@@ -1,0 +1,99 @@
+"""New places for the bounds of a table's files, when its metadata moves them.
+
+    another range column, a column that does not come last, a type of another scale
+        ──▶ live files: `mins` and `maxs` made anew from their statistics, a batch at a time
+        ──▶ removed files: bounds that exclude nothing
+
+In the transaction of the metadata's own commit, under the table's lock. So every row of a table carries its bounds in
+the layout of the table's current metadata, or none that could mislead, and whoever reads by them need only make sure
+that the metadata is still the one that he knows (`store.pruning.layout_is`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from sqlalchemy import Column, Connection, FromClause, Text, Update, and_, bindparam, or_, select
+
+from deltars.log.bounds import Bounds
+from deltars.store.backends import Backend
+from deltars.store.schema import dl_add_files
+
+BATCH_ROWS = 10_000
+
+_files = dl_add_files.c
+_KEY = ("table_id", "version", "ord")
+_BOUNDS = ("mins", "maxs")
+_COLUMNS = tuple(Column(name, _files[name].type) for name in (*_KEY, *_BOUNDS))
+_encode = msgspec.json.Encoder().encode
+
+
+def rebound(connection: Connection, backend: Backend, moved: Mapping[UUID, Bounds]) -> None:
+    """Write the bounds of every file of these tables anew."""
+    if not moved:
+        return
+    to_new = backend.prepare(_set_bounds(backend))
+    to_unknown = backend.prepare(_set_unknown(backend))
+    for table_id, bounds in moved.items():
+        for rows in _live_rows(connection, table_id):
+            documents = [_document(table_id, version, ord_, stats, bounds) for version, ord_, stats in rows]
+            backend.run(connection, to_new, {"rows": _encode(documents).decode()})
+        unknown = {"table_id": str(table_id), "mins": bounds.unknown.mins, "maxs": bounds.unknown.maxs}
+        values = {f"unknown_{name}": _parameter(backend, name, unknown[name]) for name in ("table_id", *_BOUNDS)}
+        backend.run(connection, to_unknown, values)
+
+
+def _live_rows(connection: Connection, table_id: UUID) -> Iterator[list[tuple[int, int, str | None]]]:
+    version, ord_ = -1, -1
+    while True:
+        query = (
+            select(_files.version, _files.ord, _files.stats)
+            .where(
+                _files.table_id == table_id,
+                _files.removed_version.is_(None),
+                or_(_files.version > version, and_(_files.version == version, _files.ord > ord_)),
+                # What the one above implies, in words that an index understands.
+                _files.version >= version,
+            )
+            .order_by(_files.version, _files.ord)
+            .limit(BATCH_ROWS)
+        )
+        rows = [(row.version, row.ord, row.stats) for row in connection.execute(query)]
+        if rows:
+            yield rows
+        if len(rows) < BATCH_ROWS:
+            return
+        version, ord_, _ = rows[-1]
+
+
+def _document(table_id: UUID, version: int, ord_: int, stats: str | None, bounds: Bounds) -> dict[str, Any]:
+    numbers = bounds.of(stats)
+    return {"table_id": str(table_id), "version": version, "ord": ord_, "mins": numbers.mins, "maxs": numbers.maxs}
+
+
+def _set_bounds(backend: Backend) -> Update:
+    source = backend.rows(bindparam("rows", type_=Text()), _COLUMNS)
+    return backend.update_matching(
+        dl_add_files,
+        source,
+        lambda files: and_(*(files.c[name] == source.c[name] for name in _KEY)),
+        lambda row: {name: row.c[name] for name in _BOUNDS},
+    )
+
+
+def _set_unknown(backend: Backend) -> Update:
+    source = backend.row("unknown", [column for column in _COLUMNS if column.name not in ("version", "ord")])
+
+    def ended(files: FromClause) -> Any:
+        return and_(files.c.table_id == source.c.table_id, files.c.removed_version.is_not(None))
+
+    return backend.update_matching(dl_add_files, source, ended, lambda row: {name: row.c[name] for name in _BOUNDS})
+
+
+def _parameter(backend: Backend, name: str, value: Any) -> Any:
+    if value is None or name not in _BOUNDS:
+        return value
+    return backend.array_text(value)

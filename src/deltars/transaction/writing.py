@@ -1,0 +1,258 @@
+"""How a frame becomes staged actions.
+
+write(df, options) ── written before by the same application? ──▶ nothing
+                   ── schema: as it is, merged, or replaced ────▶ metadata
+                   ── the frame's rows, checked ────────────────▶ data files, added
+                   └─ overwrite: what they take the place of ───▶ removed
+                        static     every file
+                        dynamic    the files of the partitions that were written
+                        replace_where    the rows that match: whole files, or rewritten without them
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+from uuid import UUID
+
+import msgspec
+import pyarrow as pa
+
+from deltars.data.conditions import Condition, constraints
+from deltars.data.files import SCAN_COLUMNS, Scan, WriteTarget, WrittenFile
+from deltars.errors import DeltarsError, ValidationError
+from deltars.log.pruning import Pruner
+from deltars.predicate import (
+    Column,
+    Comparison,
+    IsNull,
+    Predicate,
+    Unknown,
+    columns_of,
+    conjunction,
+    disjunction,
+    leaves_of,
+    negation,
+    parse,
+)
+from deltars.protocol import (
+    Action,
+    Metadata,
+    RemoveFile,
+    StructType,
+    Txn,
+    merged,
+    parse_partition_value,
+)
+from deltars.transaction.metadata import changed, metadata_actions
+from deltars.transaction.plane import DataPlane
+from deltars.transaction.removal import removes_of
+from deltars.transaction.staging import StagedTable, Step
+from deltars.transaction.write_options import WriteOptions
+
+
+class View(Protocol):
+    """A transaction, as far as a write needs to know it."""
+
+    id: UUID
+
+    def read_files(self, table: StagedTable, predicate: Predicate | None) -> pa.Table:
+        """The live files that may hold matching rows, remembered as read."""
+
+    def read_progress(self, table: StagedTable, app_id: str) -> int | None:
+        """The last version that an application committed to the table, remembered as read."""
+
+
+class TableWrite:
+    """One frame on its way into one table."""
+
+    def __init__(
+        self,
+        view: View,
+        table: StagedTable,
+        plane: DataPlane,
+        options: WriteOptions,
+        storage_options: dict[str, str],
+    ) -> None:
+        self._view = view
+        self._table = table
+        self._plane = plane
+        self._options = options
+        self._storage_options = storage_options
+
+    def is_done(self) -> bool:
+        """Whether the same application has committed this, or something later, before."""
+        options = self._options
+        if options.app_id is None or options.app_version is None:
+            return False
+        seen = self._view.read_progress(self._table, options.app_id)
+        return seen is not None and seen >= options.app_version
+
+    def run(self, frame: Any) -> tuple[list[Action], Step, list[WrittenFile]]:
+        """The actions to stage, how history tells of them, and the files written."""
+        options = self._options
+        metadata = self._metadata(self._plane.schema(frame))
+        predicate = None if options.replace_where is None else parse(options.replace_where, metadata.schema)
+        conditions = list(constraints(metadata.configuration))
+        if options.replace_where is not None:
+            conditions.append(Condition("replace_where", options.replace_where))
+        written = self._write(self._plane, frame, self._target(metadata), conditions)
+        removed: list[RemoveFile] = []
+        rewritten: list[WrittenFile] = []
+        if options.mode == "overwrite" and self._table.exists:
+            replaced = self._replaced(metadata, written, predicate)
+            if predicate is not None:
+                rewritten = self._rewrite(frame, _partly(replaced, predicate, metadata), metadata)
+            removed = removes_of(replaced)
+        actions: list[Action] = []
+        if options.app_id is not None and options.app_version is not None:
+            now = int(time.time() * 1000)
+            actions.append(Txn(app_id=options.app_id, version=options.app_version, last_updated=now))
+        if metadata is not self._table.metadata:
+            assert self._table.protocol is not None
+            actions += metadata_actions(self._table.protocol, metadata)
+        files = [*written, *rewritten]
+        actions += [*removed, *(file.add for file in files)]
+        return actions, self._step(metadata, written, rewritten, removed), files
+
+    # -- schema ----------------------------------------------------------------------------------------------------
+
+    def _metadata(self, data: StructType) -> Metadata:
+        """The table's metadata as this write leaves it: the same object where it changes nothing."""
+        options, metadata = self._options, self._table.metadata
+        if metadata is None:
+            raise ValidationError(
+                "nothing was committed to the table yet: stage its version 0 first", table=self._table.name
+            )
+        schema, columns = metadata.schema, list(metadata.partition_columns)
+        wanted = None if options.partition_by is None else list(options.partition_by)
+        if options.overwrite_schema:
+            schema = data
+            columns = [_spelled(schema, name) for name in (columns if wanted is None else wanted)]
+        elif wanted is not None and [name.lower() for name in wanted] != [name.lower() for name in columns]:
+            raise ValidationError(
+                f"the table is partitioned by {columns or 'nothing'}, not by {wanted}",
+                table=self._table.name,
+                field="partition_by",
+                hint="Leave partition_by out, or use mode='overwrite' with overwrite_schema=True.",
+            )
+        elif options.merge_schema:
+            schema = merged(schema, data)
+        if schema == metadata.schema and columns == list(metadata.partition_columns):
+            return metadata
+        return changed(metadata, schema_string=schema.to_json(), partition_columns=columns)
+
+    # -- files -----------------------------------------------------------------------------------------------------
+
+    def _target(self, metadata: Metadata) -> WriteTarget:
+        options = self._options
+        target = WriteTarget(
+            root=self._table.location,
+            schema=metadata.schema,
+            partition_columns=tuple(metadata.partition_columns),
+            properties=metadata.configuration,
+            storage_options=self._storage_options,
+            max_records_per_file=options.max_records_per_file,
+        )
+        chosen = {"target_file_size": options.target_file_size, "compression": options.compression}
+        return target.with_options(**{name: value for name, value in chosen.items() if value is not None})
+
+    def _write(
+        self, plane: DataPlane, frame: Any, target: WriteTarget, conditions: Sequence[Condition]
+    ) -> list[WrittenFile]:
+        try:
+            return plane.write(frame, target, conditions)
+        except DeltarsError as error:
+            raise error.located(table=self._table.name, txn_id=self._view.id, stage="write data") from error.__cause__
+
+    def _replaced(self, metadata: Metadata, written: Sequence[WrittenFile], predicate: Predicate | None) -> pa.Table:
+        """The files that the new ones take the place of, or may."""
+        if not self._options.is_dynamic:
+            return self._view.read_files(self._table, predicate)
+        if not metadata.partition_columns:
+            return self._view.read_files(self._table, None)
+        partitions = {_partition(file.add.partition_values, metadata) for file in written}
+        condition = disjunction([_of_partition(values, metadata) for values in sorted(partitions, key=str)])
+        found = self._view.read_files(self._table, condition)
+        # Pruning keeps a file in doubt; here it must be of a partition that was written.
+        texts = found["partition_values"].to_pylist()
+        return found.filter(
+            pa.array([_partition(msgspec.json.decode(text), metadata) in partitions for text in texts], pa.bool_())
+        )
+
+    def _rewrite(self, frame: Any, files: pa.Table, metadata: Metadata) -> list[WrittenFile]:
+        """The rows that stay, of files that hold others too."""
+        if not files.num_rows or self._options.replace_where is None:
+            return []
+        scan = Scan(
+            root=self._table.location,
+            schema=metadata.schema,
+            partition_columns=tuple(metadata.partition_columns),
+            files=files.select(list(SCAN_COLUMNS)),
+            table=self._table.name,
+            version=self._table.version,
+            storage_options=self._storage_options,
+        )
+        staying = self._plane.without(frame, scan, self._options.replace_where)
+        return self._write(self._plane, staying, self._target(metadata), ())
+
+    def _step(
+        self,
+        metadata: Metadata,
+        written: Sequence[WrittenFile],
+        rewritten: Sequence[WrittenFile],
+        removed: Sequence[RemoveFile],
+    ) -> Step:
+        options = self._options
+        columns = ",".join(f'"{column}"' for column in metadata.partition_columns)
+        params: dict[str, Any] = {"partitionBy": f"[{columns}]"}
+        if not self._table.new:
+            params["mode"] = options.mode.capitalize()
+        if options.replace_where is not None:
+            params["predicate"] = options.replace_where
+        metrics = {
+            "numFiles": len(written) + len(rewritten),
+            "numOutputBytes": sum(file.add.size for file in (*written, *rewritten)),
+            "numOutputRows": sum(group.num_rows for file in written for group in file.row_groups),
+        }
+        if removed:
+            metrics["numRemovedFiles"] = len(removed)
+        return Step("CREATE TABLE AS SELECT" if self._table.new else "WRITE", params, metrics)
+
+
+def _partly(files: pa.Table, predicate: Predicate, metadata: Metadata) -> pa.Table:
+    """Those of the files that may hold rows which do not match: all of them, unless their partitions tell."""
+    partition = set(metadata.partition_columns)
+    is_told = all(column.path[0] in partition for column in columns_of(predicate)) and not any(
+        isinstance(leaf, Unknown) for leaf in leaves_of(predicate)
+    )
+    return files.filter(Pruner(negation(predicate), metadata).keep(files)) if is_told else files
+
+
+def _partition(values: Mapping[str, str | None], metadata: Metadata) -> tuple[Any, ...]:
+    """The values of a partition, as they compare: one moment may be written in two ways."""
+    fields = {field.name: field for field in metadata.schema.fields}
+    columns = [fields[name] for name in metadata.partition_columns]
+    return tuple(parse_partition_value(values.get(field.physical_name), field.type) for field in columns)
+
+
+def _of_partition(values: Sequence[Any], metadata: Metadata) -> Predicate:
+    """The rows of one partition."""
+    fields = {field.name: field for field in metadata.schema.fields}
+    parts: list[Predicate] = []
+    for name, value in zip(metadata.partition_columns, values, strict=True):
+        column = Column((name,), fields[name].type)
+        parts.append(IsNull(column) if value is None else Comparison(column, "=", value))
+    return conjunction(parts)
+
+
+def _spelled(schema: StructType, name: str) -> str:
+    for field in schema.fields:
+        if field.name.lower() == name.lower():
+            return field.name
+    raise ValidationError(
+        f"there is no column {name!r} to partition by; the columns are {', '.join(schema.names)}",
+        field="partition_by",
+        hint="Say partition_by=[…] for the new schema.",
+    )

@@ -1,0 +1,163 @@
+"""A database is lost; the warehouse is not."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+import deltars
+from deltars.catalog import migrate
+from tests.support.soak import record, scaled, seed
+
+TABLES = tuple(f"t{number}" for number in range(6))
+
+
+def _rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64())})
+
+
+def _work(catalog: deltars.Catalog, count: int) -> list[deltars.TransactionResult]:
+    """Transactions over one to four tables each."""
+    choose = random.Random(seed())
+    for name in TABLES:
+        catalog.create_table(name, "id BIGINT")
+    results = []
+    for number in range(count):
+        with catalog.begin(committer=f"job {number % 3}", user_metadata=f"run {number}") as tx:
+            for name in choose.sample(TABLES, choose.randint(1, 4)):
+                tx.write(name, _rows(number))
+        tx.result.raise_for_mirror()
+        results.append(tx.result)
+    return results
+
+
+def _told(catalog: deltars.Catalog) -> dict[str, Any]:
+    """Everything that a rebuilt catalog must tell again."""
+    return {
+        table.name: (
+            table.id,
+            table.location,
+            table.record.created_at,
+            [
+                (e.version, e.txn_id, e.commit_ts, e.in_commit_timestamp, e.operation, e.committer, e.user_metadata)
+                for e in table.history()
+            ],
+            sorted(table.snapshot().files["path"].to_pylist()),
+            table.properties,
+        )
+        for table in catalog.tables()
+    }
+
+
+@pytest.fixture
+def lose(catalog_uri: str, catalog: deltars.Catalog) -> Callable[[], None]:
+    def drop() -> None:
+        catalog.close()
+        migrate.down(catalog_uri)
+
+    return drop
+
+
+@pytest.mark.soak
+def test_a_lost_catalog_is_rebuilt_with_every_cut_and_goes_on(
+    catalog: deltars.Catalog, catalog_uri: str, lose: Callable[[], None], tmp_path: Path
+) -> None:
+    results = _work(catalog, scaled(12, soak=1_000))
+    catalog.rename_table("t0", "renamed")
+    catalog.drop_table("t1")
+    catalog.create_table("t1", "name STRING", location=str(tmp_path / "another-t1"))
+    told = _told(catalog)
+    cuts = {result.txn_id: catalog.snapshot(result.txn_id).versions for result in results}
+    lose()
+    rebuilt = deltars.rebuild(str(tmp_path / "warehouse"), catalog_uri)
+    assert (rebuilt.gone, rebuilt.torn) == ((), ())
+    with deltars.connect(catalog_uri) as again:
+        assert _told(again) == told
+        assert rebuilt.versions == {name: again.table(name).version for name in told}
+        for table in again.tables():
+            assert table.verify(deep=True).findings == ()
+        for txn_id, versions in cuts.items():
+            assert again.snapshot(txn_id).versions == versions
+            assert again.resolve(txn_id) is not None
+        with again.begin() as tx:
+            tx.write("renamed", _rows(-1))
+            tx.write("t2", _rows(-1))
+        tx.result.raise_for_mirror()
+        assert all(table.verify(deep=True).is_ok for table in again.tables())
+        assert -1 in again.table("t2").to_arrow()["id"].to_pylist()
+        assert tx.result.commit_ts is not None
+        assert tx.result.commit_ts > max(result.commit_ts or 0 for result in results)
+    record("rebuild of a lost catalog", transactions=len(results), cuts_compared=len(cuts))
+
+
+@pytest.mark.backends("sqlite")
+def test_a_rebuild_that_was_interrupted_goes_on(
+    catalog: deltars.Catalog, catalog_uri: str, lose: Callable[[], None], tmp_path: Path
+) -> None:
+    _work(catalog, 5)
+    told = _told(catalog)
+    lose()
+
+    def interrupt(name: str, progress: Any) -> None:
+        if name == "t3" and progress.version:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        deltars.rebuild(str(tmp_path / "warehouse"), catalog_uri, report=interrupt)
+    deltars.rebuild(str(tmp_path / "warehouse"), catalog_uri)
+    with deltars.connect(catalog_uri) as again:
+        assert _told(again) == told
+
+
+@pytest.mark.backends("sqlite")
+def test_a_transaction_that_was_published_by_halves_is_told(
+    catalog: deltars.Catalog, catalog_uri: str, lose: Callable[[], None], tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        catalog.create_table(name, "id BIGINT")
+    with catalog.begin() as tx:
+        tx.write("a", _rows(1))
+        tx.write("b", _rows(1))
+    (Path(catalog.table("b").location) / "_delta_log" / f"{1:020}.json").unlink()
+    lose()
+    rebuilt = deltars.rebuild(str(tmp_path / "warehouse"), catalog_uri)
+    assert (rebuilt.versions, rebuilt.torn) == ({"a": 1, "b": 0}, (tx.id,))
+
+
+@pytest.mark.backends("sqlite")
+def test_imported_released_and_empty_tables_come_back_as_what_they_were(
+    catalog: deltars.Catalog, catalog_uri: str, lose: Callable[[], None], tmp_path: Path
+) -> None:
+    place = str(tmp_path / "plain")
+    write_deltalake(place, _rows(1))
+    catalog.import_table(place, "imported")
+    catalog.write("imported", _rows(2))
+    catalog.create_table("released", "id BIGINT")
+    catalog.release("released")
+    catalog.register_table("empty", str(tmp_path / "empty"))
+    imported: UUID = catalog.table("imported").id
+    lose()
+    deltars.rebuild(str(tmp_path / "warehouse"), catalog_uri)
+    with deltars.connect(catalog_uri) as again:
+        table = again.table("imported")
+        assert (table.id, table.version, sorted(table.to_arrow()["id"].to_pylist())) == (imported, 2, [1, 2])
+        stamps = [entry.commit_ts for entry in table.history()]
+        assert stamps == sorted(stamps, reverse=True)
+        again.write("imported", _rows(3))
+        with pytest.raises(deltars.TableHeld, match="released"):
+            again.write("released", _rows(1))
+        assert again.table("empty").version == -1
+        assert again.adopt("released") == 2
+
+
+@pytest.mark.backends("sqlite")
+def test_a_warehouse_that_remembers_nothing_is_refused(catalog_uri: str, tmp_path: Path) -> None:
+    with pytest.raises(deltars.ValidationError, match="remembers no tables"):
+        deltars.rebuild(str(tmp_path / "nothing"), catalog_uri)

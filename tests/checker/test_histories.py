@@ -1,0 +1,95 @@
+"""Random transactions of many clients, judged from outside: none does what its level forbids, and planted bugs show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+
+import pytest
+
+import deltars
+from deltars.log.commit import ISOLATION_LEVELS, Isolation
+from tests.checker import anomalies, sabotage
+from tests.checker.anomalies import find_anomalies, kinds
+from tests.checker.workload import ANYTHING, CROSSWISE, run_workload
+from tests.support.soak import record, scaled, seed
+
+# Many processes on few cores: not beside other tests.
+pytestmark = pytest.mark.xdist_group("races")
+
+CONFLICTS = {
+    "VersionConflict",
+    "ConcurrentAppend",
+    "ConcurrentDeleteRead",
+    "ConcurrentDeleteDelete",
+}
+"""What may happen to a transaction, and nothing else."""
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7_200)
+def test_random_transactions_show_no_anomaly_that_their_level_forbids(
+    catalog: deltars.Catalog, catalog_uri: str, backend: str
+) -> None:
+    rounds, clients, count = scaled(1, soak=25), scaled(4, soak=8), scaled(15, soak=100)
+    levels = ISOLATION_LEVELS * rounds
+    histories = run_workload(catalog, catalog_uri, levels, clients=clients, count=count, seed=seed())
+    for history, errors in histories:
+        found = find_anomalies(history)
+        assert found == [], f"seed {seed()}, {history.level}"
+        assert set(errors) <= CONFLICTS
+        assert len(history.txns) == clients * count
+        assert len(history.committed) > clients * count / 4
+    record(
+        f"histories checked, {backend}",
+        levels=len(ISOLATION_LEVELS),
+        clients=clients,
+        transactions=sum(len(history.txns) for history, _ in histories),
+        committed=sum(len(history.committed) for history, _ in histories),
+        anomalies=0,
+    )
+
+
+def _with_bug(
+    catalog: deltars.Catalog,
+    uri: str,
+    bug: Callable[[], AbstractContextManager[object]],
+    level: Isolation,
+    mix: Mapping[str, int] = ANYTHING,
+) -> set[str]:
+    [(history, _)] = run_workload(
+        catalog, uri, [level], clients=4, count=scaled(25, soak=200), seed=seed(), tables=2, mix=mix, sabotage=bug
+    )
+    return kinds(find_anomalies(history))
+
+
+@pytest.mark.soak
+@pytest.mark.backends("postgres")
+def test_missing_lock_is_found(catalog: deltars.Catalog, catalog_uri: str) -> None:
+    assert anomalies.WRITE_SKEW in _with_bug(catalog, catalog_uri, sabotage.no_lock, "strict", CROSSWISE)
+
+
+@pytest.mark.soak
+@pytest.mark.backends("postgres")
+def test_missing_read_lock_is_found(catalog: deltars.Catalog, catalog_uri: str) -> None:
+    assert anomalies.WRITE_SKEW in _with_bug(catalog, catalog_uri, sabotage.no_read_lock, "serializable", CROSSWISE)
+
+
+@pytest.mark.soak
+@pytest.mark.backends("postgres")
+def test_pauses_of_planted_bugs_alone_break_nothing(catalog: deltars.Catalog, catalog_uri: str) -> None:
+    assert _with_bug(catalog, catalog_uri, sabotage.pauses, "serializable", CROSSWISE) == set()
+
+
+@pytest.mark.soak
+@pytest.mark.backends("postgres", "sqlite")
+def test_missing_version_check_is_found(catalog: deltars.Catalog, catalog_uri: str) -> None:
+    found = _with_bug(catalog, catalog_uri, sabotage.no_version_check, "strict")
+    assert found & {anomalies.LOST_UPDATE, anomalies.SINGLE}
+
+
+@pytest.mark.soak
+@pytest.mark.backends("postgres", "sqlite")
+def test_missing_cut_is_found(catalog: deltars.Catalog, catalog_uri: str) -> None:
+    found = _with_bug(catalog, catalog_uri, sabotage.no_cut, "snapshot")
+    assert found & {anomalies.FRACTURED_READ, anomalies.UNREPEATABLE_READ, anomalies.SINGLE}

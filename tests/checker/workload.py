@@ -1,0 +1,206 @@
+"""Random transactions over a few tables, run by many clients at once, and what each of them saw.
+
+    run_workload(catalog, uri, ["strict", "snapshot"], clients=6, count=30, seed=1) ──▶ Histories ──▶ find_anomalies
+
+A table is a list of values, and a file's path carries the values in it: `3-17-0+5-2-1` holds two. A client
+
+    reads        the values of a table
+    appends      a file with a new value
+    rewrites     a file into one that has a new value besides: the old file is removed
+    compacts     two files into one, in a transaction of its own, which changes no row
+
+in transactions that also only read, only append, read the one table and append to the other, or give up on purpose.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+import deltars
+from deltars.log.commit import Isolation
+from deltars.protocol import AddFile, RemoveFile
+from tests.checker.history import Append, History, Read, Step, Txn
+from tests.support.racers import run_racers, unpublished
+
+ANYTHING = {"mixed": 10, "read": 2, "append": 2, "crosswise": 2, "compact": 1, "give up": 1}
+"""Kinds of transactions, and how often each is drawn."""
+
+CROSSWISE = {"crosswise": 1}
+"""As many chances of write skew as there can be."""
+
+LONGEST_PATH = 6
+"""Values in a file that is still rewritten or compacted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Some transactions of every client, all at one level, on tables of their own."""
+
+    level: Isolation
+    tables: tuple[str, ...]
+    mix: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class Tape:
+    """What one client did in one round."""
+
+    txns: list[Txn] = field(default_factory=list)
+    errors: Counter[str] = field(default_factory=Counter)
+
+
+def run_workload(
+    catalog: deltars.Catalog,
+    uri: str,
+    levels: Sequence[Isolation],
+    *,
+    clients: int,
+    count: int,
+    seed: int,
+    tables: int = 3,
+    mix: Mapping[str, int] = ANYTHING,
+    sabotage: Callable[[], AbstractContextManager[object]] = unpublished,
+) -> list[tuple[History, Counter[str]]]:
+    """A history for each of the levels, with the errors that clients met."""
+    rounds = [Round(level, tuple(f"list-{i}-{j}" for j in range(tables)), mix) for i, level in enumerate(levels)]
+    for round_ in rounds:
+        for name in round_.tables:
+            catalog.create_table(name, "id BIGINT")
+    catalog.close()
+    tapes = run_racers(uri, clients, play, rounds, count, seed, around=sabotage)
+    return [_together(catalog, *of_round) for of_round in zip(rounds, *tapes, strict=True)]
+
+
+def _together(catalog: deltars.Catalog, round_: Round, *tapes: Tape) -> tuple[History, Counter[str]]:
+    final = {name: values_of(catalog.table(name).snapshot().files) for name in round_.tables}
+    txns = [txn for tape in tapes for txn in tape.txns]
+    return History(round_.level, txns, final), sum((tape.errors for tape in tapes), Counter[str]())
+
+
+def play(catalog: deltars.Catalog, number: int, rounds: Sequence[Round], count: int, seed: int) -> list[Tape]:
+    """One client: in each round so many transactions drawn by lot."""
+    lot = random.Random(f"{seed}-{number}")
+    return [_play_round(catalog, number, round_, count, lot) for round_ in rounds]
+
+
+def _play_round(catalog: deltars.Catalog, number: int, round_: Round, count: int, lot: random.Random) -> Tape:
+    tape = Tape()
+    for i in range(count):
+        client = Client(catalog, round_, f"{number}-{i}", lot)
+        tape.txns.append(client.run())
+        if client.error:
+            tape.errors[type(client.error).__name__] += 1
+    return tape
+
+
+class GivenUp(Exception):
+    """The client changed its mind."""
+
+
+class Client:
+    """One transaction: runs it and remembers it."""
+
+    def __init__(self, catalog: deltars.Catalog, round_: Round, name: str, lot: random.Random) -> None:
+        self.error: deltars.DeltarsError | None = None
+        self._catalog = catalog
+        self._round = round_
+        self._name = name
+        self._lot = lot
+        self._steps: list[Step] = []
+        self._values = 0
+        self._is_compaction = False
+
+    def run(self) -> Txn:
+        began_at = time.monotonic()
+        committing_at, versions, is_committed = None, {}, False
+        try:
+            with self._catalog.begin(isolation=self._round.level) as tx:
+                self._act(tx)
+                committing_at = time.monotonic()
+                versions = dict(tx.commit().versions)
+                is_committed = True
+        except GivenUp:
+            pass
+        except deltars.DeltarsError as error:
+            self.error = error
+        # Compaction writes a version, but no value: for the lists it was never there.
+        shown = {} if self._is_compaction else versions
+        return Txn(self._name, self._steps, shown, is_committed, began_at, committing_at, time.monotonic())
+
+    def _act(self, tx: deltars.Transaction) -> None:
+        kind = self._lot.choices(list(self._round.mix), list(self._round.mix.values()))[0]
+        if kind == "compact":
+            self._is_compaction = True
+            return self._compact(tx, self._table())
+        if kind == "crosswise":
+            one, other = self._lot.sample(self._round.tables, 2)
+            self._read(tx, one)
+            return self._append(tx, other)
+        steps = {"read": ["read"], "append": ["append"]}.get(kind, ["read", "append", "rewrite"])
+        for _ in range(self._lot.randint(1, 4)):
+            self._step(self._lot.choice(steps), tx, self._table())
+            # A pause now and then, so that others come between.
+            time.sleep(self._lot.choice([0, 0, 0.001, 0.004]))
+        if kind == "give up":
+            raise GivenUp
+
+    def _step(self, step: str, tx: deltars.Transaction, table: str) -> None:
+        match step:
+            case "read":
+                self._read(tx, table)
+            case "append":
+                self._append(tx, table)
+            case _:
+                self._rewrite(tx, table)
+
+    def _table(self) -> str:
+        return self._lot.choice(self._round.tables)
+
+    def _read(self, tx: deltars.Transaction, table: str) -> list[str]:
+        files = tx.files(table)
+        self._steps.append(Read(table, values_of(files), time.monotonic()))
+        paths: list[str] = files["path"].to_pylist()
+        return paths
+
+    def _append(self, tx: deltars.Transaction, table: str) -> None:
+        tx.stage(table, [_file(self._new_value(table))])
+
+    def _rewrite(self, tx: deltars.Transaction, table: str) -> None:
+        paths = [path for path in self._read(tx, table) if path.count("+") + 1 < LONGEST_PATH]
+        if not paths:
+            return self._append(tx, table)
+        path = self._lot.choice(paths)
+        tx.stage(table, [_removal(path), _file(f"{path}+{self._new_value(table)}")])
+
+    def _compact(self, tx: deltars.Transaction, table: str) -> None:
+        paths = [path for path in self._read(tx, table) if path.count("+") + 1 < LONGEST_PATH]
+        if len(paths) >= 2:
+            chosen = self._lot.sample(paths, 2)
+            moved = [_removal(path, data_change=False) for path in chosen]
+            tx.stage(table, [*moved, _file("+".join(chosen), data_change=False)])
+
+    def _new_value(self, table: str) -> str:
+        value = f"{self._name}-{self._values}"
+        self._values += 1
+        self._steps.append(Append(table, value))
+        return value
+
+
+def values_of(files: pa.Table) -> list[str]:
+    """The values in a table of files."""
+    return [value for path in files["path"].to_pylist() for value in path.split("+")]
+
+
+def _file(path: str, *, data_change: bool = True) -> AddFile:
+    return AddFile(path=path, partition_values={}, size=1, modification_time=1, data_change=data_change)
+
+
+def _removal(path: str, *, data_change: bool = True) -> RemoveFile:
+    return RemoveFile(path=path, deletion_timestamp=1, data_change=data_change)

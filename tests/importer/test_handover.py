@@ -1,0 +1,271 @@
+"""Tables of plain Delta writers come in, go out and come back: nothing is lost, and one at a time may write."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+import deltars
+from deltars.importer import Importer
+from deltars.importer.handover import fence_commit
+from deltars.protocol import FENCE
+from deltars.store.appender import Appender
+from deltars.store.import_writer import ImportWriter
+from tests.support.soak import scaled
+
+
+def _rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "day": [f"2026-01-{i % 28 + 1:02}" for i in ids]})
+
+
+def _ids(table: deltars.Table, **options: Any) -> list[int]:
+    ids: list[int] = sorted(table.to_arrow(**options)["id"].to_pylist())
+    return ids
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> str:
+    """A table of deltalake's: three versions, the last of which deletes."""
+    place = str(tmp_path / "plain")
+    write_deltalake(place, _rows(1, 2, 3), partition_by=["day"], configuration={"delta.enableChangeDataFeed": "false"})
+    write_deltalake(place, _rows(4, 5), mode="append")
+    DeltaTable(place).delete("id = 2")
+    return place
+
+
+def test_an_imported_table_has_its_history_and_goes_on_in_place(catalog: deltars.Catalog, plain: str) -> None:
+    times = {entry["version"]: entry["timestamp"] for entry in DeltaTable(plain).history()}
+    table = catalog.import_table(plain, "features")
+    assert table.version == 3
+    assert [_ids(table, version=version) for version in range(4)] == [
+        [1, 2, 3], [1, 2, 3, 4, 5], [1, 3, 4, 5], [1, 3, 4, 5],
+    ]  # fmt: skip
+    history = {entry.version: entry for entry in table.history()}
+    assert [history[version].operation for version in range(4)] == ["WRITE", "WRITE", "DELETE", "ADOPT TABLE"]
+    assert {version: history[version].in_commit_timestamp for version in times} == times
+    result = catalog.write("features", _rows(6))
+    assert result.versions == {"features": 4}
+    assert sorted(DeltaTable(plain).to_pyarrow_table()["id"].to_pylist()) == [1, 3, 4, 5, 6]
+    assert sorted(DeltaTable(plain, version=1).to_pyarrow_table()["id"].to_pylist()) == [1, 2, 3, 4, 5]
+    assert table.verify(deep=True).findings == ()
+
+
+def test_other_writers_are_fenced_off_and_readers_are_not(catalog: deltars.Catalog, plain: str) -> None:
+    catalog.import_table(plain)
+    assert FENCE in (DeltaTable(plain).protocol().writer_features or ())
+    with pytest.raises((DeltaError, CommitFailedError)):
+        write_deltalake(plain, _rows(9), mode="append")
+    assert DeltaTable(plain).to_pyarrow_table().num_rows == 4
+
+
+def test_cuts_before_the_import_do_not_see_the_table(catalog: deltars.Catalog, plain: str) -> None:
+    before = catalog.write("other", _rows(1)).commit_ts
+    table = catalog.import_table(plain)
+    stamps = {entry.commit_ts for entry in table.history()}
+    assert before is not None
+    assert len(stamps) == 1
+    assert min(stamps) > before
+
+
+def test_a_table_is_imported_once(catalog: deltars.Catalog, plain: str) -> None:
+    catalog.import_table(plain, "features")
+    with pytest.raises(deltars.TableExists):
+        catalog.import_table(plain, "again")
+
+
+def test_nothing_can_be_committed_while_the_import_is_under_way(
+    catalog: deltars.Catalog, plain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[deltars.DeltarsError] = []
+
+    def write(*_: object) -> None:
+        if not refused:
+            with pytest.raises(deltars.DeltarsError) as caught:
+                catalog.write("features", _rows(9))
+            refused.append(caught.value)
+
+    catalog.import_table(plain, "features", report=write)
+    assert refused
+    assert _ids(catalog.table("features")) == [1, 3, 4, 5]
+
+
+def test_raw_commits_to_a_held_table_are_refused_by_reason(catalog: deltars.Catalog, plain: str) -> None:
+    table = catalog.import_table(plain, "features", read_only=True)
+    with pytest.raises(deltars.TableHeld, match="imported read-only"):
+        catalog.write("features", _rows(9))
+    assert _ids(table) == [1, 3, 4, 5]
+
+
+def test_a_read_only_import_follows_its_owner_when_asked(catalog: deltars.Catalog, plain: str) -> None:
+    catalog.import_table(plain, "features", read_only=True)
+    write_deltalake(plain, _rows(7), mode="append")
+    table = catalog.import_table(plain, "features", read_only=True)
+    assert (table.version, _ids(table)) == (3, [1, 3, 4, 5, 7])
+    assert catalog.adopt("features") == 4
+    catalog.write("features", _rows(8))
+    assert _ids(table) == [1, 3, 4, 5, 7, 8]
+
+
+class _Interrupted(Exception):
+    pass
+
+
+class _Steps:
+    """Stops an import before one of its steps: a flush, the fence, the last transaction."""
+
+    def __init__(self, stop_at: int) -> None:
+        self.count = 0
+        self._stop_at = stop_at
+
+    def counted(self, original: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.count += 1
+            if self.count == self._stop_at:
+                raise _Interrupted
+            return original(*args, **kwargs)
+
+        return call
+
+
+def test_an_import_interrupted_anywhere_is_finished_by_running_it_again(
+    catalog: deltars.Catalog, plain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for stop_at in range(1, 100):
+        steps, name = _Steps(stop_at), f"table-{stop_at}"
+        place = str(tmp_path / name)
+        shutil.copytree(plain, place)
+        with monkeypatch.context() as patch, suppress(_Interrupted):
+            patch.setattr("deltars.store.appender.FLUSH_ROWS", 2)
+            patch.setattr("deltars.store.appender.Appender.flush", steps.counted(Appender.flush))
+            patch.setattr("deltars.importer.importer.fence_commit", steps.counted(fence_commit))
+            patch.setattr("deltars.store.import_writer.ImportWriter.finish", steps.counted(ImportWriter.finish))
+            catalog.import_table(place, name)
+        was_stopped = steps.count == stop_at
+        assert (catalog.table(name).version < 0) == was_stopped
+        if was_stopped:
+            catalog.import_table(place, name)
+        table = catalog.table(name)
+        assert [_ids(table, version=version) for version in range(table.version + 1)] == [
+            [1, 2, 3], [1, 2, 3, 4, 5], [1, 3, 4, 5], [1, 3, 4, 5],
+        ]  # fmt: skip
+        if not was_stopped:
+            break
+    assert stop_at > 6
+
+
+@pytest.mark.soak
+def test_a_writer_that_commits_during_the_import_loses_nothing(catalog: deltars.Catalog, tmp_path: Path) -> None:
+    place = str(tmp_path / "busy")
+    write_deltalake(place, _rows(0))
+    committed = [0]
+    stop = threading.Event()
+
+    def append() -> None:
+        for number in range(1, 100_000):
+            if stop.is_set():
+                return
+            try:
+                write_deltalake(place, _rows(number), mode="append")
+            except (DeltaError, CommitFailedError):
+                return  # fenced off
+            committed.append(number)
+
+    writers = threading.Thread(target=append)
+    writers.start()
+    try:
+        while len(committed) < scaled(5, soak=200):
+            stop.wait(0.01)
+        table = catalog.import_table(place, "busy")
+    finally:
+        writers.join(timeout=20)
+        stop.set()
+    assert not writers.is_alive()
+    assert _ids(table) == committed
+    assert sorted(DeltaTable(place).to_pyarrow_table()["id"].to_pylist()) == committed
+
+
+def test_a_version_lost_to_a_foreign_commit_is_imported_and_the_fence_comes_after_it(
+    catalog: deltars.Catalog, plain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    races: list[int] = []
+
+    def slow_fence(*args: Any, **kwargs: Any) -> bytes:
+        if len(races) < 3:
+            races.append(len(races))
+            write_deltalake(plain, _rows(100 + len(races)), mode="append")
+        return fence_commit(*args, **kwargs)
+
+    monkeypatch.setattr("deltars.importer.importer.fence_commit", slow_fence)
+    table = catalog.import_table(plain)
+    assert (table.version, _ids(table)) == (6, [1, 3, 4, 5, 101, 102, 103])
+
+
+# -- out and back ------------------------------------------------------------------------------------------------------
+
+
+def test_a_released_table_is_written_by_others_and_adopted_with_what_they_committed(
+    catalog: deltars.Catalog,
+) -> None:
+    catalog.create_table("t", "id BIGINT, day STRING")
+    catalog.write("t", _rows(1))
+    table = catalog.table("t")
+    assert catalog.release("t") == 2
+    assert catalog.release("t") == 2
+    with pytest.raises(deltars.TableHeld, match="released to other writers"):
+        catalog.write("t", _rows(9))
+    assert _ids(table) == [1]
+    _append_plain(table.location, 2)
+    _append_plain(table.location, 3)
+    assert _ids(table) == [1]
+    assert catalog.adopt("t") == 5
+    assert catalog.adopt("t") == 5
+    assert _ids(table) == [1, 2, 3]
+    catalog.write("t", _rows(4))
+    assert (table.version, _ids(table)) == (6, [1, 2, 3, 4])
+    assert sorted(DeltaTable(table.location).to_pyarrow_table()["id"].to_pylist()) == [1, 2, 3, 4]
+    assert _ids(table, version=3) == [1, 2]
+    assert table.verify(deep=True).findings == ()
+
+
+def _append_plain(location: str, number: int) -> None:
+    """By a writer that knows nothing of us."""
+    write_deltalake(location, _rows(number), mode="append")
+
+
+def test_a_log_that_was_rewritten_while_released_is_not_adopted(catalog: deltars.Catalog) -> None:
+    catalog.create_table("t", "id BIGINT, day STRING")
+    version = catalog.release("t")
+    location = catalog.table("t").location
+    commit = Path(location) / "_delta_log" / f"{version:020}.json"
+    commit.write_bytes(commit.read_bytes().replace(b"RELEASE TABLE", b"SOMETHING ELSE"))
+    with pytest.raises(deltars.LogDiverged, match="another one than the catalog has"):
+        catalog.adopt("t")
+    with pytest.raises(deltars.TableHeld):
+        catalog.write("t", _rows(1))
+
+
+def test_a_table_of_another_catalog_is_taken_only_when_told_to(catalog: deltars.Catalog, tmp_path: Path) -> None:
+    with deltars.connect(f"deltasql://sqlite/{tmp_path}/other.db", warehouse=str(tmp_path / "theirs")) as other:
+        other.create_table("t", "id BIGINT, day STRING")
+        other.write("t", _rows(1))
+        location = other.table("t").location
+    with pytest.raises(deltars.UnsupportedFeature, match="another deltars catalog"):
+        catalog.import_table(location)
+    assert not catalog.tables()
+    table = catalog.import_table(location, take_over=True)
+    catalog.write("t", _rows(2))
+    assert _ids(table) == [1, 2]
+
+
+def test_importer_follows_only_held_tables(catalog: deltars.Catalog) -> None:
+    table = catalog.create_table("t", "id BIGINT")
+    with pytest.raises(deltars.TableHeld, match="nothing to follow"):
+        Importer(catalog.engine.database).follow(table.id)

@@ -1,0 +1,213 @@
+"""Which files a condition passes over: all that it may, and never one with a row that matches."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+from deltars.log.pruning import Pruner
+from deltars.predicate import parse
+from deltars.protocol import Metadata, StructType, schema_from_ddl
+from tests.support.soak import scaled
+from tests.support.where import Case, cases
+
+DDL = (
+    "id BIGINT, name STRING, price DECIMAL(38,10), at TIMESTAMP, wall TIMESTAMP_NTZ, day DATE, x DOUBLE, f FLOAT,"
+    " ok BOOLEAN, s STRUCT<n: INT, t: STRUCT<deep: STRING>>, tags ARRAY<INT>, region STRING, moment TIMESTAMP"
+)
+PARTITIONS = ["region", "moment"]
+LOW: dict[str, Any] = {
+    "id": 1, "name": "ada", "at": "2026-01-01T00:00:00.000Z", "wall": "2026-01-01T00:00:00.000", "day": "2026-01-01",
+    "x": 1.5, "f": 0.1, "s": {"n": 1, "t": {"deep": "k"}},
+}  # fmt: skip
+HIGH: dict[str, Any] = {
+    "id": 9, "name": "alan", "at": "2026-01-31T00:00:00.000Z", "wall": "2026-01-31T00:00:00.000", "day": "2026-01-31",
+    "x": 2.5, "f": 0.1, "s": {"n": 9, "t": {"deep": "m"}},
+}  # fmt: skip
+NULLS = {"id": 0, "name": 1, "x": 0, "f": 0, "ok": 3, "s": {"n": 3}, "tags": 0}
+STATS = json.dumps({"numRecords": 3, "minValues": LOW, "maxValues": HIGH, "nullCount": NULLS})
+VALUES = {"region": "north", "moment": "2026-01-01T12:00:00.000000Z"}
+
+
+def _metadata(schema: StructType, partition_columns: list[str] | None = None) -> Metadata:
+    return Metadata(id="m", schema_string=schema.to_json(), partition_columns=partition_columns or [], configuration={})
+
+
+def _keeps(where: str, stats: str | None = STATS, values: dict[str, str | None] | None = None) -> bool:
+    schema = schema_from_ddl(DDL)
+    pruner = Pruner(parse(where, schema), _metadata(schema, PARTITIONS))
+    return pruner.keeps(VALUES if values is None else values, stats)
+
+
+@settings(max_examples=scaled(150, soak=10_000))
+@given(cases())
+@pytest.mark.soak
+def test_no_file_with_a_matching_row_is_passed_over(case: Case) -> None:
+    pruner = Pruner(parse(case.condition.sql, case.metadata.schema, zone=case.zone), case.metadata)
+    kept = [pruner.keeps(file.partition_values, file.stats) for file in case.files]
+    assert [keep or not must for keep, must in zip(kept, case.must_keep(), strict=True)] == [True] * len(kept)
+    columns = {
+        "partition_values": [json.dumps(file.partition_values) for file in case.files],
+        "stats": pa.array([file.stats for file in case.files], pa.string()),
+    }
+    assert pruner.keep(pa.table(columns)).to_pylist() == kept
+
+
+PASSED_OVER = [
+    "id = 10", "id > 9", "id < 1", "id IN (0, 10)", "id = 9.5", "id > 9e0", "id IS NULL", "id <> 5 AND id = 11",
+    "name = 'alana'", "name < 'ada'", "name LIKE 'b%'", "name NOT LIKE 'a%'", "price = 1 AND id = 0",
+    "at > '2026-01-31 00:00:00.002'", "at < '2026-01-01'", "wall > '2026-01-31 00:00:00.002'",
+    "day > '2026-01-31'", "day = '2025-12-31'", "x = 3", "x < 1.5", "x > 3 AND x < 4", "x BETWEEN 3 AND 4",
+    "f = 0.1", "f <> 0.1F AND f < 7", "ok", "ok IS NOT NULL", "s.n IS NOT NULL", "s.n = 5", "s.t.deep > 'm'",
+    "tags IS NULL", "region = 'south'", "region IS NULL", "region <> 'north'", "region NOT IN ('north', 'east')",
+    "region LIKE 's%'", "moment > '2026-01-01 12:00:00'", "NOT (id BETWEEN 0 AND 10)", "id = NULL", "FALSE",
+    "lower(name) = 'x' AND id = 10", "region = 'south' OR id = 10", "id = 5 AND region = 'south'",
+]  # fmt: skip
+KEPT = [
+    "id = 9", "id >= 9", "id <= 1", "id <> 1", "id IN (0, 5)", "id NOT IN (1, 9)", "name = 'alan'", "name IS NULL",
+    "name LIKE 'al%'", "name NOT LIKE 'ad%'", "at = '2026-01-31 00:00:00.000999'", "at > '2026-01-31 00:00:00.0005'",
+    "wall = '2026-01-31 00:00:00.0001'", "day = '2026-01-31'", "x > 3", "x <> 2", "x >= CAST('NaN' AS DOUBLE)",
+    "f = 0.1F", "s.n IS NULL", "s.t.deep = 'l'", "tags IS NOT NULL", "region = 'north'", "region <> 'south'",
+    "moment = '2026-01-01 13:00:00+01:00'", "price = 5", "lower(name) = 'x'", "id = 10 OR lower(name) = 'x'", "TRUE",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("where", PASSED_OVER)
+def test_file_that_cannot_match_is_passed_over(where: str) -> None:
+    assert not _keeps(where)
+
+
+@pytest.mark.parametrize("where", KEPT)
+def test_file_that_may_match_is_kept(where: str) -> None:
+    assert _keeps(where)
+
+
+@pytest.mark.parametrize(
+    "stats",
+    [
+        None,
+        "",
+        "{",
+        "[]",
+        "null",
+        "7",
+        "{}",
+        '{"numRecords":"3","minValues":7,"maxValues":[],"nullCount":"x"}',
+        '{"numRecords":3,"minValues":{"id":"1"},"maxValues":{"id":true},"nullCount":{"id":-1}}',
+        '{"numRecords":3,"nullCount":{"id":4}}',
+        '{"numRecords":3,"minValues":{"id":99999999999999999999},"maxValues":{"id":null}}',
+    ],
+)
+def test_statistics_that_say_nothing_keep_the_file(stats: str | None) -> None:
+    for where in ("id = 10", "id IS NOT NULL", "id < 0"):
+        assert _keeps(where, stats)
+
+
+def test_nan_is_found_whatever_a_writer_s_maximum_says() -> None:
+    """NaN comes after every number, and many writers leave it out of their maxima."""
+    for where in ("x > 100", "x >= 100", "x <> 2", "x = CAST('NaN' AS DOUBLE)", "NOT (x <= 100)", "x NOT IN (1D, 2D)"):
+        assert _keeps(where), where
+    same = '{"numRecords":1,"minValues":{"x":2.0},"maxValues":{"x":2.0}}'
+    assert _keeps("x <> 2", same)
+    for where in ("x = 100", "x > 100 AND x < 200", "x IN (100D, 200D)", "x < 0", "x BETWEEN 100 AND 200"):
+        assert not _keeps(where), where
+    nan = '{"numRecords":1,"minValues":{"x":"NaN"},"maxValues":{"x":"NaN"}}'
+    for where in ("x = CAST('NaN' AS DOUBLE)", "x > 5", "x < 5"):
+        assert _keeps(where, nan), where
+
+
+def test_both_zeros_are_one_number() -> None:
+    zero = '{"numRecords":1,"minValues":{"x":-0.0},"maxValues":{"x":-0.0}}'
+    assert _keeps("x = 0", zero)
+    assert _keeps("x = -0.0D", zero)
+    assert not _keeps("x < 0", zero)
+
+
+def test_decimals_are_compared_to_the_last_digit() -> None:
+    number = "1234567890123456789012345678.0123456789"
+    stats = f'{{"numRecords":1,"minValues":{{"price":{number}}},"maxValues":{{"price":{number}}}}}'
+    assert _keeps(f"price = {number}", stats)
+    assert not _keeps(f"price > {number}", stats)
+    assert not _keeps(f"price = {number[:-1]}8", stats)
+    assert not _keeps(f"price <> {number}", stats)
+
+
+def test_whole_numbers_are_compared_to_the_last_digit() -> None:
+    stats = '{"numRecords":1,"minValues":{"id":9007199254740993},"maxValues":{"id":9007199254740993}}'
+    assert not _keeps("id = 9007199254740992", stats)
+    assert _keeps("id = 9007199254740993", stats)
+    # As doubles the two are one.
+    assert _keeps("id = 9007199254740992e0", stats)
+
+
+def test_string_bounds_that_were_cut_still_bound() -> None:
+    long = "x" * 40
+    cut = json.dumps({"numRecords": 1, "minValues": {"name": "x" * 32}, "maxValues": {"name": "x" * 32 + "\x7f"}})
+    assert _keeps(f"name = '{long}'", cut)
+    assert _keeps(f"name LIKE '{long}%'", cut)
+    assert not _keeps("name = 'y'", cut)
+    assert not _keeps(f"name NOT LIKE '{'x' * 10}%'", cut)
+    assert _keeps(f"name NOT LIKE '{'x' * 33}%'", cut)
+
+
+def test_deletion_vector_leaves_bounds_and_null_counts_on_the_safe_side() -> None:
+    loose = json.dumps(json.loads(STATS) | {"tightBounds": False})
+    assert not _keeps("id = 10", loose)
+    assert _keeps("name IS NULL", loose)
+    assert not _keeps("id IS NULL", loose)
+
+
+@pytest.mark.parametrize(
+    ("value", "where", "expected"),
+    [
+        ("", "region IS NULL", True),
+        ("", "region = ''", False),
+        (None, "region IS NULL", True),
+        (None, "region IS NOT NULL", False),
+        (None, "region <> 'x'", False),
+        ("2026-01-01 12:00:00", "moment = '2026-01-01 20:00:00'", True),
+        ("2026-01-01 12:00:00", "moment = '2026-01-03 12:00:00'", False),
+        ("2026-01-01T12:00:00.000000Z", "moment = '2026-01-01 20:00:00'", False),
+        ("nonsense", "moment = '2026-01-01 20:00:00'", True),
+    ],
+)
+def test_partition_values_decide_exactly(value: str | None, where: str, expected: bool) -> None:
+    assert _keeps(where, None, {"region": value, "moment": value}) is expected
+
+
+def test_partition_value_that_is_missing_keeps_the_file() -> None:
+    assert _keeps("region = 'x'", None, {})
+
+
+def test_row_groups_are_judged_by_the_same_code() -> None:
+    schema = schema_from_ddl("id BIGINT, name STRING")
+    groups = pa.table(
+        {
+            "partition_values": ["{}"] * 4,
+            "stats": [
+                '{"minValues":{"id":1},"maxValues":{"id":5},"nullCount":{"id":0,"name":10}}',
+                '{"minValues":{"id":6},"maxValues":{"id":9},"nullCount":{"id":0,"name":9}}',
+                '{"minValues":{},"maxValues":{},"nullCount":{"id":10}}',
+                None,
+            ],
+            "num_rows": [10, 10, 10, 10],
+        }
+    )
+    metadata = _metadata(schema)
+    assert Pruner(parse("id > 5", schema), metadata).keep(groups).to_pylist() == [False, True, False, True]
+    assert Pruner(parse("name = 'x'", schema), metadata).keep(groups).to_pylist() == [False, True, True, True]
+
+
+def test_files_are_judged_by_the_names_that_data_files_use() -> None:
+    document = {"name": "id", "type": "long", "nullable": True, "metadata": {"delta.columnMapping.physicalName": "c-1"}}
+    schema = StructType.from_dict({"type": "struct", "fields": [document, {**document, "name": "part",
+        "metadata": {"delta.columnMapping.physicalName": "c-2"}}]})  # fmt: skip
+    stats = '{"numRecords":1,"minValues":{"c-1":5,"id":100},"maxValues":{"c-1":5,"id":100}}'
+    metadata = _metadata(schema, ["part"])
+    assert Pruner(parse("id = 5 AND part = 1", schema), metadata).keeps({"c-2": "1"}, stats)
+    assert not Pruner(parse("id = 100", schema), metadata).keeps({"c-2": "1"}, stats)
+    assert not Pruner(parse("part = 2", schema), metadata).keeps({"c-2": "1"}, stats)

@@ -1,0 +1,105 @@
+"""Storage that goes wrong at a chosen step: the process dies, the call fails, or the answer is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
+
+import pytest
+
+from deltars.errors import StorageError
+from deltars.mirror import publisher as publisher_module
+from deltars.storage import ObjectInfo, Storage, Writer
+from deltars.storage.local import LocalStorage
+from deltars.storage.location import parse_location
+
+Step: TypeAlias = Callable[[str, str], None]
+"""Takes what is about to be done, and to which file."""
+
+
+class SteppingStorage(LocalStorage):
+    """Local disk, with a step before every call."""
+
+    step: Step
+    after: Step
+
+    def get_or_none(self, path: str) -> bytes | None:
+        self.step("get", path)
+        return super().get_or_none(path)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        self.step("create", path)
+        created = super().put_if_absent(path, data)
+        self.after("create", path)
+        return created
+
+    def put(self, path: str, data: bytes) -> None:
+        self.step("put", path)
+        super().put(path, data)
+        self.after("put", path)
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        self.step("touch", path)
+        super().set_modified_ms(path, modified_ms)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        self.step("list", prefix)
+        return super().list(prefix)
+
+    def head(self, path: str) -> ObjectInfo | None:
+        self.step("head", path)
+        return super().head(path)
+
+    def open_writer(self, path: str, *, if_absent: bool = False) -> Writer:
+        self.step("open", path)
+        writer = super().open_writer(path, if_absent=if_absent)
+        finish = writer._finish
+
+        def finish_stepping() -> bool:
+            self.step("close", path)
+            return finish()
+
+        writer._finish = finish_stepping  # type: ignore[method-assign]
+        return writer
+
+
+@contextmanager
+def stepping(monkeypatch: pytest.MonkeyPatch, step: Step, after: Step = lambda what, path: None) -> Iterator[None]:
+    def open_storage(location: str, options: object = None) -> Storage:
+        storage = SteppingStorage(parse_location(location))
+        storage.step, storage.after = step, after
+        return storage
+
+    with monkeypatch.context() as patch:
+        patch.setattr(publisher_module, "open_storage", open_storage)
+        yield
+
+
+class DyingAt:
+    """kill -9 of this very process, before its nth step."""
+
+    def __init__(self, number: int) -> None:
+        self._left = number
+
+    def __call__(self, what: str, path: str) -> None:
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class FailingEvery:
+    """Every nth step fails, as a store does that is overloaded."""
+
+    def __init__(self, number: int, error: str = "503 Slow Down") -> None:
+        self._number = number
+        self._error = error
+        self.count = self.failures = 0
+
+    def __call__(self, what: str, path: str) -> None:
+        self.count += 1
+        if self.count % self._number == 0:
+            self.failures += 1
+            raise StorageError(self._error, path=path, retryable=True)

@@ -1,0 +1,167 @@
+"""Whatever happens between any two steps, the log ends complete: nothing missing, twice or out of order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+from deltalake import DeltaTable
+
+from deltars.mirror import Publication, Publisher, Reconciler
+from deltars.mirror.verify import Verifier
+from tests.mirror.ledger import CREATE, Ledger, added, version_names
+from tests.mirror.steps import DyingAt, FailingEvery, stepping
+from tests.support.soak import record, scaled, seed
+
+VERSIONS = 5
+
+
+def committed_tables(ledger: Ledger, turn: object) -> dict[str, UUID]:
+    """Two tables with a past, a transaction over both, and checkpoints due."""
+    tables = {name: ledger.create_table(name, CREATE) for name in (f"a {turn}", f"b {turn}")}
+    for _ in range(VERSIONS - 2):
+        for table in tables.values():
+            ledger.append(table)
+    ledger.commit({table: [added("both.parquet")] for table in tables.values()})
+    return tables
+
+
+def check_finished(ledger: Ledger, tables: dict[str, UUID], version_maps: int) -> None:
+    publisher = Publisher(ledger.database, checkpoint_interval=2)
+    for name, table in tables.items():
+        assert ledger.log_of(name) == version_names(VERSIONS)
+        assert [version for version, _ in ledger.mirror_log(table)] == list(range(VERSIONS))
+        assert ledger.files_of(name, "_last_checkpoint") == ["_last_checkpoint"]
+        assert DeltaTable(ledger.warehouse / name).version() == VERSIONS - 1
+        findings = Verifier(ledger.database, publisher).verify(table, deep=True).findings
+        assert [finding for finding in findings if "data file" not in finding.detail] == []
+        status = publisher.status.read(table)
+        assert (status.published_version, status.lease_owner) == (VERSIONS - 1, None)
+    assert len(list((ledger.warehouse / "_deltars" / "txns").iterdir())) == version_maps
+    entries = {path.stem for path in (ledger.warehouse / "_deltars" / "tables").iterdir()}
+    assert entries >= {str(table) for table in tables.values()}
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """The signal that ended a child process doing this, or 0."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.soak
+@pytest.mark.backends("postgres", "sqlite")
+def test_process_killed_before_any_call_to_the_storage_leaves_a_log_that_is_finished_later(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.database.close()
+    stride = scaled(5, soak=1)
+    ended, turn, kills = -signal.SIGKILL, seed() % stride, 0
+    while ended == -signal.SIGKILL:
+        kills += 1
+        turn += stride
+        tables = committed_tables(ledger, turn)
+
+        def publish(turn: int = turn, tables: dict[str, UUID] = tables) -> None:
+            publisher = Publisher(ledger.database, checkpoint_interval=2)
+            with stepping(monkeypatch, DyingAt(turn)):
+                for table in tables.values():
+                    publisher.drain(table)
+
+        ended = in_child(publish)
+        for name, table in tables.items():
+            names = ledger.log_of(name)
+            assert names == version_names(len(names))
+            if names:
+                assert DeltaTable(ledger.warehouse / name).version() == len(names) - 1
+            # As if the lease of the dead had run out.
+            ledger.set_status(table, lease_until=1)
+        reconciler = Reconciler(ledger.database, Publisher(ledger.database, checkpoint_interval=2))
+        outcomes = reconciler.once().outcomes
+        assert all(outcome.publication is Publication.PUBLISHED for outcome in outcomes)
+        check_finished(ledger, tables, version_maps=kills)
+        assert reconciler.once().repairs == []
+        for table in tables.values():
+            ledger.registry.drop(table)
+    assert ended == 0
+    assert turn > 30
+    record(f"publisher killed before every step, {ledger.database.backend.name}", kills=kills - 1, lost=0)
+
+
+@pytest.mark.parametrize("every", [2, 5])
+def test_storage_that_fails_now_and_then_delays_and_breaks_nothing(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    tables = committed_tables(ledger, every)
+    failing = FailingEvery(every)
+    publisher = Publisher(ledger.database, checkpoint_interval=2)
+    reconciler = Reconciler(ledger.database, publisher)
+    with stepping(monkeypatch, failing):
+        outcomes = publisher.publish_all(dict.fromkeys(tables.values(), VERSIONS - 1), wait_s=30)
+        publisher.close()
+        assert {outcome.publication for outcome in outcomes.values()} <= {Publication.PUBLISHED, Publication.FAILED}
+        for _ in range(200):
+            if all(not status.is_pending for status in publisher.status.overview()):
+                break
+            for table in tables.values():
+                ledger.set_status(table, next_attempt_at=None)
+            reconciler.once()
+    assert failing.failures > 2
+    reconciler.once()
+    check_finished(ledger, tables, version_maps=1)
+
+
+@pytest.mark.backends("sqlite")
+def test_answer_lost_after_the_file_was_written_is_recognised_the_next_time(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = committed_tables(ledger, "lost")
+    lost = FailingEvery(2, "the connection was reset")
+    publisher = Publisher(ledger.database, checkpoint_interval=2)
+    with stepping(monkeypatch, lambda what, path: None, lost):
+        for _ in range(100):
+            if all(not status.is_pending for status in publisher.status.overview()):
+                break
+            for table in tables.values():
+                publisher.drain(table)
+    assert lost.failures > 1
+    Reconciler(ledger.database, publisher).once()
+    check_finished(ledger, tables, version_maps=1)
+
+
+@pytest.mark.requirement("M-10", "M-16")
+def test_tables_are_published_after_the_commit_a_few_at_a_time_and_a_failing_one_holds_up_none(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = {name: ledger.create_table(name) for name in "abcdef"}
+    versions = ledger.commit({table: [added("x.parquet")] for table in tables.values()}).versions
+    assert all(ledger.log_of(name) == [] for name in tables)
+    threads: set[str] = set()
+
+    def note(what: str, path: str) -> None:
+        threads.add(threading.current_thread().name)
+
+    (ledger.warehouse / "c").mkdir(parents=True)
+    (ledger.warehouse / "c" / "_delta_log").write_bytes(b"in the way")
+    with stepping(monkeypatch, note):
+        outcomes = Publisher(ledger.database).publish_all(versions, concurrency=2, wait_s=60)
+    assert len(threads) == 2
+    published = {name for name, table in tables.items() if outcomes[table].publication is Publication.PUBLISHED}
+    assert published == set("abdef")
+    failure = outcomes[tables["c"]].failure
+    assert failure is not None
+    assert (failure.table_id, failure.version) == (str(tables["c"]), 0)
+    assert all(ledger.log_of(name) == version_names(2) for name in published)
+    record = ledger.registry.find(tables["c"])
+    assert record is not None
+    assert record.current_version == 1

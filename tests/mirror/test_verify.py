@@ -1,0 +1,183 @@
+"""`verify` finds every kind of difference, and only differences; the clean-up leaves what readers need."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from deltalake import DeltaTable
+
+import deltars
+from deltars.cli import main
+from deltars.mirror.verify import Problem
+from deltars.protocol import DeletionVector
+from deltars.protocol.deletion_vectors import relative_path
+from tests.mirror.ledger import version_names
+
+ROWS = pa.table({"id": [1, 2], "p": ["a b", "c/d"]})
+
+
+@pytest.fixture
+def table(catalog: deltars.Catalog) -> deltars.Table:
+    catalog.create_table("t", "id BIGINT, p STRING", partition_by=["p"])
+    for _ in range(11):
+        catalog.write("t", ROWS)
+    catalog.engine.publisher.close()
+    return catalog.table("t")
+
+
+def commit_file(table: deltars.Table, version: int) -> Path:
+    return Path(table.location, "_delta_log", f"{version:020}.json")
+
+
+def data_file(table: deltars.Table) -> Path:
+    return min(Path(table.location).rglob("part-*.parquet"))
+
+
+def found(table: deltars.Table, **options: Any) -> list[tuple[Problem, str]]:
+    return [(finding.problem, finding.file.rpartition("/")[2]) for finding in table.verify(**options).findings]
+
+
+def test_table_as_it_was_written_has_no_difference(table: deltars.Table) -> None:
+    checked = table.verify(deep=True, orphans=True)
+    assert checked.findings == ()
+    assert checked.is_ok
+    assert (checked.commits, checked.data_files, checked.published_version) == (12, 22, 11)
+
+
+def remove_commit(table: deltars.Table) -> None:
+    commit_file(table, 3).unlink()
+
+
+def add_commit(table: deltars.Table) -> None:
+    commit_file(table, 12).write_bytes(commit_file(table, 3).read_bytes())
+
+
+def change_commit(table: deltars.Table) -> None:
+    content = commit_file(table, 3).read_text()
+    commit_file(table, 3).write_text(content.replace('"size":', '"size":1'))
+
+
+def add_stranger(table: deltars.Table) -> None:
+    commit_file(table, 3).with_name("notes.txt").write_text("hello")
+
+
+def take_the_hint(table: deltars.Table) -> None:
+    commit_file(table, 3).with_name("_last_checkpoint").write_text('{"version":10,"size":3}')
+
+
+def remove_checkpoint(table: deltars.Table) -> None:
+    commit_file(table, 10).with_suffix(".checkpoint.parquet").unlink()
+
+
+def remove_data(table: deltars.Table) -> None:
+    data_file(table).unlink()
+
+
+def grow_data(table: deltars.Table) -> None:
+    with data_file(table).open("ab") as file:
+        file.write(b"x")
+
+
+HINT, CHECKPOINT = "_last_checkpoint", f"{10:020}.checkpoint.parquet"
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize(
+    ("damage", "problem", "name"),
+    [
+        (remove_commit, Problem.MISSING, f"{3:020}.json"),
+        (add_commit, Problem.EXTRA, f"{12:020}.json"),
+        (change_commit, Problem.DIFFERENT, f"{3:020}.json"),
+        (add_stranger, Problem.EXTRA, "notes.txt"),
+        (take_the_hint, Problem.DIFFERENT, HINT),
+        (remove_checkpoint, Problem.MISSING, CHECKPOINT),
+        (remove_data, Problem.MISSING, None),
+        (grow_data, Problem.DIFFERENT, None),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_every_damage_is_found_and_named(
+    table: deltars.Table, damage: Callable[[deltars.Table], None], problem: Problem, name: str | None
+) -> None:
+    expected = (problem, name or data_file(table).name)
+    damage(table)
+    assert found(table) == [expected]
+    assert not table.verify().is_ok
+
+
+@pytest.mark.backends("sqlite")
+def test_deep_look_finds_what_only_the_content_tells(table: deltars.Table) -> None:
+    checksum = commit_file(table, 5).with_suffix(".crc")
+    checksum.write_text(checksum.read_text().replace('"numFiles":10', '"numFiles":11'))
+    checkpoint = commit_file(table, 10).with_suffix(".checkpoint.parquet")
+    content = pq.read_table(checkpoint)
+    pq.write_table(content.slice(0, len(content) - 1), checkpoint)
+    file = data_file(table)
+    pq.write_table(pa.table({"id": [1, 2, 3]}), file)
+    size = file.stat().st_size
+    assert found(table) == [(Problem.DIFFERENT, file.name)]
+    findings = {finding.file.rpartition("/")[2]: finding.detail for finding in table.verify(deep=True).findings}
+    assert set(findings) == {checksum.name, checkpoint.name, file.name}
+    assert "1 too few" in findings[checkpoint.name]
+    assert str(size) in findings[file.name] or "3 rows" in findings[file.name]
+
+
+@pytest.mark.backends("sqlite")
+def test_files_that_nobody_tracks_are_listed_when_asked_for_and_are_no_difference(table: deltars.Table) -> None:
+    Path(table.location, "left over.parquet").write_bytes(b"123")
+    assert found(table) == []
+    checked = table.verify(orphans=True)
+    [orphan] = checked.findings
+    assert (orphan.problem, orphan.detail) == (Problem.ORPHAN, "3 bytes that the log never named")
+    assert orphan.file.endswith("left%20over.parquet")
+    assert checked.is_ok
+
+
+@pytest.mark.backends("sqlite")
+def test_command_says_what_differs_and_exits_with_one(table: deltars.Table, catalog_uri: str) -> None:
+    run = CliRunner().invoke(main, ["verify", "t", "--catalog", catalog_uri, "--deep"])
+    assert (run.exit_code, run.output) == (0, "")
+    remove_commit(table)
+    run = CliRunner().invoke(main, ["verify", "t", "--catalog", catalog_uri, "--json"])
+    assert run.exit_code == 1
+    [finding] = json.loads(run.output)
+    assert (finding["problem"], finding["detail"]) == ("missing", "was published and is gone")
+
+
+def test_file_of_a_deletion_vector_is_known_by_its_name() -> None:
+    vector = DeletionVector(
+        storage_type="u", path_or_inline_dv="ab^-aqEH.-t@S}K{vb[*k^", offset=4, size_in_bytes=40, cardinality=6
+    )
+    assert relative_path(vector) == "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
+    inline = DeletionVector(
+        storage_type="i", path_or_inline_dv="wi5b=000010000siXQKl0rr", size_in_bytes=4, cardinality=1
+    )
+    assert relative_path(inline) is None
+
+
+@pytest.mark.backends("postgres", "sqlite")
+def test_clean_up_keeps_a_checkpoint_and_all_after_it_and_nobody_mends_it(
+    catalog: deltars.Catalog, table: deltars.Table
+) -> None:
+    assert table.clean_up_log() == []
+    catalog.set_properties("t", {"delta.logRetentionDuration": "interval 0 seconds"})
+    for _ in range(2):
+        catalog.write("t", ROWS)
+    gone = {name.rpartition("/")[2] for name in table.clean_up_log()}
+    assert gone == {f"{version:020}.{kind}" for version in range(10) for kind in ("json", "crc")}
+    log = commit_file(table, 0).parent
+    assert sorted(path.name for path in log.glob("*.json")) == version_names(15)[10:]
+    assert catalog.reconciler().once().repairs == []
+    assert table.verify(deep=True).is_ok
+    assert DeltaTable(table.location).version() == 14
+    assert DeltaTable(table.location, version=10).version() == 10
+    assert table.snapshot(3).version == 3
+    assert os.path.exists(log / CHECKPOINT)

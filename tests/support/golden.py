@@ -1,0 +1,53 @@
+"""The golden tables: real Delta tables, written by Delta's own tests, and what delta-spark says of each.
+
+They are not part of the project: `DELTARS_GOLDEN` says where they are, by default beside the repository.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+_BESIDE_THE_REPOSITORY = Path(__file__).parents[2] / ".." / "shared" / "golden"
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenTable:
+    name: str
+    root: Path
+    outcome: str
+    """read, log (the data files are not there) or refuse."""
+    why: str
+
+    @property
+    def num_rows(self) -> int | None:
+        found = re.match(r"(\d+) rows", self.why)
+        return int(found[1]) if found else None
+
+    def expected(self) -> pa.Table | None:
+        """The rows that the table should have, where they are given and right."""
+        files = sorted((self.root.parent / "expected").rglob("*.parquet"))
+        if "equals expected" not in self.why or not files:
+            return None
+        tables = [pq.ParquetFile(file, coerce_int96_timestamp_unit="us").read() for file in files]
+        return pa.concat_tables(tables, promote_options="default")
+
+
+def golden_root() -> Path:
+    root = Path(os.environ.get("DELTARS_GOLDEN", _BESIDE_THE_REPOSITORY)).resolve()
+    if not root.is_dir():
+        pytest.skip(f"there are no golden tables at {root}: DELTARS_GOLDEN says where they are")
+    return root
+
+
+def golden_tables() -> list[GoldenTable]:
+    root = golden_root()
+    lines = (root / "EXPECT.tsv").read_text().splitlines()[1:]
+    rows = [line.split("\t") for line in lines]
+    return [GoldenTable(name, root / name, outcome, why) for name, outcome, why in rows]

@@ -1,0 +1,85 @@
+"""Two transactions that each read what the other writes: only `snapshot` lets both commit."""
+
+from __future__ import annotations
+
+import pytest
+
+import deltars
+from deltars.log.commit import Isolation
+from tests.support.log import added
+from tests.support.together import Meanwhile
+from tests.transaction.crews import live_files
+
+ON_CALL = ("ward", "theatre")
+
+
+@pytest.fixture
+def tables(catalog: deltars.Catalog) -> tuple[str, str]:
+    """Two tables with a file each. The rule that everybody means to keep: not both may get a second one."""
+    for name in ON_CALL:
+        catalog.create_table(name, "id BIGINT")
+    with catalog.begin() as tx:
+        for name in ON_CALL:
+            tx.stage(name, [added(f"first of {name}".replace(" ", "-"))])
+    return ON_CALL
+
+
+def _stage_if_alone(tx: deltars.Transaction, table: str) -> None:
+    """Reads both tables, and adds to one if neither has a second file yet."""
+    assert all(tx.files(name).num_rows == 1 for name in ON_CALL)
+    tx.stage(table, [added(f"second-of-{table}")])
+
+
+@pytest.mark.parametrize("level", ["strict", "serializable", "write_serializable"])
+def test_write_skew_across_two_tables_is_refused(
+    catalog: deltars.Catalog, tables: tuple[str, str], level: Isolation
+) -> None:
+    first, second = catalog.begin(isolation=level), catalog.begin(isolation=level)
+    _stage_if_alone(first, tables[0])
+    _stage_if_alone(second, tables[1])
+    first.commit()
+    with pytest.raises(deltars.VersionConflict) as caught:
+        second.commit()
+    assert caught.value.table == tables[0]
+    assert isinstance(caught.value, deltars.ConcurrentAppend) == (level != "strict")
+    assert [len(live_files(catalog, name)) for name in tables] == [2, 1]
+
+
+def test_write_skew_is_possible_under_snapshot(catalog: deltars.Catalog, tables: tuple[str, str]) -> None:
+    first, second = catalog.begin(isolation="snapshot"), catalog.begin(isolation="snapshot")
+    _stage_if_alone(first, tables[0])
+    _stage_if_alone(second, tables[1])
+    first.commit()
+    second.commit()
+    assert [len(live_files(catalog, name)) for name in tables] == [2, 2]
+
+
+@pytest.mark.requirement("M-18")
+@pytest.mark.parametrize("level", ["strict", "serializable"])
+def test_write_skew_is_refused_when_both_commit_at_the_same_moment(
+    catalog: deltars.Catalog, tables: tuple[str, str], level: Isolation
+) -> None:
+    for _ in range(5):
+        both = catalog.begin(isolation=level), catalog.begin(isolation=level)
+        files = [tx.files(name).num_rows for tx in both for name in tables]
+        for tx, name in zip(both, tables, strict=True):
+            tx.stage(name, [added(f"{tx.id}")])
+        outcomes = [commit.outcome() for commit in [Meanwhile(tx.commit) for tx in both]]
+        conflicts = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        assert [isinstance(conflict, deltars.VersionConflict) for conflict in conflicts] == [True]
+        assert sum(len(live_files(catalog, name)) for name in tables) == sum(files) // 2 + 1
+
+
+@pytest.mark.parametrize("level", ["strict", "serializable"])
+def test_table_that_was_only_read_is_as_good_as_written(
+    catalog: deltars.Catalog, tables: tuple[str, str], level: Isolation
+) -> None:
+    """A write into one table that rests on what another one said."""
+    tx = catalog.begin(isolation=level)
+    _stage_if_alone(tx, tables[0])
+    with catalog.begin() as other:
+        other.stage(tables[1], [added("meanwhile")])
+    with pytest.raises(deltars.VersionConflict) as caught:
+        tx.commit()
+    assert caught.value.table == tables[1]
+    assert len(live_files(catalog, tables[0])) == 1
