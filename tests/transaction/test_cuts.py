@@ -140,10 +140,10 @@ def test_past_cut_asked_for_while_a_commit_is_under_way_is_the_same_afterwards(
     lake = open_lake("a", "b", "c", tap=tap)
     past = _commit(lake, "a", "b", "c")
     other = deltars.connect(lake.uri)
+    tx = lake.begin()
+    tx.stage("a", [added("1")])
+    tx.stage("b", [added("1")])
     with other, tap.holding(where) as hold:
-        tx = lake.begin()
-        tx.stage("a", [added("1")])
-        tx.stage("b", [added("1")])
         committing = Meanwhile(tx.commit)
         hold.wait_until_reached()
         now = datetime.now(UTC)
@@ -181,9 +181,9 @@ def test_cut_that_is_older_than_every_open_transaction_waits_for_none(open_lake:
     lake = open_lake("a", "b", tap=tap)
     past = _commit(lake, "a")
     other = deltars.connect(lake.uri)
+    tx = lake.begin()
+    tx.stage("b", [added("1")])
     with other, tap.holding("COMMIT") as hold:
-        tx = lake.begin()
-        tx.stage("b", [added("1")])
         committing = Meanwhile(tx.commit)
         hold.wait_until_reached()
         assert other.snapshot(past.txn_id, timeout=0.1).versions == {"a": 1, "b": 0}

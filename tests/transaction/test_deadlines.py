@@ -38,6 +38,7 @@ def _client(job: Job, lake: Lake, tmp_path: Path, *, timeout_s: float) -> Iterat
     """A program that holds the locks of all tables; it is gone when the block ends."""
     ready = tmp_path / "ready"
     context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.support.jobs"])
     process = context.Process(target=job, args=(lake.uri, list(lake.ids.values()), timeout_s, str(ready)), daemon=True)
     process.start()
     try:
@@ -63,14 +64,14 @@ def _commit(lake: Lake, **options: Any) -> dict[str, int]:
 def test_time_out_is_sixty_seconds_and_can_be_set_for_a_transaction(open_lake: OpenLake, tap: Tap) -> None:
     assert Settings().timeout == 60
     lake = open_lake("a", "b", tap=tap)
-    with deltars.connect(lake.uri) as other, tap.holding("dl_table_versions") as hold:
-        first = lake.begin()
-        first.stage("a", [added("1")])
+    other = deltars.connect(lake.uri)
+    first, second = lake.begin(), other.begin(timeout=0.5)
+    first.stage("a", [added("1")])
+    second.stage("a", [added("2")])
+    second.stage("b", [added("2")])
+    with other, tap.holding("dl_table_versions") as hold:
         committing = Meanwhile(first.commit)
         hold.wait_until_reached()
-        second = other.begin(timeout=0.5)
-        second.stage("a", [added("2")])
-        second.stage("b", [added("2")])
         started = time.monotonic()
         with pytest.raises(TimeoutError, match="for longer than the time-out allows") as caught:
             second.commit()

@@ -112,7 +112,7 @@ def test_removed_files_do_not_count(open_lake: OpenLake) -> None:
 
 @pytest.mark.soak
 def test_raised_limits_take_a_hundred_tables_and_a_hundred_thousand_files(open_lake: OpenLake) -> None:
-    tables, files = scaled(20, soak=100), scaled(4_000, soak=100_000)
+    tables, files = scaled(12, soak=100), scaled(1_200, soak=100_000)
     names = [f"t{number}" for number in range(tables)]
     lake = open_lake(*names)
     share = files // tables
