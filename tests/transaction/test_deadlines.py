@@ -17,7 +17,7 @@ import pytest
 import deltars
 from deltars.config import Settings
 from deltars.errors import TimeoutError
-from deltars.store.backends import postgresql
+from deltars.store.backends import deadlines
 from deltars.uri import parse_catalog_uri
 from tests.support.lake import Lake, OpenLake
 from tests.support.log import added
@@ -120,7 +120,7 @@ def server_lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake
 def test_stopped_client_loses_its_locks_when_its_time_is_over(
     server_lake: Lake, tmp_path: Path, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgresql, "PATIENCE_MS", 300)
+    monkeypatch.setattr(deadlines, "PATIENCE_MS", 300)
     with _client(job, server_lake, tmp_path, timeout_s=1.5) as client:
         assert client.pid is not None
         os.kill(client.pid, signal.SIGSTOP)
@@ -136,7 +136,7 @@ def test_client_frozen_in_copy_does_not_hold_its_locks_past_its_deadline(
     open_lake: OpenLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The one way past every time-out of the server: it is those who wait that end it."""
-    monkeypatch.setattr(postgresql, "PATIENCE_MS", 300)
+    monkeypatch.setattr(deadlines, "PATIENCE_MS", 300)
     lake = open_lake("a", "b")
     with _client(stuck.in_the_middle_of_copy, lake, tmp_path, timeout_s=3) as client:
         assert client.pid is not None
@@ -199,7 +199,7 @@ def test_killed_process_leaves_duckdb_to_the_next(open_lake: OpenLake, tmp_path:
 def test_registrys_lock_is_waited_for_as_long_as_the_time_out_says(
     open_lake: OpenLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgresql, "PATIENCE_MS", 100)
+    monkeypatch.setattr(deadlines, "PATIENCE_MS", 100)
     lake = open_lake("a", "b")
     other = deltars.connect(lake.uri)
     with other, other.engine.database.write(60) as connection:

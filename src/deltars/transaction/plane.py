@@ -15,6 +15,8 @@ from deltars.data.arrow_plane import ArrowPlane
 from deltars.data.conditions import Condition
 from deltars.data.files import Scan, WriteTarget, WrittenFile
 from deltars.errors import ConfigError, ValidationError
+from deltars.log.snapshot import Moment
+from deltars.predicate import Predicate
 from deltars.protocol import StructType
 from deltars.wiring import provided_spark
 
@@ -34,8 +36,16 @@ class DataPlane(Protocol):
 
 
 class SparkDataPlane(DataPlane, Protocol):
-    def read(self, spark: Any, scan: Scan) -> Any:
-        """The files of a snapshot as a DataFrame of this session, or of the active one."""
+    """`spark` is a session, or None for the active one."""
+
+    def predicate(self, spark: Any, where: str | None, schema: StructType) -> Predicate | None:
+        """The condition as this session understands it: in its time zone. None where there is nothing to prune by."""
+
+    def moment(self, spark: Any, timestamp: Moment | None) -> Moment | None:
+        """A time without a zone is in the session's."""
+
+    def read(self, spark: Any, scan: Scan, *, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
+        """The rows of a scan's files as a DataFrame: those that match, and of them these columns."""
 
 
 def spark_plane() -> SparkDataPlane:

@@ -62,9 +62,9 @@ class Transaction:
         mirror: str | None = None,
     ) -> None:
         """`engine`: the catalog's, or how to open the one that the first table names."""
+        self._mirror = check_mirror_mode(mirror)
         if txn_id is not None and not isinstance(txn_id, UUID):
             raise ConfigError(f"txn_id is a UUID, not {txn_id!r}")
-        self._mirror = check_mirror_mode(mirror)
         self.id = txn_id or uuid4()
         if isolation is not None and isolation not in ISOLATION_LEVELS:
             raise ConfigError(
@@ -104,11 +104,16 @@ class Transaction:
         `where` leaves out files that hold no matching row, as far as partition values and statistics tell. What was
         asked is remembered: under `strict` and the serializable levels, whoever changes it first is in conflict.
         """
+        staged = self._readable(table)
+        assert staged.metadata is not None
+        return self.read_files(staged, None if where is None else parse(where, staged.metadata.schema))
+
+    def _readable(self, table: str | UUID) -> StagedTable:
         self._refuse_closed()
         staged = self._seen(self._engine_for(table), table)
         if staged.metadata is None:
             raise ValidationError("nothing was committed to the table yet", table=staged.name)
-        return self.read_files(staged, None if where is None else parse(where, staged.metadata.schema))
+        return staged
 
     def read_files(self, table: StagedTable, predicate: Predicate | None) -> pa.Table:
         """The same for a condition that was parsed before."""
@@ -139,22 +144,22 @@ class Transaction:
     def read(
         self, table: str | UUID, *, where: str | None = None, columns: Sequence[str] | None = None, spark: Any = None
     ) -> Any:
-        """The rows of a table as this transaction sees them, as a Spark DataFrame (of the active session)."""
-        files = self.files(table, where)
-        staged = self._seen(self._engine_for(table), table)
+        """The rows of a table as this transaction sees them, as a Spark DataFrame (of the active session).
+
+        `where` and `columns` as in `Table.read`; what was asked is remembered as by `files`.
+        """
+        staged = self._readable(table)
         assert staged.metadata is not None
-        scan = Scan(
+        plane = spark_plane()
+        scan = Scan.of(
+            staged.metadata,
+            self.read_files(staged, plane.predicate(spark, where, staged.metadata.schema)),
             root=staged.location,
-            schema=staged.metadata.schema,
-            partition_columns=tuple(staged.metadata.partition_columns),
-            files=files,
             table=staged.name,
             version=staged.version,
             storage_options=self._bound().settings.storage_options,
         )
-        frame = spark_plane().read(spark, scan)
-        frame = frame if where is None else frame.where(where)
-        return frame if columns is None else frame.select(*columns)
+        return plane.read(spark, scan, where=where, columns=columns)
 
     # -- staging -------------------------------------------------------------------------------------------------
 
