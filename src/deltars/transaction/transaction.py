@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -21,6 +22,7 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 
 from deltars.config import check_timeout
+from deltars.data.conditions import Condition
 from deltars.data.files import Scan
 from deltars.errors import ConfigError, DeltarsError, TableExists, TableNotFound, TransactionClosed, ValidationError
 from deltars.log.add_columns import file_keys
@@ -31,10 +33,12 @@ from deltars.log.snapshot import Snapshot
 from deltars.predicate import Predicate, parse, to_sql
 from deltars.protocol import Action, StructType
 from deltars.store.cuts import Cut
+from deltars.transaction.altering import Alter, AlteredTable, Change
 from deltars.transaction.engine import Engine, HasEngine, check_mirror_mode
 from deltars.transaction.limits import Limits
+from deltars.transaction.metadata import metadata_actions
 from deltars.transaction.new_table import initial_actions, location_of
-from deltars.transaction.plane import plane_for, spark_plane
+from deltars.transaction.plane import any_breaks, plane_for, spark_plane
 from deltars.transaction.reads import ReadLog
 from deltars.transaction.result import TransactionResult
 from deltars.transaction.staging import StagedTable, Step
@@ -104,11 +108,16 @@ class Transaction:
         `where` leaves out files that hold no matching row, as far as partition values and statistics tell. What was
         asked is remembered: under `strict` and the serializable levels, whoever changes it first is in conflict.
         """
+        staged = self._readable(table)
+        assert staged.metadata is not None
+        return self.read_files(staged, None if where is None else parse(where, staged.metadata.schema))
+
+    def _readable(self, table: str | UUID) -> StagedTable:
         self._refuse_closed()
         staged = self._seen(self._engine_for(table), table)
         if staged.metadata is None:
             raise ValidationError("nothing was committed to the table yet", table=staged.name)
-        return self.read_files(staged, None if where is None else parse(where, staged.metadata.schema))
+        return staged
 
     def read_files(self, table: StagedTable, predicate: Predicate | None) -> pa.Table:
         """The same for a condition that was parsed before."""
@@ -139,22 +148,26 @@ class Transaction:
     def read(
         self, table: str | UUID, *, where: str | None = None, columns: Sequence[str] | None = None, spark: Any = None
     ) -> Any:
-        """The rows of a table as this transaction sees them, as a Spark DataFrame (of the active session)."""
-        files = self.files(table, where)
-        staged = self._seen(self._engine_for(table), table)
+        """The rows of a table as this transaction sees them, as a Spark DataFrame (of the active session).
+
+        `where` and `columns` as in `Table.read`; what was asked is remembered as by `files`.
+        """
+        staged = self._readable(table)
         assert staged.metadata is not None
-        scan = Scan(
-            root=staged.location,
-            schema=staged.metadata.schema,
-            partition_columns=tuple(staged.metadata.partition_columns),
-            files=files,
-            table=staged.name,
-            version=staged.version,
+        plane = spark_plane()
+        files = self.read_files(staged, plane.predicate(spark, where, staged.metadata.schema))
+        return plane.read(spark, self._scan(staged, files), where=where, columns=columns)
+
+    def _scan(self, table: StagedTable, files: pa.Table) -> Scan:
+        assert table.metadata is not None
+        return Scan.of(
+            table.metadata,
+            files,
+            root=table.location,
+            table=table.name,
+            version=table.version,
             storage_options=self._bound().settings.storage_options,
         )
-        frame = spark_plane().read(spark, scan)
-        frame = frame if where is None else frame.where(where)
-        return frame if columns is None else frame.select(*columns)
 
     # -- staging -------------------------------------------------------------------------------------------------
 
@@ -265,6 +278,29 @@ class Transaction:
                 table=staged.name, table_id=str(staged.table_id), txn_id=self.id, stage="validate"
             ) from error.__cause__
         self._tables[after.name] = after
+
+    def alter(self, table: str | UUID) -> Alter:
+        """Change a table's schema or properties with this transaction."""
+        altered = self.altered(table)
+        return Alter(lambda: nullcontext(altered))
+
+    def altered(self, table: str | UUID) -> AlteredTable:
+        table_id = self._readable(table).table_id
+
+        def apply(change: Change, operation: str, params: Mapping[str, Any]) -> None:
+            staged = self._readable(table_id)
+            assert staged.metadata is not None
+            assert staged.protocol is not None
+            actions = metadata_actions(staged.protocol, change(staged.metadata))
+            self._take(staged, actions, Step(operation, params))
+
+        def check_rows(condition: Condition) -> None:
+            # All rows are remembered as read: who adds others meanwhile is in conflict.
+            staged = self._readable(table_id)
+            if any_breaks(self._scan(staged, self.read_files(staged, None)), condition.sql):
+                raise condition.violated().located(table=staged.name, txn_id=self.id)
+
+        return AlteredTable(apply, check_rows)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
