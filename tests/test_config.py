@@ -131,8 +131,8 @@ def test_storage_options_are_not_shown_even_when_they_are_wrong(value: str) -> N
     ("text", "message"),
     [
         ("[catalogs.lake", "is not valid TOML"),
-        ("[catalogs.other]\nuri = 'x'", "names no catalog 'lake' It names: other."),
-        ("", "names no catalog 'lake' It names: none."),
+        ("[catalogs.other]\nuri = 'x'", "names no catalog 'lake'. It names: other."),
+        ("", "names no catalog 'lake'. It names: none."),
         ("catalogs = 3", "catalogs of deltars.toml is not a table"),
         ("[catalogs]\nlake = 'deltasql://sqlite/x.db'", "names no catalog 'lake'"),
         ("[catalogs.lake]\npool_size = 3", "the catalog 'lake' of deltars.toml has no uri"),

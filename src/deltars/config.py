@@ -77,7 +77,7 @@ class Settings:
 
 def check_timeout(name: str, seconds: float) -> None:
     # Said so that it refuses NaN too.
-    if not 0 < seconds <= MAX_TIMEOUT_S:
+    if type(seconds) not in (int, float) or not 0 < seconds <= MAX_TIMEOUT_S:
         raise ConfigError(f"{name} must be more than 0 and at most {MAX_TIMEOUT_S} seconds, not {seconds}")
 
 

@@ -6,6 +6,7 @@ from datetime import date
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import deltars
@@ -44,9 +45,14 @@ def test_frames_of_two_tables_become_visible_together(catalog: deltars.Catalog, 
 def test_frame_that_fails_half_way_leaves_nothing_of_the_other(catalog: deltars.Catalog, spark: SparkSession) -> None:
     good = spark.range(3)
     bad = spark.range(3).selectExpr("id", "raise_error('no') AS label")
-    with pytest.raises(Exception, match="no"), catalog.begin() as tx:
-        tx.write("features", good)
-        tx.write("labels", bad.selectExpr("id", "CAST(label AS STRING) AS label"))
+
+    def write_both() -> None:
+        with catalog.begin() as tx:
+            tx.write("features", good)
+            tx.write("labels", bad.selectExpr("id", "CAST(label AS STRING) AS label"))
+
+    with pytest.raises(PySparkException, match="no"):
+        write_both()
     assert catalog.tables() == []
     catalog.write("features", good)
     assert catalog.table("features").version == 0

@@ -29,6 +29,11 @@ class Meanwhile(Generic[T]):
     def is_running(self) -> bool:
         return self._thread.is_alive()
 
+    def stays_for(self, seconds: float) -> None:
+        """It does not end within this time."""
+        self._thread.join(seconds)
+        assert self._thread.is_alive(), f"it ended: {self._answer[0]}"
+
     def outcome(self) -> T | BaseException:
         self._thread.join(WAIT_S)
         assert not self._thread.is_alive(), "it did not end"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -10,11 +10,12 @@ from uuid import UUID
 from deltars.catalog.catalog import Catalog
 from deltars.config import Isolation, configure
 from deltars.errors import ConfigError, DeltarsError, ValidationError
+from deltars.log.snapshot import Moment
 from deltars.storage import parse_location
 from deltars.store import migrate as migrations
 from deltars.transaction import Transaction, TransactionResult
 from deltars.transaction.engine import Engine
-from deltars.uri import CatalogUri, parse_table_uri
+from deltars.uri import CatalogUri, is_uri, parse_table_uri
 
 
 def connect(
@@ -123,10 +124,22 @@ def write(df: Any, table: str, mode: str = "append", **options: Any) -> Transact
     return tx.result
 
 
-def read(spark: Any, table: str, *, version: int | None = None) -> Any:
-    """Read one table, given by its URI, as a DataFrame of this Spark session."""
-    uri, name = parse_table_uri(table)
-    return _catalog_at(uri).table(name).read(spark, version=version)
+def read(
+    spark: Any,
+    table: str,
+    *,
+    version: int | None = None,
+    timestamp: Moment | None = None,
+    where: str | None = None,
+    columns: Sequence[str] | None = None,
+) -> Any:
+    """Read one table, given by its URI or, in the default catalog, by its name, as a DataFrame of this Spark session.
+
+    The options are those of `Table.read`.
+    """
+    uri, name = parse_table_uri(table) if is_uri(table) else (None, table)
+    found = _catalog_at(uri).table(name)
+    return found.read(spark, version=version, timestamp=timestamp, where=where, columns=columns)
 
 
 _opened: dict[CatalogUri, Catalog] = {}

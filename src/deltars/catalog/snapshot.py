@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from deltars.data.files import Scan
+from deltars.data.files import SCAN_COLUMNS, Scan
 from deltars.errors import TableNotFound, ValidationError
 from deltars.log.commit import NO_VERSION
 from deltars.log.snapshot import Snapshot
@@ -56,25 +56,38 @@ class CatalogSnapshot:
         """The rows of a table as the cut has them, as a Spark DataFrame (of the active session)."""
         found = self._find(table)
         snapshot = self.table(table)
-        scan = Scan(
+        plane = spark_plane()
+        scan = Scan.of(
+            snapshot.metadata,
+            snapshot.select_files(columns=SCAN_COLUMNS, where=plane.predicate(spark, where, snapshot.schema)),
             root=self._engine.registry.location(found.table_id),
-            schema=snapshot.schema,
-            partition_columns=tuple(snapshot.metadata.partition_columns),
-            files=snapshot.select_files(where=where),
             table=found.name,
             version=found.version,
             storage_options=self._engine.settings.storage_options,
         )
-        frame = spark_plane().read(spark, scan)
-        frame = frame if where is None else frame.where(where)
-        return frame if columns is None else frame.select(*columns)
+        return plane.read(spark, scan, where=where, columns=columns)
 
-    def register_views(self, spark: Any, *, prefix: str = "") -> list[str]:
-        """Make every table a temporary view of this session, so that plain Spark SQL joins them consistently."""
-        names = sorted(self.versions)
+    def register_views(
+        self, spark: Any = None, *, tables: Sequence[str | UUID] | None = None, prefix: str = ""
+    ) -> list[str]:
+        """Make tables, by default all, temporary views of the session: plain Spark SQL then joins them consistently.
+
+        A view has the table's name, after the prefix; a name that is no plain word needs backquotes in SQL.
+        """
+        names = sorted(self.versions) if tables is None else [self._find(table).name for table in tables]
+        seen: dict[str, str] = {}
         for name in names:
-            self.read(name, spark=spark).createOrReplaceTempView(f"`{prefix}{name}`")
-        return [prefix + name for name in names]
+            # Spark would let the second replace the first.
+            if seen.setdefault(name.lower(), name) != name:
+                raise ValidationError(
+                    f"the tables {seen[name.lower()]!r} and {name!r} would be one view: Spark's names have no case",
+                    field="tables",
+                    hint="Register them in two calls, one with a prefix.",
+                )
+        views = [prefix + name for name in names]
+        for name, view in zip(names, views, strict=True):
+            self.read(name, spark=spark).createOrReplaceTempView("`" + view.replace("`", "``") + "`")
+        return views
 
     def _find(self, table: str | UUID) -> CutTable:
         name = self._engine.name_or_id(table)

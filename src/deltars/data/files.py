@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import pyarrow as pa
 
 from deltars.log.commit import RowGroup
-from deltars.protocol import AddFile, StructType
+from deltars.protocol import AddFile, Metadata, StructType
 
-SCAN_COLUMNS = ("path", "size", "partition_values", "deletion_vector")
+SCAN_COLUMNS = ("path", "size", "modification_time", "partition_values", "deletion_vector")
+COLUMN_MAPPING = "delta.columnMapping.mode"
 TARGET_FILE_SIZE = 128 * 1024 * 1024
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 
@@ -68,8 +69,8 @@ class WrittenFile:
 class Scan:
     """The files of one version of a table.
 
-    `files` has the columns SCAN_COLUMNS: `path` (the log's form), `size` and, as the log's JSON or null,
-    `partition_values` and `deletion_vector`.
+    `files` has the columns SCAN_COLUMNS: `path` (the log's form), `size`, `modification_time` and, as the log's JSON
+    or null, `partition_values` and `deletion_vector`.
     """
 
     root: str
@@ -80,3 +81,33 @@ class Scan:
     version: int
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     column_mapping: ColumnMapping = "none"
+
+    @classmethod
+    def of(
+        cls,
+        metadata: Metadata,
+        files: pa.Table,
+        *,
+        root: str,
+        table: str,
+        version: int,
+        storage_options: Mapping[str, str],
+    ) -> Scan:
+        """These files, as the table's metadata at that version says to read them."""
+        mapping = metadata.configuration.get(COLUMN_MAPPING, "none").lower()
+        return cls(
+            root=root,
+            schema=metadata.schema,
+            partition_columns=tuple(metadata.partition_columns),
+            files=files.select(SCAN_COLUMNS),
+            table=table,
+            version=version,
+            storage_options=storage_options,
+            column_mapping=cast(ColumnMapping, mapping),
+        )
+
+    def value_names(self) -> tuple[str, ...]:
+        """The partition columns as `partition_values` and the directories of data files name them."""
+        if self.column_mapping == "none":
+            return self.partition_columns
+        return tuple(self.schema[name].physical_name for name in self.partition_columns)

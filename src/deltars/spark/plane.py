@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import cast
 
 from pyspark.sql import DataFrame, SparkSession
@@ -10,11 +11,16 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from deltars.data.conditions import Condition
 from deltars.data.files import Scan, WriteTarget, WrittenFile
+from deltars.log.snapshot import Moment
+from deltars.predicate import Predicate, parse
+from deltars.predicate.literals import zone_of
 from deltars.protocol import StructType
 from deltars.spark.read import read_scan
 from deltars.spark.schema import schema_from_spark
 from deltars.spark.session import active_session
 from deltars.spark.write import write_frame
+
+_ZONE = "spark.sql.session.timeZone"
 
 
 class SparkPlane:
@@ -33,5 +39,35 @@ class SparkPlane:
         rows = read_scan(cast(DataFrame, frame).sparkSession, scan)
         return rows.where(~F.coalesce(F.expr(where), F.lit(False)))
 
-    def read(self, spark: SparkSession | None, scan: Scan) -> DataFrame:
-        return read_scan(spark or active_session(), scan)
+    def predicate(self, spark: SparkSession | None, where: str | None, schema: StructType) -> Predicate | None:
+        if where is None:
+            return None
+        zone = _zone(spark)
+        predicate = parse(where, schema, zone=zone or "UTC")
+        # Spark knows zones that we do not. Then it is Spark alone that looks at the rows.
+        return None if zone is None else predicate
+
+    def moment(self, spark: SparkSession | None, timestamp: Moment | None) -> Moment | None:
+        if timestamp is None:
+            return None
+        try:
+            parsed = datetime.fromisoformat(timestamp) if isinstance(timestamp, str) else timestamp
+        except ValueError:
+            return timestamp
+        return timestamp if parsed.tzinfo else parsed.replace(tzinfo=zone_of(_zone(spark) or "UTC"))
+
+    def read(
+        self,
+        spark: SparkSession | None,
+        scan: Scan,
+        *,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> DataFrame:
+        return read_scan(spark or active_session(), scan, where=where, columns=columns)
+
+
+def _zone(spark: SparkSession | None) -> str | None:
+    """The session's zone, if it is one that we know."""
+    zone = str((spark or active_session()).conf.get(_ZONE))
+    return zone if zone_of(zone) is not None else None

@@ -1,160 +1,191 @@
 """Reading the files of a snapshot as a DataFrame, with Spark's own Parquet reader.
 
-    Scan ──no files──────────────────────────────────> an empty frame
-         ──every path says what the log says─────────> one read, partition columns from the paths
-         ──else──> one read per partition's values ──> their union, with the log's values as literals
+    Scan ──no files────────────────────────────────> an empty frame
+         ──files──┬─ without deletion vectors ──┐
+                  └─ with: minus deleted rows ──┴──> their union ──> the table's columns ──> where ──> columns
 
-The log alone decides what a partition value is. Spark takes `''` and `__HIVE_DEFAULT_PARTITION__` in a path
-for null, and a timestamp for one in the session's zone: such paths are not trusted.
+    partition columns
+      every path says what the log says ──> from the paths
+      else, few values ───────────────────> a scan for each, with the log's values as literals
+      else, many ─────────────────────────> one scan, joined with the log's values by file
+
+The log alone decides what a partition value is. Spark takes `''` and `__HIVE_DEFAULT_PARTITION__` in a path for
+null, and a timestamp for one in the session's zone: the first are not taken from paths, the other is, as text.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from functools import reduce
-from typing import Any, NamedTuple, TypeAlias
 
-import msgspec
-from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from deltars.data.files import Scan
-from deltars.errors import StorageError, ValidationError
+from deltars.errors import ValidationError
 from deltars.protocol import (
     NULL_PARTITION,
     DataType,
     PrimitiveType,
     StructType,
-    is_absolute,
     parse_partition_value,
     partition_directory,
-    uri_to_path,
+    type_to_arrow,
 )
-from deltars.protocol.schema import PHYSICAL_NAME
-from deltars.spark.schema import schema_to_spark
-from deltars.storage import parse_location
+from deltars.spark.manifest import file_uri
+from deltars.spark.read_columns import ScanColumns, quoted
+from deltars.spark.read_deleted import PATH, check_places, with_place, without_deleted
+from deltars.spark.read_files import DataFile, PartitionValues, data_files, open_files
 
-PartitionValues: TypeAlias = tuple[str | None, ...]
+MAX_SCANS = 16
 
 _TOLD_BY_PATHS = frozenset(map(PrimitiveType, ("string", "byte", "short", "integer", "long", "boolean", "date")))
-_GLOB_CHARACTERS = str.maketrans({character: f"\\{character}" for character in "{}[]*?\\"})
-
-# Whatever the session's settings: no file may be passed over, and Parquet's calendar is the proleptic one.
-_OPTIONS = {
-    "ignoreMissingFiles": "false",
-    "ignoreCorruptFiles": "false",
-    "mergeSchema": "false",
-    "datetimeRebaseMode": "CORRECTED",
-    "int96RebaseMode": "CORRECTED",
-}
+_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?")
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(E-?[0-9]+)?|NaN|-?Infinity")
 
 
-class _File(NamedTuple):
-    path: str
-    """As the file system has it: relative to the table, or absolute."""
-    location: str
-    values: PartitionValues
+def read_scan(
+    spark: SparkSession, scan: Scan, *, where: str | None = None, columns: Sequence[str] | None = None
+) -> DataFrame:
+    """The rows that match, with these columns. No job runs, but for what Spark does to find the files."""
+    wanted = None if columns is None else _wanted(scan.schema, columns)
+    sides = ScanColumns(scan)
+    files = data_files(scan)
+    if scan.column_mapping == "id":
+        _read_by_field_ids(spark)
+    parts = [_part(spark, scan, sides, part) for part in _parts(files)]
+    frame = reduce(DataFrame.union, parts) if parts else spark.createDataFrame([], sides.table)
+    frame = frame if where is None else frame.where(where)
+    return frame if wanted is None else frame.select(*map(quoted, wanted))
 
 
-def read_scan(spark: SparkSession, scan: Scan) -> DataFrame:
-    _check_readable(scan)
-    if not scan.files.num_rows:
-        return spark.createDataFrame([], schema_to_spark(scan.schema))
-    files = _files(scan)
-    try:
-        if _paths_tell_values(scan, files):
-            frame = _read_by_paths(spark, scan, files)
-        else:
-            frame = _read_by_values(spark, scan, files)
-    except AnalysisException as error:
-        if error.getCondition() != "PATH_NOT_FOUND":
-            raise
-        raise _missing_file(error, scan, files) from error
-    return frame.select(*(_quoted(name) for name in scan.schema.names))
-
-
-def _check_readable(scan: Scan) -> None:
-    where: dict[str, Any] = {"table": scan.table, "version": scan.version}
-    if scan.files.column("deletion_vector").null_count < scan.files.num_rows:
-        raise ValidationError(
-            "reading a table with deletion vectors is not supported yet", field="deletionVectors", **where
-        )
-    if any(PHYSICAL_NAME in column.metadata for _, column in scan.schema.walk()):
-        raise ValidationError(
-            "reading a table with column mapping is not supported yet", field="columnMapping", **where
-        )
-    for path in scan.files.column("path").to_pylist():
-        name = path.rpartition("/")[2]
-        if name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_"):
+def _wanted(schema: StructType, columns: Sequence[str]) -> list[str]:
+    """The columns as the schema spells them."""
+    known = {name.lower(): name for name in schema.names}
+    for name in columns:
+        if name.lower() not in known:
             raise ValidationError(
-                f"Spark passes over files with such a name, and would leave out the rows of {path}",
-                field="path",
-                **where,
+                f"there is no column {name!r}; the columns are {', '.join(schema.names)}", field="columns"
             )
+    return [known[name.lower()] for name in columns]
 
 
-def _files(scan: Scan) -> list[_File]:
-    root = _spark_path(scan.root)
-    decoded: dict[str | None, PartitionValues] = {None: (None,) * len(scan.partition_columns)}
-    files = []
-    for uri, text in zip(
-        scan.files.column("path").to_pylist(), scan.files.column("partition_values").to_pylist(), strict=True
-    ):
-        if text not in decoded:
-            document = msgspec.json.decode(text, type=dict[str, str | None])
-            decoded[text] = tuple(document.get(name) or None for name in scan.partition_columns)
-        path = uri_to_path(uri)
-        location = _spark_path(path) if is_absolute(uri) else f"{root}/{path}"
-        files.append(_File(path, location, decoded[text]))
-    return files
+def _read_by_field_ids(spark: SparkSession) -> None:
+    """It concerns schemas with field ids alone, and a file without them is an error, not a file of nulls."""
+    spark.conf.set("spark.sql.parquet.fieldId.read.enabled", "true")
+    spark.conf.set("spark.sql.parquet.fieldId.read.ignoreMissing", "false")
 
 
-def _spark_path(location: str) -> str:
-    """With its scheme, or Spark would look in its default file system, which need not be the local one."""
-    place = parse_location(location)
-    return f"file:{place.path}" if place.is_local else str(place)
+def _parts(files: Iterable[DataFile]) -> list[list[DataFile]]:
+    """Those without deletion vectors, and those with. Spark reads a path once: one that is live twice is in two."""
+    parts: dict[tuple[bool, int], list[DataFile]] = defaultdict(list)
+    times: Counter[tuple[bool, str]] = Counter()
+    for file in files:
+        has_vector = file.vector is not None
+        parts[has_vector, times[has_vector, file.location]].append(file)
+        times[has_vector, file.location] += 1
+    return list(parts.values())
 
 
-def _paths_tell_values(scan: Scan, files: Sequence[_File]) -> bool:
-    columns = scan.partition_columns
-    if any(scan.schema[name].type not in _TOLD_BY_PATHS for name in columns):
-        return False
+def _part(spark: SparkSession, scan: Scan, sides: ScanColumns, files: Sequence[DataFile]) -> DataFrame:
+    has_vectors = files[0].vector is not None
+    names = scan.value_names()
+    found = _found_in_paths(scan, files)
+    if found is not None:
+        frame = open_files(spark, scan, sides.in_files(as_text=found), files, by_paths=bool(names))
+        if has_vectors:
+            check_places(scan, frame, files)
+            frame = with_place(frame, row=True)
+    elif len({file.values for file in files}) <= MAX_SCANS:
+        frame, found = _by_literals(spark, scan, sides, files, has_vectors), {}
+    else:
+        frame, found = _by_join(spark, scan, sides, files, has_vectors), {}
+    if has_vectors:
+        frame = without_deleted(spark, scan, frame, files)
+    return frame.select(*sides.of_table(found))
+
+
+# -- partition columns -------------------------------------------------------------------------------------------------
+
+
+def _found_in_paths(scan: Scan, files: Sequence[DataFile]) -> dict[str, Column] | None:
+    """Whether the paths say what the log says; and how to get at the columns that Spark would misread, as text."""
+    names = scan.value_names()
     directories: dict[PartitionValues, str] = {}
     for file in files:
-        if file.values not in directories:
-            values = dict(zip(columns, file.values, strict=True))
-            directories[file.values] = partition_directory(columns, values)
-        if columns and file.path.rpartition("/")[0] != directories[file.values]:
-            return False
-    return not any(NULL_PARTITION in values for values in directories)
+        directory = directories.get(file.values)
+        if directory is None:
+            directory = partition_directory(names, dict(zip(names, file.values, strict=True)))
+            directories[file.values] = directory
+        if names and file.path.rpartition("/")[0] != directory:
+            return None
+    found = {}
+    for at, (column, name) in enumerate(zip(scan.partition_columns, names, strict=True)):
+        type_ = scan.schema[column].type
+        texts = {values[at] for values in directories} - {None}
+        if NULL_PARTITION in texts:
+            return None
+        if type_ not in _TOLD_BY_PATHS:
+            typed = _typed(F.col(quoted(name)), type_, {text for text in texts if text is not None})
+            if typed is None:
+                return None
+            found[name] = typed
+    return found
 
 
-def _read_by_paths(spark: SparkSession, scan: Scan, files: Sequence[_File]) -> DataFrame:
-    reader = _reader(spark, scan.schema)
-    if scan.partition_columns:
-        reader = reader.option("basePath", _spark_path(scan.root))
-    return reader.parquet(*(_literal_path(file.location) for file in files))
+def _typed(text: Column, type_: DataType, values: set[str]) -> Column | None:
+    """A column of text as the partition column; None where Spark may read some of these texts otherwise than we."""
+    if type_ in (PrimitiveType("timestamp"), PrimitiveType("timestamp_ntz")):
+        zone = "Z" if type_ == PrimitiveType("timestamp") else ""
+        if zone and all(_MOMENT.fullmatch(value[:-1]) and value[-1] == zone for value in values):
+            return text.cast(str(type_))
+        if all(map(_MOMENT.fullmatch, values)):
+            # A moment without a zone is in UTC, not in the session's.
+            return F.concat(text, F.lit(zone)).cast(str(type_))
+        return None
+    if type_ == PrimitiveType("binary") or not all(map(_NUMBER.fullmatch, values)):
+        return None
+    return text.cast(str(type_))
 
 
-def _read_by_values(spark: SparkSession, scan: Scan, files: Sequence[_File]) -> DataFrame:
-    by_values: dict[PartitionValues, list[str]] = defaultdict(list)
+def _by_literals(
+    spark: SparkSession, scan: Scan, sides: ScanColumns, files: Sequence[DataFile], has_vectors: bool
+) -> DataFrame:
+    names = scan.value_names()
+    schema = sides.in_files(without=names)
+    by_values: dict[PartitionValues, list[DataFile]] = defaultdict(list)
     for file in files:
-        by_values[file.values].append(_literal_path(file.location))
-    in_files = StructType(tuple(field for field in scan.schema if field.name not in scan.partition_columns))
+        by_values[file.values].append(file)
     frames = []
-    for values, locations in by_values.items():
-        literals = {
-            name: _literal(text, scan.schema[name].type)
-            for name, text in zip(scan.partition_columns, values, strict=True)
-        }
-        frames.append(_reader(spark, in_files).parquet(*locations).withColumns(literals))
-    return reduce(DataFrame.unionByName, frames)
+    for values, those in by_values.items():
+        frame = open_files(spark, scan, schema, those, by_paths=False)
+        if has_vectors:
+            check_places(scan, frame, those)
+            frame = with_place(frame, row=True)
+        literals = [
+            _literal(text, scan.schema[column].type).alias(name)
+            for column, name, text in zip(scan.partition_columns, names, values, strict=True)
+        ]
+        frames.append(frame.select("*", *literals))
+    return reduce(DataFrame.union, frames)
 
 
-def _reader(spark: SparkSession, schema: StructType) -> DataFrameReader:
-    return spark.read.schema(schema_to_spark(schema)).options(**_OPTIONS)
+def _by_join(
+    spark: SparkSession, scan: Scan, sides: ScanColumns, files: Sequence[DataFile], has_vectors: bool
+) -> DataFrame:
+    names = scan.value_names()
+    frame = open_files(spark, scan, sides.in_files(without=names), files, by_paths=False)
+    check_places(scan, frame, files)
+    columns: dict[str, pa.Array] = {PATH: pa.array([file_uri(file.location) for file in files])}
+    for at, (column, name) in enumerate(zip(scan.partition_columns, names, strict=True)):
+        type_ = scan.schema[column].type
+        parsed = {text: parse_partition_value(text, type_) for text in {file.values[at] for file in files}}
+        columns[name] = pa.array([parsed[file.values[at]] for file in files], type_to_arrow(type_))
+    values = F.broadcast(spark.createDataFrame(pa.table(columns)))
+    return with_place(frame, row=has_vectors).join(values, PATH)
 
 
 def _literal(text: str | None, type_: DataType) -> Column:
@@ -164,21 +195,3 @@ def _literal(text: str | None, type_: DataType) -> Column:
         text = value.isoformat()
     literal = F.lit(value if type_ == PrimitiveType("binary") else text)
     return literal.cast(str(type_))
-
-
-def _literal_path(location: str) -> str:
-    """Spark takes a path for a pattern."""
-    return location.translate(_GLOB_CHARACTERS)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _missing_file(error: AnalysisException, scan: Scan, files: Sequence[_File]) -> StorageError:
-    said = (error.getMessageParameters() or {}).get("path", "")
-    missing = next((file for file in files if said in (file.location, _literal_path(file.location))), None)
-    path = missing.path if missing else said
-    return StorageError(
-        f"the data file {path} of this version is missing", path=path, table=scan.table, version=scan.version
-    )

@@ -14,7 +14,7 @@ _COLLATIONS = "__COLLATIONS"
 
 # What a table says of its own columns. It clings to frames that were read from that table, and is not true of
 # a table that is made from such a frame.
-_OF_ANOTHER_TABLE = ("delta.", "CURRENT_DEFAULT", "EXISTS_DEFAULT", "__CHAR_VARCHAR_TYPE_STRING")
+OF_THE_TABLE = ("delta.", "CURRENT_DEFAULT", "EXISTS_DEFAULT", "__CHAR_VARCHAR_TYPE_STRING")
 
 
 def schema_from_spark(schema: spark_types.StructType) -> StructType:
@@ -35,7 +35,7 @@ def _of_a_frame(document: Any) -> Any:
                     field=name,
                     hint="Cast it to string.",
                 )
-            kept = {key: value for key, value in metadata.items() if not key.startswith(_OF_ANOTHER_TABLE)}
+            kept = {key: value for key, value in metadata.items() if not key.startswith(OF_THE_TABLE)}
             return {**document, "type": _of_a_frame(document["type"]), "metadata": kept}
         case dict():
             return {key: _of_a_frame(value) for key, value in document.items()}

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 from uuid import UUID
 
-from deltars.data.files import SCAN_COLUMNS, ColumnMapping, Scan
-from deltars.log.snapshot import HistoryEntry, Moment, Snapshot
+from deltars.data.files import SCAN_COLUMNS, Scan
+from deltars.log.snapshot import HistoryEntry, Moment, Snapshot, Where
 from deltars.mirror.cleanup import clean_up_log
 from deltars.mirror.verify import Verification, Verifier
 from deltars.protocol import StructType, supported_features
 from deltars.store.registry import TableRecord
 from deltars.table.arrow_rows import ArrowRows, as_html
 from deltars.table.detail import TableDetail
+from deltars.transaction import Transaction
+from deltars.transaction.altering import Alter, AlteredTable
 from deltars.transaction.engine import Engine
 from deltars.transaction.plane import spark_plane
-
-COLUMN_MAPPING = "delta.columnMapping.mode"
 
 
 class Table(ArrowRows):
@@ -88,23 +89,47 @@ class Table(ArrowRows):
             num_records=totals.num_records,
         )
 
-    def read(self, spark: Any = None, *, version: int | None = None, timestamp: Moment | None = None) -> Any:
-        """The rows at a version or a time, by default now, as a Spark DataFrame (of the active session)."""
-        return spark_plane().read(spark, self.scan(version, timestamp=timestamp))
+    def read(
+        self,
+        spark: Any = None,
+        *,
+        version: int | None = None,
+        timestamp: Moment | None = None,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Any:
+        """The rows at a version or a time, by default now, as a Spark DataFrame (of the active session).
+
+        `where`, in Spark's SQL, says which rows: files without any are not even opened. `columns` says which columns,
+        in which order.
+        """
+        plane = spark_plane()
+        snapshot = self.snapshot(version, timestamp=plane.moment(spark, timestamp))
+        predicate = plane.predicate(spark, where, snapshot.schema)
+        return plane.read(spark, self._scan(snapshot, predicate), where=where, columns=columns)
+
+    @property
+    def alter(self) -> Alter:
+        """Change the schema or the properties: each call is a commit of its own. `tx.alter` is for several at once."""
+        return Alter(self._altering)
+
+    @contextmanager
+    def _altering(self) -> Iterator[AlteredTable]:
+        with Transaction(self._engine, isolation="serializable") as tx:
+            yield tx.altered(self.id)
 
     def scan(self, version: int | None = None, *, timestamp: Moment | None = None, where: str | None = None) -> Scan:
         """The files of a version that can hold a matching row, and what is needed to read them."""
-        snapshot = self.snapshot(version, timestamp=timestamp)
-        mapping = snapshot.metadata.configuration.get(COLUMN_MAPPING, "none").lower()
-        return Scan(
+        return self._scan(self.snapshot(version, timestamp=timestamp), where)
+
+    def _scan(self, snapshot: Snapshot, where: Where | None) -> Scan:
+        return Scan.of(
+            snapshot.metadata,
+            snapshot.select_files(columns=SCAN_COLUMNS, where=where),
             root=self.location,
-            schema=snapshot.schema,
-            partition_columns=tuple(snapshot.metadata.partition_columns),
-            files=snapshot.select_files(columns=SCAN_COLUMNS, where=where),
             table=self.name,
             version=snapshot.version,
             storage_options=self._engine.settings.storage_options,
-            column_mapping=cast(ColumnMapping, mapping),
         )
 
     def _repr_html_(self) -> str:

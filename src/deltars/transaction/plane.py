@@ -15,6 +15,8 @@ from deltars.data.arrow_plane import ArrowPlane
 from deltars.data.conditions import Condition
 from deltars.data.files import Scan, WriteTarget, WrittenFile
 from deltars.errors import ConfigError, ValidationError
+from deltars.log.snapshot import Moment
+from deltars.predicate import Predicate, Unknown, leaves_of, parse
 from deltars.protocol import StructType
 from deltars.wiring import provided_spark
 
@@ -34,8 +36,16 @@ class DataPlane(Protocol):
 
 
 class SparkDataPlane(DataPlane, Protocol):
-    def read(self, spark: Any, scan: Scan) -> Any:
-        """The files of a snapshot as a DataFrame of this session, or of the active one."""
+    """`spark` is a session, or None for the active one."""
+
+    def predicate(self, spark: Any, where: str | None, schema: StructType) -> Predicate | None:
+        """The condition as this session understands it: in its time zone. None where there is nothing to prune by."""
+
+    def moment(self, spark: Any, timestamp: Moment | None) -> Moment | None:
+        """A time without a zone is in the session's."""
+
+    def read(self, spark: Any, scan: Scan, *, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
+        """The rows of a scan's files as a DataFrame: those that match, and of them these columns."""
 
 
 def spark_plane() -> SparkDataPlane:
@@ -54,3 +64,12 @@ def plane_for(frame: object) -> DataPlane:
             hint="Give a Spark, pandas, Polars or pyarrow frame, or anything with __arrow_c_stream__.",
         )
     return plane
+
+
+def any_breaks(scan: Scan, condition: str) -> bool:
+    """Whether a row of the scan does not fulfil a condition; what only Spark can judge is asked of Spark."""
+    if any(isinstance(leaf, Unknown) for leaf in leaves_of(parse(condition, scan.schema))):
+        plane = spark_plane()
+        unmatched: Any = plane.without(plane.read(None, scan), scan, condition)
+        return not unmatched.isEmpty()
+    return any(batch.num_rows for batch in ArrowPlane().without(None, scan, condition))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -40,7 +41,10 @@ class Step:
 
 
 class StagedTable:
-    """A table of a transaction, as it was at its beginning and with what is staged for it."""
+    """A table of a transaction, as it was at its beginning and with what is staged for it.
+
+    It never changes: `with_step` is another one, so that a step is staged whole or, whatever goes wrong, not at all.
+    """
 
     def __init__(
         self,
@@ -71,8 +75,7 @@ class StagedTable:
         self._columns: list[pa.Table] = []
         self._others: dict[tuple[object, ...], Action] = {}
         self._row_groups: list[RowGroup] = []
-        for action in initial:
-            self._fold(action)
+        self._fold(initial)
 
     @property
     def metadata(self) -> Metadata | None:
@@ -107,18 +110,32 @@ class StagedTable:
     def _num_columnar(self) -> int:
         return sum(len(columns) for columns in self._columns)
 
-    def take(self, actions: Sequence[Action] | pa.Table, step: Step, row_groups: Sequence[RowGroup] = ()) -> None:
-        """Stage the actions of one step, once they are seen to be valid by themselves."""
+    def with_step(
+        self,
+        actions: Sequence[Action] | pa.Table,
+        step: Step,
+        row_groups: Sequence[RowGroup] = (),
+        *,
+        expected_version: int | None = None,
+    ) -> StagedTable:
+        """With the actions of one more step, once they are seen to be valid by themselves."""
         columns = canonical(actions) if isinstance(actions, pa.Table) else None
         single = () if isinstance(actions, pa.Table) else tuple(actions)
         check_actions(TableCommit(self.table_id, self.version, single, step.operation, step.params, adds=columns))
+        after = copy(self)
+        after._files, after._others, after._columns = dict(self._files), dict(self._others), list(self._columns)
         if columns is not None:
-            self._leave_out(set(file_keys(columns)))
-            self._columns.append(columns)
-        for action in single:
-            self._fold(action)
-        self._row_groups += row_groups
-        self._steps.append(step)
+            keys = set(file_keys(columns))
+            after._leave_out(keys)
+            for key in keys & after._files.keys():
+                del after._files[key]
+            after._columns.append(columns)
+        after._fold(single)
+        after._row_groups = [*self._row_groups, *row_groups]
+        after._steps = [*self._steps, step]
+        if expected_version is not None:
+            after.expected_version = expected_version
+        return after
 
     def as_commit(self) -> TableCommit:
         operations = {step.operation for step in self._steps}
@@ -128,7 +145,7 @@ class StagedTable:
                 "operations": [{"operation": step.operation, "parameters": dict(step.params)} for step in self._steps]
             }
         metrics = sum((Counter(step.metrics) for step in self._steps), Counter[str]())
-        paths = {path for path, _ in self._files}
+        paths = {action.path for action in self._files.values() if isinstance(action, AddFile)}
         return TableCommit(
             self.table_id,
             self.version if self.expected_version is None else self.expected_version,
@@ -157,35 +174,37 @@ class StagedTable:
 
     # -- folding ---------------------------------------------------------------------------------------------------
 
-    def _fold(self, action: Action) -> None:
-        match action:
-            case AddFile():
-                self._leave_out({action.key})
-                self._files.pop(action.key, None)
-                self._files[action.key] = action
-            case RemoveFile():
-                was_staged = isinstance(self._files.pop(action.key, None), AddFile) | self._leave_out({action.key})
-                if not was_staged or self._is_live(action.key):
+    def _fold(self, actions: Sequence[Action]) -> None:
+        """No file stands twice among the actions of one step, so those in columns can be looked for all at once."""
+        in_columns = self._leave_out({action.key for action in actions if isinstance(action, AddFile | RemoveFile)})
+        for action in actions:
+            match action:
+                case AddFile():
+                    self._files.pop(action.key, None)
                     self._files[action.key] = action
-            case Metadata() | Protocol():
-                self._others[(type(action),)] = action
-            case Txn():
-                self._others[Txn, action.app_id] = action
-            case DomainMetadata():
-                self._others[DomainMetadata, action.domain] = action
-            case _:
-                self._others[type(action), action.path if hasattr(action, "path") else None] = action
+                case RemoveFile():
+                    was_staged = isinstance(self._files.pop(action.key, None), AddFile) or action.key in in_columns
+                    if not was_staged or self._is_live(action.key):
+                        self._files[action.key] = action
+                case Metadata() | Protocol():
+                    self._others[(type(action),)] = action
+                case Txn():
+                    self._others[Txn, action.app_id] = action
+                case DomainMetadata():
+                    self._others[DomainMetadata, action.domain] = action
+                case _:
+                    self._others[type(action), action.path if hasattr(action, "path") else None] = action
 
-    def _leave_out(self, keys: set[FileKey]) -> bool:
-        """Take files out of the staged columns; whether there were any."""
-        if not self._columns:
-            return False
-        before = self._num_columnar
-        self._columns = [
-            columns.filter(pa.array([key not in keys for key in file_keys(columns)], pa.bool_()))
-            for columns in self._columns
-        ]
-        return self._num_columnar < before
+    def _leave_out(self, keys: set[FileKey]) -> set[FileKey]:
+        """Take files out of the staged columns; which of them were there."""
+        found: set[FileKey] = set()
+        for position, columns in enumerate(self._columns):
+            there = file_keys(columns)
+            found_here = keys.intersection(there)
+            if found_here:
+                self._columns[position] = columns.filter(pa.array([key not in keys for key in there], pa.bool_()))
+                found |= found_here
+        return found
 
 
 def _as_text(columns: pa.Table) -> pa.Table:

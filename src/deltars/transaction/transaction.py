@@ -10,7 +10,10 @@ commit ── one SQL transaction: every table as the isolation level wants it, 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -19,26 +22,31 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 
 from deltars.config import check_timeout
+from deltars.data.conditions import Condition
 from deltars.data.files import Scan
 from deltars.errors import ConfigError, DeltarsError, TableExists, TableNotFound, TransactionClosed, ValidationError
 from deltars.log.add_columns import file_keys
-from deltars.log.commit import ISOLATION_LEVELS, NO_VERSION, Commit, Committed, Isolation, NewTable
+from deltars.log.commit import ISOLATION_LEVELS, NO_VERSION, Commit, Committed, Isolation, NewTable, RowGroup
 from deltars.log.pruning import Pruner
 from deltars.log.reads import FileKey
 from deltars.log.snapshot import Snapshot
 from deltars.predicate import Predicate, parse, to_sql
 from deltars.protocol import Action, StructType
 from deltars.store.cuts import Cut
+from deltars.transaction.altering import Alter, AlteredTable, Change
 from deltars.transaction.engine import Engine, HasEngine, check_mirror_mode
 from deltars.transaction.limits import Limits
+from deltars.transaction.metadata import metadata_actions
 from deltars.transaction.new_table import initial_actions, location_of
-from deltars.transaction.plane import plane_for, spark_plane
+from deltars.transaction.plane import any_breaks, plane_for, spark_plane
 from deltars.transaction.reads import ReadLog
 from deltars.transaction.result import TransactionResult
 from deltars.transaction.staging import StagedTable, Step
 from deltars.transaction.write_options import WriteOptions
 from deltars.transaction.writing import TableWrite
 from deltars.uri import CatalogUri, is_uri, parse_table_uri
+
+_log = logging.getLogger(__name__)
 
 
 class Transaction:
@@ -59,6 +67,8 @@ class Transaction:
     ) -> None:
         """`engine`: the catalog's, or how to open the one that the first table names."""
         self._mirror = check_mirror_mode(mirror)
+        if txn_id is not None and not isinstance(txn_id, UUID):
+            raise ConfigError(f"txn_id is a UUID, not {txn_id!r}")
         self.id = txn_id or uuid4()
         if isolation is not None and isolation not in ISOLATION_LEVELS:
             raise ConfigError(
@@ -98,11 +108,16 @@ class Transaction:
         `where` leaves out files that hold no matching row, as far as partition values and statistics tell. What was
         asked is remembered: under `strict` and the serializable levels, whoever changes it first is in conflict.
         """
+        staged = self._readable(table)
+        assert staged.metadata is not None
+        return self.read_files(staged, None if where is None else parse(where, staged.metadata.schema))
+
+    def _readable(self, table: str | UUID) -> StagedTable:
         self._refuse_closed()
         staged = self._seen(self._engine_for(table), table)
         if staged.metadata is None:
             raise ValidationError("nothing was committed to the table yet", table=staged.name)
-        return self.read_files(staged, None if where is None else parse(where, staged.metadata.schema))
+        return staged
 
     def read_files(self, table: StagedTable, predicate: Predicate | None) -> pa.Table:
         """The same for a condition that was parsed before."""
@@ -133,22 +148,26 @@ class Transaction:
     def read(
         self, table: str | UUID, *, where: str | None = None, columns: Sequence[str] | None = None, spark: Any = None
     ) -> Any:
-        """The rows of a table as this transaction sees them, as a Spark DataFrame (of the active session)."""
-        files = self.files(table, where)
-        staged = self._seen(self._engine_for(table), table)
+        """The rows of a table as this transaction sees them, as a Spark DataFrame (of the active session).
+
+        `where` and `columns` as in `Table.read`; what was asked is remembered as by `files`.
+        """
+        staged = self._readable(table)
         assert staged.metadata is not None
-        scan = Scan(
-            root=staged.location,
-            schema=staged.metadata.schema,
-            partition_columns=tuple(staged.metadata.partition_columns),
-            files=files,
-            table=staged.name,
-            version=staged.version,
+        plane = spark_plane()
+        files = self.read_files(staged, plane.predicate(spark, where, staged.metadata.schema))
+        return plane.read(spark, self._scan(staged, files), where=where, columns=columns)
+
+    def _scan(self, table: StagedTable, files: pa.Table) -> Scan:
+        assert table.metadata is not None
+        return Scan.of(
+            table.metadata,
+            files,
+            root=table.location,
+            table=table.name,
+            version=table.version,
             storage_options=self._bound().settings.storage_options,
         )
-        frame = spark_plane().read(spark, scan)
-        frame = frame if where is None else frame.where(where)
-        return frame if columns is None else frame.select(*columns)
 
     # -- staging -------------------------------------------------------------------------------------------------
 
@@ -238,24 +257,50 @@ class Transaction:
                 f"expected_version is a version, or −1 for none, not {expected_version!r}", field="expected_version"
             )
         staged = self._seen(engine, table, expected_version)
-        if expected_version is not None:
-            staged.expected_version = expected_version
-        self._take(staged, actions, Step(operation, operation_params or {}))
+        self._take(staged, actions, Step(operation, operation_params or {}), expected_version=expected_version)
 
     stage_table = stage
 
     def _take(
-        self, staged: StagedTable, actions: Sequence[Action] | pa.Table, step: Step, row_groups: Sequence[Any] = ()
+        self,
+        staged: StagedTable,
+        actions: Sequence[Action] | pa.Table,
+        step: Step,
+        row_groups: Sequence[RowGroup] = (),
+        *,
+        expected_version: int | None = None,
     ) -> None:
-        self._limits.check([*self._changed(), staged])
         try:
-            staged.take(actions, step, row_groups)
-            self._tables[staged.name] = staged
-            self._limits.check(self._changed())
+            after = staged.with_step(actions, step, row_groups, expected_version=expected_version)
+            self._limits.check([*(table for table in self._changed() if table.name != after.name), after])
         except DeltarsError as error:
             raise error.located(
                 table=staged.name, table_id=str(staged.table_id), txn_id=self.id, stage="validate"
             ) from error.__cause__
+        self._tables[after.name] = after
+
+    def alter(self, table: str | UUID) -> Alter:
+        """Change a table's schema or properties with this transaction."""
+        altered = self.altered(table)
+        return Alter(lambda: nullcontext(altered))
+
+    def altered(self, table: str | UUID) -> AlteredTable:
+        table_id = self._readable(table).table_id
+
+        def apply(change: Change, operation: str, params: Mapping[str, Any]) -> None:
+            staged = self._readable(table_id)
+            assert staged.metadata is not None
+            assert staged.protocol is not None
+            actions = metadata_actions(staged.protocol, change(staged.metadata))
+            self._take(staged, actions, Step(operation, params))
+
+        def check_rows(condition: Condition) -> None:
+            # All rows are remembered as read: who adds others meanwhile is in conflict.
+            staged = self._readable(table_id)
+            if any_breaks(self._scan(staged, self.read_files(staged, None)), condition.sql):
+                raise condition.violated().located(table=staged.name, txn_id=self.id)
+
+        return AlteredTable(apply, check_rows)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -272,17 +317,25 @@ class Transaction:
             committed = self._engine.commit(self._as_commit(), timeout_s=self._timeout_s)
         except DeltarsError as error:
             table_id = None if error.table_id is None else UUID(error.table_id)
+            _log.info("transaction %s did not commit: %s", self.id, error)
             raise error.located(table=names.get(table_id) if table_id else None) from error.__cause__
-        outcomes = self._engine.publish(committed.versions, mirror=self._mirror)
-        for staged in changed:
-            if staged.new:
-                self._engine.publish_registration(staged.table_id)
+        # Before anything is published: whatever happens there, the commit stands.
         self._result = TransactionResult(
             self.id,
             committed.commit_ts,
             {names[table_id]: version for table_id, version in committed.versions.items()},
             dict(committed.versions),
-            {names[table_id]: outcome for table_id, outcome in outcomes.items()},
+        )
+        _log.info("transaction %s committed: %s", self.id, self._result.versions)
+        outcomes = self._engine.publish(committed.versions, mirror=self._mirror)
+        for staged in changed:
+            if staged.new:
+                self._engine.publish_registration(staged.table_id)
+        for outcome in outcomes.values():
+            if outcome.failure is not None:
+                _log.warning("transaction %s: %s", self.id, outcome.failure.located(txn_id=self.id))
+        self._result = replace(
+            self._result, mirror={names[table_id]: outcome for table_id, outcome in outcomes.items()}
         )
         return self._result
 
@@ -395,7 +448,7 @@ class Transaction:
         properties: Mapping[str, str] | None,
     ) -> StagedTable:
         if isinstance(name, UUID):
-            engine.find(name)
+            self._seen(engine, name)
         table_id = uuid4()
         new = NewTable(table_id, str(name), location_of(engine, str(name), table_id, None))
         actions = initial_actions(table_id, schema, partition_by=partition_by, properties=properties)

@@ -34,8 +34,7 @@ def prepare(connection: Connection, statement: Prepared) -> bytes:
     """The statement's name on this connection; the server learns it once."""
     names: dict[Prepared, bytes] = connection.connection.info.setdefault("deltars_prepared", {})
     if statement not in names:
-        driver = connection.connection.driver_connection
-        assert isinstance(driver, psycopg.Connection)
+        driver = driver_of(connection)
         name = b"deltars_%d" % len(names)
         _raise_for(driver, driver.pgconn.prepare(name, statement.text.encode()))
         names[statement] = name
@@ -44,8 +43,7 @@ def prepare(connection: Connection, statement: Prepared) -> bytes:
 
 def run_pipeline(connection: Connection, steps: Sequence[Step]) -> list[Rows | psycopg.Error]:
     """The rows of each statement, or its error: what comes after an error was not run."""
-    driver = connection.connection.driver_connection
-    assert isinstance(driver, psycopg.Connection)
+    driver = driver_of(connection)
     libpq = driver.pgconn
     names = {
         step.statement: prepare(connection, step.statement) for step in steps if isinstance(step.statement, Prepared)
@@ -69,6 +67,22 @@ def run_pipeline(connection: Connection, steps: Sequence[Step]) -> list[Rows | p
         connection.invalidate()
         raise
     return [_error(driver, result) or _rows(result) for result in results]
+
+
+def rows_of(answers: Sequence[Rows | psycopg.Error]) -> Rows:
+    """The last answer, if there is no error among them."""
+    rows: Rows = []
+    for answer in answers:
+        if isinstance(answer, psycopg.Error):
+            raise answer
+        rows = answer
+    return rows
+
+
+def driver_of(connection: Connection) -> psycopg.Connection[Any]:
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, psycopg.Connection)
+    return driver
 
 
 def _answers(driver: psycopg.Connection[Any]) -> PQGen[list[PGresult]]:

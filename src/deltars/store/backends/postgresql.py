@@ -33,9 +33,7 @@ from sqlalchemy import (
     QueuePool,
     Select,
     Table,
-    Text,
     Update,
-    bindparam,
     case,
     cast,
     collate,
@@ -44,7 +42,6 @@ from sqlalchemy import (
     func,
     literal_column,
     select,
-    text,
     true,
     update,
 )
@@ -56,7 +53,8 @@ from deltars.errors import DatabaseError, DeltarsError, SchemaVersionError, Time
 from deltars.store.backends.adbc import IS_INSTALLED, Adbc
 from deltars.store.backends.base import Backend, Opening, Prepared, Rows, StatementRefused, first_line
 from deltars.store.backends.copy_out import copy_batches
-from deltars.store.backends.pipeline import Step, prepare, run_pipeline
+from deltars.store.backends.deadlines import PLANS, begin, dialect, settle
+from deltars.store.backends.pipeline import Step, driver_of, prepare, rows_of, run_pipeline
 from deltars.store.schema import dl_add_files
 
 LARGE_ROWS = 10_000
@@ -113,80 +111,29 @@ class PostgreSQL(Backend):
     @contextmanager
     def write_transaction(self, engine: Engine, timeout_s: float, opening: Opening) -> Iterator[Connection]:
         with engine.connect() as connection, connection.begin():
-            self._begin(connection, time.monotonic() + timeout_s, opening)
+            begin(connection, time.monotonic() + timeout_s, opening, self._name_of_tables)
             yield connection
-
-    def _begin(self, connection: Connection, deadline: float, opening: Opening) -> None:
-        """BEGIN, its limits and the locks, in one round trip; again, for as long as somebody holds them who should not.
-
-        The server ends a client that is stuck, with one exception: a client frozen in the middle of COPY keeps its
-        locks past every time-out. So who has waited for a while looks whether the holder is overdue, and ends it.
-        """
-        server = _driver(connection).pgconn.server_version
-        while True:
-            remaining_s = deadline - time.monotonic()
-            milliseconds = max(1, round(remaining_s * 1000))
-            limits = {name: milliseconds + grace for name, grace in _GRACE_MS.items()}
-            limits["lock_timeout"] = min(milliseconds, PATIENCE_MS)
-            begin = [
-                Step(b"BEGIN ISOLATION LEVEL READ COMMITTED"),
-                Step(_LIMITS_17 if server >= 170000 else _LIMITS, {**limits, "deadline": milliseconds}),
-            ]
-            answers = run_pipeline(connection, [*begin, *(Step(*statement) for statement in opening.statements)])
-            try:
-                _rows_of(answers[: len(begin)])
-                opening.rows = [row for answer in answers[len(begin) :] for row in _rows_of([answer])]
-                return
-            except psycopg.errors.LockNotAvailable:
-                _rows_of(run_pipeline(connection, [Step(b"ROLLBACK")]))
-                evicted = _rows_of(run_pipeline(connection, [Step(_EVICTION, {"tables": self._name_of_tables})]))
-                if time.monotonic() >= deadline and not evicted:
-                    raise
 
     @property
     def _name_of_tables(self) -> str:
         return sql.Identifier(self.uri.schema or "", "dl_tables").as_string()
 
     def settle(self, engine: Engine, commit_ts: int, timeout_s: float) -> None:
-        # Who commits holds this lock on dl_tables from before the time stamp to the end. Who began later is stamped
-        # later. The start is hidden from roles that may not see it: then it has to be waited for.
-        query = text(
-            "SELECT holder.virtualtransaction FROM pg_locks holder LEFT JOIN pg_stat_activity USING (pid)"
-            " WHERE holder.relation = CAST(:tables AS regclass) AND holder.mode = 'RowShareLock'"
-            " AND (xact_start IS NULL OR extract(epoch FROM xact_start) * 1000000 <= :commit_ts)"
-        )
-        deadline = time.monotonic() + timeout_s
-        pause_s = 0.001
-        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-
-            def holders() -> set[str]:
-                return set(
-                    connection.execute(query, {"tables": self._name_of_tables, "commit_ts": commit_ts}).scalars()
-                )
-
-            awaited = holders()
-            while awaited:
-                if time.monotonic() > deadline:
-                    raise TimeoutError(
-                        "a commit that may belong to the cut is still under way", hint="Retry, or raise the time-out."
-                    )
-                time.sleep(pause_s)
-                pause_s = min(pause_s * 2, 0.05)
-                awaited &= holders()
+        settle(engine, self._name_of_tables, commit_ts, timeout_s)
 
     @contextmanager
     def read_transaction(self, engine: Engine) -> Iterator[Connection]:
         with engine.connect() as connection, connection.begin():
-            _rows_of(run_pipeline(connection, [_BEGIN_READING]))
+            rows_of(run_pipeline(connection, [_BEGIN_READING]))
             yield connection
 
     def look_up(self, engine: Engine, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         # One round trip: BEGIN and COMMIT travel with the statement.
         with engine.connect() as connection, connection.begin():
-            steps = [_BEGIN_READING, Step(_PLANS), Step(statement, values), _END]
+            steps = [_BEGIN_READING, Step(PLANS), Step(statement, values), _END]
             *answers, end = run_pipeline(connection, steps)
-            rows = _rows_of(answers)
-            _rows_of([end])
+            rows = rows_of(answers)
+            rows_of([end])
             return rows
 
     def fetch(
@@ -224,13 +171,13 @@ class PostgreSQL(Backend):
             render_schema_translate=True,
             compile_kwargs={"render_postcompile": True},
         )
-        return psycopg.ClientCursor(_driver(connection)).mogrify(str(compiled), compiled.params)
+        return psycopg.ClientCursor(driver_of(connection)).mogrify(str(compiled), compiled.params)
 
     def statement_dialect(self) -> Dialect:
-        return _dialect()
+        return dialect()
 
     def run(self, connection: Connection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
-        return _rows_of(run_pipeline(connection, [Step(statement, values)]))
+        return rows_of(run_pipeline(connection, [Step(statement, values)]))
 
     def run_and_commit(self, connection: Connection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         try:
@@ -240,7 +187,7 @@ class PostgreSQL(Backend):
         written, committed = run_pipeline(connection, [Step(statement, values), Step(b"COMMIT")])
         if isinstance(written, psycopg.Error):
             raise StatementRefused(written)
-        _rows_of([committed])
+        rows_of([committed])
         return written
 
     def update_matching(
@@ -287,7 +234,7 @@ class PostgreSQL(Backend):
                 copying.write(buffer.getvalue())
 
     def _copying(self, connection: Connection, table: Table, columns: pa.Schema) -> AbstractContextManager[Copy]:
-        cursor = _driver(connection).cursor()
+        cursor = driver_of(connection).cursor()
         statement = sql.SQL("COPY {}.{} ({}) FROM STDIN (FORMAT csv)").format(
             sql.Identifier(self.uri.schema or ""),
             sql.Identifier(table.name),
@@ -323,7 +270,7 @@ class PostgreSQL(Backend):
         self._advisory_lock(connection, "registry")
 
     def _advisory_lock(self, connection: Connection, purpose: str) -> None:
-        _driver(connection).execute(
+        driver_of(connection).execute(
             "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"deltars {purpose} {self.uri.schema}"]
         )
 
@@ -345,7 +292,7 @@ class PostgreSQL(Backend):
         return f"deltars_{sha256((self.uri.schema or '').encode()).hexdigest()[:16]}"
 
     def prepare_migration(self, connection: Connection) -> None:
-        driver = _driver(connection)
+        driver = driver_of(connection)
         self._advisory_lock(connection, "migrate")
         schema = sql.Identifier(self.uri.schema or "")
         driver.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
@@ -380,22 +327,6 @@ class PostgreSQL(Backend):
         )
 
 
-def _driver(connection: Connection) -> psycopg.Connection[Any]:
-    driver = connection.connection.driver_connection
-    assert isinstance(driver, psycopg.Connection)
-    return driver
-
-
-def _rows_of(answers: Sequence[Rows | psycopg.Error]) -> Rows:
-    """The last answer, if there is no error among them."""
-    rows: Rows = []
-    for answer in answers:
-        if isinstance(answer, psycopg.Error):
-            raise answer
-        rows = answer
-    return rows
-
-
 def _refuse_dead_connection(driver: psycopg.Connection[Any], *_: Any) -> None:
     """A pooled connection that the server has ended is replaced: it is readable though nothing was asked of it."""
     # More than once: what the server said last comes first, and only after it the end.
@@ -406,64 +337,3 @@ def _refuse_dead_connection(driver: psycopg.Connection[Any], *_: Any) -> None:
             raise sa_exc.DisconnectionError from error
         if driver.pgconn.status != ConnStatus.OK:
             raise sa_exc.DisconnectionError
-
-
-def _dialect() -> Dialect:
-    dialect: Dialect = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
-    return dialect
-
-
-PATIENCE_MS = 5_000
-"""How long to wait for a lock before looking who holds it."""
-
-_UNTIL = "deltars until "
-_NOW_MS = cast(func.extract("epoch", func.clock_timestamp()) * literal_column("1000"), BigInteger)
-_EVICTION = Prepared(
-    text(
-        "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)"
-        " WHERE relation = CAST(:tables AS regclass) AND mode = 'RowShareLock'"
-        f" AND CAST(substring(application_name FROM '^{_UNTIL}([0-9]+)$') AS bigint)"
-        " < extract(epoch FROM clock_timestamp()) * 1000 - 1000"
-    ),
-    _dialect(),
-    None,
-)
-"""Ends those who are a second overdue."""
-
-
-def _settings(names: Sequence[str]) -> Prepared:
-    """Settings of one transaction alone: PgBouncer hands the session to somebody else afterwards.
-
-    Besides the time-outs: a commit or a look-up touches few rows of large tables, so its plan must not hang on
-    statistics that may not have been gathered yet. Index look-ups are right at every size, and the plan is made once
-    a session.
-    """
-    plan = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"}
-    plan["plan_cache_mode"] = "force_generic_plan"
-    calls = [
-        func.set_config(literal_column(f"'{name}'"), cast(bindparam(name, type_=Text()), Text), true())
-        for name in names
-    ]
-    calls += [func.set_config(literal_column(f"'{k}'"), literal_column(f"'{v}'"), true()) for k, v in plan.items()]
-    # For those who wait: until when this transaction may hold its locks, by the server's clock.
-    calls.append(
-        func.set_config(
-            literal_column("'application_name'"),
-            func.concat(literal_column(f"'{_UNTIL}'"), _NOW_MS + cast(bindparam("deadline", type_=Text()), BigInteger)),
-            true(),
-        )
-    )
-    return Prepared(select(*calls), _dialect(), None)
-
-
-# The first of equal time-outs to fire is the coarsest, and the last two end the connection too: so the finer ones,
-# which say what was waited for, come a little earlier.
-_GRACE_MS = {
-    "lock_timeout": 0,
-    "statement_timeout": 250,
-    "idle_in_transaction_session_timeout": 250,
-    "transaction_timeout": 500,
-}
-_PLANS = _settings([])
-_LIMITS = _settings([name for name in _GRACE_MS if name != "transaction_timeout"])
-_LIMITS_17 = _settings(list(_GRACE_MS))

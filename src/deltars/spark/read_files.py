@@ -1,0 +1,206 @@
+"""Data files as a frame of Spark's own Parquet reader.
+
+    a few files ──────────────────────> parquet(*files): Spark looks at each, and says which one is missing
+    more ──> a manifest ──all there?──> parquet(manifest): Spark lists nothing
+                          └─else──────> parquet(*files), looked at by this process alone: slow, and right
+
+"All there" is counted: the list's format is Spark's own affair, and no file may be passed over.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql.types import StructType as SparkStructType
+
+from deltars.data.files import Scan
+from deltars.errors import StorageError, ValidationError
+from deltars.protocol import is_absolute, uri_to_path
+from deltars.spark.manifest import write_manifest
+from deltars.storage import parse_location
+
+PartitionValues: TypeAlias = tuple[str | None, ...]
+
+LISTED_FILES = 32
+"""So many Spark looks at one by one; for more it would start a job."""
+
+CHECKED_FILES = 10_000
+"""So many are looked for before Spark is asked to read them, where they are on this machine."""
+
+_GLOB_CHARACTERS = str.maketrans({character: f"\\{character}" for character in "{}[]*?\\"})
+_DISCOVERY = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+
+# Whatever the session's settings: no file may be passed over, and Parquet's calendar is the proleptic one.
+_OPTIONS = {
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "mergeSchema": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+}
+
+_log = logging.getLogger(__name__)
+_decode_values = msgspec.json.Decoder(dict[str, str | None]).decode
+
+
+class DataFile(NamedTuple):
+    path: str
+    """As the file system has it: relative to the table, or absolute."""
+    location: str
+    """As Spark names it."""
+    size: int
+    modification_time: int
+    values: PartitionValues
+    vector: str | None
+
+
+def data_files(scan: Scan) -> list[DataFile]:
+    root = spark_path(scan.root)
+    names = scan.value_names()
+    decoded: dict[str | None, PartitionValues] = {None: (None,) * len(names)}
+    files = []
+    columns = ("path", "size", "modification_time", "partition_values", "deletion_vector")
+    for uri, size, time, text, vector in zip(*(scan.files.column(name).to_pylist() for name in columns), strict=True):
+        if text not in decoded:
+            document = _decode_values(text)
+            decoded[text] = tuple(document.get(name) or None for name in names)
+        path = uri_to_path(uri)
+        location = spark_path(path) if is_absolute(uri) else f"{root}/{path}"
+        files.append(DataFile(path, location, size, time, decoded[text], vector))
+    _refuse_hidden(scan, files)
+    _refuse_missing(scan, files)
+    return files
+
+
+def open_files(
+    spark: SparkSession, scan: Scan, schema: SparkStructType, files: Sequence[DataFile], *, by_paths: bool
+) -> DataFrame:
+    """The rows of these files; `by_paths`: with partition columns from the names of their directories."""
+    reader = spark.read.schema(schema).options(**_OPTIONS)
+    if len(files) <= LISTED_FILES:
+        return _listed(scan, reader, files, by_paths)
+    # Without a base path, which must lie above the list, Spark takes such a root for a partition too.
+    is_root_a_partition = by_paths and "=" in scan.root.rstrip("/").rpartition("/")[2]
+    frame = None if is_root_a_partition else _by_manifest(reader, files, by_paths)
+    if frame is not None:
+        return frame
+    with _discovery_by_the_driver(spark, len(files)):
+        return _listed(scan, reader, files, by_paths)
+
+
+def spark_path(location: str) -> str:
+    """With its scheme, or Spark would look in its default file system, which need not be the local one."""
+    place = parse_location(location)
+    return f"file:{place.path}" if place.is_local else str(place)
+
+
+def count_input_files(frame: DataFrame) -> int:
+    # Classic Spark hands the names over one by one, a tenth of a second for a thousand; their number it says at once.
+    classic = getattr(frame, "_jdf", None)
+    return len(frame.inputFiles()) if classic is None else len(classic.inputFiles())
+
+
+def _by_manifest(reader: DataFrameReader, files: Sequence[DataFile], by_paths: bool) -> DataFrame | None:
+    try:
+        manifest = write_manifest(files)
+        # Lists of unpartitioned files are taken for empty without this option.
+        frame = (reader if by_paths else reader.option("recursiveFileLookup", "true")).parquet(manifest)
+        found = count_input_files(frame)
+    except (PySparkException, OSError) as error:
+        _log.warning("Spark did not take the list of %d files, and looks at each: %s", len(files), error)
+        return None
+    if found != len(files):
+        _log.warning("Spark took %d of %d files from their list, and looks at each", found, len(files))
+        return None
+    return frame
+
+
+def _listed(scan: Scan, reader: DataFrameReader, files: Sequence[DataFile], by_paths: bool) -> DataFrame:
+    reader = reader.option("recursiveFileLookup", "false")
+    if by_paths:
+        reader = reader.option("basePath", spark_path(scan.root))
+    try:
+        frame = reader.parquet(*(_literal_path(file.location) for file in files))
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        said = (error.getMessageParameters() or {}).get("path", "")
+        missing = next((file for file in files if said in (file.location, _literal_path(file.location))), None)
+        raise _missing(scan, missing.path if missing else said) from error
+    found = count_input_files(frame)
+    if found != len(files):
+        raise StorageError(
+            f"Spark would read {found} of the {len(files)} data files of this version",
+            table=scan.table,
+            version=scan.version,
+        )
+    return frame
+
+
+@contextmanager
+def _discovery_by_the_driver(spark: SparkSession, count: int) -> Iterator[None]:
+    before = spark.conf.get(_DISCOVERY)
+    spark.conf.set(_DISCOVERY, str(count))
+    try:
+        yield
+    finally:
+        spark.conf.set(_DISCOVERY, str(before))
+
+
+def _literal_path(location: str) -> str:
+    """Spark takes a path for a pattern."""
+    return location.translate(_GLOB_CHARACTERS)
+
+
+def _refuse_hidden(scan: Scan, files: Sequence[DataFile]) -> None:
+    for file in files:
+        name = file.path.rpartition("/")[2]
+        if name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_"):
+            raise ValidationError(
+                f"Spark passes over files with such a name, and would leave out the rows of {file.path}",
+                field="path",
+                table=scan.table,
+                version=scan.version,
+                hint="to_arrow() reads them.",
+            )
+
+
+def _refuse_missing(scan: Scan, files: Sequence[DataFile]) -> None:
+    """Before anything runs, where that is cheap; else Spark says it when it comes to the file."""
+    place = parse_location(scan.root)
+    # A Spark elsewhere may see files that this machine does not.
+    if not place.is_local or not os.path.isdir(place.path) or len(files) > CHECKED_FILES:
+        return
+    for file in files:
+        name = file.location.removeprefix("file:")
+        try:
+            is_empty = not os.stat(name).st_size
+        except FileNotFoundError:
+            raise _missing(scan, file.path) from None
+        except OSError:
+            continue
+        if is_empty:
+            # Spark takes an empty file for one without rows.
+            raise StorageError(
+                f"the data file {file.path} is empty, and no Parquet file is",
+                path=file.path,
+                table=scan.table,
+                version=scan.version,
+            )
+
+
+def _missing(scan: Scan, path: str) -> StorageError:
+    return StorageError(
+        f"the data file {path} is missing, and version {scan.version} needs it",
+        path=path,
+        table=scan.table,
+        version=scan.version,
+        hint="It was deleted by hand, or by a vacuum after the version was replaced: read a newer one.",
+    )
