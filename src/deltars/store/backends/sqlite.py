@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from sqlalchemy import (
     BigInteger,
@@ -42,6 +43,7 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from deltars.errors import DatabaseError, DeltarsError, TimeoutError
 from deltars.store.backends.base import Backend, Opening, first_line
 
+LOAD_CHUNK_ROWS = 2_000
 FETCH_CHUNK_ROWS = 10_000
 OPEN_TIMEOUT_S = 30.0
 
@@ -142,16 +144,13 @@ class SQLite(Backend):
         return whole.concat(func.printf(".%06dZ", rest))
 
     def load(self, connection: Connection, table: Table, batches: Iterable[pa.RecordBatch]) -> None:
-        # Row by row in the driver: reading twenty values out of a JSON document takes several times as long.
         for batch in batches:
-            columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
-            statement = self.prepare(insert(table).values({name: bindparam(name) for name in columns}))
-            cursor = connection.connection.cursor()
-            try:
-                rows = list(zip(*(columns[name] for name in statement.names), strict=True))
-                cursor.executemany(statement.text, rows)
-            finally:
-                cursor.close()
+            columns = [table.c[name] for name in batch.schema.names]
+            source = self.rows(bindparam("rows"), columns)
+            statement = insert(table).from_select(batch.schema.names, select(*source.c))
+            for start in range(0, batch.num_rows, LOAD_CHUNK_ROWS):
+                chunk = batch.slice(start, LOAD_CHUNK_ROWS).to_pylist()
+                connection.execute(statement, {"rows": msgspec.json.encode(chunk).decode()})
 
     def bound(self, numbers: ColumnElement[Any], place: int) -> ColumnElement[float]:
         text = type_coerce(numbers, Text)
