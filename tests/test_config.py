@@ -81,6 +81,8 @@ def test_storage_options_come_from_every_source() -> None:
     assert configure("lake", environment=environment).settings.storage_options == {"aws_region": "environment"}
     given = configure("lake", environment=environment, storage_options={"aws_region": "keyword"})
     assert given.settings.storage_options == {"aws_region": "keyword"}
+    of_one_table = configure("lake", environment={}, storage_options={"s3://b/t": {"aws_region": "own"}})
+    assert of_one_table.settings.storage_options == {"s3://b/t": '{"aws_region": "own"}'}
 
 
 def test_transactions_have_their_settings_from_every_source(tmp_path: Path) -> None:
@@ -176,8 +178,8 @@ def test_storage_options_are_not_shown_even_when_they_are_wrong(value: str) -> N
     ("text", "message"),
     [
         ("[catalogs.lake", "is not valid TOML"),
-        ("[catalogs.other]\nuri = 'x'", "names no catalog 'lake' It names: other."),
-        ("", "names no catalog 'lake' It names: none."),
+        ("[catalogs.other]\nuri = 'x'", "names no catalog 'lake'. It names: other."),
+        ("", "names no catalog 'lake'. It names: none."),
         ("catalogs = 3", "catalogs of deltars.toml is not a table"),
         ("[catalogs]\nlake = 'deltasql://sqlite/x.db'", "names no catalog 'lake'"),
         ("[catalogs.lake]\npool_size = 3", "the catalog 'lake' of deltars.toml has no uri"),

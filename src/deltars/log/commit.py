@@ -114,6 +114,14 @@ class Commit:
         expected = {table.table_id: table.expected_version for table in self.tables}
         return {table_id: read for table_id, read in self.read.items() if expected.get(table_id) != read.version}
 
+    def checked_from(self, table: TableCommit) -> int:
+        """The version that a written table is checked against: the one its actions were made for, or an earlier one
+        that was read."""
+        read = self.read.get(table.table_id)
+        if read is None or self.isolation == "snapshot":
+            return table.expected_version
+        return min(read.version, table.expected_version)
+
     def reads_of(self, table_id: UUID) -> Reads:
         read = self.read.get(table_id)
         return NOTHING_READ if read is None else read.reads
