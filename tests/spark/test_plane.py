@@ -238,13 +238,20 @@ def test_a_directory_that_looks_like_a_partition_is_none_where_the_table_has_non
     assert PLANE.read(spark, scan).collect() == [(1, "monday")]
 
 
-def test_an_absolute_path_of_the_log_is_read_where_it_is(spark: SparkSession, tmp_path: Path) -> None:
-    elsewhere = target_of(tmp_path / "else where", "id BIGINT")
-    (file,) = write_table(elsewhere, pa.table({"id": [7]}).to_batches())
-    scan = scan_of(target_of(tmp_path / "table", "id BIGINT"), [file])
-    uri = f"file://{tmp_path}/else%20where/{file.add.path}"
-    scan = replace(scan, files=scan.files.set_column(0, "path", pa.array([uri])))
-    assert [row.id for row in PLANE.read(spark, scan).collect()] == [7]
+def test_an_absolute_path_is_read_where_it_leads_into_the_table_and_refused_elsewhere(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    target = target_of(tmp_path / "my table", "id BIGINT")
+    (file,) = write_table(target, pa.table({"id": [7]}).to_batches())
+    uri = f"file://{tmp_path}/my%20table/{file.add.path}"
+    for root, reads in ((target, True), (target_of(tmp_path / "another", "id BIGINT"), False)):
+        scan = scan_of(root, [file])
+        scan = replace(scan, files=scan.files.set_column(0, "path", pa.array([uri])))
+        if reads:
+            assert [row.id for row in PLANE.read(spark, scan).collect()] == [7]
+        else:
+            with pytest.raises(ValidationError, match="lies outside the table"):
+                PLANE.read(spark, scan)
 
 
 def test_filters_and_columns_reach_sparks_own_parquet_reader(spark: SparkSession, tmp_path: Path) -> None:
