@@ -12,6 +12,7 @@ import deltars
 from tests.support.golden import golden_tables, same_rows
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.backends("sqlite")
 def test_every_golden_table_read_through_spark_has_the_expected_rows(
     catalog: deltars.Catalog, spark: SparkSession, tmp_path: Path

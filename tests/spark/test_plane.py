@@ -298,17 +298,6 @@ def test_a_missing_file_is_not_passed_over_by_a_session_that_would(spark: SparkS
         spark.conf.unset("spark.sql.files.ignoreMissingFiles")
 
 
-@pytest.mark.parametrize("name", ["_hidden.parquet", ".hidden.parquet"])
-def test_a_file_that_spark_would_hide_is_refused(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    target = target_of(tmp_path, "id BIGINT")
-    (file,) = write_table(target, pa.table({"id": [1]}).to_batches())
-    os.rename(tmp_path / file.add.path, tmp_path / name)
-    scan = scan_of(target, [file])
-    scan = replace(scan, files=scan.files.set_column(0, "path", pa.array([name])))
-    with pytest.raises(ValidationError, match=f"leave out the rows of {name}"):
-        PLANE.read(spark, scan)
-
-
 def test_a_failing_task_raises_and_leaves_whole_files_only(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.range(0, 1000, 1, 4).selectExpr("if(id = 999, raise_error('no such feature'), id) as id")
     with pytest.raises(PySparkException, match="no such feature"):

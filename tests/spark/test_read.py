@@ -23,6 +23,7 @@ from deltars.data.files import Scan
 from deltars.errors import PredicateError, StorageError, ValidationError
 from deltars.protocol import StructType
 from deltars.spark import SparkPlane, manifest, read_files
+from deltars.spark.read_by_arrow import can_open
 from tests.support.scans import TestFile, scan_of_files, write_file
 
 PLANE = SparkPlane()
@@ -187,6 +188,25 @@ def test_a_file_that_vanishes_after_the_read_is_named_by_spark(
             frame.collect()
     finally:
         spark.conf.unset("spark.sql.files.ignoreMissingFiles")
+
+
+def test_files_that_spark_would_hide_are_read_all_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    rows = {"a.b": ["x", "y", "z"], "n": [{"i": 1}] * 3}
+    files = [
+        write_file(tmp_path, "_hidden.parquet", rows, {"p": "1"}, deleted=[1]),
+        write_file(tmp_path, ".hidden.parquet", rows, {"p": None}),
+    ]
+    seen = write_file(tmp_path, "p=3/seen.parquet", rows, {"p": "3"})
+    schema = "`a.b` STRING, n STRUCT<i: BIGINT, new: TIMESTAMP>, p INT"
+    frame = PLANE.read(spark, scan_of_files(tmp_path, schema, [*files, seen], ("p",)))
+    wanted = [(text, (1, None), p) for p, texts in ((1, "xz"), (None, "xyz"), (3, "xyz")) for text in texts]
+    assert rows_of(frame) == sorted(wanted, key=repr)
+    only = PLANE.read(spark, scan_of_files(tmp_path, schema, files, ("p",)), columns=["P"])
+    assert rows_of(only) == [(1,), (1,), (None,), (None,), (None,)]
+
+
+def test_a_place_that_the_session_has_no_file_system_for_is_known(spark: SparkSession) -> None:
+    assert [can_open(spark, place) for place in ("s3://bucket/a.parquet", "file:/nothing/there")] == [False, True]
 
 
 # -- today's schema over old files -------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType as SparkStructType
 
 from deltars.data.files import Scan
 from deltars.data.table_files import refuse_link_outside, relative_path
-from deltars.errors import DeltarsError, StorageError, ValidationError
+from deltars.errors import DeltarsError, StorageError
 from deltars.spark.manifest import write_manifest
 from deltars.storage import Storage, open_storage, parse_location
 
@@ -75,7 +75,6 @@ def data_files(scan: Scan) -> list[DataFile]:
         except DeltarsError as error:
             raise error.located(table=scan.table, version=scan.version) from error.__cause__
         files.append(DataFile(path, f"{root}/{path}", size, time, decoded[text], vector))
-    _refuse_hidden(scan, files)
     # A Spark elsewhere may see files that this machine does not.
     if storage.location.is_local and os.path.isdir(storage.location.path):
         _refuse_missing(scan, storage, files)
@@ -160,19 +159,6 @@ def _discovery_by_the_driver(spark: SparkSession, count: int) -> Iterator[None]:
 def _literal_path(location: str) -> str:
     """Spark takes a path for a pattern."""
     return location.translate(_GLOB_CHARACTERS)
-
-
-def _refuse_hidden(scan: Scan, files: Sequence[DataFile]) -> None:
-    for file in files:
-        name = file.path.rpartition("/")[2]
-        if name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_"):
-            raise ValidationError(
-                f"Spark passes over files with such a name, and would leave out the rows of {file.path}",
-                field="path",
-                table=scan.table,
-                version=scan.version,
-                hint="to_arrow() reads them.",
-            )
 
 
 def _refuse_missing(scan: Scan, storage: Storage, files: Sequence[DataFile]) -> None:
