@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
+from deltars.log.bounds import Bounds
 from deltars.log.pruning import Pruner
 from deltars.predicate import parse
 from deltars.protocol import Metadata, StructType, schema_from_ddl
@@ -211,3 +212,21 @@ def test_files_are_judged_by_the_names_that_data_files_use() -> None:
     assert Pruner(parse("id = 5 AND part = 1", schema), metadata).keeps({"c-2": "1"}, stats)
     assert not Pruner(parse("id = 100", schema), metadata).keeps({"c-2": "1"}, stats)
     assert not Pruner(parse("part = 2", schema), metadata).keeps({"c-2": "1"}, stats)
+
+
+def test_double_column_that_was_float_is_bounded_by_what_the_float_was() -> None:
+    """An old file says 0.1 for the float 0.1, which as a double is 0.10000000149011612."""
+    change = {"toType": "double", "fromType": "float"}
+    field = {"name": "x", "type": "double", "nullable": True, "metadata": {"delta.typeChanges": [change]}}
+    schema = StructType.from_dict({"type": "struct", "fields": [field]})
+    stats = '{"numRecords":1,"minValues":{"x":0.1},"maxValues":{"x":0.1}}'
+    for where, expected in [
+        ("x = 0.1F", True),
+        ("x = 0.1D", True),
+        ("x < 0.10000000149011612D AND x > 0.1D", True),
+        ("x = 0.11D", False),
+        ("x < 0.09D", False),
+    ]:
+        assert Pruner(parse(where, schema), _metadata(schema)).keeps({}, stats) is expected, where
+    found = Bounds(schema).of(stats)
+    assert (found.mins, found.maxs) == ([0.1, 0.1], [0.10000000149011612] * 2)

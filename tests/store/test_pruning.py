@@ -185,6 +185,24 @@ def test_a_list_of_many_values_is_asked_for_in_few_ranges(open_log: OpenLog) -> 
         assert 50 <= len(many) <= 100 - MAX_INTERVALS + 1
 
 
+@pytest.mark.parametrize("text", ["7", "07", "+7", "007"])
+def test_whole_number_is_found_however_it_was_written(open_log: OpenLog, text: str) -> None:
+    log = open_log().create("id INT, n INT", partition_columns=["n"])
+    log.commit([added("seven", partition_values={"n": text}), added("eight", partition_values={"n": "8"})])
+    of = metadata("id INT, n INT", partition_columns=["n"])
+    for where in ("n = 7", "n IN (7, 9)", "n < 8", "n BETWEEN 6 AND 7", "n = 7.0", "n < 7.5"):
+        assert _found(log, where, of) == ["seven"], where
+
+
+def test_day_beyond_the_calendar_is_kept(open_log: OpenLog) -> None:
+    log = open_log().create("id INT, day DATE", partition_columns=["day"])
+    for day in ("+10000-01-01", "2026-01-01", "2026-01-02"):
+        log.commit([added(day, partition_values={"day": day})])
+    of = metadata("id INT, day DATE", partition_columns=["day"])
+    assert _found(log, "day > '2026-01-01'", of) == ["+10000-01-01", "2026-01-02"]
+    assert _found(log, "day = '2026-01-01'", of) == ["2026-01-01"]
+
+
 def test_partition_columns_of_any_name_can_be_asked_for(open_log: OpenLog) -> None:
     names = ["a b", "é", "x.y", "quo`te", "$dollar", "/slash", 'double"quote']
     ddl = ", ".join("`" + name.replace("`", "``") + "` STRING" for name in names) + ", id INT"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import deltars
 from deltars.log.bounds import HIGHEST, LOWEST, RANGE_COLUMN
-from deltars.protocol import Metadata
+from deltars.protocol import Action, Metadata, Protocol, encode_commit
 from deltars.store import rebound
 from tests.store.conftest import OpenLog
 from tests.support.log import Log, added, metadata, removed
@@ -131,3 +132,25 @@ def test_the_index_answers_for_the_new_range_column(log: Log) -> None:
         " box(point(mins[1], slot), point(maxs[1], slot)) && box(point(50, slot), point(60, slot))"
     )
     assert log.rows(query) == [("two",)]
+
+
+def test_imported_files_carry_the_bounds_of_the_last_metadata(catalog: deltars.Catalog, tmp_path: Path) -> None:
+    log = tmp_path / "elsewhere" / "_delta_log"
+    log.mkdir(parents=True)
+    first = "a BIGINT, s STRUCT<x: BIGINT>, z BIGINT"
+    second = "a BIGINT, s STRUCT<w: BIGINT, x: BIGINT>, z BIGINT"
+    for version, ddl in enumerate((first, second)):
+        values = {"a": version, "s": {"w": 50, "x": 50}, "z": 7 + version}
+        stats = json.dumps({"numRecords": 1, "minValues": values, "maxValues": values})
+        plain = Protocol(min_reader_version=1, min_writer_version=2)
+        actions: list[Action] = [
+            *([plain] if version == 0 else []),
+            metadata(ddl),
+            added(f"{version}.parquet", stats=stats),
+        ]
+        (log / f"{version:020}.json").write_bytes(encode_commit(actions))
+    table = catalog.import_table(str(log.parent), name="imported")
+    snapshot = catalog.engine.reader.snapshot(table.id)
+    # Where the first file had its z the second has its x.
+    assert _paths(snapshot, "s.x = 50") == ["0.parquet", "1.parquet"]
+    assert _paths(snapshot, "z = 7") == ["0.parquet"]

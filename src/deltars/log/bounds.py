@@ -67,7 +67,10 @@ class Bounds:
         names = [path for path, _ in schema.leaves()]
         physical = dict(zip(names, (path for path, _ in schema.leaves(physical=True)), strict=True))
         order = (*([first] if first else ()), *leaves)
-        self._leaves = [(physical[path], _converter(leaves[path])) for path in order]
+        widened = once_single(schema)
+        self._leaves = [
+            (physical[path], float_number if path in widened else _converter(leaves[path])) for path in order
+        ]
         self.places: Mapping[_Path, int] = {physical[path]: place for place, path in enumerate(leaves, start=2)}
         """Where in `mins` and `maxs` a leaf stands, by its physical name, counted from 1; the range column also 1."""
         self.range_column: _Path | None = physical[first] if first else None
@@ -93,6 +96,17 @@ class Bounds:
     def continues(self, other: Bounds) -> bool:
         """Whether the numbers that another layout gave stand where this one has them."""
         return self._layout[: len(other._layout)] == other._layout and self.range_column == other.range_column
+
+
+def once_single(schema: StructType) -> set[_Path]:
+    """The double columns that were float before (type widening): a bound may stand for the float nearest to it."""
+    return {
+        path
+        for path, field in schema.walk()
+        if field.type == PrimitiveType("double")
+        for change in field.metadata.get("delta.typeChanges", ())
+        if change.get("fromType") == "float"
+    }
 
 
 def read_stats(text: str) -> dict[str, Any]:

@@ -17,8 +17,9 @@ from typing import Any, TypeAlias
 import msgspec
 import pyarrow as pa
 
+from deltars.log.bounds import once_single
 from deltars.log.reads import Added
-from deltars.log.spans import ANYTHING, Span, is_below_nan, judge_of, partition_span, stats_span
+from deltars.log.spans import ANYTHING, Span, is_below_nan, judge_of, partition_span, stats_span, widened
 from deltars.predicate import (
     FALSE,
     TRUE,
@@ -56,6 +57,7 @@ class Pruner:
         physical = dict(zip(names, (path for path, _ in schema.leaves(physical=True)), strict=True))
         columns = [column for column in columns_of(_judged(predicate)) if column.path in physical]
         self._predicate = predicate
+        self._once_single = once_single(schema)
         self._partition = {
             column: physical[column.path][0] for column in columns if column.path[0] in metadata.partition_columns
         }
@@ -142,6 +144,10 @@ class Pruner:
         column = predicate.column
         judge_span = judge_of(predicate, nan_matches=column not in without_nan)
         place, type_ = 1 + 3 * self._data.index(column), column.type
+        if column.path in self._once_single:
+            return lambda values: judge_span(
+                widened(stats_span(values[place], values[place + 1], values[place + 2], values[0], type_))
+            )
         return lambda values: judge_span(
             stats_span(values[place], values[place + 1], values[place + 2], values[0], type_)
         )

@@ -10,9 +10,10 @@ nothing about NaN (`has_nan`).
 from __future__ import annotations
 
 import math
+import struct
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypeAlias
@@ -88,6 +89,22 @@ def stats_span(minimum: Any, maximum: Any, nulls: Any, records: Any, type_: Data
     # A minimum that is NaN: of a file with nothing else, or of a writer that does not order NaN.
     low = None if low is not None and math.isnan(low) else comparable(low)
     return Span(low, comparable(high), has_values, has_nulls, has_nan=True)
+
+
+def widened(span: Span) -> Span:
+    """Of a double column that was float before: a bound may stand for the float that is nearest to it."""
+
+    def outward(bound: Any, choose: Callable[[float, float], float]) -> Any:
+        return bound if bound is None or bound == NAN else comparable(choose(bound[1], _nearest_single(bound[1])))
+
+    return replace(span, low=outward(span.low, min), high=outward(span.high, max))
+
+
+def _nearest_single(number: float) -> float:
+    try:
+        return float(struct.unpack("f", struct.pack("f", number))[0])
+    except OverflowError:
+        return number
 
 
 def _is_count(value: Any) -> bool:

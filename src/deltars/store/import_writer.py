@@ -27,6 +27,7 @@ from deltars.store.appender import LATER, TIMEOUT_S, Appender, HeldTable
 from deltars.store.database import Database
 from deltars.store.held import HELD, lock_row
 from deltars.store.mirror_status import FOREIGN, MirrorState
+from deltars.store.rebound import rebound_since
 from deltars.store.registry import TableRecord, create
 from deltars.store.rows import from_row
 from deltars.store.schema import dl_add_files, dl_mirror_log, dl_mirror_status, dl_table_versions, dl_tables
@@ -135,6 +136,7 @@ class ImportWriter:
             stamp = self._stamp(connection, table_id, row.last_commit_ts, last.version)
             protocol_version, protocol = _latest_with_version(connection, schema.dl_protocol_updates, table_id)
             metadata_version, metadata = _latest_with_version(connection, schema.dl_metadata_updates, table_id)
+            rebound_since(connection, self._database.backend, table_id, row.metadata_version)
             connection.execute(
                 update(dl_tables)
                 .where(dl_tables.c.table_id == table_id)

@@ -49,6 +49,7 @@ Interval: TypeAlias = tuple[float, float]
 
 _EXACT = 2.0**53
 _LEAVES = (Comparison, In, StartsWith, IsNull)
+_WHOLE = tuple(map(PrimitiveType, ("byte", "short", "integer", "long")))
 _FLOATS = (PrimitiveType("float"), PrimitiveType("double"))
 _files = dl_add_files.c
 
@@ -157,7 +158,7 @@ class _Translation:
             case PrimitiveType("string"):
                 found = self._text(leaf, text)
             case PrimitiveType("date"):
-                found = or_(not_(text.like("____-__-__")), self._text(leaf, text))
+                found = self._date(leaf, text)
             case PrimitiveType("boolean"):
                 found = _truth(leaf, func.lower(text))
             case PrimitiveType("byte" | "short" | "integer" | "long"):
@@ -173,7 +174,8 @@ class _Translation:
         match leaf:
             case Comparison(_, operator, str() | date() as value) if not isinstance(value, datetime):
                 asked = value if isinstance(value, str) else value.isoformat()
-                return _compare(self._backend.by_bytes(text), operator, asked) if _is_sendable(asked) else true()
+                ordered = text if operator in ("=", "<>") else self._backend.by_bytes(text)
+                return _compare(ordered, operator, asked) if _is_sendable(asked) else true()
             case In(_, values, negated):
                 wanted = [value if isinstance(value, str) else str(value) for value in values]
                 if not all(map(_is_sendable, wanted)):
@@ -184,7 +186,17 @@ class _Translation:
                 return beginning != prefix if negated else beginning == prefix
         return true()
 
+    def _date(self, leaf: Leaf, text: ColumnElement[str]) -> ColumnElement[bool]:
+        found = self._text(leaf, text)
+        # Years of more than four digits would come at the wrong place: they are left to the exact judge.
+        is_ordered = isinstance(leaf, Comparison) and leaf.operator not in ("=", "<>")
+        return or_(found, not_(text.like("____-__-__"))) if is_ordered else found
+
     def _number(self, leaf: Leaf, text: ColumnElement[str]) -> ColumnElement[bool]:
+        wanted = _whole_numbers(leaf)
+        if wanted is not None:
+            # As everybody writes them; a sign or a leading zero comes before 1, and leaves it to the exact judge.
+            return or_(text.in_(wanted), self._backend.by_bytes(text) < "1")
         intervals = self._intervals(leaf, frozenset())
         if intervals is None:
             return true()
@@ -227,6 +239,19 @@ def _few_intervals(values: Sequence[Value]) -> list[Interval] | None:
     cuts = [0, *sorted(gaps[: MAX_INTERVALS - 1]), len(intervals)]
     pieces = [intervals[start:end] for start, end in pairwise(cuts)]
     return [reduce(lambda a, b: (min(a[0], b[0]), max(a[1], b[1])), piece) for piece in pieces if piece]
+
+
+def _whole_numbers(leaf: Leaf) -> list[str] | None:
+    """The numbers that a column of whole numbers may be equal to; `None` where it is asked for something else."""
+    match leaf:
+        case Comparison(column, "=", value):
+            values: tuple[Value, ...] = (value,)
+        case In(column, values, False):
+            pass
+        case _:
+            return None
+    is_whole = column.type in _WHOLE and all(isinstance(value, int) for value in values)
+    return [str(value) for value in values] if is_whole else None
 
 
 def _truth(leaf: Leaf, text: ColumnElement[str]) -> ColumnElement[bool]:

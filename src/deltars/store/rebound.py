@@ -12,6 +12,7 @@ that the metadata is still the one that he knows (`store.pruning.layout_is`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
@@ -19,8 +20,10 @@ import msgspec
 from sqlalchemy import Column, Connection, FromClause, Text, Update, and_, bindparam, or_, select
 
 from deltars.log.bounds import Bounds
+from deltars.protocol import Metadata
 from deltars.store.backends import Backend
-from deltars.store.schema import dl_add_files
+from deltars.store.rows import from_row
+from deltars.store.schema import dl_add_files, dl_metadata_updates
 
 BATCH_ROWS = 10_000
 
@@ -44,6 +47,19 @@ def rebound(connection: Connection, backend: Backend, moved: Mapping[UUID, Bound
         unknown = {"table_id": str(table_id), "mins": bounds.unknown.mins, "maxs": bounds.unknown.maxs}
         values = {f"unknown_{name}": _parameter(backend, name, unknown[name]) for name in ("table_id", *_BOUNDS)}
         backend.run(connection, to_unknown, values)
+
+
+def rebound_since(connection: Connection, backend: Backend, table_id: UUID, version: int) -> None:
+    """The same for a log that was copied, each file with the bounds of its time, if the metadata moved them since."""
+    updates = dl_metadata_updates.c
+    query = select(dl_metadata_updates).where(updates.table_id == table_id, updates.version >= version)
+    layouts = []
+    for row in connection.execute(query.order_by(updates.version)).mappings():
+        metadata = from_row(dl_metadata_updates.name, row)
+        assert isinstance(metadata, Metadata)
+        layouts.append(Bounds(metadata.schema, metadata.partition_columns, metadata.configuration))
+    if any(not after.continues(before) for before, after in pairwise(layouts)):
+        rebound(connection, backend, {table_id: layouts[-1]})
 
 
 def _live_rows(connection: Connection, table_id: UUID) -> Iterator[list[tuple[int, int, str | None]]]:
