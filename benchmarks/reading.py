@@ -146,8 +146,8 @@ def snapshots(bench: Bench) -> tuple[str, str]:
     header = ["way", "s", "times as fast as delta-rs: median (spread)", "memory, MiB", "target"]
     note = (
         f"A table of {bench.sizes.files:,} live files on PostgreSQL, opened and listed into Arrow: with the columns "
-        "that delta-rs lists (path, size, modification time, partition values, statistics), with all thirteen, or with "
-        "three. "
+        "that delta-rs lists (path, size, modification time, partition values, statistics), with all thirteen, or "
+        "with three. "
         "Memory is what the process grew by, its result included."
     )
     return "Snapshots into Arrow", f"{note}\n\n{table(header, rows)}"

@@ -74,7 +74,7 @@ def test_every_error_survives_pickling_with_its_fields(cls: type[DeltarsError]) 
 @pytest.mark.parametrize("cls", EVERY_ERROR)
 def test_every_error_says_what_where_and_what_to_do(cls: type[DeltarsError]) -> None:
     shown = str(build(cls))
-    assert shown == f"it went wrong [table features, version 7, transaction {TXN_ID}, stage write] Retry."
+    assert shown == f"it went wrong [table features, version 7, transaction {TXN_ID}, stage write]. Retry."
 
 
 @pytest.mark.parametrize("cls", EVERY_ERROR)

@@ -123,7 +123,7 @@ def _convert(name: str, value: Any) -> Any:
         if isinstance(default, Mapping):
             # From the environment it comes as a JSON object.
             options = json.loads(value) if isinstance(value, str) else value
-            return {str(k): str(v) for k, v in dict(options).items()}
+            return {str(k): _option(v) for k, v in dict(options).items()}
         if isinstance(value, bool) or (isinstance(default, int) and isinstance(value, float)):
             raise TypeError
         if isinstance(default, str) and not isinstance(value, str):
@@ -134,6 +134,11 @@ def _convert(name: str, value: Any) -> Any:
         # Storage options hold keys of object stores: they are not shown.
         shown = "" if isinstance(default, Mapping) else f", not {value!r}"
         raise ConfigError(f"{name} must be {kind}{shown}") from None
+
+
+def _option(value: Any) -> str:
+    """Options of one location come as an object of their own, and travel as its text."""
+    return json.dumps(dict(value)) if isinstance(value, Mapping) else str(value)
 
 
 _KINDS = {str: "a text", int: "a whole number", float: "a number of seconds"}

@@ -40,7 +40,9 @@ class DeltarsError(Exception):
         self.hint = hint
         super().__init__(self.message)
 
-    def __str__(self) -> str:
+    @property
+    def what_and_where(self) -> str:
+        """The message without the hint."""
         where = [
             f"{label} {value}"
             for label, value in (
@@ -51,8 +53,13 @@ class DeltarsError(Exception):
             )
             if value is not None
         ]
-        text = self.message + (f" [{', '.join(where)}]" if where else "")
-        return f"{text} {self.hint}" if self.hint else text
+        return self.message + (f" [{', '.join(where)}]" if where else "")
+
+    def __str__(self) -> str:
+        text = self.what_and_where
+        if not self.hint:
+            return text
+        return f"{text} {self.hint}" if text.endswith((".", "…")) else f"{text}. {self.hint}"
 
     def located(self, **fields: Any) -> DeltarsError:
         """The same error, with what a caller further out knows about where it happened."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from deltars.errors import ValidationError
+from deltars.errors import ConfigError, ValidationError
 from deltars.storage import Location, parse_location
+from deltars.storage.opening import options_for
 
 
 @pytest.mark.parametrize(
@@ -64,3 +65,24 @@ def test_credentials_in_a_location_are_refused_and_not_repeated(text: str) -> No
     with pytest.raises(ValidationError, match="storage options") as caught:
         parse_location(text)
     assert "hunter2" not in str(caught.value)
+
+
+def test_options_of_a_location_are_for_what_lies_below_it() -> None:
+    options = {
+        "aws_region": "eu",
+        "aws_endpoint": "http://general",
+        "s3://b": '{"aws_region": "us"}',
+        "s3://b/t": '{"aws_endpoint": "http://own"}',
+        "s3://bb": '{"aws_region": "no"}',
+    }
+    chosen = {
+        text: options_for(parse_location(text), options) for text in ("s3://a/t", "s3://b/x", "s3://b/t/u", "s3://b/tt")
+    }
+    assert chosen == {
+        "s3://a/t": {"aws_region": "eu", "aws_endpoint": "http://general"},
+        "s3://b/x": {"aws_region": "us", "aws_endpoint": "http://general"},
+        "s3://b/t/u": {"aws_region": "us", "aws_endpoint": "http://own"},
+        "s3://b/tt": {"aws_region": "us", "aws_endpoint": "http://general"},
+    }
+    with pytest.raises(ConfigError, match="the storage options of s3://b are not an object of strings"):
+        options_for(parse_location("s3://b/t"), {"s3://b": "secret"})

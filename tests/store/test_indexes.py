@@ -5,7 +5,7 @@ With statistics gathered (ANALYZE) and the planner's own settings, through a con
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -18,10 +18,11 @@ from sqlalchemy import Select, func, literal_column, select
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 import deltars
+from deltars.store.backends import Backend, backend_for
 from deltars.store.contents import live_files
-from deltars.store.reader import newest_first
+from deltars.store.reader import newest_first, open_current, open_version
 from deltars.store.schema import dl_add_files, dl_table_versions
-from deltars.uri import parse_catalog_uri
+from deltars.uri import CatalogUri, parse_catalog_uri
 from tests.support import witness
 from tests.support.log import creation, removed
 from tests.support.postgres import PostgresServer
@@ -164,6 +165,23 @@ def test_containment_on_statistics_is_answered_from_the_gin_index(filled: Filled
     )
     expected = TABLES * FIRST_VERSIONS * len(range(4_321, FILES // FIRST_VERSIONS, 5_000))
     assert found.fetchall() == [(expected,)]
+
+
+@pytest.mark.backends("postgres")
+@pytest.mark.parametrize("open_table", [open_current, open_version])
+def test_opening_a_table_is_a_look_up_in_each_primary_key(
+    filled: Filled, open_table: Callable[[Backend], Select[Any]]
+) -> None:
+    backend = backend_for(CatalogUri("postgres", "lake", filled.schema))
+    query = open_table(backend).params(table_id=str(filled.table_id), version=3)
+    # As the reader asks for it: some of these tables are so small here that reading all of one would be as good.
+    settings = ("enable_seqscan", "enable_hashjoin", "enable_mergejoin")
+    with filled.connection.transaction():
+        for setting in settings:
+            filled.connection.execute(sql.SQL("SET LOCAL {} = off").format(sql.Identifier(setting)))
+        tables = ("dl_tables", "dl_table_versions", "dl_metadata_updates", "dl_protocol_updates")
+        assert set(filled.indexes(query)) <= {*(f"pk_{name}" for name in tables), "ix_dl_table_versions_latest"}
+        assert {node["Node Type"] for node in filled.plan(query) if "Join" in node["Node Type"]} == set()
 
 
 @pytest.mark.backends("postgres")

@@ -27,6 +27,7 @@ JUSTIFIED = {
     },
     "store/backends/postgresql.py": {
         "_settings": "names and values of settings, all of them constants of the same module",
+        "module": "a constant of the same module in a statement that is one, too",
     },
     "store/grants.py": {
         "grant": "composed by psycopg.sql, which quotes every name; only escaped for the driver here",

@@ -83,3 +83,23 @@ def test_table_that_was_only_read_is_as_good_as_written(
         tx.commit()
     assert caught.value.table == tables[1]
     assert len(live_files(catalog, tables[0])) == 1
+
+
+@pytest.mark.parametrize("level", ["strict", "serializable", "snapshot"])
+def test_expecting_a_later_version_does_not_excuse_what_was_read_before_it(
+    catalog: deltars.Catalog, tables: tuple[str, str], level: Isolation
+) -> None:
+    table = tables[0]
+    blind, reading = catalog.begin(isolation=level), catalog.begin(isolation=level)
+    assert reading.files(table).num_rows == 1
+    with catalog.begin() as other:
+        other.stage(table, [added("meanwhile")])
+    reading.stage(table, [added("late")], expected_version=2)
+    if level == "snapshot":
+        reading.commit()
+        return
+    with pytest.raises(deltars.VersionConflict) as caught:
+        reading.commit()
+    assert (caught.value.expected, caught.value.actual) == (1, 2)
+    blind.stage(table, [added("late")], expected_version=2)
+    assert blind.commit().versions == {table: 3}

@@ -27,8 +27,8 @@ from deltars.store.registry import TableRecord, check_name
 from deltars.table import Table
 from deltars.transaction import Transaction, TransactionResult
 from deltars.transaction.engine import Engine
-from deltars.transaction.metadata import changed, metadata_actions
-from deltars.transaction.new_table import check_properties, initial_actions, location_of
+from deltars.transaction.metadata import metadata_actions
+from deltars.transaction.new_table import initial_actions, location_of
 from deltars.transaction.removal import removes_of
 
 Result = TypeVar("Result")
@@ -179,17 +179,8 @@ class Catalog:
     ) -> Table:
         """Set properties of a table, with a metadata commit: readers of `_delta_log` see them too."""
         found = self.table(table)
-        snapshot = found.snapshot()
-        before = snapshot.metadata
-        after = changed(before, configuration={**before.configuration, **check_properties(properties)})
-        commit = TableCommit(
-            found.id,
-            snapshot.version,
-            metadata_actions(snapshot.protocol, after),
-            "SET TBLPROPERTIES",
-            {"properties": dict(properties)},
-        )
-        self._commit(commit, committer=committer)
+        with self.begin(isolation="serializable", committer=committer) as tx:
+            tx.alter(found.id).set_properties(properties)
         return self.table(found.id)
 
     # -- transactions ------------------------------------------------------------------------------------------

@@ -37,8 +37,7 @@ def exit_code(error: deltars.DeltarsError) -> int:
 
 def said(error: deltars.DeltarsError) -> str:
     """What happened and, on a line of its own, what to do: so that a command in it can be copied."""
-    hint = error.hint or ""
-    return f"{str(error).removesuffix(hint).rstrip()}\n{hint}".rstrip()
+    return f"{error.what_and_where}\n{error.hint or ''}".rstrip()
 
 
 class Program(click.Group):

@@ -107,11 +107,20 @@ class Commit:
 
     @property
     def checked_reads(self) -> dict[UUID, TableRead]:
-        """The tables that were only read, and must not have changed in a way that matters."""
+        """What must not have changed in a way that matters, besides what is written: the tables that were only read,
+        and those that were read at another version than the commit expects."""
         if self.isolation == "snapshot":
             return {}
-        written = {table.table_id for table in self.tables}
-        return {table_id: read for table_id, read in self.read.items() if table_id not in written}
+        expected = {table.table_id: table.expected_version for table in self.tables}
+        return {table_id: read for table_id, read in self.read.items() if expected.get(table_id) != read.version}
+
+    def checked_from(self, table: TableCommit) -> int:
+        """The version that a written table is checked against: the one its actions were made for, or an earlier one
+        that was read."""
+        read = self.read.get(table.table_id)
+        if read is None or self.isolation == "snapshot":
+            return table.expected_version
+        return min(read.version, table.expected_version)
 
     def reads_of(self, table_id: UUID) -> Reads:
         read = self.read.get(table_id)

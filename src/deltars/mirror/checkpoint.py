@@ -10,13 +10,14 @@ A batch at a time, so a million files take the memory of one batch. commitInfo a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from deltars.mirror.ahead import ahead
 from deltars.mirror.checkpoint_schema import CheckpointSchema
 from deltars.protocol import Metadata
 from deltars.protocol.intervals import parse_interval_ms
@@ -28,6 +29,8 @@ RETENTION = "delta.deletedFileRetentionDuration"
 STATS_AS_JSON = "delta.checkpoint.writeStatsAsJson"
 STATS_AS_STRUCT = "delta.checkpoint.writeStatsAsStruct"
 DEFAULT_RETENTION_MS = 7 * 24 * 3_600_000
+
+ROW_GROUP_ROWS = 50_000
 
 OURS = "deltars.txnId"
 """The key in a checkpoint's footer that says whose it is, and of which commit."""
@@ -65,13 +68,7 @@ def retention_ms(properties: Mapping[str, str]) -> int:
     return DEFAULT_RETENTION_MS if span is None else span
 
 
-def write_checkpoint(
-    storage: Storage,
-    state: VersionState,
-    *,
-    replace: bool = False,
-    on_batch: Callable[[], None] | None = None,
-) -> Checkpoint:
+def write_checkpoint(storage: Storage, state: VersionState, *, replace: bool = False) -> Checkpoint:
     """Write the checkpoint of a version, unless there is one; with `replace`, in its place."""
     schema = CheckpointSchema(
         state.metadata,
@@ -82,12 +79,10 @@ def write_checkpoint(
     with storage.open_writer(checkpoint_path(state.version), if_absent=not replace) as sink:
         with _parquet(sink, schema) as parquet:
             parquet.add_key_value_metadata({OURS: str(state.txn_id)})
-            for batch, is_adds in _batches(state, schema):
-                parquet.write_batch(batch, row_group_size=batch.num_rows)
-                num_actions += batch.num_rows
-                num_adds += batch.num_rows if is_adds else 0
-                if on_batch is not None:
-                    on_batch()
+            for rows, is_adds in _row_groups(state, schema):
+                parquet.write_table(rows, row_group_size=ROW_GROUP_ROWS)
+                num_actions += rows.num_rows
+                num_adds += rows.num_rows if is_adds else 0
         size_bytes = sink.tell()
         sink.close()
     return Checkpoint(state.version, num_actions, num_adds, size_bytes, sink.created)
@@ -106,14 +101,34 @@ def is_ours(storage: Storage, version: int) -> bool:
     return OURS.encode() in metadata
 
 
-def _batches(state: VersionState, schema: CheckpointSchema) -> Iterator[tuple[pa.RecordBatch, bool]]:
-    yield schema.state(state.protocol, state.metadata, state.txns, state.domains), False
+def _row_groups(state: VersionState, schema: CheckpointSchema) -> Iterator[tuple[pa.Table, bool]]:
+    """The rows, and whether they are the live files."""
+    first = schema.state(state.protocol, state.metadata, state.txns, state.domains)
+    yield pa.Table.from_batches([first]), False
     # By the commit's own clock, so that whoever writes this checkpoint writes the same one.
     kept_after_ms = state.in_commit_timestamp - retention_ms(state.metadata.configuration)
-    for batch in state.removes(kept_after_ms):
-        yield schema.removes(batch), False
-    for batch in state.adds():
-        yield schema.adds(batch), True
+    for removes in _gathered(state.removes(kept_after_ms)):
+        yield _converted(removes, schema.removes), False
+    for adds in _gathered(state.adds()):
+        yield _converted(adds, schema.adds), True
+
+
+def _converted(batches: Sequence[pa.RecordBatch], convert: Callable[[pa.RecordBatch], pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches([convert(batch) for batch in batches])
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """As many as make a row group; the next ones are fetched while these are written."""
+    gathered: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in ahead(batches):
+        gathered.append(batch)
+        rows += batch.num_rows
+        if rows >= ROW_GROUP_ROWS:
+            yield gathered
+            gathered, rows = [], 0
+    if gathered:
+        yield gathered
 
 
 def _parquet(sink: Any, schema: CheckpointSchema) -> pq.ParquetWriter:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import ColumnElement, Connection, Insert, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Insert, func, insert, literal_column, select, update
 
 from deltars.errors import ConfigError, TableExists, TableNotFound, ValidationError
 from deltars.log.commit import NO_VERSION, NewTable
@@ -99,9 +99,10 @@ class Registry:
             self._database.backend.lock_registry(connection)
             record = _find(connection, _same(table)) or _refuse_unknown(table)
             statement = update(dl_tables).where(dl_tables.c.table_id == record.table_id)
-            # By the clock that commits are stamped with: past cuts tell by it whether the table was still there.
+            # As commits are stamped, and after the last of them: past cuts tell by it whether the table was there.
             backend = self._database.backend
-            connection.execute(statement.values(dropped_at=backend.instant(backend.clock_us())))
+            moment = backend.greatest(backend.clock_us(), dl_tables.c.last_commit_ts + literal_column("1"))
+            connection.execute(statement.values(dropped_at=backend.instant(moment)))
             return record
 
     def warehouse(self) -> str | None:

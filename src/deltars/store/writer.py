@@ -172,8 +172,9 @@ class LogWriter:
         level = commit.isolation if commit.isolation == "strict" else level_of(commit.tables, commit.isolation)
         for table in commit.tables:
             row = _living(locked, table.table_id)
-            if row.current_version != table.expected_version:
-                taken = self._judge(connection, row, table.expected_version, table, commit, level)
+            expected = commit.checked_from(table)
+            if row.current_version != expected:
+                taken = self._judge(connection, row, expected, table, commit, level)
                 if taken is not None:
                     return taken
         for table_id, read in commit.checked_reads.items():

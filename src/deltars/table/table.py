@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +15,8 @@ from deltars.protocol import StructType, supported_features
 from deltars.store.registry import TableRecord
 from deltars.table.arrow_rows import ArrowRows, as_html
 from deltars.table.detail import TableDetail
+from deltars.transaction import Transaction
+from deltars.transaction.altering import Alter, AlteredTable
 from deltars.transaction.engine import Engine
 from deltars.transaction.plane import spark_plane
 
@@ -104,6 +107,16 @@ class Table(ArrowRows):
         snapshot = self.snapshot(version, timestamp=plane.moment(spark, timestamp))
         predicate = plane.predicate(spark, where, snapshot.schema)
         return plane.read(spark, self._scan(snapshot, predicate), where=where, columns=columns)
+
+    @property
+    def alter(self) -> Alter:
+        """Change the schema or the properties: each call is a commit of its own. `tx.alter` is for several at once."""
+        return Alter(self._altering)
+
+    @contextmanager
+    def _altering(self) -> Iterator[AlteredTable]:
+        with Transaction(self._engine, isolation="serializable") as tx:
+            yield tx.altered(self.id)
 
     def scan(self, version: int | None = None, *, timestamp: Moment | None = None, where: str | None = None) -> Scan:
         """The files of a version that can hold a matching row, and what is needed to read them."""

@@ -16,7 +16,7 @@ from deltars.data.conditions import Condition
 from deltars.data.files import Scan, WriteTarget, WrittenFile
 from deltars.errors import ConfigError, ValidationError
 from deltars.log.snapshot import Moment
-from deltars.predicate import Predicate
+from deltars.predicate import Predicate, Unknown, leaves_of, parse
 from deltars.protocol import StructType
 from deltars.wiring import provided_spark
 
@@ -64,3 +64,12 @@ def plane_for(frame: object) -> DataPlane:
             hint="Give a Spark, pandas, Polars or pyarrow frame, or anything with __arrow_c_stream__.",
         )
     return plane
+
+
+def any_breaks(scan: Scan, condition: str) -> bool:
+    """Whether a row of the scan does not fulfil a condition; what only Spark can judge is asked of Spark."""
+    if any(isinstance(leaf, Unknown) for leaf in leaves_of(parse(condition, scan.schema))):
+        plane = spark_plane()
+        unmatched: Any = plane.without(plane.read(None, scan), scan, condition)
+        return not unmatched.isEmpty()
+    return any(batch.num_rows for batch in ArrowPlane().without(None, scan, condition))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -21,6 +22,7 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 
 from deltars.config import check_timeout
+from deltars.data.conditions import Condition
 from deltars.data.files import Scan
 from deltars.errors import ConfigError, DeltarsError, TableExists, TableNotFound, TransactionClosed, ValidationError
 from deltars.log.add_columns import file_keys
@@ -31,10 +33,12 @@ from deltars.log.snapshot import Snapshot
 from deltars.predicate import Predicate, parse, to_sql
 from deltars.protocol import Action, StructType
 from deltars.store.cuts import Cut
+from deltars.transaction.altering import Alter, AlteredTable, Change
 from deltars.transaction.engine import Engine, HasEngine, check_mirror_mode
 from deltars.transaction.limits import Limits
+from deltars.transaction.metadata import metadata_actions
 from deltars.transaction.new_table import initial_actions, location_of
-from deltars.transaction.plane import plane_for, spark_plane
+from deltars.transaction.plane import any_breaks, plane_for, spark_plane
 from deltars.transaction.reads import ReadLog
 from deltars.transaction.result import TransactionResult
 from deltars.transaction.staging import StagedTable, Step
@@ -151,15 +155,19 @@ class Transaction:
         staged = self._readable(table)
         assert staged.metadata is not None
         plane = spark_plane()
-        scan = Scan.of(
-            staged.metadata,
-            self.read_files(staged, plane.predicate(spark, where, staged.metadata.schema)),
-            root=staged.location,
-            table=staged.name,
-            version=staged.version,
+        files = self.read_files(staged, plane.predicate(spark, where, staged.metadata.schema))
+        return plane.read(spark, self._scan(staged, files), where=where, columns=columns)
+
+    def _scan(self, table: StagedTable, files: pa.Table) -> Scan:
+        assert table.metadata is not None
+        return Scan.of(
+            table.metadata,
+            files,
+            root=table.location,
+            table=table.name,
+            version=table.version,
             storage_options=self._bound().settings.storage_options,
         )
-        return plane.read(spark, scan, where=where, columns=columns)
 
     # -- staging -------------------------------------------------------------------------------------------------
 
@@ -270,6 +278,29 @@ class Transaction:
                 table=staged.name, table_id=str(staged.table_id), txn_id=self.id, stage="validate"
             ) from error.__cause__
         self._tables[after.name] = after
+
+    def alter(self, table: str | UUID) -> Alter:
+        """Change a table's schema or properties with this transaction."""
+        altered = self.altered(table)
+        return Alter(lambda: nullcontext(altered))
+
+    def altered(self, table: str | UUID) -> AlteredTable:
+        table_id = self._readable(table).table_id
+
+        def apply(change: Change, operation: str, params: Mapping[str, Any]) -> None:
+            staged = self._readable(table_id)
+            assert staged.metadata is not None
+            assert staged.protocol is not None
+            actions = metadata_actions(staged.protocol, change(staged.metadata))
+            self._take(staged, actions, Step(operation, params))
+
+        def check_rows(condition: Condition) -> None:
+            # All rows are remembered as read: who adds others meanwhile is in conflict.
+            staged = self._readable(table_id)
+            if any_breaks(self._scan(staged, self.read_files(staged, None)), condition.sql):
+                raise condition.violated().located(table=staged.name, txn_id=self.id)
+
+        return AlteredTable(apply, check_rows)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,155 @@
+"""Changes of a table's schema and properties: each is a metadata commit, so readers of `_delta_log` see it too.
+
+table.alter.add_columns("note STRING")                 a transaction of its own
+tx.alter("features").add_constraint("positive", "id > 0")       with whatever else the transaction does
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from deltars.data.conditions import CONSTRAINT, Condition
+from deltars.errors import ValidationError
+from deltars.predicate import parse
+from deltars.protocol import DataType, Metadata, SchemaLike, StructField, StructType, as_schema
+from deltars.transaction.metadata import changed
+from deltars.transaction.new_table import check_properties
+
+Change: TypeAlias = Callable[[Metadata], Metadata]
+
+
+@dataclass(frozen=True, slots=True)
+class AlteredTable:
+    """A table of an open transaction, as far as altering it needs to know."""
+
+    apply: Callable[[Change, str, Mapping[str, Any]], None]
+    """Takes a change, the name of the operation, and its parameters."""
+    check_rows: Callable[[Condition], None]
+    """Raises where a row that is there already breaks the condition."""
+
+
+class Alter:
+    """The changes that a table's metadata can go through."""
+
+    def __init__(self, open_table: Callable[[], AbstractContextManager[AlteredTable]]) -> None:
+        """`open_table`: the transaction that one change is made in."""
+        self._open = open_table
+
+    def add_columns(self, columns: SchemaLike) -> None:
+        """Add columns at the end; the rows that are there have nulls in them."""
+        new = as_schema(columns)
+        for field in new.fields:
+            if not field.nullable:
+                raise ValidationError(
+                    f"the new column {field.name} cannot be NOT NULL: the rows that are there have no value for it",
+                    field=field.name,
+                )
+
+        def add(metadata: Metadata) -> Metadata:
+            taken = {name.lower() for name in metadata.schema.names}
+            for field in new.fields:
+                if field.name.lower() in taken:
+                    raise ValidationError(f"there is a column {field.name} already", field=field.name)
+            return _with_schema(metadata, StructType((*metadata.schema.fields, *new.fields)))
+
+        described = [{"column": {"name": field.name, "type": str(field.type)}} for field in new.fields]
+        self._apply(add, "ADD COLUMNS", {"columns": described})
+
+    def set_nullable(self, column: str) -> None:
+        """Let a NOT NULL column have nulls from now on. The other way round is a constraint: `column IS NOT NULL`."""
+        self._change_column(column, lambda field: replace(field, nullable=True), {"nullable": True})
+
+    def comment(self, column: str, text: str | None) -> None:
+        """Describe a column; `None` takes the description away."""
+
+        def describe(field: StructField) -> StructField:
+            rest = {key: value for key, value in field.metadata.items() if key != "comment"}
+            return replace(field, metadata=rest if text is None else {**rest, "comment": text})
+
+        self._change_column(column, describe, {"comment": text})
+
+    def add_constraint(self, name: str, condition: str) -> None:
+        """Let a table have only rows that fulfil a condition. Those that are there are checked first."""
+        if not name or "." in name:
+            raise ValidationError(f"{name!r} is not a constraint's name", field="name")
+        key = CONSTRAINT + name.lower()
+
+        def add(metadata: Metadata) -> Metadata:
+            parse(condition, metadata.schema)
+            if any(known.lower() == key for known in metadata.configuration):
+                raise ValidationError(
+                    f"there is a constraint {name} already", field="name", hint="Drop it first, or choose another name."
+                )
+            return changed(metadata, configuration={**metadata.configuration, key: condition})
+
+        with self._open() as table:
+            table.check_rows(Condition(f"the constraint {name}", condition))
+            table.apply(add, "ADD CONSTRAINT", {"name": name, "expr": condition})
+
+    def drop_constraint(self, name: str, *, if_exists: bool = False) -> None:
+        def drop(metadata: Metadata) -> Metadata:
+            key = (CONSTRAINT + name).lower()
+            rest = {known: value for known, value in metadata.configuration.items() if known.lower() != key}
+            if len(rest) == len(metadata.configuration) and not if_exists:
+                known = [one.removeprefix(CONSTRAINT) for one in rest if one.startswith(CONSTRAINT)]
+                raise ValidationError(
+                    f"there is no constraint {name}", field="name", hint=f"There are: {', '.join(known) or 'none'}."
+                )
+            return changed(metadata, configuration=rest)
+
+        self._apply(drop, "DROP CONSTRAINT", {"name": name})
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        checked = check_properties(properties)
+        self._apply(
+            lambda metadata: changed(metadata, configuration={**metadata.configuration, **checked}),
+            "SET TBLPROPERTIES",
+            {"properties": checked},
+        )
+
+    def unset_properties(self, names: Iterable[str]) -> None:
+        gone = set(names)
+        self._apply(
+            lambda metadata: changed(
+                metadata,
+                configuration={key: value for key, value in metadata.configuration.items() if key not in gone},
+            ),
+            "UNSET TBLPROPERTIES",
+            {"properties": sorted(gone)},
+        )
+
+    def _apply(self, change: Change, operation: str, params: Mapping[str, Any]) -> None:
+        with self._open() as table:
+            table.apply(change, operation, params)
+
+    def _change_column(
+        self, column: str, change: Callable[[StructField], StructField], params: Mapping[str, Any]
+    ) -> None:
+        path = column.split(".")
+
+        def alter(metadata: Metadata) -> Metadata:
+            schema = _changed(metadata.schema, path, change, column)
+            assert isinstance(schema, StructType)
+            return _with_schema(metadata, schema)
+
+        self._apply(alter, "CHANGE COLUMN", {"column": column, **params})
+
+
+def _with_schema(metadata: Metadata, schema: StructType) -> Metadata:
+    return changed(metadata, schema_string=schema.to_json())
+
+
+def _changed(
+    type_: DataType, path: Sequence[str], change: Callable[[StructField], StructField], column: str
+) -> DataType:
+    fields = list(type_.fields) if isinstance(type_, StructType) else []
+    for index, field in enumerate(fields):
+        if field.name.lower() == path[0].lower():
+            rest = path[1:]
+            fields[index] = replace(field, type=_changed(field.type, rest, change, column)) if rest else change(field)
+            return StructType(tuple(fields))
+    names = ", ".join(field.name for field in fields) or "none"
+    raise ValidationError(f"there is no column {column!r}", field="column", hint=f"Columns there: {names}.")

@@ -1,0 +1,123 @@
+"""The mirror on S3, as moto's server simulates it: conditional puts included, real latencies and failures not."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+import deltars
+from deltars.mirror import Publication
+from deltars.storage import Storage, open_storage
+from deltars.store.mirror_status import MirrorState
+
+moto = pytest.importorskip("moto.server", reason="moto is not installed: no S3 to test against")
+
+ROWS = pa.table({"id": [1]})
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    server = moto.ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def options(endpoint: str) -> dict[str, str]:
+    return {
+        "aws_endpoint": endpoint,
+        "aws_allow_http": "true",
+        "aws_region": "us-east-1",
+        "aws_access_key_id": "nobody",
+        "aws_secret_access_key": "very secret",
+    }
+
+
+@pytest.fixture
+def lake(endpoint: str) -> str:
+    bucket = f"lake-{uuid4()}"
+    urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{bucket}", method="PUT")).close()
+    return f"s3://{bucket}/warehouse"
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, lake: str, options: dict[str, str]) -> Iterator[deltars.Catalog]:
+    uri = f"deltasql://sqlite/{tmp_path}/lake.db"
+    with deltars.connect(uri, warehouse=lake, storage_options=options, mirror_checkpoint_interval=3) as opened:
+        yield opened
+
+
+def storage_of(catalog: deltars.Catalog, options: dict[str, str]) -> Storage:
+    return open_storage(catalog.table("t").location, options)
+
+
+def test_commits_and_checkpoints_on_s3_are_read_by_others(catalog: deltars.Catalog, options: dict[str, str]) -> None:
+    for number in range(7):
+        outcome = catalog.write("t", pa.table({"id": [number]})).mirror["t"]
+        assert outcome.publication is Publication.PUBLISHED
+    catalog.engine.publisher.close()
+    storage = storage_of(catalog, options)
+    names = sorted(info.path.rpartition("/")[2] for info in storage.list("_delta_log"))
+    assert [name for name in names if name.endswith("parquet")] == [f"{v:020}.checkpoint.parquet" for v in (3, 6)]
+    assert [name for name in names if name.endswith("json")] == [f"{v:020}.json" for v in range(7)]
+    location = storage.url_of("")
+    assert DeltaTable(location, storage_options=options).version() == 6
+    found = pl.scan_delta(location, storage_options=options).collect()
+    assert sorted(found["id"]) == list(range(7))
+    assert catalog.table("t").verify(deep=True, orphans=True).findings == ()
+    assert catalog.reconciler().once().repairs == []
+
+
+def test_conditional_put_refuses_a_taken_name_and_a_foreign_commit_stops_the_table(
+    catalog: deltars.Catalog, options: dict[str, str]
+) -> None:
+    catalog.write("t", ROWS)
+    storage = storage_of(catalog, options)
+    path = f"_delta_log/{1:020}.json"
+    assert storage.put_if_absent(path, b"foreign")
+    assert not storage.put_if_absent(path, b"ours")
+    with storage.open_writer(path, if_absent=True) as sink:
+        sink.write(b"ours")
+    assert not sink.created
+    result = catalog.write("t", ROWS)
+    assert result.mirror["t"].publication is Publication.FAILED
+    with pytest.raises(deltars.MirrorFailure, match="is there and is another commit"):
+        result.raise_for_mirror()
+    assert catalog.mirror_status()[0].state is MirrorState.DIVERGED
+    assert storage.get(path) == b"foreign"
+
+
+def test_deleted_commits_are_written_again(catalog: deltars.Catalog, options: dict[str, str]) -> None:
+    for _ in range(3):
+        catalog.write("t", ROWS)
+    storage = storage_of(catalog, options)
+    storage.delete([f"_delta_log/{version:020}.json" for version in (0, 2)])
+    assert len(catalog.reconciler().once().repairs) == 2
+    assert DeltaTable(storage.url_of(""), storage_options=options).version() == 2
+
+
+def test_bucket_out_of_reach_leaves_the_commit_standing_and_shows_no_secret(
+    catalog: deltars.Catalog, endpoint: str
+) -> None:
+    catalog.write("t", ROWS)
+    storage = storage_of(catalog, dict(catalog.engine.settings.storage_options))
+    storage.delete([info.path for info in storage.list()] + [])
+    bucket = storage.location.authority
+    for name in ("_deltars/tables", "_deltars/txns"):
+        warehouse = open_storage(str(catalog.warehouse), catalog.engine.settings.storage_options)
+        warehouse.delete([info.path for info in warehouse.list(name)])
+    urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{bucket}", method="DELETE")).close()
+    catalog.set_properties("t", {"k": "v"})
+    [status] = catalog.mirror_status()
+    assert (status.state, status.current_version, status.published_version) == (MirrorState.FAILED, 1, 0)
+    assert status.last_error is not None
+    assert "very secret" not in status.last_error
