@@ -163,13 +163,14 @@ def _literal_path(location: str) -> str:
 
 def _refuse_missing(scan: Scan, storage: Storage, files: Sequence[DataFile]) -> None:
     """Before anything runs; elsewhere Spark says it when it comes to the file. No link may lead out of the table."""
+    root = storage.location.path
     directories = set()
     for file in files:
-        name = os.path.join(storage.location.path, file.path)
-        directory = os.path.dirname(name)
+        name = f"{root}/{file.path}"
+        directory = file.path.rpartition("/")[0]
         try:
             if directory not in directories:
-                refuse_link_outside(storage, directory)
+                refuse_link_outside(storage, f"{root}/{directory}")
                 directories.add(directory)
             status = os.lstat(name)
             if stat.S_ISLNK(status.st_mode):
