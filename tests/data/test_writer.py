@@ -261,7 +261,6 @@ def test_a_null_in_a_not_null_column_is_refused(tmp_path: Path) -> None:
     ("properties", "named"),
     [
         ({"delta.columnMapping.mode": "name"}, "column mapping"),
-        ({"delta.constraints.positive": "id > 0"}, "CHECK constraints"),
     ],
 )
 def test_a_table_whose_rules_are_not_kept_yet_is_refused_by_name(

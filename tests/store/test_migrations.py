@@ -41,9 +41,11 @@ TABLES = {
 }
 INDEXES = {
     "ix_dl_add_files_path",
+    "ix_dl_domain_metadata_version",
     "ix_dl_table_versions_commit_ts",
     "ix_dl_table_versions_latest",
     "ix_dl_transactions_commit_ts",
+    "ix_dl_txn_actions_version",
 }
 # DuckDB has no partial index.
 PARTIAL = {"ix_dl_add_files_live", "ix_dl_add_files_removed", "ux_dl_tables_location", "ux_dl_tables_name"}

@@ -318,6 +318,11 @@ INDEXES = (
         callable_=lambda *_, dialect, **__: dialect.name != "postgresql"
     ),
     Index("ix_dl_table_versions_commit_ts", _versions.table_id, _versions.commit_ts, _versions.version),
+    # By version too: their keys begin with the application and the domain, and each publication asks for one version.
+    *(
+        Index(f"ix_{table.name}_version", table.c.table_id, table.c.version)
+        for table in (dl_txn_actions, dl_domain_metadata)
+    ),
     Index("ix_dl_add_files_path", _add.table_id, _add.path),
     _partial(Index("ix_dl_add_files_live", _add.table_id, _add.version, postgresql_where=_live, sqlite_where=_live)),
     # A past snapshot also needs the files removed since: their own small index, which an insert never touches.

@@ -247,6 +247,8 @@ def upgrade(views: Collection[str]) -> None:
     falling = "version DESC NULLS LAST" if op.get_context().dialect.name == "postgresql" else "version DESC"
     op.create_index("ix_dl_table_versions_latest", "dl_table_versions", ["table_id", sa.text(falling)])
     op.create_index("ix_dl_table_versions_commit_ts", "dl_table_versions", ["table_id", "commit_ts", "version"])
+    for table in ("dl_txn_actions", "dl_domain_metadata"):
+        op.create_index(f"ix_{table}_version", table, ["table_id", "version"])
 
 
 def downgrade(views: Collection[str]) -> None:
