@@ -85,6 +85,41 @@ def test_storage_options_come_from_every_source() -> None:
     assert of_one_table.settings.storage_options == {"s3://b/t": '{"aws_region": "own"}'}
 
 
+def test_transactions_have_their_settings_from_every_source(tmp_path: Path) -> None:
+    write_config(
+        f"""
+        [catalogs.lake]
+        uri = "{URI}"
+        isolation = "write_serializable"
+        max_tables = 20
+        max_files_per_table = 50
+        """
+    )
+
+    def found(**given: Any) -> tuple[str, int, int]:
+        settings = configure("lake", environment=environment, **given).settings
+        return settings.isolation, settings.max_tables, settings.max_files_per_table
+
+    environment: dict[str, str] = {}
+    assert found() == ("write_serializable", 20, 50)
+    environment = {"DELTARS_ISOLATION": "serializable", "DELTARS_MAX_TABLES": "30"}
+    assert found() == ("serializable", 30, 50)
+    assert found(isolation="snapshot", max_files_per_table=7) == ("snapshot", 30, 7)
+    assert Settings().isolation == "strict"
+    assert (Settings().max_tables, Settings().max_files_per_table) == (10, 1_000)
+
+
+def test_setting_of_the_environment_reaches_the_transactions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DELTARS_MAX_TABLES", "1")
+    with deltars.connect(f"deltasql://sqlite/{tmp_path}/lake.db") as catalog:
+        for name in ("a", "b"):
+            catalog.create_table(name, "id BIGINT")
+        tx = catalog.begin()
+        tx.stage("a", [])
+        with pytest.raises(deltars.TransactionTooLarge, match="max_tables is 1"):
+            tx.stage("b", [])
+
+
 def test_none_is_as_if_nothing_was_given() -> None:
     assert configure(URI, environment={"DELTARS_POOL_SIZE": "3"}, pool_size=None).settings.pool_size == 3
 
@@ -106,6 +141,16 @@ def test_none_is_as_if_nothing_was_given() -> None:
         ("pool_timeout", 0, "pool_timeout must be more than 0"),
         ("mirror_wait", -5, "mirror_wait must be more than 0"),
         ("poolsize", 3, "unknown setting poolsize"),
+        (
+            "isolation",
+            "chaos",
+            "there is no isolation level 'chaos'. Levels are strict, serializable",
+        ),
+        ("isolation", "Strict", "there is no isolation level 'Strict'"),
+        ("max_tables", 0, "max_tables must be at least 1, not 0"),
+        ("max_tables", "ten", "max_tables must be a whole number, not 'ten'"),
+        ("max_files_per_table", 0, "max_files_per_table must be at least 1"),
+        ("max_files_per_table", 0.5, "max_files_per_table must be a whole number, not 0.5"),
     ],
 )
 def test_setting_that_cannot_be_is_named(name: str, value: Any, message: str) -> None:
@@ -115,6 +160,8 @@ def test_setting_that_cannot_be_is_named(name: str, value: Any, message: str) ->
 
 
 def test_wrong_value_in_the_environment_is_named() -> None:
+    with pytest.raises(deltars.ConfigError, match="there is no isolation level 'none'"):
+        configure(URI, environment={"DELTARS_ISOLATION": "none"})
     with pytest.raises(deltars.ConfigError, match="timeout must be a number of seconds, not '1 minute'"):
         configure(URI, environment={"DELTARS_TIMEOUT": "1 minute"})
 

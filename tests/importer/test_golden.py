@@ -5,15 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import deltars
 from deltars.importer import LogSource
 from deltars.protocol import AddFile, RemoveFile
-from tests.support.golden import GoldenTable, golden_tables
+from tests.support.golden import GoldenTable, golden_tables, same_rows
 from tests.support.soak import is_soak
 
 # The servers take longer for each; every kind of table is among these.
@@ -77,7 +75,7 @@ def _problem(catalog: deltars.Catalog, golden: GoldenTable, place: Path) -> str 
     if golden.num_rows is not None and rows.num_rows != golden.num_rows:
         return f"{rows.num_rows} rows, not {golden.num_rows}"
     expected = golden.expected()
-    if expected is not None and not _same_rows(rows, expected):
+    if expected is not None and not same_rows(rows, expected):
         return "its rows are not the expected ones"
     return None
 
@@ -88,7 +86,7 @@ def _files(place: Path) -> set[str]:
 
 def _difference(table: deltars.Table, place: Path) -> str | None:
     """Between the files of the catalog and those that the log's commits, replayed here once more, leave live."""
-    listing = LogSource(str(place)).listing()
+    listing = LogSource(str(place)).listing
     if listing.first_missing(0) is not None:
         return None
     live: dict[tuple[str, str], AddFile] = {}
@@ -102,32 +100,6 @@ def _difference(table: deltars.Table, place: Path) -> str | None:
     ours = sorted((row["path"], row["size"], row["stats"]) for row in table.snapshot().files.to_pylist())
     theirs = sorted((add.path, add.size, add.stats) for add in live.values())
     return None if repr(ours) == repr(theirs) else f"live files {ours}, not {theirs}"
-
-
-def _same_rows(rows: pa.Table, expected: pa.Table) -> bool:
-    if rows.column_names != expected.column_names:
-        return False
-    if rows.num_rows > 10_000:
-        ours, theirs = (table.sort_by([(name, "ascending") for name in _sortable(table)]) for table in (rows, expected))
-        return bool(ours.equals(theirs.cast(ours.schema)))
-    return _plain(rows) == _plain(expected)
-
-
-def _sortable(table: pa.Table) -> list[str]:
-    return [field.name for field in table.schema if not pa.types.is_nested(field.type)]
-
-
-def _plain(rows: pa.Table) -> list[str]:
-    return sorted(repr([_value(value) for value in row.values()]) for row in rows.to_pylist())
-
-
-def _value(value: Any) -> Any:
-    """NaN is equal to itself; a moment is compared with its zone."""
-    if isinstance(value, dict):
-        return {name: _value(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_value(item) for item in value]
-    return value
 
 
 def test_partition_values_that_are_empty_are_null(catalog: deltars.Catalog, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -51,3 +52,29 @@ def golden_tables() -> list[GoldenTable]:
     lines = (root / "EXPECT.tsv").read_text().splitlines()[1:]
     rows = [line.split("\t") for line in lines]
     return [GoldenTable(name, root / name, outcome, why) for name, outcome, why in rows]
+
+
+def same_rows(rows: pa.Table, expected: pa.Table) -> bool:
+    if rows.column_names != expected.column_names:
+        return False
+    if rows.num_rows > 10_000:
+        ours, theirs = (table.sort_by([(name, "ascending") for name in _sortable(table)]) for table in (rows, expected))
+        return bool(ours.equals(theirs.cast(ours.schema)))
+    return _plain(rows) == _plain(expected)
+
+
+def _sortable(table: pa.Table) -> list[str]:
+    return [field.name for field in table.schema if not pa.types.is_nested(field.type)]
+
+
+def _plain(rows: pa.Table) -> list[str]:
+    return sorted(repr([_value(value) for value in row.values()]) for row in rows.to_pylist())
+
+
+def _value(value: Any) -> Any:
+    """NaN is equal to itself; a moment is compared with its zone."""
+    if isinstance(value, dict):
+        return {name: _value(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_value(item) for item in value]
+    return value

@@ -52,4 +52,7 @@ class Lake:
 
 class OpenLake(Protocol):
     def __call__(self, *names: str, tap: Tap | None = None, ddl: str = SCHEMA, **settings: Any) -> Lake:
-        """These tables, made in the test's catalog, which is opened anew with these settings."""
+        """These tables, made in the test's catalog, which is opened anew with these settings.
+
+        Nothing is published unless `mirror` says so.
+        """

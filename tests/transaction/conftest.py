@@ -24,7 +24,7 @@ def open_lake(log_uri: str, tmp_path: Path) -> Iterator[OpenLake]:
 
         def open_lake(*names: str, tap: Tap | None = None, ddl: str = SCHEMA, **settings: Any) -> Lake:
             uri = log_uri if tap is None else tap.uri
-            catalog = deltars.connect(uri, warehouse=str(tmp_path / "warehouse"), **settings)
+            catalog = deltars.connect(uri, warehouse=str(tmp_path / "warehouse"), **({"mirror": "off"} | settings))
             return Lake(stack.enter_context(catalog), log_uri, *names, ddl=ddl)
 
         yield open_lake

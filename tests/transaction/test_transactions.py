@@ -31,6 +31,7 @@ from tests.support.log import SCHEMA, added, creation, metadata, removed
 from tests.support.tap import Tap
 from tests.support.together import Meanwhile
 
+CONSISTENCY = Path(__file__).parents[2] / "docs" / "consistency.md"
 WRITING = "dl_table_versions"
 """In the text of the statement that writes the new versions: the locks are held by then."""
 
@@ -295,8 +296,8 @@ def test_transaction_by_uri_alone_binds_the_catalog_of_its_first_table(lake: Lak
 
 
 @pytest.mark.requirement("M-28")
-def test_table_of_another_database_is_refused_with_the_reason(lake: Lake, catalog_uri: str, tmp_path: Path) -> None:
-    here = parse_catalog_uri(catalog_uri)
+def test_table_of_another_database_is_refused_with_the_reason(lake: Lake, tmp_path: Path) -> None:
+    here = parse_catalog_uri(lake.uri)
     elsewhere = "another" if here.schema else str(tmp_path / f"another{Path(here.database).suffix}")
     other = replace(here, database=elsewhere).with_secrets()
     before = lake.dump()
@@ -486,6 +487,13 @@ def test_transaction_goes_on_after_a_refused_stage_and_holds_nothing_of_it(lake:
     assert lake.live() == {"a": ["1"], "b": [], "c": []}
 
 
+@pytest.mark.requirement("M-33")
+def test_documentation_says_that_there_are_no_savepoints() -> None:
+    text = " ".join(CONSISTENCY.read_text().split())
+    assert "There are no savepoints." in text
+    assert "undoes the whole transaction, never a part of it" in text
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -509,8 +517,9 @@ def test_option_that_cannot_be_is_named(lake: Lake, options: dict[str, Any], mes
 
 @pytest.mark.requirement("M-26")
 def test_id_is_on_the_transaction_its_result_rows_log_lines_and_published_commits(
-    lake: Lake, caplog: pytest.LogCaptureFixture
+    open_lake: OpenLake, caplog: pytest.LogCaptureFixture
 ) -> None:
+    lake = open_lake("a", "b", mirror="inline")
     with caplog.at_level(logging.DEBUG, "deltars"), lake.begin() as tx:
         tx.stage("a", [added("1")])
         tx.stage("b", [added("1")])
@@ -552,7 +561,8 @@ def test_id_is_on_every_error_and_its_log_line(lake: Lake, caplog: pytest.LogCap
 
 
 @pytest.mark.requirement("M-26")
-def test_id_is_on_a_failed_publication_too(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+def test_id_is_on_a_failed_publication_too(open_lake: OpenLake, caplog: pytest.LogCaptureFixture) -> None:
+    lake = open_lake("a", "b", mirror="inline")
     with lake.begin() as first:
         first.stage("a", [added("0")])
     log = Path(lake.catalog.table("a").location) / "_delta_log"
@@ -565,7 +575,7 @@ def test_id_is_on_a_failed_publication_too(lake: Lake, caplog: pytest.LogCapture
     assert (failure.table, failure.version, failure.txn_id) == ("a", 2, tx.id)
     assert str(tx.id) in caplog.text
     assert pickle.loads(pickle.dumps(tx.result)).mirror["a"].failure.txn_id == tx.id
-    assert lake.versions == {"a": 2, "b": 1, "c": 0}
+    assert lake.versions == {"a": 2, "b": 1}
 
 
 @pytest.mark.backends("sqlite")

@@ -113,8 +113,10 @@ def to_microseconds(moment: datetime | str) -> int:
     try:
         parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     except ValueError:
+        parsed = None
+    if not isinstance(parsed, datetime):
         raise ValidationError(
             f"{moment!r} is neither a transaction's id nor a time", field="as_of", hint="Write 2026-01-31T12:00:00Z."
-        ) from None
+        )
     since = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)) - _EPOCH
     return since // timedelta(microseconds=1)

@@ -12,13 +12,15 @@ from typing import Any
 import pyarrow as pa
 
 from deltars.errors import StorageError, ValidationError
-from deltars.protocol import check_path, is_absolute, uri_to_path
+from deltars.protocol import check_path, is_absolute, is_plain, uri_to_path
 from deltars.storage import Storage, parse_location
 from deltars.storage.storage import check_path as check_key
 
 
 def relative_path(storage: Storage, uri: str) -> str:
     """The path below the table's root; an absolute one must lead there."""
+    if is_plain(uri):
+        return uri
     problem = check_path(uri, allow_absolute=True)
     if problem is not None:
         raise ValidationError(f"{uri!r}: {problem}", field="path")

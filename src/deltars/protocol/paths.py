@@ -34,7 +34,6 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _ROOT = re.compile(rf"\A(?:{_SCHEME.pattern}/?/?)?/?")
 _LOCAL_FILE = re.compile(r"\Afile:(?:(?=/(?!/))|//(?:localhost)?(?=/))", re.IGNORECASE)
 
-# Nearly every path there is: nothing to decode, nothing to refuse.
 _PLAIN = re.compile(r"(?!_delta_log(?:/|\Z))(?:[A-Za-z0-9_=-][A-Za-z0-9_=.-]*/)*[A-Za-z0-9_=-][A-Za-z0-9_=.-]*")
 
 
@@ -76,9 +75,14 @@ def is_absolute(path: str) -> bool:
     return path.startswith("/") or _SCHEME.match(path) is not None
 
 
+def is_plain(path: str) -> bool:
+    """Nearly every path of the log is: nothing to decode, nothing to refuse."""
+    return _PLAIN.fullmatch(path) is not None
+
+
 def check_path(path: str, allow_absolute: bool = False) -> str | None:
     """Why a path, in the log's form, may not stand in the log; `None` if it may."""
-    if _PLAIN.fullmatch(path):
+    if is_plain(path):
         return None
     if not path:
         return "the path is empty"

@@ -2,7 +2,7 @@
 
     <temporary directory>/deltars-manifests-<user>/<digest>/
         _spark_metadata/0            v1, then one line of JSON a file: what Spark's streaming sink writes
-        the-list-is-gone.parquet     not Parquet: a list that was removed by halves fails, and is never an empty table
+        the-list-is-gone.parquet     not Parquet: without the list beside it the directory is an error, not empty
 
 The name is the digest of the list: reading one version twice makes one directory. Whoever writes a list removes those
 that nobody asked for in a day. Spark reads a list when it analyses a plan, which may be long after `read` returned.

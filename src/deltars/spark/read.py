@@ -1,8 +1,9 @@
 """Reading the files of a snapshot as a DataFrame, with Spark's own Parquet reader.
 
-    Scan ──no files────────────────────────────────> an empty frame
-         ──files──┬─ without deletion vectors ──┐
-                  └─ with: minus deleted rows ──┴──> their union ──> the table's columns ──> where ──> columns
+    Scan ──no files─────────────────────────────────> an empty frame
+         ──files──┬─ without deletion vectors ───┐
+                  ├─ with: minus deleted rows ───┼──> their union ──> the table's columns ──> where ──> columns
+                  └─ not for Spark: by Arrow ────┘
 
     partition columns
       every path says what the log says ──> from the paths
@@ -19,6 +20,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from functools import reduce
+from itertools import compress
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -36,6 +38,7 @@ from deltars.protocol import (
     type_to_arrow,
 )
 from deltars.spark.manifest import file_uri
+from deltars.spark.read_by_arrow import can_open, is_hidden, read_by_arrow
 from deltars.spark.read_columns import ScanColumns, quoted
 from deltars.spark.read_deleted import PATH, check_places, with_place, without_deleted
 from deltars.spark.read_files import DataFile, PartitionValues, data_files, open_files
@@ -56,7 +59,13 @@ def read_scan(
     files = data_files(scan)
     if scan.column_mapping == "id":
         _read_by_field_ids(spark)
-    parts = [_part(spark, scan, sides, part) for part in _parts(files)]
+    foreign = _for_arrow(spark, files)
+    parts = [_part(spark, scan, sides, part) for part in _parts(compress(files, (not is_for for is_for in foreign)))]
+    if any(foreign):
+        those = scan.files.filter(pa.array(foreign))
+        if not parts and where is None and wanted is not None:
+            return read_by_arrow(spark, scan, sides, those, wanted)
+        parts.append(read_by_arrow(spark, scan, sides, those, scan.schema.names))
     frame = reduce(DataFrame.union, parts) if parts else spark.createDataFrame([], sides.table)
     frame = frame if where is None else frame.where(where)
     return frame if wanted is None else frame.select(*map(quoted, wanted))
@@ -71,6 +80,13 @@ def _wanted(schema: StructType, columns: Sequence[str]) -> list[str]:
                 f"there is no column {name!r}; the columns are {', '.join(schema.names)}", field="columns"
             )
     return [known[name.lower()] for name in columns]
+
+
+def _for_arrow(spark: SparkSession, files: Sequence[DataFile]) -> list[bool]:
+    """For each file, whether it is not one for Spark's own reader."""
+    if files and not can_open(spark, files[0].location):
+        return [True] * len(files)
+    return [is_hidden(file.path) for file in files]
 
 
 def _read_by_field_ids(spark: SparkSession) -> None:

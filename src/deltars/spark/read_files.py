@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, TypeAlias
@@ -21,18 +22,15 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import StructType as SparkStructType
 
 from deltars.data.files import Scan
-from deltars.errors import StorageError, ValidationError
-from deltars.protocol import is_absolute, uri_to_path
+from deltars.data.table_files import refuse_link_outside, relative_path
+from deltars.errors import DeltarsError, StorageError
 from deltars.spark.manifest import write_manifest
-from deltars.storage import parse_location
+from deltars.storage import Storage, open_storage, parse_location
 
 PartitionValues: TypeAlias = tuple[str | None, ...]
 
 LISTED_FILES = 32
 """So many Spark looks at one by one; for more it would start a job."""
-
-CHECKED_FILES = 10_000
-"""So many are looked for before Spark is asked to read them, where they are on this machine."""
 
 _GLOB_CHARACTERS = str.maketrans({character: f"\\{character}" for character in "{}[]*?\\"})
 _DISCOVERY = "spark.sql.sources.parallelPartitionDiscovery.threshold"
@@ -52,7 +50,7 @@ _decode_values = msgspec.json.Decoder(dict[str, str | None]).decode
 
 class DataFile(NamedTuple):
     path: str
-    """As the file system has it: relative to the table, or absolute."""
+    """Below the table's root, as the file system has it."""
     location: str
     """As Spark names it."""
     size: int
@@ -62,6 +60,7 @@ class DataFile(NamedTuple):
 
 
 def data_files(scan: Scan) -> list[DataFile]:
+    storage = open_storage(scan.root, scan.storage_options)
     root = spark_path(scan.root)
     names = scan.value_names()
     decoded: dict[str | None, PartitionValues] = {None: (None,) * len(names)}
@@ -71,11 +70,14 @@ def data_files(scan: Scan) -> list[DataFile]:
         if text not in decoded:
             document = _decode_values(text)
             decoded[text] = tuple(document.get(name) or None for name in names)
-        path = uri_to_path(uri)
-        location = spark_path(path) if is_absolute(uri) else f"{root}/{path}"
-        files.append(DataFile(path, location, size, time, decoded[text], vector))
-    _refuse_hidden(scan, files)
-    _refuse_missing(scan, files)
+        try:
+            path = relative_path(storage, uri)
+        except DeltarsError as error:
+            raise error.located(table=scan.table, version=scan.version) from error.__cause__
+        files.append(DataFile(path, f"{root}/{path}", size, time, decoded[text], vector))
+    # A Spark elsewhere may see files that this machine does not.
+    if storage.location.is_local and os.path.isdir(storage.location.path):
+        _refuse_missing(scan, storage, files)
     return files
 
 
@@ -159,34 +161,26 @@ def _literal_path(location: str) -> str:
     return location.translate(_GLOB_CHARACTERS)
 
 
-def _refuse_hidden(scan: Scan, files: Sequence[DataFile]) -> None:
+def _refuse_missing(scan: Scan, storage: Storage, files: Sequence[DataFile]) -> None:
+    """Before anything runs; elsewhere Spark says it when it comes to the file. No link may lead out of the table."""
+    root = storage.location.path
+    directories = set()
     for file in files:
-        name = file.path.rpartition("/")[2]
-        if name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_"):
-            raise ValidationError(
-                f"Spark passes over files with such a name, and would leave out the rows of {file.path}",
-                field="path",
-                table=scan.table,
-                version=scan.version,
-                hint="to_arrow() reads them.",
-            )
-
-
-def _refuse_missing(scan: Scan, files: Sequence[DataFile]) -> None:
-    """Before anything runs, where that is cheap; else Spark says it when it comes to the file."""
-    place = parse_location(scan.root)
-    # A Spark elsewhere may see files that this machine does not.
-    if not place.is_local or not os.path.isdir(place.path) or len(files) > CHECKED_FILES:
-        return
-    for file in files:
-        name = file.location.removeprefix("file:")
+        name = f"{root}/{file.path}"
+        directory = file.path.rpartition("/")[0]
         try:
-            is_empty = not os.stat(name).st_size
-        except FileNotFoundError:
+            if directory not in directories:
+                refuse_link_outside(storage, f"{root}/{directory}")
+                directories.add(directory)
+            status = os.lstat(name)
+            if stat.S_ISLNK(status.st_mode):
+                refuse_link_outside(storage, name)
+                status = os.stat(name)
+        except (FileNotFoundError, NotADirectoryError):
             raise _missing(scan, file.path) from None
-        except OSError:
-            continue
-        if is_empty:
+        except DeltarsError as error:
+            raise error.located(table=scan.table, version=scan.version) from error.__cause__
+        if not status.st_size:
             # Spark takes an empty file for one without rows.
             raise StorageError(
                 f"the data file {file.path} is empty, and no Parquet file is",

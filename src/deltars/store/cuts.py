@@ -9,6 +9,7 @@ it waits for the transactions that may be such, and for no others.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +22,9 @@ from deltars.log.commit import NO_VERSION
 from deltars.store.backends import Prepared
 from deltars.store.database import Database
 from deltars.store.schema import dl_table_versions, dl_tables, dl_transactions
+
+NEARLY_NOW_US = 1_000_000
+"""A moment so little ahead is waited for: clocks differ, and some tick in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +41,16 @@ class Cut:
     """Every table's version at one moment; −1 before its first commit."""
 
     rows: Mapping[str, tuple[str, str, int]]
-    """Name, id as text, and version, by name: ten thousand tables are looked up, and few of them used."""
+    """Name, id as text, and version, by that id: ten thousand tables are looked up, and few of them used."""
     commit_ts: int | None = None
     """The moment, of a past cut."""
 
     def find(self, table: str | UUID) -> CutTable | None:
-        name = self._names.get(str(table)) if isinstance(table, UUID) else table
-        found = self.rows.get(name) if name is not None else None
-        if name is None or found is None:
+        table_id = str(table) if isinstance(table, UUID) else self._ids.get(table)
+        found = self.rows.get(table_id) if table_id is not None else None
+        if table_id is None or found is None:
             return None
-        return CutTable(UUID(found[1]), name, found[2])
+        return CutTable(UUID(table_id), found[0], found[2])
 
     @property
     def versions(self) -> dict[str, int]:
@@ -58,8 +62,8 @@ class Cut:
         return {UUID(table_id): version for _, table_id, version in self.rows.values() if version != NO_VERSION}
 
     @cached_property
-    def _names(self) -> dict[str, str]:
-        return {table_id: name for name, table_id, _ in self.rows.values()}
+    def _ids(self) -> dict[str, str]:
+        return {name: table_id for name, table_id, _ in self.rows.values()}
 
 
 class Cuts:
@@ -67,7 +71,7 @@ class Cuts:
         self._database = database
 
     def now(self) -> Cut:
-        return Cut({row[0]: row for row in self._database.look_up(self._current_versions, {})})
+        return Cut({row[1]: row for row in self._database.look_up(self._current_versions, {})})
 
     @cached_property
     def _current_versions(self) -> Prepared:
@@ -77,13 +81,13 @@ class Cuts:
 
     def at(self, commit_ts: int, *, timeout_s: float) -> Cut:
         """As of a moment, in microseconds since 1970."""
-        database = self._database
-        with database.read() as connection:
-            now = connection.execute(select(database.backend.clock_us())).scalar_one()
-        if commit_ts > now:
-            raise ValidationError(
-                "a cut of the future is not known yet", field="as_of", hint="Leave as_of out for the present one."
-            )
+        # Until the clock has passed it: what is committed in the same tick may be stamped with the same moment.
+        while (ahead_us := commit_ts - self._clock_us()) >= 0:
+            if ahead_us > NEARLY_NOW_US:
+                raise ValidationError(
+                    "a cut of the future is not known yet", field="as_of", hint="Leave as_of out for the present one."
+                )
+            time.sleep((ahead_us + 1) / 1_000_000)
         return self._past(commit_ts, timeout_s)
 
     def of(self, txn_id: UUID, *, timeout_s: float) -> Cut:
@@ -96,6 +100,11 @@ class Cuts:
         if commit_ts is None:
             raise TransactionNotFound(txn_id=txn_id)
         return self._past(commit_ts, timeout_s)
+
+    def _clock_us(self) -> int:
+        with self._database.read() as connection:
+            now: int = connection.execute(select(self._database.backend.clock_us())).scalar_one()
+            return now
 
     def _past(self, commit_ts: int, timeout_s: float) -> Cut:
         database = self._database
@@ -121,6 +130,6 @@ class Cuts:
         was_living = or_(tables.dropped_at.is_(None), tables.dropped_at > database.backend.instant(literal(commit_ts)))
         query = select(tables.name, cast(tables.table_id, Text), version).where(was_living)
         with database.read() as connection:
-            # A name that was given anew belongs to the table that has it now.
-            rows = connection.execute(query.order_by(tables.dropped_at.is_(None))).all()
-        return Cut({row[0]: tuple(row) for row in rows if row[2] is not None}, commit_ts)
+            # Names are those of today: one that was given anew belongs to the table that has it now, which comes last.
+            rows = connection.execute(query.order_by(tables.dropped_at.is_(None), tables.dropped_at)).all()
+        return Cut({row[1]: tuple(row) for row in rows if row[2] is not None}, commit_ts)

@@ -266,6 +266,8 @@ class PostgreSQL(Backend):
         return error.sqlstate is None or error.sqlstate.startswith(("08", "57P", "25P"))
 
     def lock_registry(self, connection: Connection) -> None:
+        # From here on a wait may take all of the time there is: the patience of `begin` was for its own locks.
+        driver_of(connection).execute("SELECT set_config('lock_timeout', current_setting('statement_timeout'), true)")
         # Not a row of dl_catalog: locking one takes the right to update it, which writers do not have.
         self._advisory_lock(connection, "registry")
 

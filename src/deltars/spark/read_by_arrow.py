@@ -1,0 +1,92 @@
+"""Files that Spark's own reader cannot open, or would pass over: read by the Arrow reader of `data`, in Spark's tasks.
+
+    the files, as rows ──spread over tasks──> mapInArrow(read_batches) ──> the table's rows
+                                                on the executors
+
+It serves object stores for which the session has no file system, and files whose names Spark takes for hidden.
+Filters do not reach the files; columns do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType as SparkStructType
+
+from deltars.data.files import SCAN_COLUMNS, Scan
+from deltars.data.reader import read_scan as read_arrow
+from deltars.protocol import StructType
+from deltars.spark.read_columns import ScanColumns
+
+MAX_TASKS = 200
+
+_NO_FILE_SYSTEM = ("No FileSystem for scheme", "UnsupportedFileSystem", "ClassNotFoundException")
+_can_open: WeakKeyDictionary[SparkSession, dict[str, bool]] = WeakKeyDictionary()
+
+
+def can_open(spark: SparkSession, location: str) -> bool:
+    """Whether the session has a file system for such places; asked once for each scheme."""
+    known = _can_open.setdefault(spark, {"file": True})
+    scheme = location.partition(":")[0]
+    if scheme not in known:
+        try:
+            # That there is nothing to be found is an answer too.
+            spark.read.schema("nothing int").parquet(location)
+        except Exception as error:
+            known[scheme] = not any(sign in str(error) for sign in _NO_FILE_SYSTEM)
+        else:
+            known[scheme] = True
+    return known[scheme]
+
+
+def is_hidden(path: str) -> bool:
+    """Whether Spark would pass over a file because of its name."""
+    name = path.rpartition("/")[2]
+    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
+
+
+def read_by_arrow(
+    spark: SparkSession, scan: Scan, sides: ScanColumns, files: pa.Table, columns: Sequence[str]
+) -> DataFrame:
+    """These of the scan's files, with these columns."""
+    # mapInArrow cannot take a name with a dot or a backquote in it.
+    plain = SparkStructType()
+    for number, name in enumerate(columns):
+        plain.add(f"c{number}", sides.table[name].dataType)
+    told = (scan.root, scan.schema.to_json(), scan.partition_columns, scan.table, scan.version)
+    task = partial(read_batches, told, dict(scan.storage_options), scan.column_mapping, list(columns))
+    tasks = min(files.num_rows, MAX_TASKS)
+    rows = spark.createDataFrame(files.select(SCAN_COLUMNS)).repartition(tasks).mapInArrow(task, plain)
+    return rows.select(
+        *(F.col(f"c{number}").alias(name, metadata=sides.table[name].metadata) for number, name in enumerate(columns))
+    )
+
+
+def read_batches(
+    told: tuple[str, str, tuple[str, ...], str, int],
+    storage_options: dict[str, str],
+    column_mapping: Any,
+    columns: list[str],
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """One task's part, on an executor."""
+    root, schema, partition_columns, table, version = told
+    for batch in batches:
+        scan = Scan(
+            root,
+            StructType.from_json(schema),
+            partition_columns,
+            pa.Table.from_batches([batch]),
+            table,
+            version,
+            storage_options,
+            column_mapping,
+        )
+        for rows in read_arrow(scan, columns=columns):
+            yield rows.rename_columns([f"c{number}" for number in range(len(columns))])

@@ -1,0 +1,32 @@
+"""Every golden table that can be read, through Spark: as delta-spark read it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import deltars
+from tests.support.golden import golden_tables, same_rows
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.backends("sqlite")
+def test_every_golden_table_read_through_spark_has_the_expected_rows(
+    catalog: deltars.Catalog, spark: SparkSession, tmp_path: Path
+) -> None:
+    wrong = []
+    for number, golden in enumerate(table for table in golden_tables() if table.outcome == "read"):
+        place = tmp_path / f"golden-{number}"
+        shutil.copytree(golden.root, place)
+        table = catalog.import_table(str(place), place.name)
+        rows = table.read(spark).toArrow()
+        if golden.num_rows not in (None, rows.num_rows):
+            wrong.append(f"{golden.name}: {rows.num_rows} rows, not {golden.num_rows}")
+        expected = golden.expected()
+        if not same_rows(rows, table.to_arrow() if expected is None else expected):
+            wrong.append(f"{golden.name}: other rows than expected")
+        shutil.rmtree(place)
+    assert not wrong
