@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from uuid import UUID
 
-from sqlalchemy import Connection, Row, and_, select
+from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, select
 
 from deltars.protocol import Action
 from deltars.store import schema
@@ -25,6 +25,27 @@ VERSIONS_AT_ONCE = 20
 FILES_AT_ONCE = 20_000
 
 _versions, _transactions = schema.dl_table_versions.c, schema.dl_transactions.c
+
+_NOT_OF_AN_ACTION = ("num_records", "removed_version", "slot", "mins", "maxs")
+"""Columns that are for searching."""
+
+
+def _of_range(table: Any) -> ColumnElement[bool]:
+    return and_(table.c.table_id == bindparam("table"), table.c.version.between(bindparam("first"), bindparam("last")))
+
+
+# Built once: the mirror runs them for every single commit.
+_ACTIONS = {
+    name: select(*(column for column in table.c if column.name not in _NOT_OF_AN_ACTION)).where(_of_range(table))
+    for name in TABLE_OF.values()
+    for table in (schema.metadata.tables[name],)
+}
+_VERSIONS = (
+    select(schema.dl_table_versions, _transactions.participants)
+    .outerjoin(schema.dl_transactions, _transactions.txn_id == _versions.txn_id)
+    .where(_of_range(schema.dl_table_versions))
+    .order_by(_versions.version)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +98,7 @@ def next_versions(connection: Connection, table_id: UUID, first: int, limit: int
 
 def committed_versions(connection: Connection, table_id: UUID, first: int, last: int) -> list[CommittedVersion]:
     """Those there are of a range of versions, oldest first."""
-    rows = (
-        select(schema.dl_table_versions, _transactions.participants)
-        .outerjoin(schema.dl_transactions, _transactions.txn_id == _versions.txn_id)
-        .where(_versions.table_id == table_id, _versions.version.between(first, last))
-        .order_by(_versions.version)
-    )
-    versions = connection.execute(rows).all()
+    versions = connection.execute(_VERSIONS, {"table": table_id, "first": first, "last": last}).all()
     actions = _actions(connection, table_id, first, last) if versions else {}
     return [_committed_version(row, tuple(actions[row.version])) for row in versions]
 
@@ -125,10 +140,8 @@ def _committed_version(row: Row[Any], actions: tuple[Action, ...]) -> CommittedV
 def _actions(connection: Connection, table_id: UUID, first: int, last: int) -> Mapping[int, list[Action]]:
     """The actions of a range of versions, each version's in their order."""
     found: dict[int, list[tuple[int, Action]]] = defaultdict(list)
-    for name in TABLE_OF.values():
-        table = schema.metadata.tables[name]
-        of_range = and_(table.c.table_id == table_id, table.c.version.between(first, last))
-        for row in connection.execute(select(table).where(of_range)).mappings():
+    for name, query in _ACTIONS.items():
+        for row in connection.execute(query, {"table": table_id, "first": first, "last": last}).mappings():
             found[row["version"]].append((row["ord"], from_row(name, cast(Mapping[str, Any], row))))
     ordered: dict[int, list[Action]] = defaultdict(list)
     for version, actions in found.items():

@@ -21,7 +21,7 @@ from enum import Enum, StrEnum
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Select, and_, func, insert, or_, select, true, update
+from sqlalchemy import Connection, Select, and_, bindparam, func, insert, or_, select, true, update
 
 from deltars.errors import DeltarsError, TableNotFound
 from deltars.store import schema
@@ -54,6 +54,11 @@ _log = logging.getLogger(__name__)
 _SECOND_US = 1_000_000
 
 _status, _tables, _versions = schema.dl_mirror_status.c, schema.dl_tables.c, schema.dl_table_versions.c
+
+
+_TABLE = select(_tables.name, _tables.location, _tables.current_version, _tables.dropped_at, _tables.properties).where(
+    _tables.table_id == bindparam("table")
+)
 
 
 class MirrorMode(StrEnum):
@@ -146,6 +151,10 @@ class TransactionTables:
 class MirrorStatusStore:
     def __init__(self, database: Database) -> None:
         self._database = database
+        # Built once, as `_TABLE`: they run several times for every commit that is published.
+        now = database.backend.clock_us().label("now")
+        self._unlocked = select(schema.dl_mirror_status, now).where(_status.table_id == bindparam("table"))
+        self._locked = self._unlocked.with_for_update() if database.backend.locks_rows else self._unlocked
 
     def read(self, table_id: UUID) -> MirrorStatus:
         with self._database.read() as connection:
@@ -351,15 +360,9 @@ class MirrorStatusStore:
             return [Registration(*row) for row in connection.execute(_registrations())]
 
     def _read(self, connection: Connection, table_id: UUID, *, lock: bool) -> MirrorStatus:
-        backend = self._database.backend
-        query = select(schema.dl_mirror_status, backend.clock_us().label("now")).where(_status.table_id == table_id)
-        row = connection.execute(query.with_for_update() if lock and backend.locks_rows else query).one_or_none()
+        row = connection.execute(self._locked if lock else self._unlocked, {"table": table_id}).one_or_none()
         # A statement of its own: its snapshot must be younger than the wait for the lock.
-        table = connection.execute(
-            select(
-                _tables.name, _tables.location, _tables.current_version, _tables.dropped_at, _tables.properties
-            ).where(_tables.table_id == table_id)
-        ).one_or_none()
+        table = connection.execute(_TABLE, {"table": table_id}).one_or_none()
         if row is None or table is None:
             raise TableNotFound(table_id=table_id)
         # Nothing is published for a table that was dropped: its directory may be gone.
