@@ -144,7 +144,7 @@ def test_none_is_as_if_nothing_was_given() -> None:
         (
             "isolation",
             "chaos",
-            "there is no isolation level 'chaos' Levels are strict, serializable, write_serializable,",
+            "there is no isolation level 'chaos'. Levels are strict, serializable",
         ),
         ("isolation", "Strict", "there is no isolation level 'Strict'"),
         ("max_tables", 0, "max_tables must be at least 1, not 0"),

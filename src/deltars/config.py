@@ -75,9 +75,9 @@ class Settings:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
 
 
-def check_timeout(name: str, seconds: float) -> None:
+def check_timeout(name: str, seconds: Any) -> None:
     # Said so that it refuses NaN too.
-    if type(seconds) not in (int, float) or not 0 < seconds <= MAX_TIMEOUT_S:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_TIMEOUT_S:
         raise ConfigError(f"{name} must be more than 0 and at most {MAX_TIMEOUT_S} seconds, not {seconds}")
 
 

@@ -107,6 +107,12 @@ class PredicateError(ValidationError):
         self.position = position
         super().__init__(message, **where)
 
+    def __str__(self) -> str:
+        # A message that points at a place ends with the line of the pointer.
+        if "\n" in self.message and self.hint:
+            return f"{self.what_and_where}\n{self.hint}"
+        return super().__str__()
+
 
 class TableNotFound(DeltarsError):
     """There is no such table in this catalog."""

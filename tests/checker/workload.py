@@ -2,9 +2,10 @@
 
     run_workload(catalog, uri, ["strict", "snapshot"], clients=6, count=30, seed=1) ──▶ Histories ──▶ find_anomalies
 
-A table is a list of values, and a file's path carries the values in it: `3-17-0+5-2-1` holds two. A client
+A table has two partitions, and each is a list of values. A file's path carries the values in it, `a3-17-0+a5-2-1` holds
+two, and their first letter is the partition. A client
 
-    reads        the values of a table
+    reads        the values of a table, or of one partition
     appends      a file with a new value
     rewrites     a file into one that has a new value besides: the old file is removed
     compacts     two files into one, in a transaction of its own, which changes no row
@@ -35,6 +36,7 @@ ANYTHING = {"mixed": 10, "read": 2, "append": 2, "crosswise": 2, "compact": 1, "
 CROSSWISE = {"crosswise": 1}
 """As many chances of write skew as there can be."""
 
+PARTS = "ab"
 LONGEST_PATH = 6
 """Values in a file that is still rewritten or compacted."""
 
@@ -72,14 +74,16 @@ def run_workload(
     rounds = [Round(level, tuple(f"list-{i}-{j}" for j in range(tables)), mix) for i, level in enumerate(levels)]
     for round_ in rounds:
         for name in round_.tables:
-            catalog.create_table(name, "id BIGINT")
+            catalog.create_table(name, "id BIGINT, part STRING", partition_by=["part"])
     catalog.close()
     tapes = run_racers(uri, clients, play, rounds, count, seed, around=sabotage)
     return [_together(catalog, *of_round) for of_round in zip(rounds, *tapes, strict=True)]
 
 
 def _together(catalog: deltars.Catalog, round_: Round, *tapes: Tape) -> tuple[History, Counter[str]]:
-    final = {name: values_of(catalog.table(name).snapshot().files) for name in round_.tables}
+    final: dict[str, list[str]] = {}
+    for name in round_.tables:
+        final |= lists_of(name, catalog.table(name).snapshot().files)
     txns = [txn for tape in tapes for txn in tape.txns]
     return History(round_.level, txns, final), sum((tape.errors for tape in tapes), Counter[str]())
 
@@ -115,7 +119,6 @@ class Client:
         self._lot = lot
         self._steps: list[Step] = []
         self._values = 0
-        self._is_compaction = False
 
     def run(self) -> Txn:
         began_at = time.monotonic()
@@ -131,17 +134,17 @@ class Client:
         except deltars.DeltarsError as error:
             self.error = error
         # Compaction writes a version, but no value: for the lists it was never there.
-        shown = {} if self._is_compaction else versions
-        return Txn(self._name, self._steps, shown, is_committed, began_at, committing_at, time.monotonic())
+        lists = {step.table for step in self._steps if isinstance(step, Append)} if versions else set()
+        written = {name: versions[name.partition("/")[0]] for name in lists}
+        return Txn(self._name, self._steps, written, is_committed, began_at, committing_at, time.monotonic())
 
     def _act(self, tx: deltars.Transaction) -> None:
         kind = self._lot.choices(list(self._round.mix), list(self._round.mix.values()))[0]
         if kind == "compact":
-            self._is_compaction = True
             return self._compact(tx, self._table())
         if kind == "crosswise":
             one, other = self._lot.sample(self._round.tables, 2)
-            self._read(tx, one)
+            self._read(tx, one, PARTS)
             return self._append(tx, other)
         steps = {"read": ["read"], "append": ["append"]}.get(kind, ["read", "append", "rewrite"])
         for _ in range(self._lot.randint(1, 4)):
@@ -163,43 +166,52 @@ class Client:
     def _table(self) -> str:
         return self._lot.choice(self._round.tables)
 
-    def _read(self, tx: deltars.Transaction, table: str) -> list[str]:
-        files = tx.files(table)
-        self._steps.append(Read(table, values_of(files), time.monotonic()))
-        paths: list[str] = files["path"].to_pylist()
-        return paths
+    def _read(self, tx: deltars.Transaction, table: str, parts: str | None = None) -> list[str]:
+        """Remembers the values, and answers with the files that are still short."""
+        parts = parts or self._lot.choice([*PARTS, PARTS])
+        files = tx.files(table, None if parts == PARTS else f"part = '{parts}'")
+        at = time.monotonic()
+        lists = lists_of(table, files)
+        self._steps += [Read(list_name(table, part), lists[list_name(table, part)], at) for part in parts]
+        return [path for path in files["path"].to_pylist() if path.count("+") + 1 < LONGEST_PATH]
 
     def _append(self, tx: deltars.Transaction, table: str) -> None:
-        tx.stage(table, [_file(self._new_value(table))])
+        tx.stage(table, [_file(self._new_value(table, self._lot.choice(PARTS)))])
 
     def _rewrite(self, tx: deltars.Transaction, table: str) -> None:
-        paths = [path for path in self._read(tx, table) if path.count("+") + 1 < LONGEST_PATH]
+        paths = self._read(tx, table)
         if not paths:
             return self._append(tx, table)
         path = self._lot.choice(paths)
-        tx.stage(table, [_removal(path), _file(f"{path}+{self._new_value(table)}")])
+        tx.stage(table, [_removal(path), _file(f"{path}+{self._new_value(table, path[0])}")])
 
     def _compact(self, tx: deltars.Transaction, table: str) -> None:
-        paths = [path for path in self._read(tx, table) if path.count("+") + 1 < LONGEST_PATH]
+        paths = self._read(tx, table, self._lot.choice(PARTS))
         if len(paths) >= 2:
             chosen = self._lot.sample(paths, 2)
             moved = [_removal(path, data_change=False) for path in chosen]
             tx.stage(table, [*moved, _file("+".join(chosen), data_change=False)])
 
-    def _new_value(self, table: str) -> str:
-        value = f"{self._name}-{self._values}"
+    def _new_value(self, table: str, part: str) -> str:
+        value = f"{part}{self._name}-{self._values}"
         self._values += 1
-        self._steps.append(Append(table, value))
+        self._steps.append(Append(list_name(table, part), value))
         return value
 
 
-def values_of(files: pa.Table) -> list[str]:
-    """The values in a table of files."""
-    return [value for path in files["path"].to_pylist() for value in path.split("+")]
+def list_name(table: str, part: str) -> str:
+    return f"{table}/{part}"
+
+
+def lists_of(table: str, files: pa.Table) -> dict[str, list[str]]:
+    """The lists of a table, as its files have them."""
+    values = [value for path in files["path"].to_pylist() for value in path.split("+")]
+    return {list_name(table, part): [value for value in values if value[0] == part] for part in PARTS}
 
 
 def _file(path: str, *, data_change: bool = True) -> AddFile:
-    return AddFile(path=path, partition_values={}, size=1, modification_time=1, data_change=data_change)
+    values: dict[str, str | None] = {"part": path[0]}
+    return AddFile(path=path, partition_values=values, size=1, modification_time=1, data_change=data_change)
 
 
 def _removal(path: str, *, data_change: bool = True) -> RemoveFile:

@@ -86,7 +86,7 @@ def _files(place: Path) -> set[str]:
 
 def _difference(table: deltars.Table, place: Path) -> str | None:
     """Between the files of the catalog and those that the log's commits, replayed here once more, leave live."""
-    listing = LogSource(str(place)).listing()
+    listing = LogSource(str(place)).listing
     if listing.first_missing(0) is not None:
         return None
     live: dict[tuple[str, str], AddFile] = {}

@@ -240,6 +240,28 @@ def _append_plain(location: str, number: int) -> None:
     write_deltalake(location, _rows(number), mode="append")
 
 
+def test_a_table_that_is_not_published_by_itself_is_published_before_it_is_released(
+    catalog: deltars.Catalog,
+) -> None:
+    catalog.create_table("t", "id BIGINT, day STRING", properties={"deltars.mirror": "off"})
+    catalog.write("t", _rows(1))
+    assert catalog.release("t") == 2
+    assert DeltaTable(catalog.table("t").location).to_pyarrow_table().num_rows == 1
+
+
+@pytest.mark.backends("sqlite")
+def test_a_release_that_cannot_publish_leaves_the_table_to_the_catalog(catalog: deltars.Catalog) -> None:
+    catalog.create_table("t", "id BIGINT, day STRING", properties={"deltars.mirror": "off"})
+    catalog.write("t", _rows(1))
+    log = Path(catalog.table("t").location) / "_delta_log"
+    log.mkdir(parents=True, exist_ok=True)
+    (log / f"{1:020}.json").write_text('{"commitInfo":{"operation":"somebody else"}}\n')
+    with pytest.raises(deltars.MirrorFailure):
+        catalog.release("t")
+    catalog.write("t", _rows(2))
+    assert _ids(catalog.table("t")) == [1, 2]
+
+
 def test_a_log_that_was_rewritten_while_released_is_not_adopted(catalog: deltars.Catalog) -> None:
     catalog.create_table("t", "id BIGINT, day STRING")
     version = catalog.release("t")

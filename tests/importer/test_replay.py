@@ -61,7 +61,7 @@ def test_every_version_of_random_logs_is_reconciled(
     catalog: deltars.Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choose = random.Random(seed())
-    logs = scaled(5, soak=300)
+    logs = scaled(3, soak=300)
     for number in range(logs):
         log = HandmadeLog(tmp_path / f"t{number}", features(reader=("deletionVectors",)), METADATA)
         states = _write_log(log, choose)

@@ -9,6 +9,7 @@ JARs that no other test should have.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from pyspark.sql import SparkSession
 
 
 def main(jars: Path, table: Path, answers: Path) -> None:
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     names = [str(jar) for pattern in ("delta-*.jar", "unitycatalog-*.jar") for jar in sorted(jars.glob(pattern))]
     spark = (
         SparkSession.builder.master("local[1]")

@@ -113,4 +113,7 @@ def build(catalog: deltars.Catalog, name: str = "t") -> History:
     for number, partition in enumerate(AWKWARD[6:], 6):
         append(number, partition, more=f"more {number}")
     remove(4)
+    # Two files in one partition: something to compact, for those who try.
+    for number in (16, 20):
+        append(number, "same", more=None)
     return history

@@ -17,8 +17,7 @@ from deltalake import DeltaTable
 import deltars
 from deltars.cli import main
 from deltars.mirror.verify import Problem
-from deltars.protocol import DeletionVector
-from deltars.protocol.deletion_vectors import relative_path
+from deltars.protocol import AddFile, DeletionVector
 from tests.mirror.ledger import version_names
 
 ROWS = pa.table({"id": [1, 2], "p": ["a b", "c/d"]})
@@ -152,15 +151,27 @@ def test_command_says_what_differs_and_exits_with_one(table: deltars.Table, cata
     assert (finding["problem"], finding["detail"]) == ("missing", "was published and is gone")
 
 
-def test_file_of_a_deletion_vector_is_known_by_its_name() -> None:
+@pytest.mark.backends("sqlite")
+def test_file_of_a_deletion_vector_is_no_orphan(catalog: deltars.Catalog) -> None:
+    table = catalog.create_table("v", "id BIGINT", properties={"delta.enableDeletionVectors": "true"})
     vector = DeletionVector(
         storage_type="u", path_or_inline_dv="ab^-aqEH.-t@S}K{vb[*k^", offset=4, size_in_bytes=40, cardinality=6
     )
-    assert relative_path(vector) == "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
-    inline = DeletionVector(
-        storage_type="i", path_or_inline_dv="wi5b=000010000siXQKl0rr", size_in_bytes=4, cardinality=1
+    file = AddFile(
+        path="1.parquet",
+        partition_values={},
+        size=3,
+        modification_time=1,
+        data_change=True,
+        stats='{"numRecords":9}',
+        deletion_vector=vector,
     )
-    assert relative_path(inline) is None
+    deltars.SqlTxnLogWriter(catalog).commit(table.id, 1, [file], operation="WRITE")
+    for name in ("1.parquet", "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin", "ab/stray.bin"):
+        path = Path(table.location, name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"123")
+    assert found(table, orphans=True) == [(Problem.ORPHAN, "stray.bin")]
 
 
 @pytest.mark.backends("postgres", "sqlite")

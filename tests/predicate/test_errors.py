@@ -68,7 +68,7 @@ def test_text_that_ends_too_early_is_pointed_at_behind_its_end(where: str) -> No
 
 def test_place_is_found_in_a_text_of_several_lines() -> None:
     shown = str(_refused("id = 1\n  AND nme = 2\n  AND ok")).splitlines()
-    assert shown[1:3] == ["    AND nme = 2", "        ^ "]
+    assert shown[1:3] == ["    AND nme = 2", "        ^"]
 
 
 @pytest.mark.parametrize("where", ["", "   "])

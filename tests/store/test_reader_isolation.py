@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from sqlalchemy import insert, update
+from sqlalchemy import Text, cast, func, insert, literal_column, select, update
 
 import deltars
 from deltars.errors import DatabaseError
@@ -160,3 +160,19 @@ def test_where_adbc_gets_no_session_psycopg_serves_and_nothing_leaks(
         assert log.catalog.engine.reader.snapshot(log.table_id).files.num_rows == 2
     assert "reading through psycopg" in caplog.text
     assert "s3cret" not in caplog.text
+
+
+@pytest.mark.backends("postgres")
+def test_connection_of_a_failed_or_left_copy_serves_the_next_reader(open_log: OpenLog) -> None:
+    log = open_log(pool_size=1, pool_timeout=10).create()
+    database, column = log.catalog.engine.database, pa.schema([("x", pa.string())])
+    numbers = func.generate_series(1, 300_000)
+    for query in (select(literal_column("nothing")), select(literal_column("1") / (299_999 - numbers))):
+        with pytest.raises(DatabaseError) as failed:
+            list(database.fetch(query, column))
+        assert failed.value.sqlstate in ("42703", "22012")
+        assert not failed.value.retryable
+    rows = database.fetch(select(cast(numbers, Text)), column)
+    assert next(rows).num_rows > 0
+    rows.close()  # type: ignore[attr-defined]
+    assert log.catalog.engine.reader.current_version(log.table_id) == 0

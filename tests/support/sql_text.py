@@ -68,7 +68,7 @@ def _text_argument(call: ast.Call) -> ast.expr | None:
         argument = _at(call, MAY_TAKE_TEXT[name])
         is_built = argument is not None and _is_building(argument)
         return argument if is_built or receiver in DRIVERS else None
-    if position is None or receiver not in ("", *ELSEWHERE) or (name == "prepare" and not receiver):
+    if position is None or receiver not in ("", *ELSEWHERE) or (name in ("prepare", "copy") and not receiver):
         return None
     return _at(call, position)
 

@@ -55,3 +55,9 @@ def test_a_notebook_shows_a_few_rows_and_no_markup_of_theirs(days: deltars.Table
     assert "&lt;a&gt;" in shown
     assert "<a>" not in shown
     assert shown.count("<tr>") == 7
+
+
+@pytest.mark.backends("sqlite")
+def test_a_notebook_shows_why_a_table_cannot_be_shown(catalog: deltars.Catalog, tmp_path: Path) -> None:
+    table = catalog.register_table("empty", str(tmp_path / "empty"))
+    assert "nothing was committed" in table._repr_html_()

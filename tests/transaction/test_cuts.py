@@ -14,8 +14,9 @@ import deltars
 from deltars.errors import TableNotFound, TimeoutError, TransactionNotFound, ValidationError
 from tests.support.lake import Lake, OpenLake
 from tests.support.log import SCHEMA, added, removed
-from tests.support.tap import Tap
+from tests.support.tap import Hold, Tap
 from tests.support.together import Meanwhile
+from tests.support.wire import Verdict
 
 
 def _commit(lake: Lake, *names: str) -> deltars.TransactionResult:
@@ -163,7 +164,15 @@ def test_past_cut_asked_for_while_a_commit_is_under_way_is_the_same_afterwards(
 def test_past_cut_waits_for_a_drop_that_is_under_way(open_lake: OpenLake, tap: Tap) -> None:
     lake = open_lake("a", "b", tap=tap)
     other = deltars.connect(lake.uri)
-    with other, tap.holding("COMMIT") as hold:
+    hold, seen = Hold(), [""]
+
+    def keep_the_drop(statement: str) -> Verdict:
+        if statement == "COMMIT" and "dropped_at" in seen[-1] and "UPDATE" in seen[-1]:
+            hold.keep()
+        seen.append(statement)
+        return Verdict.PASS
+
+    with other, tap.judging(keep_the_drop):
         dropping = Meanwhile(lake.catalog.drop_table, "a")
         hold.wait_until_reached()
         time.sleep(0.01)

@@ -12,6 +12,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import deltars
@@ -213,6 +214,28 @@ def test_registrys_lock_is_waited_for_as_long_as_the_time_out_says(
         dropping.stays_for(1)
         connection.rollback()
         dropping.result()
+
+
+@pytest.mark.backends("postgres")
+@pytest.mark.parametrize("change", ["drop", "rename"])
+def test_change_of_a_table_and_a_commit_that_creates_another_do_not_wait_for_each_other(
+    open_lake: OpenLake, tap: Tap, change: str
+) -> None:
+    lake = open_lake("a", tap=tap)
+    other = deltars.connect(lake.uri)
+    tx = lake.begin()
+    tx.stage("a", [added("1")])
+    tx.write("new", pa.table({"id": [1]}))
+    # The row of `a` is locked, the registry not yet.
+    with other, tap.holding("pg_advisory_xact_lock") as hold:
+        committing = Meanwhile(tx.commit)
+        hold.wait_until_reached()
+        changing = Meanwhile(other.drop_table, "a") if change == "drop" else Meanwhile(other.rename_table, "a", "z")
+        changing.stays_for(0.3)
+        hold.release()
+        assert committing.result().versions == {"a": 1, "new": 0}
+        changing.result()
+    assert lake.versions == ({"new": 0} if change == "drop" else {"z": 1, "new": 0})
 
 
 @pytest.mark.backends("postgres", "sqlite")

@@ -15,7 +15,7 @@ import deltars
 from deltars.errors import ConfigError, DatabaseError, ValidationError, VersionConflict
 from deltars.uri import parse_catalog_uri
 from tests.support.lake import Lake, OpenLake
-from tests.support.log import added, metadata
+from tests.support.log import FEATURES, added, metadata, protocol, removed
 from tests.support.together import Meanwhile
 from tests.support.witness import postgres_connection
 
@@ -51,6 +51,23 @@ def test_repeated_id_returns_the_first_result_and_changes_nothing(lake: Lake) ->
     assert (again.versions, again.versions_by_id) == (first.versions, first.versions_by_id)
     assert lake.dump() == before
     assert _parquet_files(lake) == files
+
+
+@pytest.mark.backends("sqlite")
+def test_repeated_id_is_known_though_its_actions_would_not_be_valid_any_more(lake: Lake) -> None:
+    lake["a"].append("gone")
+    actions = [removed("gone"), protocol((*FEATURES, "checkConstraints"))]
+    txn_id = uuid4()
+    results = []
+    for _ in range(2):
+        with lake.begin(txn_id=txn_id) as tx:
+            tx.stage("a", actions)
+        results.append(tx.result)
+        if tx.result.versions == {"a": 2} and lake["a"].version == 2:
+            # The protocol that was staged would take this feature away again.
+            lake["a"].commit([protocol((*FEATURES, "checkConstraints", "generatedColumns"))])
+    assert results[0].versions == results[1].versions == {"a": 2}
+    assert lake["a"].version == 3
 
 
 def test_repeated_id_for_other_tables_is_refused(lake: Lake) -> None:

@@ -150,11 +150,14 @@ def test_column_added_to_many_staged_ones_does_not_look_at_each_of_them_again(ta
 @pytest.mark.backends("sqlite")
 def test_folded_steps_leave_what_a_plain_replay_leaves(table: Lake, data: st.DataObject) -> None:
     live = "SELECT path, size FROM dl_add_files WHERE table_id = ? AND removed_version IS NULL"
-    model: dict[str, int] = dict(table["a"].rows(live))
+    sizes = st.dictionaries(st.sampled_from(PATHS), st.integers(0, 1_000), max_size=4)
+    model = data.draw(sizes)
+    others = sorted(set(table["a"].live()) - model.keys())
+    table["a"].commit([*map(removed, others), *(added(path, size=size) for path, size in model.items())])
     version = table["a"].version
     tx = table.begin()
     for _ in range(data.draw(st.integers(1, 5))):
-        adds = data.draw(st.dictionaries(st.sampled_from(PATHS), st.integers(0, 1_000), max_size=4))
+        adds = data.draw(sizes)
         files = [added(path, size=size) for path, size in adds.items()]
         if data.draw(st.booleans()):
             tx.stage("a", _columns(*files))

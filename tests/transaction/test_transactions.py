@@ -296,8 +296,8 @@ def test_transaction_by_uri_alone_binds_the_catalog_of_its_first_table(lake: Lak
 
 
 @pytest.mark.requirement("M-28")
-def test_table_of_another_database_is_refused_with_the_reason(lake: Lake, catalog_uri: str, tmp_path: Path) -> None:
-    here = parse_catalog_uri(catalog_uri)
+def test_table_of_another_database_is_refused_with_the_reason(lake: Lake, tmp_path: Path) -> None:
+    here = parse_catalog_uri(lake.uri)
     elsewhere = "another" if here.schema else str(tmp_path / f"another{Path(here.database).suffix}")
     other = replace(here, database=elsewhere).with_secrets()
     before = lake.dump()

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID, uuid4
 
-from deltars.errors import ImportRefused, MirrorFailure, TableHeld
+from deltars.errors import DeltarsError, ImportRefused, MirrorFailure, TableHeld
 from deltars.importer import Importer, Progress
 from deltars.log.commit import NewTable
 from deltars.storage import parse_location
-from deltars.store.mirror_status import MirrorState
+from deltars.store.mirror_status import MirrorMode, MirrorState
 from deltars.store.registry import check_name
 from deltars.transaction.engine import Engine
+
+PUBLISH_WAIT_S = 60.0
 
 
 def import_table(
@@ -53,8 +55,14 @@ def release(engine: Engine, table_id: UUID) -> int:
         return table.current_version
     if table.state in (MirrorState.IMPORTING, MirrorState.READ_ONLY):
         raise TableHeld("the table is not this catalog's to release", table=table.name, table_id=table_id)
-    importer.hold(table_id)
+    # Most of it while others may still commit.
     _publish(engine, table_id)
+    importer.hold(table_id)
+    try:
+        _publish(engine, table_id)
+    except DeltarsError:
+        importer.writer.unhold(table_id)
+        raise
     return importer.give(table_id)
 
 
@@ -70,7 +78,8 @@ def adopt(engine: Engine, table_id: UUID, *, report: Callable[[Progress], None] 
 def _publish(engine: Engine, table_id: UUID) -> None:
     """Everything that was committed here must be in the log before others may add to it."""
     version = engine.reader.current_version(table_id)
-    outcome = engine.publish({table_id: version})[table_id]
+    publishing = engine.publisher.publish_all({table_id: version}, mode=MirrorMode.INLINE, wait_s=PUBLISH_WAIT_S)
+    outcome = publishing[table_id]
     if outcome.failure is not None:
         raise outcome.failure
     if outcome.published_version is None or outcome.published_version < version:
@@ -78,5 +87,5 @@ def _publish(engine: Engine, table_id: UUID) -> None:
             error=f"version {version} is not published yet",
             table_id=table_id,
             version=version,
-            hint="Nothing can be committed meanwhile: run the release again.",
+            hint="The table is still this catalog's: run the release again.",
         )

@@ -113,7 +113,7 @@ class Importer:
             raise TableHeld("the table is this catalog's own: there is nothing to follow", table=table.name)
         source = LogSource(table.location, self._options)
         self._refuse_divergence(source, table)
-        latest = source.listing().latest
+        latest = source.listing.latest
         appender = self.writer.appender(table)
         state = _State(table.metadata, table.protocol)
         actions = 0
@@ -139,7 +139,7 @@ class Importer:
         """The last version that the catalog has must be the one that the log has."""
         if table.last_version == NO_VERSION or table.last_digest is None:
             return
-        file = source.listing().commits.get(table.last_version)
+        file = source.listing.commits.get(table.last_version)
         if file is None:
             raise LogDiverged(
                 f"the log has no version {table.last_version} any more",

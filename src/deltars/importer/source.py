@@ -9,6 +9,7 @@ the oldest checkpoint that has every commit after it: that version then is the t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import TypeAlias
 from uuid import UUID
 
@@ -99,12 +100,14 @@ class LogSource:
     def __init__(self, location: str, storage_options: Mapping[str, str] | None = None) -> None:
         self.storage = open_storage(location, storage_options)
 
+    @cached_property
     def listing(self) -> LogListing:
+        """What the log had when it was first asked for."""
         return list_log(self.storage)
 
     def versions(self, after: int = NO_VERSION) -> Iterator[SourceVersion]:
         """Every version after this one; from the beginning, wherever that is, with `NO_VERSION`."""
-        listing = self.listing()
+        listing = self.listing
         if after != NO_VERSION:
             if listing.latest < after:
                 raise LogDiverged(f"the log ends at version {listing.latest}, and the catalog has {after}")

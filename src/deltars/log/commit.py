@@ -107,12 +107,11 @@ class Commit:
 
     @property
     def checked_reads(self) -> dict[UUID, TableRead]:
-        """What must not have changed in a way that matters, besides what is written: the tables that were only read,
-        and those that were read at another version than the commit expects."""
+        """The tables that were only read, and must not have changed in a way that matters."""
         if self.isolation == "snapshot":
             return {}
-        expected = {table.table_id: table.expected_version for table in self.tables}
-        return {table_id: read for table_id, read in self.read.items() if expected.get(table_id) != read.version}
+        written = {table.table_id for table in self.tables}
+        return {table_id: read for table_id, read in self.read.items() if table_id not in written}
 
     def checked_from(self, table: TableCommit) -> int:
         """The version that a written table is checked against: the one its actions were made for, or an earlier one

@@ -7,8 +7,10 @@ from the catalog, by counting.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from uuid import UUID
 
+from deltars.errors import StorageError
 from deltars.mirror.checksum import Checksum, checksum_path, sums_in
 from deltars.storage import Storage
 from deltars.store.checkpoint_rows import CheckpointRows, FileSums
@@ -42,7 +44,9 @@ class Checksums:
         if known is not None and known.version == version:
             return known
         state = self._rows.at(table_id, version)
-        published = sums_in(storage.get_or_none(checksum_path(version)), str(state.txn_id))
+        published = None
+        with suppress(StorageError):
+            published = sums_in(storage.get_or_none(checksum_path(version)), str(state.txn_id))
         return Checksum.of(state, published or state.sums())
 
     def _remember(self, table_id: UUID, checksum: Checksum) -> None:

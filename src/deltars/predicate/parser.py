@@ -445,7 +445,7 @@ class _Parser:
         line = self._text[line_start:].partition("\n")[0]
         pointer = " " * (position - line_start) + "^"
         message = f"{problem}, at position {position + 1} of the where:\n  {line}\n  {pointer}"
-        return PredicateError(message, position=position, field="where", hint=f"\n{hint}" if hint else None)
+        return PredicateError(message, position=position, field="where", hint=hint)
 
 
 def _like_of(node: exp.Expr) -> exp.Expr:

@@ -180,6 +180,15 @@ class ImportWriter:
             )
             self._set_state(connection, table_id, state=MirrorState.ACTIVE)
 
+    def unhold(self, table_id: UUID) -> None:
+        """A table that was held, and whose log was not touched, is the catalog's again as if nothing had been."""
+        with self._database.write(TIMEOUT_S) as connection:
+            lock_row(connection, self._database, table_id)
+            version, _ = _latest_with_version(connection, schema.dl_protocol_updates, table_id)
+            connection.execute(
+                update(dl_tables).where(dl_tables.c.table_id == table_id).values(protocol_version=version)
+            )
+
     def clock(self) -> int:
         """The time that a commit would get now."""
         with self._database.read() as connection:

@@ -8,18 +8,22 @@ history stays.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from functools import cached_property
+from typing import NoReturn
 from uuid import UUID, uuid4
 
 from sqlalchemy import ColumnElement, Connection, Insert, func, insert, literal_column, select, update
 
 from deltars.errors import ConfigError, TableExists, TableNotFound, ValidationError
 from deltars.log.commit import NO_VERSION, NewTable
+from deltars.store.backends import Opening, Prepared
 from deltars.store.database import Database
 from deltars.store.schema import dl_catalog, dl_mirror_status, dl_tables
+from deltars.store.statements import lock_tables
 
 MAX_NAME_LENGTH = 500
 """In UTF-8 at most 2,000 bytes: a row of PostgreSQL's index on names holds no more than 2,704."""
@@ -82,9 +86,7 @@ class Registry:
 
     def rename(self, table: str | UUID, name: str) -> TableRecord:
         check_name(name)
-        with self._database.write(self._timeout_s) as connection:
-            self._database.backend.lock_registry(connection)
-            record = _find(connection, _same(table)) or _refuse_unknown(table)
+        with self._changing(table) as (connection, record):
             other = _find(connection, dl_tables.c.name == name)
             if other is not None and other.table_id != record.table_id:
                 raise TableExists(f"there is already a table named {name!r}", table=name, table_id=other.table_id)
@@ -95,15 +97,30 @@ class Registry:
 
     def drop(self, table: str | UUID) -> TableRecord:
         """Leave a tombstone; name and location are free again, the history stays."""
-        with self._database.write(self._timeout_s) as connection:
-            self._database.backend.lock_registry(connection)
-            record = _find(connection, _same(table)) or _refuse_unknown(table)
+        with self._changing(table) as (connection, record):
             statement = update(dl_tables).where(dl_tables.c.table_id == record.table_id)
             # As commits are stamped, and after the last of them: past cuts tell by it whether the table was there.
             backend = self._database.backend
             moment = backend.greatest(backend.clock_us(), dl_tables.c.last_commit_ts + literal_column("1"))
             connection.execute(statement.values(dropped_at=backend.instant(moment)))
             return record
+
+    @contextmanager
+    def _changing(self, table: str | UUID) -> Iterator[tuple[Connection, TableRecord]]:
+        """A table's row locked, and then the registry: in the order of a commit that creates tables beside others, or
+        the two would wait for each other."""
+        known = self.find(table) or _refuse_unknown(table)
+        lock = (self._lock, {"table_0": str(known.table_id)})
+        with self._database.write(self._timeout_s, Opening([lock])) as connection:
+            self._database.backend.lock_registry(connection)
+            record = _find(connection, _same(table))
+            if record is None or record.table_id != known.table_id:
+                _refuse_unknown(table)
+            yield connection, record
+
+    @cached_property
+    def _lock(self) -> Prepared:
+        return self._database.backend.prepare(lock_tables(self._database.backend, 1))
 
     def warehouse(self) -> str | None:
         with self._database.read() as connection:
@@ -242,5 +259,5 @@ def _exists(taken: TableRecord, table: NewTable) -> TableExists:
     )
 
 
-def _refuse_unknown(table: str | UUID) -> Any:
+def _refuse_unknown(table: str | UUID) -> NoReturn:
     raise TableNotFound(f"there is no table {str(table)!r} in this catalog", table=str(table))

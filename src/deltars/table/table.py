@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from html import escape
 from typing import Any
 from uuid import UUID
 
 from deltars.data.files import SCAN_COLUMNS, Scan
+from deltars.errors import DeltarsError
 from deltars.log.snapshot import HistoryEntry, Moment, Snapshot, Where
 from deltars.mirror.cleanup import clean_up_log
 from deltars.mirror.verify import Verification, Verifier
@@ -133,7 +135,11 @@ class Table(ArrowRows):
         )
 
     def _repr_html_(self) -> str:
-        return as_html(f"{self.name}, version {self.version}, at {self.location}", self.head())
+        try:
+            return as_html(f"{self.name}, version {self.version}, at {self.location}", self.head())
+        except DeltarsError as error:
+            # A notebook that shows a table must not fail because a file of it is gone.
+            return f"<p>{escape(repr(self))}: {escape(str(error))}</p>"
 
     def verify(self, *, deep: bool = False, orphans: bool = False) -> Verification:
         """Compare the catalog with the published log and the data files, in both directions. Changes nothing.

@@ -11,7 +11,7 @@ commit ── one SQL transaction: every table as the isolation level wants it, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -314,7 +314,9 @@ class Transaction:
             return self._result
         names = {staged.table_id: staged.name for staged in changed}
         try:
-            committed = self._engine.commit(self._as_commit(), timeout_s=self._timeout_s)
+            committed = self._repeated(names.keys()) or self._engine.commit(
+                self._as_commit(), timeout_s=self._timeout_s
+            )
         except DeltarsError as error:
             table_id = None if error.table_id is None else UUID(error.table_id)
             _log.info("transaction %s did not commit: %s", self.id, error)
@@ -338,6 +340,10 @@ class Transaction:
             self._result, mirror={names[table_id]: outcome for table_id, outcome in outcomes.items()}
         )
         return self._result
+
+    def _repeated(self, tables: Collection[UUID]) -> Committed | None:
+        """The same transaction, committed before this one began."""
+        return self._earlier if self._earlier and self._earlier.versions.keys() == set(tables) else None
 
     def rollback(self) -> None:
         """Forget everything staged. Data files already written stay unreferenced until a vacuum removes them."""

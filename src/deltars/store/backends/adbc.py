@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
 
 from deltars.errors import DatabaseError
+from deltars.store.backends.base import first_line
 
 try:
     import adbc_driver_manager
@@ -31,26 +33,27 @@ class Adbc:
         self._conninfo = conninfo
         self._database: Any = None
 
-    def batches(self, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch] | None:
-        """The rows; None where ADBC cannot have them, and psycopg can say why, or can."""
-        try:
-            if self._database is None:
-                self._database = adbc_driver_postgresql.connect(self._conninfo)
-            session = adbc_driver_manager.AdbcConnection(self._database)
-        except adbc_driver_manager.Error:
-            # Not what it says: it may show how the session was asked for.
-            _log.debug("ADBC could not open a session; reading through psycopg")
-            return None
-        return _rows(session, query, schema)
+    def batches(self, query: str, columns: pa.Schema) -> Iterator[pa.RecordBatch] | None:
+        """The rows; None where ADBC cannot have them: psycopg can, or can say why."""
+        with ExitStack() as stack:
+            try:
+                if self._database is None:
+                    self._database = adbc_driver_postgresql.connect(self._conninfo)
+                session = stack.enter_context(adbc_driver_manager.AdbcConnection(self._database))
+                statement = stack.enter_context(adbc_driver_manager.AdbcStatement(session))
+                statement.set_sql_query(query)
+                stream, _ = statement.execute_query()
+            except adbc_driver_manager.Error:
+                # Not what it says: that may show how the session was asked for.
+                _log.debug("ADBC gives no rows here; reading through psycopg")
+                return None
+            return _rows(stream, columns, stack.pop_all())
 
 
-def _rows(session: Any, query: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _rows(stream: Any, columns: pa.Schema, session: ExitStack) -> Iterator[pa.RecordBatch]:
     try:
-        with session, adbc_driver_manager.AdbcStatement(session) as statement:
-            statement.set_sql_query(query)
-            stream, _ = statement.execute_query()
-            with pa.RecordBatchReader._import_from_c(stream.address) as reader:
-                for batch in reader:
-                    yield batch.cast(schema)
-    except (adbc_driver_manager.Error, pa.ArrowException) as error:
-        raise DatabaseError(f"reading from the catalog failed: {str(error).partition(chr(10))[0]}") from error
+        with session, pa.RecordBatchReader._import_from_c(stream.address) as reader:
+            for batch in reader:
+                yield batch.cast(columns)
+    except (adbc_driver_manager.Error, pa.ArrowException, OSError) as error:
+        raise DatabaseError(f"reading from the catalog failed: {first_line(error)}", retryable=True) from error

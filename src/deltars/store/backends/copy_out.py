@@ -34,14 +34,14 @@ def copy_batches(connection: Connection, query: str, columns: pa.Schema) -> Iter
     try:
         driver.pgconn.send_query(f"COPY ({query}) TO STDOUT (FORMAT csv)".encode())
         driver.wait(generators.send(driver.pgconn))
-        _raise_for(driver, driver.wait(_result(driver)))
-        yield from _parsed(_blocks(driver), columns)
+        begun = driver.wait(_result(driver))
+        if begun is not None and begun.status == ExecStatus.COPY_OUT:
+            yield from _parsed(_blocks(driver), columns)
+        results = [begun, *driver.wait(_results(driver))]
         is_over = True
-        while (result := driver.wait(_result(driver))) is not None:
-            _raise_for(driver, result)
-    except psycopg.Error as error:
-        is_over = error.sqlstate is not None
-        raise
+        for result in results:
+            if result is not None and result.status == ExecStatus.FATAL_ERROR:
+                raise error_from_result(result, driver.info.encoding)
     finally:
         if not is_over:
             # In the middle of the rows: nobody reads the rest of them.
@@ -96,9 +96,12 @@ def _result(driver: psycopg.Connection) -> PQGen[PGresult | None]:
     return libpq.get_result()
 
 
-def _raise_for(driver: psycopg.Connection, result: PGresult | None) -> None:
-    if result is not None and result.status not in (ExecStatus.COPY_OUT, ExecStatus.COMMAND_OK):
-        raise error_from_result(result, driver.info.encoding)
+def _results(driver: psycopg.Connection) -> PQGen[list[PGresult]]:
+    """Those that are left, and with the last of them the end of the statement."""
+    results = []
+    while (result := (yield from _result(driver))) is not None:
+        results.append(result)
+    return results
 
 
 def _parse(rows: bytearray, columns: pa.Schema) -> list[pa.RecordBatch]:

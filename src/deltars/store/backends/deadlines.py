@@ -142,8 +142,9 @@ _EVICTION = Prepared(
         f" WHERE {_HOLDS_TABLES}"
         f" AND CAST(substring(application_name FROM '^{_UNTIL}([0-9]+)$') AS bigint)"
         " < extract(epoch FROM clock_timestamp()) * 1000 - 1000"
+        " AND pg_has_role(usesysid, 'USAGE')"
     ),
     dialect(),
     None,
 )
-"""Ends those who are a second overdue."""
+"""Ends those who are a second overdue, where the role may: else it would be an error instead of a time-out."""

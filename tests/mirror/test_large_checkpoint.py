@@ -1,0 +1,51 @@
+"""A checkpoint of many files is written as it is read: the memory for one batch is enough."""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+
+import deltars
+from deltars.mirror.checkpoint import write_checkpoint
+from deltars.store.checkpoint_rows import CheckpointRows
+from tests.support.soak import record, scaled
+
+GIB = 1024**3
+
+
+def written_by_itself(uri: str, table_id: UUID) -> tuple[int, int]:
+    """In a process of its own: how many files the checkpoint holds, and the most memory that it took."""
+    with deltars.connect(uri) as catalog:
+        storage = catalog.engine.publisher.storage_at(catalog.table(table_id).location)
+        checkpoint = write_checkpoint(storage, CheckpointRows(catalog.engine.database).at(table_id, 1))
+        return checkpoint.num_adds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+@pytest.mark.soak
+@pytest.mark.backends("postgres")
+@pytest.mark.timeout(1800)
+def test_checkpoint_of_many_files_needs_less_than_a_gibibyte(catalog: deltars.Catalog, catalog_uri: str) -> None:
+    files = scaled(60_000, soak=1_000_000)
+    stats = '{"numRecords":1000,"minValues":{"id":%d},"maxValues":{"id":%d},"nullCount":{"id":0}}'
+    adds = pa.table(
+        {
+            "path": [f"part-{number:08d}-0b5e1a52-9f6c-4a36-8f0e-8c3d4a2b1c00.parquet" for number in range(files)],
+            "partition_values": pa.array(["{}"] * files),
+            "size": pa.array([1_000_000] * files, pa.int64()),
+            "modification_time": pa.array([1_767_225_600_000] * files, pa.int64()),
+            "data_change": [True] * files,
+            "stats": [stats % (number, number + 999) for number in range(files)],
+        }
+    )
+    with deltars.connect(catalog_uri, timeout=1200, mirror="off") as writing:
+        table_id = writing.create_table("big", "id BIGINT").id
+        deltars.SqlTxnLogWriter(writing).commit(table_id, 1, adds, operation="WRITE")
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        num_adds, memory = pool.apply(written_by_itself, (catalog_uri, table_id))
+    assert num_adds == files
+    assert memory < GIB
+    record("checkpoint of many files", files=files, memory_mib=memory // 2**20)
