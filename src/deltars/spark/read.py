@@ -79,7 +79,10 @@ def _wanted(schema: StructType, columns: Sequence[str]) -> list[str]:
             raise ValidationError(
                 f"there is no column {name!r}; the columns are {', '.join(schema.names)}", field="columns"
             )
-    return [known[name.lower()] for name in columns]
+    wanted = [known[name.lower()] for name in columns]
+    if len(set(wanted)) < len(wanted):
+        raise ValidationError("a column is asked for twice", field="columns")
+    return wanted
 
 
 def _for_arrow(spark: SparkSession, files: Sequence[DataFile]) -> list[bool]:
