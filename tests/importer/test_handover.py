@@ -75,6 +75,15 @@ def test_cuts_before_the_import_do_not_see_the_table(catalog: deltars.Catalog, p
     assert min(stamps) > before
 
 
+def test_a_cut_since_the_import_has_the_last_of_the_imported_versions(catalog: deltars.Catalog, plain: str) -> None:
+    table = catalog.import_table(plain, name="events")
+    imported = table.version
+    assert imported > 1
+    with catalog.begin() as tx:
+        tx.write("other", _rows(1))
+    assert catalog.snapshot(as_of=tx.id).versions == {"events": imported, "other": 0}
+
+
 def test_a_table_is_imported_once(catalog: deltars.Catalog, plain: str) -> None:
     catalog.import_table(plain, "features")
     with pytest.raises(deltars.TableExists):

@@ -111,19 +111,13 @@ class Cuts:
         with database.backend.translating():
             database.backend.settle(database.engine, commit_ts, timeout_s)
         at = bindparam("at", commit_ts, BigInteger)
-        tables, versions, earlier = dl_tables.c, dl_table_versions.alias("at").c, dl_table_versions.alias("earlier").c
-        # The greatest time stamp first: that is one look-up in the index on (table_id, commit_ts, version).
-        latest = (
-            select(earlier.commit_ts)
-            .where(earlier.table_id == tables.table_id, earlier.commit_ts <= at)
-            .order_by(earlier.commit_ts.desc())
-            .limit(1)
-            .correlate(dl_tables)
-            .scalar_subquery()
-        )
+        tables, versions = dl_tables.c, dl_table_versions.c
+        # One look-up in the index on (table_id, commit_ts, version); imported versions share one time stamp.
         version = (
             select(versions.version)
-            .where(versions.table_id == tables.table_id, versions.commit_ts == latest)
+            .where(versions.table_id == tables.table_id, versions.commit_ts <= at)
+            .order_by(versions.commit_ts.desc(), versions.version.desc())
+            .limit(1)
             .correlate(dl_tables)
             .scalar_subquery()
         )
