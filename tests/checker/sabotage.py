@@ -17,7 +17,7 @@ from sqlalchemy import Select
 
 from deltars.log.snapshot import Snapshot
 from deltars.store.writer import LogWriter
-from deltars.transaction import Transaction
+from deltars.transaction.view import View
 from tests.support.racers import unpublished
 
 _with_for_update: Callable[..., Any] = Select.with_for_update
@@ -65,8 +65,8 @@ def no_version_check() -> Iterator[None]:
 def no_cut() -> Iterator[None]:
     """Every read is of now, not of when the transaction began."""
 
-    def snapshot(transaction: Transaction, table_id: UUID, version: int) -> Snapshot:
-        return transaction._bound().reader.snapshot(table_id)
+    def snapshot(view: View, table_id: UUID, version: int) -> Snapshot:
+        return view.engine.reader.snapshot(table_id)
 
-    with unpublished(), mock.patch.object(Transaction, "_snapshot", snapshot):
+    with unpublished(), mock.patch.object(View, "_snapshot", snapshot):
         yield

@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 from uuid import UUID, uuid4
@@ -23,25 +22,18 @@ import pyarrow as pa
 
 from deltars.config import check_timeout
 from deltars.data.conditions import Condition
-from deltars.data.files import Scan
-from deltars.errors import ConfigError, DeltarsError, TableExists, TableNotFound, TransactionClosed, ValidationError
-from deltars.log.add_columns import file_keys
-from deltars.log.commit import ISOLATION_LEVELS, NO_VERSION, Commit, Committed, Isolation, NewTable, RowGroup
-from deltars.log.pruning import Pruner
-from deltars.log.reads import FileKey
-from deltars.log.snapshot import Snapshot
-from deltars.predicate import Predicate, parse, to_sql
-from deltars.protocol import Action, StructType
-from deltars.store.cuts import Cut
+from deltars.errors import ConfigError, DeltarsError, TableExists, TransactionClosed, ValidationError
+from deltars.log.commit import ISOLATION_LEVELS, NO_VERSION, Commit, Committed, Isolation, RowGroup
+from deltars.predicate import parse
+from deltars.protocol import Action
 from deltars.transaction.altering import Alter, AlteredTable, Change
 from deltars.transaction.engine import Engine, HasEngine, check_mirror_mode
 from deltars.transaction.limits import Limits
 from deltars.transaction.metadata import metadata_actions
-from deltars.transaction.new_table import initial_actions, location_of
 from deltars.transaction.plane import any_breaks, plane_for, spark_plane
-from deltars.transaction.reads import ReadLog
 from deltars.transaction.result import TransactionResult
 from deltars.transaction.staging import StagedTable, Step
+from deltars.transaction.view import View
 from deltars.transaction.write_options import WriteOptions
 from deltars.transaction.writing import TableWrite
 from deltars.uri import CatalogUri, is_uri, parse_table_uri
@@ -77,8 +69,7 @@ class Transaction:
         if timeout is not None:
             check_timeout("timeout", timeout)
         self._open = engine
-        self._engine: Engine | None = None
-        self._cut = Cut({})
+        self._view: View | None = None
         self._isolation = isolation
         self._timeout_s = timeout
         self._committer = committer
@@ -86,9 +77,6 @@ class Transaction:
         self._limits = Limits(max_tables, max_files_per_table)
         self._is_repeatable = txn_id is not None
         self._earlier: Committed | None = None
-        self._tables: dict[str, StagedTable] = {}
-        self._snapshots: dict[UUID, Snapshot] = {}
-        self._reads = ReadLog()
         self._is_open = True
         self._result: TransactionResult | None = None
         if isinstance(engine, Engine):
@@ -108,42 +96,10 @@ class Transaction:
         `where` leaves out files that hold no matching row, as far as partition values and statistics tell. What was
         asked is remembered: under `strict` and the serializable levels, whoever changes it first is in conflict.
         """
-        staged = self._readable(table)
+        view = self._view_for(table)
+        staged = view.readable(table)
         assert staged.metadata is not None
-        return self.read_files(staged, None if where is None else parse(where, staged.metadata.schema))
-
-    def _readable(self, table: str | UUID) -> StagedTable:
-        self._refuse_closed()
-        staged = self._seen(self._engine_for(table), table)
-        if staged.metadata is None:
-            raise ValidationError("nothing was committed to the table yet", table=staged.name)
-        return staged
-
-    def read_files(self, table: StagedTable, predicate: Predicate | None) -> pa.Table:
-        """The same for a condition that was parsed before."""
-        assert table.metadata is not None
-        pruner = None if predicate is None else Pruner(predicate, table.metadata)
-        added = table.added()
-        if pruner is not None:
-            added = added.filter(pruner.keep(added))
-        if table.version == NO_VERSION:
-            return added
-        snapshot = self._snapshot(table.table_id, table.version)
-        live = snapshot.select_files(where=None if predicate is None else to_sql(predicate))
-        if pruner is None:
-            self._reads.whole_table(table.table_id, table.version)
-        else:
-            self._reads.matching(table.table_id, table.version, pruner, file_keys(live))
-        return pa.concat_tables([table.over(live), added])
-
-    def read_progress(self, table: StagedTable, app_id: str) -> int | None:
-        """How far an application has come with a table: by what is staged, else by what was committed."""
-        staged = table.progress(app_id)
-        if staged is not None or table.version == NO_VERSION:
-            return staged
-        self._reads.application(table.table_id, table.version, app_id)
-        committed = self._snapshot(table.table_id, table.version).txns.get(app_id)
-        return None if committed is None else committed.version
+        return view.files(staged, None if where is None else parse(where, staged.metadata.schema))
 
     def read(
         self, table: str | UUID, *, where: str | None = None, columns: Sequence[str] | None = None, spark: Any = None
@@ -152,22 +108,12 @@ class Transaction:
 
         `where` and `columns` as in `Table.read`; what was asked is remembered as by `files`.
         """
-        staged = self._readable(table)
+        view = self._view_for(table)
+        staged = view.readable(table)
         assert staged.metadata is not None
         plane = spark_plane()
-        files = self.read_files(staged, plane.predicate(spark, where, staged.metadata.schema))
-        return plane.read(spark, self._scan(staged, files), where=where, columns=columns)
-
-    def _scan(self, table: StagedTable, files: pa.Table) -> Scan:
-        assert table.metadata is not None
-        return Scan.of(
-            table.metadata,
-            files,
-            root=table.location,
-            table=table.name,
-            version=table.version,
-            storage_options=self._bound().settings.storage_options,
-        )
+        scan = view.scan(staged, plane.predicate(spark, where, staged.metadata.schema))
+        return plane.read(spark, scan, where=where, columns=columns)
 
     # -- staging -------------------------------------------------------------------------------------------------
 
@@ -200,7 +146,6 @@ class Transaction:
         `partition_by` and `properties` are for a new table. `app_id` and `app_version` make the write idempotent: one
         that was committed before, or a later one, is skipped.
         """
-        self._refuse_closed()
         options = WriteOptions(
             mode,
             replace_where,
@@ -216,25 +161,25 @@ class Transaction:
             compression,
         )
         plane = plane_for(df)
-        engine = self._engine_for(table)
-        name = engine.name_or_id(table)
-        found = self._find(engine, name)
+        view = self._view_for(table)
+        name = view.engine.name_or_id(table)
+        found = view.find(name)
         if found is not None and found.exists and options.mode == "ignore":
             return
         if found is not None and found.exists and options.mode == "error":
             raise TableExists(f"there is already a table named {found.name!r}", table=found.name, field="mode")
-        staged = found or self._new_table(engine, name, plane.schema(df), partition_by or (), properties)
-        self._limits.check([*self._changed(), staged])
+        staged = found or view.new_table(name, plane.schema(df), partition_by or (), properties)
+        self._limits.check([*view.changed, staged])
         self._user_metadata = self._user_metadata if user_metadata is None else user_metadata
         if self._earlier is not None:
             # Committed before under this id: the commit will say so, and needs to know of the table only.
-            self._take(staged, (), Step("WRITE"))
+            self._take(view, staged, (), Step("WRITE"))
             return
-        write = TableWrite(self, staged, plane, options, dict(engine.settings.storage_options))
+        write = TableWrite(view, staged, plane, options)
         if write.is_done():
             return
         actions, step, files = write.run(df)
-        self._take(staged, actions, step, [group for file in files for group in file.row_groups])
+        self._take(view, staged, actions, step, [group for file in files for group in file.row_groups])
 
     def stage(
         self,
@@ -250,19 +195,19 @@ class Transaction:
         `expected_version` is the current version that the actions were made for (−1: none), where that is another
         than at the beginning of this transaction.
         """
-        self._refuse_closed()
-        engine = self._engine_for(table)
+        view = self._view_for(table)
         if expected_version is not None and (type(expected_version) is not int or expected_version < NO_VERSION):
             raise ValidationError(
                 f"expected_version is a version, or −1 for none, not {expected_version!r}", field="expected_version"
             )
-        staged = self._seen(engine, table, expected_version)
-        self._take(staged, actions, Step(operation, operation_params or {}), expected_version=expected_version)
+        staged = view.seen(table, expected_version)
+        self._take(view, staged, actions, Step(operation, operation_params or {}), expected_version=expected_version)
 
     stage_table = stage
 
     def _take(
         self,
+        view: View,
         staged: StagedTable,
         actions: Sequence[Action] | pa.Table,
         step: Step,
@@ -272,12 +217,12 @@ class Transaction:
     ) -> None:
         try:
             after = staged.with_step(actions, step, row_groups, expected_version=expected_version)
-            self._limits.check([*(table for table in self._changed() if table.name != after.name), after])
+            self._limits.check([*(table for table in view.changed if table.name != after.name), after])
         except DeltarsError as error:
             raise error.located(
                 table=staged.name, table_id=str(staged.table_id), txn_id=self.id, stage="validate"
             ) from error.__cause__
-        self._tables[after.name] = after
+        view.keep(after)
 
     def alter(self, table: str | UUID) -> Alter:
         """Change a table's schema or properties with this transaction."""
@@ -285,19 +230,21 @@ class Transaction:
         return Alter(lambda: nullcontext(altered))
 
     def altered(self, table: str | UUID) -> AlteredTable:
-        table_id = self._readable(table).table_id
+        view = self._view_for(table)
+        table_id = view.readable(table).table_id
 
         def apply(change: Change, operation: str, params: Mapping[str, Any]) -> None:
-            staged = self._readable(table_id)
+            self._refuse_closed()
+            staged = view.readable(table_id)
             assert staged.metadata is not None
             assert staged.protocol is not None
             actions = metadata_actions(staged.protocol, change(staged.metadata))
-            self._take(staged, actions, Step(operation, params))
+            self._take(view, staged, actions, Step(operation, params))
 
         def check_rows(condition: Condition) -> None:
             # All rows are remembered as read: who adds others meanwhile is in conflict.
-            staged = self._readable(table_id)
-            if any_breaks(self._scan(staged, self.read_files(staged, None)), condition.sql):
+            staged = view.readable(table_id)
+            if any_breaks(view.scan(staged), condition.sql):
                 raise condition.violated().located(table=staged.name, txn_id=self.id)
 
         return AlteredTable(apply, check_rows)
@@ -308,15 +255,14 @@ class Transaction:
         """Commit everything staged as one SQL transaction, then publish it. Called for you on clean exit."""
         self._refuse_closed()
         self._is_open = False
-        changed = self._changed()
-        if self._engine is None or not changed:
+        view = self._view
+        if view is None or not view.changed:
             self._result = TransactionResult(self.id, None)
             return self._result
+        changed, engine = view.changed, view.engine
         names = {staged.table_id: staged.name for staged in changed}
         try:
-            committed = self._repeated(names.keys()) or self._engine.commit(
-                self._as_commit(), timeout_s=self._timeout_s
-            )
+            committed = self._repeated(names.keys()) or engine.commit(self.as_commit(), timeout_s=self._timeout_s)
         except DeltarsError as error:
             table_id = None if error.table_id is None else UUID(error.table_id)
             _log.info("transaction %s did not commit: %s", self.id, error)
@@ -329,10 +275,10 @@ class Transaction:
             dict(committed.versions),
         )
         _log.info("transaction %s committed: %s", self.id, self._result.versions)
-        outcomes = self._engine.publish(committed.versions, mirror=self._mirror)
+        outcomes = engine.publish(committed.versions, mirror=self._mirror)
         for staged in changed:
             if staged.new:
-                self._engine.publish_registration(staged.table_id)
+                engine.publish_registration(staged.table_id)
         for outcome in outcomes.values():
             if outcome.failure is not None:
                 _log.warning("transaction %s: %s", self.id, outcome.failure.located(txn_id=self.id))
@@ -349,7 +295,8 @@ class Transaction:
         """Forget everything staged. Data files already written stay unreferenced until a vacuum removes them."""
         self._refuse_closed()
         self._is_open = False
-        self._tables.clear()
+        if self._view is not None:
+            self._view.forget()
 
     def __enter__(self) -> Self:
         self._refuse_closed()
@@ -367,111 +314,45 @@ class Transaction:
 
     def __repr__(self) -> str:
         state = "open" if self._is_open else "committed" if self._result else "rolled back"
-        staged = ", ".join(table.name for table in self._changed())
+        staged = ", ".join(table.name for table in self._view.changed) if self._view else ""
         return f"<Transaction {self.id} {state}: {staged or 'nothing staged'}>"
 
-    # -- tables ----------------------------------------------------------------------------------------------------
+    def as_commit(self) -> Commit:
+        """What is staged, as the store takes it."""
+        view = self._view
+        if view is None:
+            raise ValidationError("nothing was staged yet", txn_id=self.id)
+        return Commit(
+            self.id,
+            [staged.as_commit() for staged in view.changed],
+            [staged.new for staged in view.changed if staged.new],
+            committer=self._committer,
+            user_metadata=self._user_metadata,
+            isolation=self._isolation or view.engine.settings.isolation,
+            read=view.reads,
+            is_repeatable=self._is_repeatable,
+        )
+
+    # -- the catalog -------------------------------------------------------------------------------------------------
 
     def _refuse_closed(self) -> None:
         if not self._is_open:
             raise TransactionClosed(txn_id=self.id)
 
-    def _bind(self, engine: Engine) -> Engine:
+    def _bind(self, engine: Engine) -> View:
         """From here on every read and every version check is at this moment's cut."""
-        self._engine = engine
         self._limits = self._limits.within(engine.settings)
         self._earlier = engine.writer.find_committed(self.id) if self._is_repeatable else None
-        self._cut = engine.cuts.now()
-        return engine
+        self._view = View(engine, self.id)
+        return self._view
 
-    def _bound(self) -> Engine:
-        assert self._engine is not None
-        return self._engine
-
-    def _engine_for(self, table: str | UUID) -> Engine:
-        if self._engine is not None:
-            return self._engine
+    def _view_for(self, table: str | UUID) -> View:
+        self._refuse_closed()
+        if self._view is not None:
+            return self._view
         assert not isinstance(self._open, Engine)
         uri = parse_table_uri(table)[0] if isinstance(table, str) and is_uri(table) else None
         return self._bind(self._open(uri))
-
-    def _changed(self) -> list[StagedTable]:
-        return [table for table in self._tables.values() if table.is_changed]
-
-    def _seen(self, engine: Engine, table: str | UUID, expected_version: int | None = None) -> StagedTable:
-        """The table as this transaction sees it; an error where it sees none."""
-        name = engine.name_or_id(table)
-        found = self._find(engine, name)
-        if found is not None:
-            return found
-        record = engine.find(table)
-        if expected_version is None:
-            raise TableNotFound(
-                f"the table {record.name!r} was not there when this transaction began",
-                table=record.name,
-                txn_id=self.id,
-                hint="Begin the transaction after creating the table.",
-            )
-        return StagedTable(record.table_id, record.name, record.location, expected_version, None)
-
-    def _find(self, engine: Engine, table: str | UUID) -> StagedTable | None:
-        """The table as this transaction sees it: staged already, or as it was at the cut."""
-        for staged in self._tables.values():
-            if table in (staged.name, staged.table_id):
-                return staged
-        found = self._cut.find(table)
-        if found is None:
-            return None
-        location = engine.registry.location(found.table_id)
-        if found.version == NO_VERSION:
-            return StagedTable(found.table_id, found.name, location, found.version, None)
-        snapshot = self._snapshot(found.table_id, found.version)
-        return StagedTable(
-            found.table_id,
-            found.name,
-            location,
-            found.version,
-            snapshot.metadata,
-            snapshot.protocol,
-            is_live=partial(self._is_live, snapshot),
-        )
-
-    def _snapshot(self, table_id: UUID, version: int) -> Snapshot:
-        if table_id not in self._snapshots:
-            self._snapshots[table_id] = self._bound().reader.snapshot(table_id, version)
-        return self._snapshots[table_id]
-
-    @staticmethod
-    def _is_live(snapshot: Snapshot, key: FileKey) -> bool:
-        return key in file_keys(snapshot.files)
-
-    def _new_table(
-        self,
-        engine: Engine,
-        name: str | UUID,
-        schema: StructType,
-        partition_by: Sequence[str],
-        properties: Mapping[str, str] | None,
-    ) -> StagedTable:
-        if isinstance(name, UUID):
-            self._seen(engine, name)
-        table_id = uuid4()
-        new = NewTable(table_id, str(name), location_of(engine, str(name), table_id, None))
-        actions = initial_actions(table_id, schema, partition_by=partition_by, properties=properties)
-        return StagedTable(table_id, new.name, new.location, NO_VERSION, None, new=new, initial=actions)
-
-    def _as_commit(self) -> Commit:
-        changed = self._changed()
-        return Commit(
-            self.id,
-            [staged.as_commit() for staged in changed],
-            [staged.new for staged in changed if staged.new],
-            committer=self._committer,
-            user_metadata=self._user_metadata,
-            isolation=self._isolation or self._bound().settings.isolation,
-            read=self._reads.by_table(),
-            is_repeatable=self._is_repeatable,
-        )
 
 
 class MultiTableTransaction(Transaction):

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
-from uuid import UUID
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from deltars.data.conditions import Condition, constraints
-from deltars.data.files import SCAN_COLUMNS, Scan, WriteTarget, WrittenFile
+from deltars.data.files import Scan, WriteTarget, WrittenFile
 from deltars.errors import DeltarsError, ValidationError
 from deltars.log.pruning import Pruner
 from deltars.predicate import (
@@ -49,19 +48,8 @@ from deltars.transaction.metadata import changed, metadata_actions
 from deltars.transaction.plane import DataPlane
 from deltars.transaction.removal import removes_of
 from deltars.transaction.staging import StagedTable, Step
+from deltars.transaction.view import View
 from deltars.transaction.write_options import WriteOptions
-
-
-class View(Protocol):
-    """A transaction, as far as a write needs to know it."""
-
-    id: UUID
-
-    def read_files(self, table: StagedTable, predicate: Predicate | None) -> pa.Table:
-        """The live files that may hold matching rows, remembered as read."""
-
-    def read_progress(self, table: StagedTable, app_id: str) -> int | None:
-        """The last version that an application committed to the table, remembered as read."""
 
 
 class TableWrite:
@@ -73,20 +61,18 @@ class TableWrite:
         table: StagedTable,
         plane: DataPlane,
         options: WriteOptions,
-        storage_options: dict[str, str],
     ) -> None:
         self._view = view
         self._table = table
         self._plane = plane
         self._options = options
-        self._storage_options = storage_options
 
     def is_done(self) -> bool:
         """Whether the same application has committed this, or something later, before."""
         options = self._options
         if options.app_id is None or options.app_version is None:
             return False
-        seen = self._view.read_progress(self._table, options.app_id)
+        seen = self._view.progress(self._table, options.app_id)
         return seen is not None and seen >= options.app_version
 
     def run(self, frame: Any) -> tuple[list[Action], Step, list[WrittenFile]]:
@@ -152,7 +138,7 @@ class TableWrite:
             schema=metadata.schema,
             partition_columns=tuple(metadata.partition_columns),
             properties=metadata.configuration,
-            storage_options=self._storage_options,
+            storage_options=self._view.engine.settings.storage_options,
             max_records_per_file=options.max_records_per_file,
         )
         chosen = {"target_file_size": options.target_file_size, "compression": options.compression}
@@ -164,17 +150,19 @@ class TableWrite:
         try:
             return plane.write(frame, target, conditions)
         except DeltarsError as error:
-            raise error.located(table=self._table.name, txn_id=self._view.id, stage="write data") from error.__cause__
+            raise error.located(
+                table=self._table.name, txn_id=self._view.txn_id, stage="write data"
+            ) from error.__cause__
 
     def _replaced(self, metadata: Metadata, written: Sequence[WrittenFile], predicate: Predicate | None) -> pa.Table:
         """The files that the new ones take the place of, or may."""
         if not self._options.is_dynamic:
-            return self._view.read_files(self._table, predicate)
+            return self._view.files(self._table, predicate)
         if not metadata.partition_columns:
-            return self._view.read_files(self._table, None)
+            return self._view.files(self._table, None)
         partitions = {_partition(file.add.partition_values, metadata) for file in written}
         condition = disjunction([_of_partition(values, metadata) for values in sorted(partitions, key=str)])
-        found = self._view.read_files(self._table, condition)
+        found = self._view.files(self._table, condition)
         # Pruning keeps a file in doubt; here it must be of a partition that was written.
         texts = found["partition_values"].to_pylist()
         return found.filter(
@@ -185,14 +173,13 @@ class TableWrite:
         """The rows that stay, of files that hold others too."""
         if not files.num_rows or self._options.replace_where is None:
             return []
-        scan = Scan(
+        scan = Scan.of(
+            metadata,
+            files,
             root=self._table.location,
-            schema=metadata.schema,
-            partition_columns=tuple(metadata.partition_columns),
-            files=files.select(list(SCAN_COLUMNS)),
             table=self._table.name,
             version=self._table.version,
-            storage_options=self._storage_options,
+            storage_options=self._view.engine.settings.storage_options,
         )
         staying = self._plane.without(frame, scan, self._options.replace_where)
         return self._write(self._plane, staying, self._target(metadata), ())

@@ -1,0 +1,168 @@
+"""What a transaction sees: every table as it was at the beginning, with what is staged for it since.
+
+cut ── table at its version ──┐
+                              ├──▶ StagedTable ──▶ files, rows, progress of applications; remembered as read
+staged so far ────────────────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from uuid import UUID, uuid4
+
+import pyarrow as pa
+
+from deltars.data.files import Scan
+from deltars.errors import TableNotFound, ValidationError
+from deltars.log.add_columns import file_keys
+from deltars.log.commit import NO_VERSION, NewTable, TableRead
+from deltars.log.pruning import Pruner
+from deltars.log.reads import FileKey
+from deltars.log.snapshot import Snapshot
+from deltars.predicate import Predicate
+from deltars.protocol import StructType
+from deltars.transaction.engine import Engine
+from deltars.transaction.new_table import initial_actions, location_of
+from deltars.transaction.reads import ReadLog
+from deltars.transaction.staging import StagedTable
+
+
+class View:
+    """Begins with this moment's cut."""
+
+    def __init__(self, engine: Engine, txn_id: UUID) -> None:
+        self.engine = engine
+        self.txn_id = txn_id
+        self._cut = engine.cuts.now()
+        self._tables: dict[str, StagedTable] = {}
+        self._snapshots: dict[UUID, Snapshot] = {}
+        self._reads = ReadLog()
+
+    # -- tables ----------------------------------------------------------------------------------------------------
+
+    @property
+    def changed(self) -> list[StagedTable]:
+        return [table for table in self._tables.values() if table.is_changed]
+
+    @property
+    def reads(self) -> Mapping[UUID, TableRead]:
+        return self._reads.by_table()
+
+    def keep(self, table: StagedTable) -> None:
+        """From here on the table is seen like this."""
+        self._tables[table.name] = table
+
+    def forget(self) -> None:
+        self._tables.clear()
+
+    def find(self, table: str | UUID) -> StagedTable | None:
+        """A table by name or id, staged already or as it was at the cut."""
+        for staged in self._tables.values():
+            if table in (staged.name, staged.table_id):
+                return staged
+        found = self._cut.find(table)
+        if found is None:
+            return None
+        location = self.engine.registry.location(found.table_id)
+        if found.version == NO_VERSION:
+            return StagedTable(found.table_id, found.name, location, found.version, None)
+        snapshot = self._snapshot(found.table_id, found.version)
+        return StagedTable(
+            found.table_id,
+            found.name,
+            location,
+            found.version,
+            snapshot.metadata,
+            snapshot.protocol,
+            is_live=partial(_is_live, snapshot),
+        )
+
+    def seen(self, table: str | UUID, expected_version: int | None = None) -> StagedTable:
+        """A table by name, id or URI; an error where the transaction sees none.
+
+        One that was created since counts where the caller says which version of it he means.
+        """
+        found = self.find(self.engine.name_or_id(table))
+        if found is not None:
+            return found
+        record = self.engine.find(table)
+        if expected_version is None:
+            raise TableNotFound(
+                f"the table {record.name!r} was not there when this transaction began",
+                table=record.name,
+                txn_id=self.txn_id,
+                hint="Begin the transaction after creating the table.",
+            )
+        return StagedTable(record.table_id, record.name, record.location, expected_version, None)
+
+    def readable(self, table: str | UUID) -> StagedTable:
+        """A table that has a schema."""
+        staged = self.seen(table)
+        if staged.metadata is None:
+            raise ValidationError("nothing was committed to the table yet", table=staged.name)
+        return staged
+
+    def new_table(
+        self,
+        name: str | UUID,
+        schema: StructType,
+        partition_by: Sequence[str],
+        properties: Mapping[str, str] | None,
+    ) -> StagedTable:
+        """A table that comes into being with the commit."""
+        if isinstance(name, UUID):
+            self.seen(name)
+        table_id = uuid4()
+        new = NewTable(table_id, str(name), location_of(self.engine, str(name), table_id, None))
+        actions = initial_actions(table_id, schema, partition_by=partition_by, properties=properties)
+        return StagedTable(table_id, new.name, new.location, NO_VERSION, None, new=new, initial=actions)
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def files(self, table: StagedTable, predicate: Predicate | None) -> pa.Table:
+        """The live files that may hold matching rows, with those staged; remembered as read."""
+        assert table.metadata is not None
+        pruner = None if predicate is None else Pruner(predicate, table.metadata)
+        added = table.added()
+        if pruner is not None:
+            added = added.filter(pruner.keep(added))
+        if table.version == NO_VERSION:
+            return added
+        snapshot = self._snapshot(table.table_id, table.version)
+        live = snapshot.select_files(where=predicate)
+        if pruner is None:
+            self._reads.whole_table(table.table_id, table.version)
+        else:
+            self._reads.matching(table.table_id, table.version, pruner, file_keys(live))
+        return pa.concat_tables([table.over(live), added])
+
+    def scan(self, table: StagedTable, predicate: Predicate | None = None) -> Scan:
+        """The same files, as whoever reads their rows needs them."""
+        assert table.metadata is not None
+        return Scan.of(
+            table.metadata,
+            self.files(table, predicate),
+            root=table.location,
+            table=table.name,
+            version=table.version,
+            storage_options=self.engine.settings.storage_options,
+        )
+
+    def progress(self, table: StagedTable, app_id: str) -> int | None:
+        """How far an application has come with a table: by what is staged, else by what was committed."""
+        staged = table.progress(app_id)
+        if staged is not None or table.version == NO_VERSION:
+            return staged
+        self._reads.application(table.table_id, table.version, app_id)
+        committed = self._snapshot(table.table_id, table.version).txns.get(app_id)
+        return None if committed is None else committed.version
+
+    def _snapshot(self, table_id: UUID, version: int) -> Snapshot:
+        if table_id not in self._snapshots:
+            self._snapshots[table_id] = self.engine.reader.snapshot(table_id, version)
+        return self._snapshots[table_id]
+
+
+def _is_live(snapshot: Snapshot, key: FileKey) -> bool:
+    return key in file_keys(snapshot.files)
