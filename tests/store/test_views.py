@@ -321,7 +321,8 @@ def test_lock_is_taken_before_anything_is_written(open_log: OpenLog, tap: Tap, b
             if backend == "postgres":
                 assert locks_of_waiters(log) == {"dl_tables"}
             else:
-                sent = {statement.split()[0] for statement in tap.statements[start:]}
+                # A connection that is opened just now says how it wants to be treated.
+                sent = {statement.split()[0] for statement in tap.statements[start:]} - {"PRAGMA"}
                 assert sent <= {"BEGIN"}, sent
         assert waiting.result(60).version == 2
     assert view(log.uri, "datasets", "current_version") == [(2,)]
