@@ -13,7 +13,7 @@ SOURCE = Path(deltars.__file__).parent
 
 JUSTIFIED = {
     "store/backends/base.py": {
-        "Backend.run": "a Prepared holds what Core compiled; values travel beside it",
+        "Backend.scan": "a Prepared holds what Core compiled; values travel beside it",
     },
     "store/backends/copy_out.py": {
         "copy_batches": "a query that Core compiled, its values quoted by libpq: COPY takes no parameters",

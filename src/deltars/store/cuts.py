@@ -71,7 +71,9 @@ class Cuts:
         self._database = database
 
     def now(self) -> Cut:
-        return Cut({row[1]: row for row in self._database.look_up(self._current_versions, {})})
+        with self._database.read() as connection:
+            rows = self._database.backend.scan(connection, self._current_versions)
+        return Cut({row[1]: row for row in rows})
 
     @cached_property
     def _current_versions(self) -> Prepared:
