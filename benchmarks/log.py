@@ -18,22 +18,15 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pyarrow as pa
 
 import deltars
 from benchmarks.report import table, write_section
-from benchmarks.rig import durable_server, in_own_process, new_catalog
-from deltars.protocol import AddFile
+from benchmarks.rig import SCHEMA, add_file, add_table, durable_server, in_own_process, new_catalog
 from tests.support.postgres import PostgresServer
 from tests.support.run_directory import RunDirectory
-
-STATS = (
-    '{"numRecords":1000,"minValues":{"id":%d,"name":"ada","day":"2026-01-01"},'
-    '"maxValues":{"id":%d,"name":"zoe","day":"2026-12-31"},"nullCount":{"id":0,"name":3,"day":0}}'
-)
-SCHEMA = "id BIGINT, name STRING, day DATE"
 
 
 @dataclass
@@ -121,7 +114,9 @@ def _commit_loop(uri: str, table_id: UUID, seconds: float, barrier: object, answ
         def commit() -> None:
             nonlocal version
             version += 1
-            writer.commit(table_id, version, [_add(version)], operation="WRITE", operation_params={"mode": "Append"})
+            writer.commit(
+                table_id, version, [add_file(version)], operation="WRITE", operation_params={"mode": "Append"}
+            )
 
         for _ in range(20):
             commit()
@@ -189,14 +184,14 @@ def flat_commits(server: PostgresServer, sizes: Sizes) -> tuple[str, str]:
         empty, full = catalog.create_table("empty", SCHEMA).id, catalog.create_table("full", SCHEMA).id
         writer.commit(full, 1, add_table(sizes.flat_files), operation="WRITE")
         for version in range(2, sizes.flat_versions + 1):
-            writer.commit(full, version, [_add(version)], operation="WRITE")
+            writer.commit(full, version, [add_file(version)], operation="WRITE")
         times: dict[UUID, list[float]] = {empty: [], full: []}
         at = {empty: 0, full: sizes.flat_versions}
         for _ in range(1_000):
             for table_id, seen in times.items():
                 at[table_id] += 1
                 begun = time.perf_counter()
-                writer.commit(table_id, at[table_id], [_add(at[table_id])], operation="WRITE")
+                writer.commit(table_id, at[table_id], [add_file(at[table_id])], operation="WRITE")
                 seen.append(time.perf_counter() - begun)
     small, large = (statistics.median(times[table_id]) * 1000 for table_id in (empty, full))
     what = f"{sizes.flat_versions:,} versions, {sizes.flat_files:,} live files"
@@ -231,38 +226,13 @@ def _embedded(uri: str, seconds: float) -> tuple[float, list[float]]:
         seen: list[float] = []
         begun = now = time.perf_counter()
         while now - begun < seconds:
-            writer.commit(table_id, len(seen) + 1, [_add(len(seen))], operation="WRITE")
+            writer.commit(table_id, len(seen) + 1, [add_file(len(seen))], operation="WRITE")
             seen.append(time.perf_counter() - now)
             now = time.perf_counter()
         return len(seen) / (now - begun), seen
 
 
 # -- what the parts share --------------------------------------------------------------------------------------
-
-
-def add_table(files: int) -> pa.Table:
-    """Add actions as columns."""
-    return pa.table(
-        {
-            "path": [f"part-{i:08d}-{uuid4()}.c000.zstd.parquet" for i in range(files)],
-            "partition_values": pa.array(["{}"] * files),
-            "size": pa.array([1_000_000] * files, pa.int64()),
-            "modification_time": pa.array([1_767_225_600_000] * files, pa.int64()),
-            "data_change": [True] * files,
-            "stats": [STATS % (i, i + 999) for i in range(files)],
-        }
-    )
-
-
-def _add(number: int) -> AddFile:
-    return AddFile(
-        path=f"part-{number:08d}-{uuid4()}.c000.zstd.parquet",
-        partition_values={},
-        size=1_000_000,
-        modification_time=1_767_225_600_000,
-        data_change=True,
-        stats=STATS % (number, number + 999),
-    )
 
 
 def _pgbench(server: PostgresServer, *arguments: str) -> str:

@@ -9,7 +9,6 @@ checkpoints is delta-rs, which writes one of the very same table in the same run
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import resource
 import shutil
 import statistics
@@ -21,28 +20,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from psycopg import sql
 
 import deltars
 from benchmarks.report import table, write_section
+from benchmarks.rig import SCHEMA, add_file, add_table, durable_server, in_own_process
 from deltars.mirror import Publisher
 from deltars.mirror.checkpoint import checkpoint_path, write_checkpoint
-from deltars.protocol import AddFile
 from deltars.storage import open_storage
 from deltars.store.checkpoint_rows import CheckpointRows
-from tests.support.postgres import PostgresServer, server_of_this_run
+from tests.support.postgres import PostgresServer
 from tests.support.run_directory import RunDirectory
 
-SCHEMA = "id BIGINT, name STRING, day DATE"
-STATS = (
-    '{"numRecords":1000,"minValues":{"id":%d,"name":"ada","day":"2026-01-01"},'
-    '"maxValues":{"id":%d,"name":"zoe","day":"2026-12-31"},"nullCount":{"id":0,"name":3,"day":0}}'
-)
 TABLES = 10
 
 
@@ -66,7 +58,7 @@ def main() -> None:
     sizes = QUICK if arguments.quick else Sizes()
     run = RunDirectory()
     try:
-        server = _durable_server()
+        server = durable_server()
         for name in arguments.only.split(","):
             title, body = PARTS[name](server, sizes)
             print(f"\n{title}\n\n{body}", flush=True)
@@ -121,7 +113,7 @@ def _commit_steadily(catalog: deltars.Catalog, tables: list[UUID], sizes: Sizes)
             time.sleep(max(0.0, next_at - now))
             next_at += pause_s
             version += 1
-            result = writer.commit(table_id, version, [_add(version)], operation="WRITE")
+            result = writer.commit(table_id, version, [add_file(version)], operation="WRITE")
             commits[table_id, version] = result.commit_ts
             catalog.engine.publish({table_id: version})
 
@@ -153,7 +145,7 @@ def backlog(server: PostgresServer, sizes: Sizes) -> tuple[str, str]:
             for number in range(TABLES):
                 table_id = catalog.create_table(f"t{number}", SCHEMA).id
                 for version in range(1, sizes.backlog_versions):
-                    writer.commit(table_id, version, [_add(version)], operation="WRITE")
+                    writer.commit(table_id, version, [add_file(version)], operation="WRITE")
             begun = time.perf_counter()
             with ThreadPoolExecutor(5) as pool:
                 list(pool.map(catalog.engine.publisher.drain, catalog.engine.publisher.status.due()))
@@ -179,12 +171,12 @@ def checkpoint(server: PostgresServer, sizes: Sizes) -> tuple[str, str]:
         deltars.SqlTxnLogWriter(catalog).commit(table_id, 1, add_table(sizes.files), operation="WRITE")
         location = Path(catalog.table("big").location)
     catalog_uri = _uris[uri]
-    _in_own_process(_publish, catalog_uri, table_id)
+    in_own_process(_publish, catalog_uri, table_id)
     ours, theirs, memory, peer_memory = [], [], 0.0, 0.0
     for _ in range(sizes.rounds):
-        took, memory = _in_own_process(_our_checkpoint, catalog_uri, table_id)
+        took, memory = in_own_process(_our_checkpoint, catalog_uri, table_id)
         ours.append(took)
-        took, peer_memory = _in_own_process(_their_checkpoint, str(location))
+        took, peer_memory = in_own_process(_their_checkpoint, str(location))
         theirs.append(took)
     ratios = [their / our for our, their in zip(ours, theirs, strict=True)]
     size = (location / checkpoint_path(1)).stat().st_size / 2**20
@@ -250,40 +242,6 @@ def _their_checkpoint(location: str) -> tuple[float, float]:
 # -- what the parts share --------------------------------------------------------------------------------------
 
 
-def add_table(files: int) -> pa.Table:
-    return pa.table(
-        {
-            "path": [f"part-{i:08d}-{uuid4()}.c000.zstd.parquet" for i in range(files)],
-            "partition_values": pa.array(["{}"] * files),
-            "size": pa.array([1_000_000] * files, pa.int64()),
-            "modification_time": pa.array([1_767_225_600_000] * files, pa.int64()),
-            "data_change": [True] * files,
-            "stats": [STATS % (i, i + 999) for i in range(files)],
-        }
-    )
-
-
-def _add(number: int) -> AddFile:
-    return AddFile(
-        path=f"part-{number:08d}-{uuid4()}.c000.zstd.parquet",
-        partition_values={},
-        size=1_000_000,
-        modification_time=1_767_225_600_000,
-        data_change=True,
-        stats=STATS % (number, number + 999),
-    )
-
-
-def _durable_server() -> PostgresServer:
-    """The tests' server, but with PostgreSQL's own defaults for what must survive a crash."""
-    server = server_of_this_run()
-    with server.connect() as connection:
-        for setting in ("fsync", "synchronous_commit", "full_page_writes"):
-            connection.execute(sql.SQL("ALTER SYSTEM SET {} = on").format(sql.Identifier(setting)))
-        connection.execute("SELECT pg_reload_conf()")
-    return server
-
-
 _uris: dict[str, str] = {}
 
 
@@ -297,12 +255,6 @@ def _new_catalog(server: PostgresServer, **options: Any) -> deltars.Catalog:
 def _until(reached: Callable[[], bool]) -> None:
     while not reached():
         time.sleep(0.05)
-
-
-def _in_own_process(work: Callable[..., Any], *arguments: object) -> Any:
-    """In a process of its own, so that its memory is its own too."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(work, arguments)
 
 
 PARTS: dict[str, Callable[[PostgresServer, Sizes], tuple[str, str]]] = {

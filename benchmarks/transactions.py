@@ -15,9 +15,8 @@ from uuid import uuid4
 from sqlalchemy import insert
 
 import deltars
-from benchmarks.log import SCHEMA, _add, add_table
 from benchmarks.report import table, write_section
-from benchmarks.rig import durable_server, new_catalog
+from benchmarks.rig import SCHEMA, add_file, add_table, durable_server, new_catalog
 from deltars.log.commit import NewTable
 from deltars.store.schema import dl_tables
 from tests.support.postgres import PostgresServer
@@ -56,7 +55,7 @@ def _widths(catalog: deltars.Catalog, rounds: int) -> list[list[object]]:
         for width, times in seen.items():
             tx = catalog.begin()
             for table_id in tables[:width]:
-                tx.stage(table_id, [_add(number)])
+                tx.stage(table_id, [add_file(number)])
             times.append(_timed(lambda tx=tx: catalog.engine.commit(tx.as_commit())))  # type: ignore[misc]
     one = statistics.median(seen[1])
     targets = {1: "", 2: "1.5 ×", 10: "3 ×"}
@@ -85,10 +84,10 @@ def _rebase(catalog: deltars.Catalog, rounds: int) -> list[object]:
     for _ in range(rounds):
         reading = catalog.begin(isolation="serializable")
         reading.files(table_id, where="id = -1")
-        reading.stage(table_id, [_add(version)])
+        reading.stage(table_id, [add_file(version)])
         for _ in range(1_000):
             version += 1
-            writer.commit(table_id, version, [_add(version)], operation="WRITE")
+            writer.commit(table_id, version, [add_file(version)], operation="WRITE")
         times.append(_timed(lambda tx=reading: catalog.engine.commit(tx.as_commit())))  # type: ignore[misc]
         version += 1
     return ["read, 1,000 commits of others, append: conflict check and commit", *_times(times), "", "20 ms"]

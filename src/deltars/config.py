@@ -78,7 +78,7 @@ class Settings:
 def check_timeout(name: str, seconds: Any) -> None:
     # Said so that it refuses NaN too.
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_TIMEOUT_S:
-        raise ConfigError(f"{name} must be more than 0 and at most {MAX_TIMEOUT_S} seconds, not {seconds}")
+        raise ConfigError(f"{name} must be more than 0 and at most {MAX_TIMEOUT_S} seconds, not {seconds!r}")
 
 
 @dataclass(frozen=True, slots=True)

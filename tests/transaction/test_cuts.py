@@ -250,3 +250,11 @@ def test_where_leaves_out_files_of_both_that_cannot_match(lake: Lake) -> None:
     assert sorted(tx.files("a", "id < 10")["path"].to_pylist()) == ["low", "my low", "no statistics"]
     assert sorted(tx.files("a", "id > 50")["path"].to_pylist()) == ["high", "my high", "no statistics"]
     assert len(tx.files("a")) == 5
+
+
+@pytest.mark.backends("sqlite")
+def test_what_is_no_transaction_id_is_not_settled(lake: Lake) -> None:
+    before = lake.dump()
+    with pytest.raises(ValidationError, match="a UUID, not 'abc'"):
+        lake.catalog.resolve("abc")  # type: ignore[arg-type]
+    assert lake.dump() == before

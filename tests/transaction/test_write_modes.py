@@ -236,6 +236,7 @@ def test_check_constraint_refuses_rows_that_break_it(catalog: deltars.Catalog) -
     [
         ({"mode": "upsert"}, "mode"),
         ({"mode": "append", "replace_where": "id = 1"}, "replace_where"),
+        ({"mode": "overwrite", "replace_where": 3}, "where"),
         ({"mode": "append", "overwrite_schema": True}, "overwrite_schema"),
         ({"mode": "append", "partition_overwrite": "dynamic"}, "partition_overwrite"),
         ({"mode": "overwrite", "partition_overwrite": "some"}, "partition_overwrite"),
@@ -278,3 +279,18 @@ def test_overwrite_of_one_partition_lets_an_append_to_another_pass(
     catalog.write("events", rows((4, DAY_1)))
     assert overwrite.commit().versions == {"events": 2}
     assert content(events) == [(1, DAY_1), (3, DAY_3), (4, DAY_1), (20, DAY_2)]
+
+
+@pytest.mark.backends("sqlite")
+def test_name_of_one_column_need_not_be_in_a_list(catalog: deltars.Catalog) -> None:
+    catalog.write("by_day", rows((1, DAY_1)), partition_by="day")
+    catalog.write("by_day", rows((2, DAY_2)), partition_by="day")
+    table = catalog.table("by_day")
+    assert table.snapshot().metadata.partition_columns == ["day"]
+    assert table.to_arrow(columns="id").column_names == ["id"]
+
+
+@pytest.mark.backends("sqlite")
+def test_where_that_is_no_text_is_refused(catalog: deltars.Catalog, events: deltars.Table) -> None:
+    with pytest.raises(PredicateError, match="a text in SQL, not 5"):
+        events.to_arrow(where=5)  # type: ignore[arg-type]

@@ -58,7 +58,7 @@ class Catalog:
         schema: SchemaLike,
         *,
         location: str | None = None,
-        partition_by: Sequence[str] = (),
+        partition_by: str | Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
         if_not_exists: bool = False,
@@ -255,6 +255,9 @@ class Catalog:
 
     def resolve(self, txn_id: UUID) -> TransactionResult | None:
         """What became of a transaction whose outcome was unknown. `None`: it did not commit, and never can."""
+        if not isinstance(txn_id, UUID):
+            # It would be marked as aborted, whatever it is.
+            raise ValidationError(f"a transaction's id is a UUID, not {txn_id!r}", field="txn_id")
         committed = self.engine.writer.resolve(txn_id, timeout_s=self.engine.settings.timeout)
         if committed is None:
             return None

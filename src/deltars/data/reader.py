@@ -20,7 +20,14 @@ from deltars.data.deletion_vectors import read_vector
 from deltars.data.files import Scan
 from deltars.data.table_files import is_missing, open_file
 from deltars.errors import DeltarsError, StorageError, ValidationError
-from deltars.protocol import DeletionVector, StructField, StructType, parse_partition_value, type_to_arrow
+from deltars.protocol import (
+    DeletionVector,
+    StructField,
+    StructType,
+    as_names,
+    parse_partition_value,
+    type_to_arrow,
+)
 from deltars.storage import Storage, open_storage
 
 BATCH_ROWS = 65_536
@@ -57,7 +64,7 @@ def read_scan(
     scan: Scan, *, columns: Sequence[str] | None = None, row_filter: RowFilter | None = None
 ) -> pa.RecordBatchReader:
     """The rows of the scan's files that the filter keeps, as a stream; nothing is read before it is asked for."""
-    wanted = list(scan.schema.fields) if columns is None else [_column(scan.schema, name) for name in columns]
+    wanted = list(scan.schema.fields) if columns is None else [_column(scan.schema, name) for name in as_names(columns)]
     names = {column.name for column in wanted}
     if len(names) < len(wanted):
         raise ValidationError("a column is asked for twice", field="columns", table=scan.table)

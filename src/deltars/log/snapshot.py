@@ -147,7 +147,7 @@ class Snapshot:
         return self.contents.domains()
 
     def _predicate(self, where: Where | None) -> Predicate | None:
-        return parse(where, self.schema) if isinstance(where, str) else where
+        return where if where is None or isinstance(where, Predicate) else parse(where, self.schema)
 
     def __getstate__(self) -> dict[str, Any]:
         # Not what was fetched: the other process fetches for itself.

@@ -75,6 +75,8 @@ _UNORDERED = ("__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING")
 
 def parse(where: str, schema: StructType, *, zone: str = "UTC") -> Predicate:
     """The condition, on columns of this schema; `zone` is the session's, for literals that name none."""
+    if not isinstance(where, str):
+        raise PredicateError(f"a condition is a text in SQL, not {where!r}", field="where")
     found = zone_of(zone)
     if found is None:
         raise ValidationError(f"there is no time zone {zone!r}", field="zone", hint="Such as UTC or Europe/Berlin.")

@@ -62,7 +62,7 @@ from deltars.protocol.schema import (
     StructField,
     StructType,
 )
-from deltars.protocol.schema_like import SchemaLike, as_schema
+from deltars.protocol.schema_like import SchemaLike, as_names, as_schema
 from deltars.protocol.schema_rules import check_schema
 from deltars.protocol.stats import (
     FileStats,
@@ -103,6 +103,7 @@ __all__ = [
     "StructType",
     "TableFeature",
     "Txn",
+    "as_names",
     "as_schema",
     "can_partition_by",
     "check_action",

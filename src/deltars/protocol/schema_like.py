@@ -1,8 +1,8 @@
-"""Everything a user may pass where a schema is wanted."""
+"""Everything a user may pass where a schema, or names of columns, are wanted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
@@ -40,3 +40,8 @@ def as_schema(schema: SchemaLike) -> StructType:
         f"{type(schema).__name__} is not a schema",
         hint="Pass a Spark or Arrow schema, DDL such as 'id BIGINT, name STRING', or Delta's schema JSON.",
     )
+
+
+def as_names(names: str | Iterable[str]) -> tuple[str, ...]:
+    """Names of columns; one alone need not be in a list."""
+    return (names,) if isinstance(names, str) else tuple(names)

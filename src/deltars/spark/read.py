@@ -33,6 +33,7 @@ from deltars.protocol import (
     DataType,
     PrimitiveType,
     StructType,
+    as_names,
     parse_partition_value,
     partition_directory,
     type_to_arrow,
@@ -54,7 +55,7 @@ def read_scan(
     spark: SparkSession, scan: Scan, *, where: str | None = None, columns: Sequence[str] | None = None
 ) -> DataFrame:
     """The rows that match, with these columns. No job runs, but for what Spark does to find the files."""
-    wanted = None if columns is None else _wanted(scan.schema, columns)
+    wanted = None if columns is None else _wanted(scan.schema, as_names(columns))
     sides = ScanColumns(scan)
     files = data_files(scan)
     if scan.column_mapping == "id":

@@ -223,15 +223,6 @@ class MirrorStatusStore:
             )
             return Advance.MORE if more else Advance.DONE
 
-    def renew(self, table_id: UUID, owner: str) -> bool:
-        """Hold the lease for longer; False if it is another's by now."""
-        with self._database.write(_TIMEOUT_S) as connection:
-            status = self._read(connection, table_id, lock=True)
-            if status.lease_owner != owner:
-                return False
-            _set(connection, table_id, lease_until=_later(status.now, LEASE_S))
-            return True
-
     def release(self, table_id: UUID, owner: str) -> bool:
         """Give the lease back; True if a version waits, for whoever comes next."""
         with self._database.write(_TIMEOUT_S) as connection:

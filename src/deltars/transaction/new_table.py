@@ -9,7 +9,7 @@ from uuid import UUID
 
 from deltars.errors import ConfigError, TableExists, ValidationError
 from deltars.log.bounds import Bounds
-from deltars.protocol import Action, Metadata, StructType, protocol_for_new_table
+from deltars.protocol import Action, Metadata, StructType, as_names, protocol_for_new_table
 from deltars.storage import open_storage, parse_location
 from deltars.store.registry import check_name, overlap
 from deltars.transaction.engine import Engine
@@ -52,7 +52,7 @@ def initial_actions(
     table_id: UUID,
     schema: StructType,
     *,
-    partition_by: Sequence[str] = (),
+    partition_by: str | Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
     description: str | None = None,
 ) -> list[Action]:
@@ -64,7 +64,7 @@ def initial_actions(
         id=str(table_id),
         description=description,
         schema_string=schema.to_json(),
-        partition_columns=[_column(schema, name) for name in partition_by],
+        partition_columns=[_column(schema, name) for name in as_names(partition_by)],
         configuration=configuration,
         created_time=int(time.time() * 1000),
     )

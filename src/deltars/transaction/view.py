@@ -107,7 +107,7 @@ class View:
         self,
         name: str | UUID,
         schema: StructType,
-        partition_by: Sequence[str],
+        partition_by: str | Sequence[str],
         properties: Mapping[str, str] | None,
     ) -> StagedTable:
         """A table that comes into being with the commit."""

@@ -20,7 +20,7 @@ class WriteOptions:
     partition_overwrite: str = "static"
     merge_schema: bool = False
     overwrite_schema: bool = False
-    partition_by: Sequence[str] | None = None
+    partition_by: str | Sequence[str] | None = None
     properties: Mapping[str, str] | None = None
     app_id: str | None = None
     app_version: int | None = None

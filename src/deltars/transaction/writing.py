@@ -41,6 +41,7 @@ from deltars.protocol import (
     RemoveFile,
     StructType,
     Txn,
+    as_names,
     merged,
     parse_partition_value,
 )
@@ -112,7 +113,7 @@ class TableWrite:
                 "nothing was committed to the table yet: stage its version 0 first", table=self._table.name
             )
         schema, columns = metadata.schema, list(metadata.partition_columns)
-        wanted = None if options.partition_by is None else list(options.partition_by)
+        wanted = None if options.partition_by is None else list(as_names(options.partition_by))
         if options.overwrite_schema:
             schema = data
             columns = [_spelled(schema, name) for name in (columns if wanted is None else wanted)]
