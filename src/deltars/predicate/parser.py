@@ -8,19 +8,16 @@ compared with columns, casts of columns) becomes `Unknown`; its columns must exi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from datetime import tzinfo
 from decimal import Decimal
 from difflib import get_close_matches
 
-import sqlglot
-from sqlglot import TokenType, exp
-from sqlglot.errors import ParseError, TokenError
+from sqlglot import exp
 
-from deltars.errors import PredicateError, ValidationError
+from deltars.errors import ValidationError
 from deltars.predicate.literals import Literal, Misfit, cast, fit, negated, number_literal, zone_of
-from deltars.predicate.strings import unquoted
+from deltars.predicate.source import Source
 from deltars.predicate.tree import (
     FALSE,
     MIRRORED,
@@ -75,81 +72,41 @@ _UNORDERED = ("__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING")
 
 def parse(where: str, schema: StructType, *, zone: str = "UTC") -> Predicate:
     """The condition, on columns of this schema; `zone` is the session's, for literals that name none."""
-    if not isinstance(where, str):
-        raise PredicateError(f"a condition is a text in SQL, not {where!r}", field="where")
     found = zone_of(zone)
     if found is None:
         raise ValidationError(f"there is no time zone {zone!r}", field="zone", hint="Such as UTC or Europe/Berlin.")
-    return _Parser(where, schema, found).parse()
+    source = Source(where, "where")
+    return bind(source, source.condition(), schema, found)
 
 
-class _Parser:
-    def __init__(self, text: str, schema: StructType, zone: tzinfo) -> None:
-        self._text = text
+def bind(source: Source, tree: exp.Expr, schema: StructType, zone: tzinfo) -> Predicate:
+    """A condition that stands somewhere in a text, on columns of this schema."""
+    for kind, problem in _ILLEGAL:
+        illegal = tree.find(kind)
+        if illegal is not None:
+            raise source.error(problem, illegal)
+    return _Binder(source, schema, zone).condition(tree)
+
+
+class _Binder:
+    def __init__(self, source: Source, schema: StructType, zone: tzinfo) -> None:
+        self._source = source
         self._schema = schema
         self._zone = zone
         self._unordered: set[tuple[str, ...]] = set()
 
-    def parse(self) -> Predicate:
-        tree = self._syntax()
-        for kind, problem in _ILLEGAL:
-            illegal = tree.find(kind)
-            if illegal is not None:
-                raise self._error(problem, illegal)
-        return self._condition(tree)
-
-    # -- syntax ------------------------------------------------------------------------------------------------------
-
-    def _syntax(self) -> exp.Expr:
-        if not self._text.strip():
-            raise self._error_at("the condition is empty", 0)
-        try:
-            self._tokens = sqlglot.tokenize(self._text, read="spark")
-            self._places = {token.start: place for place, token in enumerate(self._tokens)}
-            return sqlglot.parse_one(self._text, dialect="spark", into=exp.Condition)
-        except ParseError as error:
-            raise self._syntax_error(error) from None
-        except TokenError:
-            raise self._error_at("not understood", self._readable()) from None
-        except RecursionError:
-            raise self._error_at("nested too deeply", 0) from None
-
-    def _syntax_error(self, error: ParseError) -> PredicateError:
-        if not error.errors:
-            return self._error_at("not understood", 0)
-        first = error.errors[0]
-        line, column, token = first.get("line"), first.get("col"), first.get("highlight") or ""
-        if not isinstance(line, int) or not isinstance(column, int):
-            return self._error_at("not understood", 0)
-        starts = [0, *(found.end() for found in re.finditer("\n", self._text))]
-        end = starts[min(line, len(starts)) - 1] + column
-        too_early = str(first.get("description")).startswith(("Required keyword", "Expecting"))
-        if too_early and not self._text[end:].strip():
-            return self._error_at("the condition ends too early", len(self._text.rstrip()))
-        return self._error_at("not understood", max(0, end - len(token)))
-
-    def _readable(self) -> int:
-        """How far the text can be cut into words: up to a quote that nothing closes."""
-        for end in range(len(self._text) - 1, 0, -1):
-            try:
-                sqlglot.tokenize(self._text[:end], read="spark")
-            except TokenError:
-                continue
-            return end
-        return 0
-
     # -- conditions --------------------------------------------------------------------------------------------------
 
-    def _condition(self, node: exp.Expr) -> Predicate:
+    def condition(self, node: exp.Expr) -> Predicate:
         match node:
             case exp.Paren():
-                return self._condition(node.this)
+                return self.condition(node.this)
             case exp.And():
-                return conjunction(map(self._condition, _operands(node, exp.And)))
+                return conjunction(map(self.condition, _operands(node, exp.And)))
             case exp.Or():
-                return disjunction(map(self._condition, _operands(node, exp.Or)))
+                return disjunction(map(self.condition, _operands(node, exp.Or)))
             case exp.Not():
-                return negation(self._condition(node.this))
+                return negation(self.condition(node.this))
             case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
                 return self._comparison(node, node.this, _OPERATORS[type(node)], node.expression)
             case exp.NullSafeEQ():
@@ -178,13 +135,13 @@ class _Parser:
         literal = self._literal(node)
         if literal is not None:
             if literal.kind not in ("boolean", "void"):
-                raise self._error("not a condition", node)
+                raise self._source.error("not a condition", node)
             return Constant(literal.value)
         column = self._column(node)
         if column is None:
             return self._unknown(node)
         if column.type != PrimitiveType("boolean"):
-            raise self._error(f"{column} is of type {column.type}, not a condition", node)
+            raise self._source.error(f"{column} is of type {column.type}, not a condition", node)
         return Comparison(column, "=", True)
 
     def _comparison(self, node: exp.Expr, left: exp.Expr, operator: Operator, right: exp.Expr) -> Predicate:
@@ -224,7 +181,7 @@ class _Parser:
         column = self._column(node.this)
         literals = [self._literal(item) for item in node.expressions]
         if not node.expressions:
-            raise self._error("IN needs a list of values", node)
+            raise self._source.error("IN needs a list of values", node)
         if column is None or None in literals:
             return self._unknown(node)
         nulls: list[Predicate] = []
@@ -287,7 +244,7 @@ class _Parser:
             return self._unknown(node)
         split = _prefix(pattern.value, mark.value)
         if split is None:
-            raise self._error("the pattern ends after its escape character, or escapes nothing", like.expression)
+            raise self._source.error("the pattern ends after its escape character, or escapes nothing", like.expression)
         prefix, rest = split
         if rest == "":
             matched: Predicate = Comparison(column, "=", prefix)
@@ -317,7 +274,7 @@ class _Parser:
         try:
             return fit(literal, column.type, operator, self._zone)
         except Misfit:
-            raise self._error(
+            raise self._source.error(
                 f"{at.sql('spark')} is no {column.type}, the type of {column}", at, hint=_hint(column.type)
             ) from None
 
@@ -362,7 +319,7 @@ class _Parser:
                 case MapType() | PrimitiveType("variant"):
                     break
                 case _:
-                    raise self._error(f"{'.'.join(path)} is of type {type_} and has no fields", name)
+                    raise self._source.error(f"{'.'.join(path)} is of type {type_} and has no fields", name)
         return Column(tuple(path), type_)
 
     def _field(self, type_: StructType, name: exp.Identifier, path: Sequence[str]) -> StructField:
@@ -372,11 +329,11 @@ class _Parser:
             return found[0]
         within = f" in {'.'.join(path)}" if path else ""
         if found:
-            raise self._error(f"{name.name} is ambiguous{within}: {', '.join(f.name for f in found)}", name)
+            raise self._source.error(f"{name.name} is ambiguous{within}: {', '.join(f.name for f in found)}", name)
         near = get_close_matches(wanted, [column.name.lower() for column in type_.fields], n=1)
         known = [column.name for column in type_.fields if column.name.lower() in near] or type_.names
         hint = f"Did you mean {known[0]}?" if near else f"Columns: {', '.join(known[:20]) or 'none'}."
-        raise self._error(f"there is no column {name.name}{within}", name, hint=hint)
+        raise self._source.error(f"there is no column {name.name}{within}", name, hint=hint)
 
     # -- literals ----------------------------------------------------------------------------------------------------
 
@@ -389,15 +346,15 @@ class _Parser:
             case exp.Boolean():
                 return Literal("boolean", bool(node.this))
             case exp.Literal() if node.is_string:
-                return self._string(node)
+                return Literal("string", self._source.string(node))
             case exp.Literal():
                 return number_literal(str(node.this))
             case exp.Concat() if not node.args.get("safe"):
                 # No call of concat(), but strings side by side.
-                return self._string(node.expressions[0])
+                return Literal("string", self._source.string(node.expressions[0]))
             case exp.RawString():
                 return Literal("string", str(node.this))
-            case exp.HexString() if self._text[node.meta.get("start", 0)] in "xX":
+            case exp.HexString() if self._source.text[node.meta.get("start", 0)] in "xX":
                 digits = str(node.this)
                 return Literal("binary", bytes.fromhex(digits.zfill(len(digits) + len(digits) % 2)))
             case exp.Neg():
@@ -416,38 +373,7 @@ class _Parser:
         except Misfit:
             if node.args.get("safe"):
                 return Literal("void", None)
-            raise self._error(f"{node.this.sql('spark')} is no {type_}", node.this, hint=_hint(type_)) from None
-
-    def _string(self, first: exp.Expr) -> Literal:
-        """By Spark's own rules, from the text itself: sqlglot's reading of escapes is not quite Spark's.
-
-        'a' 'b' is one string, and so is 'it''s', where the doubled quote is one.
-        """
-        place = self._places.get(first.meta.get("start", -1))
-        if place is None:
-            # The digits of 1.5BD, which sqlglot makes a cast of.
-            return Literal("string", str(first.this))
-        whole, previous_end = "", -2
-        while place < len(self._tokens) and (token := self._tokens[place]).token_type == TokenType.STRING:
-            raw = self._text[token.start : token.end + 1]
-            whole += (raw[0] if token.start == previous_end + 1 else "") + unquoted(raw)
-            previous_end = token.end
-            place += 1
-        return Literal("string", whole)
-
-    # -- errors ------------------------------------------------------------------------------------------------------
-
-    def _error(self, problem: str, node: exp.Expr, *, hint: str | None = None) -> PredicateError:
-        starts = [inner.meta["start"] for inner in node.walk() if "start" in inner.meta]
-        place = min(starts) if starts else max(0, self._text.find(node.sql("spark")))
-        return self._error_at(problem, place, hint=hint)
-
-    def _error_at(self, problem: str, position: int, *, hint: str | None = None) -> PredicateError:
-        line_start = self._text.rfind("\n", 0, position) + 1
-        line = self._text[line_start:].partition("\n")[0]
-        pointer = " " * (position - line_start) + "^"
-        message = f"{problem}, at position {position + 1} of the where:\n  {line}\n  {pointer}"
-        return PredicateError(message, position=position, field="where", hint=hint)
+            raise self._source.error(f"{node.this.sql('spark')} is no {type_}", node.this, hint=_hint(type_)) from None
 
 
 def _like_of(node: exp.Expr) -> exp.Expr:

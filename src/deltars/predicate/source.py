@@ -1,0 +1,109 @@
+"""A text in Spark's SQL: its syntax tree, by sqlglot, and the place of everything in it."""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+
+import sqlglot
+from sqlglot import Token, TokenType, exp
+from sqlglot.errors import ParseError, TokenError
+
+from deltars.errors import PredicateError
+from deltars.predicate.strings import unquoted
+
+_NAMES = {"where": "condition", "query": "query"}
+
+
+class Source:
+    """`field` is what the text was given as: a `where` or a `query`."""
+
+    def __init__(self, text: str, field: str) -> None:
+        if not isinstance(text, str):
+            raise PredicateError(f"a {_NAMES[field]} is a text in SQL, not {text!r}", field=field)
+        self.text = text
+        self._field = field
+
+    def condition(self) -> exp.Expr:
+        return self._tree(exp.Condition)[0]
+
+    def statements(self) -> list[exp.Expr]:
+        return self._tree(None)
+
+    def string(self, first: exp.Expr) -> str:
+        """By Spark's own rules, from the text itself: sqlglot's reading of escapes is not quite Spark's.
+
+        'a' 'b' is one string, and so is 'it''s', where the doubled quote is one.
+        """
+        place = self._places.get(first.meta.get("start", -1))
+        if place is None:
+            # The digits of 1.5BD, which sqlglot makes a cast of.
+            return str(first.this)
+        whole, previous_end = "", -2
+        while place < len(self._tokens) and (token := self._tokens[place]).token_type == TokenType.STRING:
+            raw = self.text[token.start : token.end + 1]
+            whole += (raw[0] if token.start == previous_end + 1 else "") + unquoted(raw)
+            previous_end = token.end
+            place += 1
+        return whole
+
+    def error(self, problem: str, node: exp.Expr, *, hint: str | None = None) -> PredicateError:
+        starts = [inner.meta["start"] for inner in node.walk() if "start" in inner.meta]
+        place = min(starts) if starts else max(0, self.text.find(node.sql("spark")))
+        return self.error_at(problem, place, hint=hint)
+
+    def error_at(self, problem: str, position: int, *, hint: str | None = None) -> PredicateError:
+        line_start = self.text.rfind("\n", 0, position) + 1
+        line = self.text[line_start:].partition("\n")[0]
+        pointer = " " * (position - line_start) + "^"
+        message = f"{problem}, at position {position + 1} of the {self._field}:\n  {line}\n  {pointer}"
+        return PredicateError(message, position=position, field=self._field, hint=hint)
+
+    # -- syntax ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _tokens(self) -> list[Token]:
+        return sqlglot.tokenize(self.text, read="spark")
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        return {token.start: place for place, token in enumerate(self._tokens)}
+
+    def _tree(self, into: type[exp.Expr] | None) -> list[exp.Expr]:
+        if not self.text.strip():
+            raise self.error_at(f"the {_NAMES[self._field]} is empty", 0)
+        try:
+            _ = self._tokens
+            if into is not None:
+                return [sqlglot.parse_one(self.text, dialect="spark", into=into)]
+            return [statement for statement in sqlglot.parse(self.text, dialect="spark") if statement is not None]
+        except ParseError as error:
+            raise self._syntax_error(error) from None
+        except TokenError:
+            raise self.error_at("not understood", self._readable()) from None
+        except RecursionError:
+            raise self.error_at("nested too deeply", 0) from None
+
+    def _syntax_error(self, error: ParseError) -> PredicateError:
+        if not error.errors:
+            return self.error_at("not understood", 0)
+        first = error.errors[0]
+        line, column, token = first.get("line"), first.get("col"), first.get("highlight") or ""
+        if not isinstance(line, int) or not isinstance(column, int):
+            return self.error_at("not understood", 0)
+        starts = [0, *(found.end() for found in re.finditer("\n", self.text))]
+        end = starts[min(line, len(starts)) - 1] + column
+        too_early = str(first.get("description")).startswith(("Required keyword", "Expecting"))
+        if too_early and not self.text[end:].strip():
+            return self.error_at(f"the {_NAMES[self._field]} ends too early", len(self.text.rstrip()))
+        return self.error_at("not understood", max(0, end - len(token)))
+
+    def _readable(self) -> int:
+        """How far the text can be cut into words: up to a quote that nothing closes."""
+        for end in range(len(self.text) - 1, 0, -1):
+            try:
+                sqlglot.tokenize(self.text[:end], read="spark")
+            except TokenError:
+                continue
+            return end
+        return 0
