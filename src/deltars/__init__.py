@@ -43,7 +43,7 @@ from deltars.errors import (
 from deltars.wiring import provide_spark
 
 if TYPE_CHECKING:
-    from deltars.catalog import Catalog, CatalogSnapshot, Rebuilt, begin, connect, migrate, read, rebuild, write
+    from deltars.catalog import Catalog, CatalogSnapshot, Rebuilt, begin, connect, migrate, read, rebuild, sql, write
     from deltars.table import Table
     from deltars.transaction import (
         CommitResult,
@@ -69,6 +69,7 @@ _LOADED_WHEN_USED = {
         "migrate",
         "read",
         "rebuild",
+        "sql",
         "write",
     ),
     "deltars.table": ("Table",),
@@ -156,5 +157,6 @@ __all__ = [
     "migrate",
     "read",
     "rebuild",
+    "sql",
     "write",
 ]

@@ -2,8 +2,8 @@
 
 from deltars.catalog import migrate
 from deltars.catalog.catalog import Catalog
-from deltars.catalog.connecting import begin, connect, read, write
+from deltars.catalog.connecting import begin, connect, read, sql, write
 from deltars.catalog.rebuilding import Rebuilt, rebuild
 from deltars.catalog.snapshot import CatalogSnapshot
 
-__all__ = ["Catalog", "CatalogSnapshot", "Rebuilt", "begin", "connect", "migrate", "read", "rebuild", "write"]
+__all__ = ["Catalog", "CatalogSnapshot", "Rebuilt", "begin", "connect", "migrate", "read", "rebuild", "sql", "write"]

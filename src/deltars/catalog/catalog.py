@@ -247,6 +247,17 @@ class Catalog:
                 cut = self.engine.cuts.at(to_microseconds(moment), timeout_s=wait_s)
         return CatalogSnapshot(self.engine, cut)
 
+    def sql(
+        self,
+        query: str,
+        *,
+        as_of: UUID | datetime | str | None = None,
+        args: Mapping[str, Any] | Sequence[Any] | None = None,
+        spark: Any = None,
+    ) -> Any:
+        """The answer to a query over tables of this catalog, all at one moment. See `CatalogSnapshot.sql`."""
+        return self.snapshot(as_of).sql(query, args=args, spark=spark)
+
     def write(self, table: str | UUID, df: Any, mode: str = "append", **options: Any) -> TransactionResult:
         """Write one table: a transaction of its own, which what others append meanwhile does not disturb."""
         with self.begin(isolation="serializable") as tx:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -142,22 +143,43 @@ def read(
     return found.read(spark, version=version, timestamp=timestamp, where=where, columns=columns)
 
 
+def sql(
+    spark: Any,
+    query: str,
+    *,
+    catalog: Catalog | str | None = None,
+    as_of: UUID | datetime | str | None = None,
+    args: Mapping[str, Any] | Sequence[Any] | None = None,
+) -> Any:
+    """The answer to a query over tables of one catalog, all at one moment, as a DataFrame of this Spark session.
+
+    The catalog is one that is open, a URI or a name as for `connect`, or else the default one. A table goes by its
+    name, or in backquotes by its URI.
+    """
+    if not isinstance(catalog, Catalog):
+        catalog = _catalog_named(catalog)
+    return catalog.sql(query, as_of=as_of, args=args, spark=spark)
+
+
 _opened: dict[CatalogUri, Catalog] = {}
 
 
-def _catalog_at(uri: CatalogUri | None) -> Catalog:
-    """One catalog, and so one pool of connections, for everybody in this process who names it by URI."""
-    key = configure().uri if uri is None else uri.absolute()
+def _catalog_named(catalog: str | None) -> Catalog:
+    """One catalog, and so one pool of connections, for everybody in this process who means it."""
+    key = configure(catalog).uri
     if key not in _opened:
-        # Without a URI the configuration may be a named one, with settings of its own.
-        found = connect() if uri is None else connect(key.with_secrets())
+        found = connect(catalog)
         if _opened.setdefault(key, found) is not found:
             found.close()
     return _opened[key]
+
+
+def _catalog_at(uri: CatalogUri | None) -> Catalog:
+    return _catalog_named(None if uri is None else uri.absolute().with_secrets())
 
 
 def _engine_at(uri: CatalogUri | None) -> Engine:
     return _catalog_at(uri).engine
 
 
-__all__ = ["begin", "connect", "read", "write"]
+__all__ = ["begin", "connect", "read", "sql", "write"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -13,6 +13,7 @@ from deltars.data.files import SCAN_COLUMNS, Scan
 from deltars.errors import TableNotFound, ValidationError
 from deltars.log.commit import NO_VERSION
 from deltars.log.snapshot import Snapshot
+from deltars.predicate import Predicate, Query, TableReference
 from deltars.store.cuts import Cut, CutTable
 from deltars.transaction.engine import Engine
 from deltars.transaction.plane import spark_plane
@@ -43,8 +44,7 @@ class CatalogSnapshot:
 
     def table(self, table: str | UUID) -> Snapshot:
         """One table as the cut has it: schema, files and all."""
-        found = self._find(table)
-        return self._engine.reader.snapshot(found.table_id, found.version)
+        return self._snapshot(self._find(table))
 
     def files(self, table: str | UUID, where: str | None = None) -> pa.Table:
         """The live files of a table as the cut has it."""
@@ -55,17 +55,27 @@ class CatalogSnapshot:
     ) -> Any:
         """The rows of a table as the cut has them, as a Spark DataFrame (of the active session)."""
         found = self._find(table)
-        snapshot = self.table(table)
+        snapshot = self._snapshot(found)
         plane = spark_plane()
-        scan = Scan.of(
-            snapshot.metadata,
-            snapshot.select_files(columns=SCAN_COLUMNS, where=plane.predicate(spark, where, snapshot.schema)),
-            root=self._engine.registry.location(found.table_id),
-            table=found.name,
-            version=found.version,
-            storage_options=self._engine.settings.storage_options,
-        )
+        scan = self._scan(found, snapshot, plane.predicate(spark, where, snapshot.schema))
         return plane.read(spark, scan, where=where, columns=columns)
+
+    def sql(self, query: str, *, args: Mapping[str, Any] | Sequence[Any] | None = None, spark: Any = None) -> Any:
+        """The answer to a query in Spark's SQL over tables of this cut, as a DataFrame (of the active session).
+
+        What the query asks of a table chooses its files in the database; Spark then runs the query, with `args` for
+        its parameters. Every table in it is one of this catalog's: a session's own views are not seen.
+        """
+        parsed = Query(query)
+        plane = spark_plane()
+        tables = [self._named(parsed, reference) for reference in parsed.tables]
+        snapshots = {table.table_id: self._snapshot(table) for table in tables}
+        predicates = plane.predicates(spark, parsed, [snapshots[table.table_id].schema for table in tables])
+        scans = [
+            self._scan(table, snapshots[table.table_id], predicate)
+            for table, predicate in zip(tables, predicates, strict=True)
+        ]
+        return plane.query(spark, parsed, scans, args)
 
     def register_views(
         self, spark: Any = None, *, tables: Sequence[str | UUID] | None = None, prefix: str = ""
@@ -99,6 +109,32 @@ class CatalogSnapshot:
                 hint=f"It has: {', '.join(sorted(self.versions)) or 'none'}.",
             )
         return found
+
+    def _named(self, query: Query, reference: TableReference) -> CutTable:
+        """The table of a query; upper and lower case are alike in SQL, unless two tables differ in nothing else."""
+        alike = [name for name in self.versions if name.lower() == reference.name.lower()]
+        name = alike[0] if len(alike) == 1 else reference.name
+        try:
+            return self._find(name)
+        except TableNotFound as error:
+            raise TableNotFound(
+                query.error(f"there is no table {reference.name!r} in this cut", reference).message,
+                table=reference.name,
+                hint=error.hint,
+            ) from None
+
+    def _snapshot(self, table: CutTable) -> Snapshot:
+        return self._engine.reader.snapshot(table.table_id, table.version)
+
+    def _scan(self, table: CutTable, snapshot: Snapshot, where: Predicate | None) -> Scan:
+        return Scan.of(
+            snapshot.metadata,
+            snapshot.select_files(columns=SCAN_COLUMNS, where=where),
+            root=self._engine.registry.location(table.table_id),
+            table=table.name,
+            version=table.version,
+            storage_options=self._engine.settings.storage_options,
+        )
 
     def __repr__(self) -> str:
         moment = self.as_of.isoformat() if self.as_of else "now"

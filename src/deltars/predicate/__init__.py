@@ -1,6 +1,7 @@
-"""The `where` language: Spark SQL's conditions on the columns of one table. No I/O."""
+"""The `where` language: Spark SQL's conditions on the columns of one table; and queries over several. No I/O."""
 
 from deltars.predicate.parser import parse
+from deltars.predicate.query import Query, TableReference
 from deltars.predicate.tree import (
     FALSE,
     NULL,
@@ -39,7 +40,9 @@ __all__ = [
     "Operator",
     "Or",
     "Predicate",
+    "Query",
     "StartsWith",
+    "TableReference",
     "Unknown",
     "Value",
     "columns_of",

@@ -102,9 +102,9 @@ class _Binder:
             case exp.Paren():
                 return self.condition(node.this)
             case exp.And():
-                return conjunction(map(self.condition, _operands(node, exp.And)))
+                return conjunction(map(self.condition, operands(node, exp.And)))
             case exp.Or():
-                return disjunction(map(self.condition, _operands(node, exp.Or)))
+                return disjunction(map(self.condition, operands(node, exp.Or)))
             case exp.Not():
                 return negation(self.condition(node.this))
             case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
@@ -282,9 +282,9 @@ class _Binder:
         found: dict[Column, None] = {}
         for reference in node.find_all(exp.Column, bfs=False):
             whole: exp.Expr = reference
-            while isinstance(whole.parent, exp.Dot) and _names(whole.parent):
+            while isinstance(whole.parent, exp.Dot) and names_of(whole.parent):
                 whole = whole.parent
-            found[self._resolve(_names(whole))] = None
+            found[self._resolve(names_of(whole))] = None
         return Unknown(self._sql(node), tuple(found))
 
     def _sql(self, node: exp.Expr) -> str:
@@ -295,7 +295,7 @@ class _Binder:
     def _column(self, node: exp.Expr) -> Column | None:
         if isinstance(node, exp.Paren):
             return self._column(node.this)
-        names = _names(node)
+        names = names_of(node)
         if not names:
             return None
         column = self._resolve(names)
@@ -380,7 +380,7 @@ def _like_of(node: exp.Expr) -> exp.Expr:
     return node.this if isinstance(node, exp.Escape) else node
 
 
-def _operands(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
+def operands(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
     """Of a chain of one operator, from left to right: however long, without recursion."""
     found: list[exp.Expr] = []
     while isinstance(node, kind):
@@ -389,10 +389,10 @@ def _operands(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
     return [node, *reversed(found)]
 
 
-def _names(node: exp.Expr) -> list[exp.Identifier]:
+def names_of(node: exp.Expr) -> list[exp.Identifier]:
     """a.b.c, from left to right; nothing where it is no such chain of names."""
     if isinstance(node, exp.Dot):
-        before, last = _names(node.this), node.expression
+        before, last = names_of(node.this), node.expression
         return [*before, last] if before and isinstance(last, exp.Identifier) else []
     if not isinstance(node, exp.Column):
         return []

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import cast
+from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -12,9 +12,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from deltars.data.conditions import Condition
 from deltars.data.files import Scan, WriteTarget, WrittenFile
 from deltars.log.snapshot import Moment
-from deltars.predicate import Predicate, parse
+from deltars.predicate import Predicate, Query, parse
 from deltars.predicate.literals import zone_of
 from deltars.protocol import StructType
+from deltars.spark.query import run_query
 from deltars.spark.read import read_scan
 from deltars.spark.schema import schema_from_spark
 from deltars.spark.session import active_session
@@ -46,6 +47,21 @@ class SparkPlane:
         predicate = parse(where, schema, zone=zone or "UTC")
         # Spark knows zones that we do not. Then it is Spark alone that looks at the rows.
         return None if zone is None else predicate
+
+    def predicates(
+        self, spark: SparkSession | None, query: Query, schemas: Sequence[StructType]
+    ) -> list[Predicate | None]:
+        zone = zone_of(_zone(spark) or "")
+        return [None] * len(schemas) if zone is None else query.predicates(schemas, zone)
+
+    def query(
+        self,
+        spark: SparkSession | None,
+        query: Query,
+        scans: Sequence[Scan],
+        args: Mapping[str, Any] | Sequence[Any] | None = None,
+    ) -> DataFrame:
+        return run_query(spark or active_session(), query, scans, args)
 
     def moment(self, spark: SparkSession | None, timestamp: Moment | None) -> Moment | None:
         if timestamp is None:

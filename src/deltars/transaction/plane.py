@@ -8,7 +8,7 @@ pyspark is an extra and lies above this layer, so its plane is provided from out
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from deltars.data.arrow_plane import ArrowPlane
@@ -16,7 +16,7 @@ from deltars.data.conditions import Condition
 from deltars.data.files import Scan, WriteTarget, WrittenFile
 from deltars.errors import ConfigError, ValidationError
 from deltars.log.snapshot import Moment
-from deltars.predicate import Predicate, Unknown, leaves_of, parse
+from deltars.predicate import Predicate, Query, Unknown, leaves_of, parse
 from deltars.protocol import StructType
 from deltars.wiring import provided_spark
 
@@ -40,6 +40,14 @@ class SparkDataPlane(DataPlane, Protocol):
 
     def predicate(self, spark: Any, where: str | None, schema: StructType) -> Predicate | None:
         """The condition as this session understands it: in its time zone. None where there is nothing to prune by."""
+
+    def predicates(self, spark: Any, query: Query, schemas: Sequence[StructType]) -> list[Predicate | None]:
+        """What a query asks of each of its tables alone, as this session understands it."""
+
+    def query(
+        self, spark: Any, query: Query, scans: Sequence[Scan], args: Mapping[str, Any] | Sequence[Any] | None
+    ) -> Any:
+        """The answer to a query, each of its tables read by the scan in its place, as a DataFrame."""
 
     def moment(self, spark: Any, timestamp: Moment | None) -> Moment | None:
         """A time without a zone is in the session's."""

@@ -1,0 +1,214 @@
+"""Queries over several tables: which tables one names, and what it asks of each of them alone.
+
+    text ──sqlglot──▶ tree ──every name that is no CTE──▶ references ──the conditions on one table──▶ predicates
+      └── each name replaced where it stands; not a character else is touched ──▶ text for Spark
+
+A condition may choose a table's files where a row that does not fulfil it cannot matter for the result: in the WHERE of
+a table's own SELECT, or in the ON of its join, but not across an outer join, which would make a row of nulls of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+
+from sqlglot import exp
+
+from deltars.errors import PredicateError
+from deltars.predicate.parser import bind, names_of, operands
+from deltars.predicate.source import Source
+from deltars.predicate.tree import Predicate, conjunction
+from deltars.protocol import StructType
+
+
+@dataclass(frozen=True)
+class TableReference:
+    """A place in a query where a table is named."""
+
+    name: str
+    """As it is written, without quotes; the parts of a name with several joined by dots."""
+    position: int
+    """Of its first character in the text."""
+
+
+class Query:
+    def __init__(self, text: str) -> None:
+        self._source = Source(text, "query")
+        statements = self._source.statements()
+        if len(statements) != 1 or not isinstance(statements[0], exp.Query):
+            raise self._source.error_at(
+                "only one query can stand here", 0, hint="Begin with SELECT or WITH; write in a transaction."
+            )
+        self._nodes = [node for node in statements[0].find_all(exp.Table) if _is_named(node) and not _is_cte(node)]
+        self._nodes.sort(key=lambda node: _span(node)[0])
+        for node in self._nodes:
+            if node.args.get("version") is not None:
+                raise self._source.error(
+                    "all tables of a query are at one moment", node, hint="Give that moment as as_of."
+                )
+
+    @property
+    def tables(self) -> list[TableReference]:
+        """Every place where a table is named, in the order of the text."""
+        return [TableReference(".".join(part.name for part in node.parts), _span(node)[0]) for node in self._nodes]
+
+    def error(self, problem: str, at: TableReference, *, hint: str | None = None) -> PredicateError:
+        return self._source.error_at(problem, at.position, hint=hint)
+
+    def predicates(self, schemas: Sequence[StructType], zone: tzinfo) -> list[Predicate | None]:
+        """What the query asks of each table alone, by `tables`; `schemas` are theirs."""
+        known = {
+            id(node): schema
+            for node, schema in zip(self._nodes, schemas, strict=True)
+            if not node.alias_column_names  # or its columns have other names here
+        }
+        return [self._predicate(node, known, zone) for node in self._nodes]
+
+    def rewritten(self, name: Callable[[int], str], escape: Callable[[str], str]) -> str:
+        """The text with the n-th table named otherwise; all the rest goes through `escape`."""
+        whole, end = "", 0
+        for place, node in enumerate(self._nodes):
+            start, stop = _span(node)
+            whole += escape(self._source.text[end:start]) + name(place)
+            if not node.alias and node.args.get("sample") is None:
+                # Its columns may be called by the name of the table.
+                whole += escape(f" AS `{node.name.replace('`', '``')}`")
+            end = stop
+        return whole + escape(self._source.text[end:])
+
+    def _predicate(self, node: exp.Table, known: dict[int, StructType], zone: tzinfo) -> Predicate | None:
+        select = node.parent.parent if isinstance(node.parent, exp.From | exp.Join) else None
+        if not isinstance(select, exp.Select) or id(node) not in known:
+            return None
+        if node.args.get("sample") is not None or node.args.get("pivots"):
+            return None
+        sources = _sources(select)
+        times = Counter(source.alias_or_name.lower() for source in sources)
+        if times[node.alias_or_name.lower()] > 1:
+            return None
+        found = []
+        for condition in _conditions_on(select, node):
+            alone = _alone(condition, node, sources, known)
+            if alone is None:
+                continue
+            try:
+                found.append(bind(self._source, alone, known[id(node)], zone))
+            except PredicateError:
+                continue  # Spark will say what is wrong with it, if anything is
+        return conjunction(found) if found else None
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+def _is_named(node: exp.Table) -> bool:
+    """And no function that gives a table."""
+    return isinstance(node.this, exp.Identifier)
+
+
+def _is_cte(node: exp.Table) -> bool:
+    """Whether a WITH around it, or earlier in the same WITH, has its name."""
+    if node.args.get("db") is not None:
+        return False
+    name = node.name.lower()
+    inner: exp.Expr = node
+    while (outer := inner.parent) is not None:
+        visible: Iterable[exp.Expr] = ()
+        if isinstance(outer, exp.With):
+            own = outer.expressions.index(inner)
+            visible = outer.expressions[: own + 1 if outer.recursive else own]
+        elif (with_ := outer.args.get("with_")) is not None and with_ is not inner:
+            visible = with_.expressions
+        if any(cte.alias.lower() == name for cte in visible):
+            return True
+        inner = outer
+    return False
+
+
+def _span(node: exp.Table) -> tuple[int, int]:
+    """Where its name begins and ends in the text."""
+    return node.parts[0].meta["start"], node.parts[-1].meta["end"] + 1
+
+
+# -- conditions on one table -------------------------------------------------------------------------------------------
+
+
+_JOINS = {(side, kind) for side in ("LEFT", "RIGHT", "FULL") for kind in ("", "OUTER")} | {
+    *(("", kind) for kind in ("", "INNER", "CROSS", "SEMI", "ANTI")), ("LEFT", "SEMI"), ("LEFT", "ANTI")
+}  # fmt: skip
+
+
+def _sources(select: exp.Select) -> list[exp.Expr]:
+    joins = [join.this for join in select.args.get("joins") or ()]
+    return [select.args["from_"].this, *joins, *(select.args.get("laterals") or ())]
+
+
+def _conditions_on(select: exp.Select, node: exp.Table) -> Iterator[exp.Expr]:
+    """The conditions of a SELECT that every row of this table must fulfil to matter."""
+    seen, can_filter = select.args["from_"].this is node, True
+    for join in select.args.get("joins") or ():
+        is_right = join.this is node
+        if join.method or (join.side, join.kind) not in _JOINS:
+            return
+        side = "LEFT" if join.kind in ("SEMI", "ANTI") else join.side
+        on = join.args.get("on")
+        if is_right:
+            seen = True
+            if on is not None and side in ("", "LEFT"):
+                yield from _conjuncts(on)
+            can_filter = side in ("", "RIGHT")
+        elif seen and can_filter:
+            if on is not None and (side in ("", "RIGHT") or join.kind == "SEMI"):
+                yield from _conjuncts(on)
+            can_filter = side in ("", "LEFT")
+    where = select.args.get("where")
+    if seen and can_filter and where is not None:
+        yield from _conjuncts(where.this)
+
+
+def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
+    for part in operands(condition, exp.And):
+        inner = part.unnest()
+        if isinstance(inner, exp.And):
+            yield from _conjuncts(inner)
+        else:
+            yield inner
+
+
+def _alone(
+    condition: exp.Expr, node: exp.Table, sources: Sequence[exp.Expr], known: dict[int, StructType]
+) -> exp.Expr | None:
+    """The condition without the table's name before its columns; None where it is about anything else too."""
+    if condition.find(exp.Query, exp.Subquery) is not None:
+        return None
+    alias = node.alias_or_name.lower()
+    aliases = {source.alias_or_name.lower() for source in sources}
+    alone = condition.copy()
+    for column in list(alone.find_all(exp.Column)):
+        first, *rest = names_of(column)
+        if rest and first.name.lower() == alias:
+            _drop_qualifier(column)
+        elif (rest and first.name.lower() in aliases) or not _is_only_in(first.name, node, sources, known):
+            return None
+    return alone
+
+
+def _drop_qualifier(column: exp.Column) -> None:
+    for part in ("catalog", "db", "table"):
+        if column.args.get(part) is not None:
+            column.set(part, None)
+            return
+
+
+def _is_only_in(name: str, node: exp.Table, sources: Sequence[exp.Expr], known: dict[int, StructType]) -> bool:
+    """Whether a column without a table's name can be this table's alone: the columns of all others must be known."""
+    having = []
+    for source in sources:
+        schema = known.get(id(source))
+        if schema is None:
+            return False
+        if name.lower() in (column.lower() for column in schema.names):
+            having.append(source)
+    return len(having) == 1 and having[0] is node

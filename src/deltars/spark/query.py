@@ -1,0 +1,31 @@
+"""A query over scans, run by Spark as it was written: each table's name becomes that of a frame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from deltars.data.files import Scan
+from deltars.predicate import Query
+from deltars.spark.read import read_scan
+
+
+def run_query(
+    spark: SparkSession, query: Query, scans: Sequence[Scan], args: Mapping[str, Any] | Sequence[Any] | None = None
+) -> DataFrame:
+    frames = {f"table_{place}": read_scan(spark, scan) for place, scan in enumerate(scans)}
+    given = dict(args) if isinstance(args, Mapping) else None if args is None else list(args)
+    if not frames:
+        return spark.sql(query.rewritten(_placeholder, str), given)
+    # Spark makes views of the frames for as long as it takes to read the query; braces of the query itself are doubled.
+    return spark.sql(query.rewritten(_placeholder, _doubled), given, **frames)
+
+
+def _placeholder(place: int) -> str:
+    return "{table_" + str(place) + "}"
+
+
+def _doubled(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
