@@ -1,0 +1,53 @@
+"""Every Python example of the README and the documentation runs, from the top of its page to the bottom."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+from pyspark.sql import SparkSession
+from sybil import Sybil
+from sybil.parsers.markdown import PythonCodeBlockParser
+
+from tests.docs.lake import names
+from tests.support.postgres import PostgresServer
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    page
+    for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
+    if "```python" in page.read_text() or "invisible-code-block: python" in page.read_text()
+]
+SYBIL = Sybil(parsers=[PythonCodeBlockParser()], path=str(ROOT))
+
+
+@pytest.fixture
+def lake(
+    spark: SparkSession, postgres_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[dict[str, Any]]:
+    """A server that libpq's environment leads to, as on a machine where somebody works; its database is `lake`."""
+    for key, value in conninfo_to_dict(postgres_server.conninfo).items():
+        monkeypatch.setenv(f"PG{key.upper()}", str(value))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAKE", str(tmp_path / "lake"))
+    with postgres_server.connect() as connection:
+        connection.execute("DROP DATABASE IF EXISTS lake WITH (FORCE)")
+        connection.execute("CREATE DATABASE lake TEMPLATE template0")
+    prepared = names(spark, os.environ["LAKE"])
+    yield prepared
+    prepared["catalog"].close()
+    postgres_server.drop_database("lake")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_examples_of_a_page_run(page: Path, lake: dict[str, Any]) -> None:
+    document = SYBIL.parse(page)
+    document.namespace.update(lake)
+    examples = list(document.examples())
+    assert examples
+    for example in examples:
+        example.evaluate()
