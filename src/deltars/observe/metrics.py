@@ -59,7 +59,7 @@ class Metrics:
         self._locked = seconds(
             "transaction_locked", "How long the database transaction of a commit held its locks.", "tables"
         )
-        self._commit = seconds("commit", "A commit that succeeded: validation, locks, writing, COMMIT.", "tables")
+        self._commit = seconds("commit", "A commit: validation, locks, writing, COMMIT.", "tables", "outcome")
         self._commits = total("commits", "Commits asked for.", "outcome")
         self._conflicts = total("conflicts", "Commits lost to another, by the rule they broke.", "conflict")
         self._failures = total("commit_failures", "Commits that failed, by error and stage.", "error", "stage")
@@ -101,6 +101,7 @@ class Metrics:
         catalog, stages = event.source.catalog, event.stages
         tables = "several" if len(event.tables) > 1 else "one"
         self._commits.labels(catalog, event.outcome).inc()
+        self._commit.labels(catalog, tables, event.outcome).observe(event.duration_s)
         # A stage that came after the lock says that the lock was held.
         held_s = [stages[stage] for stage in _LOCKED if stage in stages]
         if held_s:
@@ -111,7 +112,6 @@ class Metrics:
         elif event.error is not None:
             self._failures.labels(catalog, type(event.error).__name__, event.stage).inc()
         elif event.outcome == "committed":
-            self._commit.labels(catalog, tables).observe(event.duration_s)
             self._files.labels(catalog, "add").observe(event.added_files)
             if event.removed_files:
                 self._files.labels(catalog, "remove").observe(event.removed_files)
