@@ -63,7 +63,7 @@ class Metrics:
         self._commits = total("commits", "Commits asked for.", "outcome")
         self._conflicts = total("conflicts", "Commits lost to another, by the rule they broke.", "conflict")
         self._failures = total("commit_failures", "Commits that failed, by error and stage.", "error", "stage")
-        self._lock_wait = seconds("lock_wait", "From asking for a connection to holding every lock of a commit.")
+        self._lock_wait = seconds("lock_wait", "From asking for a connection to holding every lock of a commit, or giving up.")
         self._files = Histogram(
             "deltars_commit_files",
             "Files added and removed by a commit.",
@@ -102,10 +102,11 @@ class Metrics:
         tables = "several" if len(event.tables) > 1 else "one"
         self._commits.labels(catalog, event.outcome).inc()
         self._commit.labels(catalog, tables, event.outcome).observe(event.duration_s)
+        if "lock" in stages:
+            self._lock_wait.labels(catalog).observe(stages["lock"])
         # A stage that came after the lock says that the lock was held.
         held_s = [stages[stage] for stage in _LOCKED if stage in stages]
         if held_s:
-            self._lock_wait.labels(catalog).observe(stages["lock"])
             self._locked.labels(catalog, tables).observe(sum(held_s))
         if event.conflict is not None:
             self._conflicts.labels(catalog, event.conflict).inc()
