@@ -63,7 +63,7 @@ class Metrics:
         self._commits = total("commits", "Commits asked for.", "outcome")
         self._conflicts = total("conflicts", "Commits lost to another, by the rule they broke.", "conflict")
         self._failures = total("commit_failures", "Commits that failed, by error and stage.", "error", "stage")
-        self._lock_wait = seconds("lock_wait", "From asking for a connection to holding every lock of a commit, or giving up.")
+        self._lock_wait = seconds("lock_wait", "From asking for a connection to holding every lock, or giving up.")
         self._files = Histogram(
             "deltars_commit_files",
             "Files added and removed by a commit.",
