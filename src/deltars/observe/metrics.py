@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Tally
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, start_http_server
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -46,6 +48,8 @@ class Metrics:
         self._registry = registry
         self._seen: dict[str, tuple[float, MirrorSeen]] = {}
         self.port: int | None = None
+        # Looked up once: the labels are few, and prometheus_client's own way takes longer than counting does.
+        self._of: Callable[..., Any] = cache(lambda metric, *labels: metric.labels(*labels))
 
         def seconds(name: str, what: str, *labels: str) -> Histogram:
             return Histogram(f"deltars_{name}_seconds", what, ("catalog", *labels), buckets=SECONDS, registry=registry)
@@ -82,40 +86,41 @@ class Metrics:
         self.port = server.server_port
 
     def __call__(self, event: Event) -> None:
+        of = self._of
         match event:
             case CommitEnded():
                 self._commit_ended(event)
             case TransactionEnded():
                 tables = "several" if len(event.versions) > 1 else "one"
-                self._transaction.labels(event.source.catalog, tables, event.outcome).observe(event.duration_s)
+                of(self._transaction, event.source.catalog, tables, event.outcome.value).observe(event.duration_s)
             case VersionPublished():
-                self._publication.labels(event.source.catalog).observe(event.lag_s)
+                of(self._publication, event.source.catalog).observe(event.lag_s)
             case PublicationFailed():
-                self._mirror_failures.labels(event.source.catalog, event.state).inc()
+                of(self._mirror_failures, event.source.catalog, event.state).inc()
             case TransactionPublished():
-                self._skew.labels(event.source.catalog).observe(event.skew_s)
+                of(self._skew, event.source.catalog).observe(event.skew_s)
             case MirrorSeen():
                 self._seen[event.source.catalog] = (time.time(), event)
 
     def _commit_ended(self, event: CommitEnded) -> None:
-        catalog, stages = event.source.catalog, event.stages
+        of, catalog, stages = self._of, event.source.catalog, event.stages
         tables = "several" if len(event.tables) > 1 else "one"
-        self._commits.labels(catalog, event.outcome).inc()
-        self._commit.labels(catalog, tables, event.outcome).observe(event.duration_s)
+        of(self._commits, catalog, event.outcome.value).inc()
+        of(self._commit, catalog, tables, event.outcome.value).observe(event.duration_s)
         if "lock" in stages:
-            self._lock_wait.labels(catalog).observe(stages["lock"])
+            of(self._lock_wait, catalog).observe(stages["lock"])
         # A stage that came after the lock says that the lock was held.
         held_s = [stages[stage] for stage in _LOCKED if stage in stages]
         if held_s:
-            self._locked.labels(catalog, tables).observe(sum(held_s))
+            of(self._locked, catalog, tables).observe(sum(held_s))
         if event.conflict is not None:
-            self._conflicts.labels(catalog, event.conflict).inc()
+            of(self._conflicts, catalog, event.conflict).inc()
         elif event.error is not None:
-            self._failures.labels(catalog, type(event.error).__name__, event.stage).inc()
+            of(self._failures, catalog, type(event.error).__name__, event.stage).inc()
         elif event.outcome == "committed":
-            self._files.labels(catalog, "add").observe(event.added_files)
+            of(self._files, catalog, "add").observe(event.added_files)
             if event.removed_files:
-                self._files.labels(catalog, "remove").observe(event.removed_files)
+                of(self._files, catalog, "remove").observe(event.removed_files)
 
     # -- what is asked for when somebody looks -------------------------------------------------------------------------
 
