@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import signal
 import subprocess
@@ -169,3 +170,22 @@ def test_reconciler_serves_its_metrics_and_logs_json(
     lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     [diverged] = [line for line in lines if line.get("outcome") == "diverged"]
     assert (diverged["level"], diverged["table"], diverged["txn_id"]) == ("ERROR", "t", str(tx.id))
+
+
+@pytest.mark.parametrize("name", ["deltars.transaction", "deltars.commit", "deltars.mirror"])
+def test_logging_that_fails_does_not_hurt_the_commit_either(
+    name: str, catalog: deltars.Catalog, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(record: logging.LogRecord) -> bool:
+        raise RuntimeError("the log is away")
+
+    catalog.create_table("t", "id BIGINT")
+    logger = logging.getLogger(name)
+    logger.addFilter(refuse)
+    try:
+        with caplog.at_level(logging.DEBUG, "deltars"), catalog.begin() as tx:
+            tx.stage("t", [added("1")])
+    finally:
+        logger.removeFilter(refuse)
+    assert tx.result.versions == {"t": 1}
+    assert tx.result.mirror["t"].publication == "published"

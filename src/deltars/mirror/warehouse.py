@@ -58,12 +58,20 @@ class Warehouse:
                     continue
                 path, content = version_map_path(commit.txn_id), render_version_map(commit, participants)
                 # Two may find that theirs was the last table: one of them puts the map.
-                is_last = storage is None or storage.put_if_absent(path, content)
-                if is_last and is_watched():
-                    skew_s = self._status.skew_us(commit.participants) / 1_000_000
-                    emit(TransactionPublished(self._status.source, commit.txn_id, len(participants), skew_s))
+                if storage is None or storage.put_if_absent(path, content):
+                    self._tell(commit)
         except DeltarsError as error:
             _log.warning("the version map of transaction %s was not published: %s", several[0].txn_id, error)
+
+    def _tell(self, commit: CommittedVersion) -> None:
+        if not is_watched():
+            return
+        try:
+            skew_s = self._status.skew_us(commit.participants) / 1_000_000
+        except DeltarsError as error:
+            _log.debug("the skew of transaction %s is not known: %s", commit.txn_id, error)
+        else:
+            emit(TransactionPublished(self._status.source, commit.txn_id, len(commit.participants), skew_s))
 
     def mend_registrations(self) -> list[str]:
         """Publish again what a crash, or somebody's hand, left missing or out of date; the paths."""

@@ -38,8 +38,7 @@ def is_watched() -> bool:
 
 
 def emit(event: Event) -> None:
-    log_event(event)
-    for exporter in _exporters:
+    for exporter in (log_event, *_exporters):
         try:
             exporter(event)
         except Exception:

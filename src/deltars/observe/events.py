@@ -94,6 +94,7 @@ class TransactionBegun:
     source: Source
     txn_id: UUID
     isolation: str
+    began_ns: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ class Spans:
                 span = self._tracer.start_span(
                     "deltars.transaction",
                     attributes={**_where(event.source, event.txn_id), "deltars.isolation": event.isolation},
+                    start_time=event.began_ns,
                 )
                 with self._knowing:
                     self._known[event.txn_id] = span

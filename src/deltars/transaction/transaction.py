@@ -355,11 +355,12 @@ class Transaction:
 
     def _bind(self, engine: Engine) -> View:
         """From here on every read and every version check is at this moment's cut."""
-        self._began = time.perf_counter()
-        emit(TransactionBegun(engine.database.source, self.id, self._isolation or engine.settings.isolation))
+        began_ns, self._began = time.time_ns(), time.perf_counter()
         self._limits = self._limits.within(engine.settings)
         self._earlier = engine.writer.find_committed(self.id) if self._is_repeatable else None
         self._view = View(engine, self.id)
+        isolation = self._isolation or engine.settings.isolation
+        emit(TransactionBegun(engine.database.source, self.id, isolation, began_ns))
         return self._view
 
     def _view_for(self, table: str | UUID) -> View:
