@@ -6,7 +6,7 @@ WORKERS ?= 2
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports unit format soak bench-log bench-mirror requirements constraints clean
+.PHONY: help setup demo test lint types imports unit format soak bench-log bench-mirror bench-observe docs requirements constraints clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -27,7 +27,7 @@ lint: setup  ## Check style and formatting
 	@$(PY) -m ruff format --check .
 
 types: setup  ## Check types, strictly
-	@$(PY) -m mypy src tests $(wildcard examples benchmarks)
+	@$(PY) -m mypy src tests $(wildcard examples benchmarks scripts)
 
 imports: setup  ## Check that each layer imports only from the layers below it
 	@$(PY) -c 'from importlinter.cli import lint_imports_command as check; check()' --no-logo --no-cache
@@ -50,8 +50,14 @@ bench-log: setup  ## Measure commits and snapshots of the log
 bench-mirror: setup  ## Measure the mirror: lag, catching up, a large checkpoint
 	@$(PY) -m benchmarks.mirror
 
+bench-observe: setup  ## Measure what metrics and spans cost a commit
+	@$(PY) -m benchmarks.observe
+
 requirements: setup  ## Write docs/requirements.md from the markers on the tests
 	@$(PY) -m tests.support.requirements
+
+docs: setup  ## Build the documentation as a site, strictly, into build/site
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
 
 constraints: setup  ## Write constraints.txt from what .venv holds now
 	@bash scripts/constraints.sh

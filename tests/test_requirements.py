@@ -16,7 +16,6 @@ LISTED = Requirements(
         "T-11": Requirement("T-11", "An index", "It is used.", "postgres"),
         "D-01": Requirement("D-01", "An interface", "It is there.", "any"),
     },
-    open=(),
     groups={"W": "Writing", "T": "Tables", "D": "Design"},
 )
 PROVEN = [
@@ -31,7 +30,7 @@ def proofs() -> list[Proof]:
     return source.collect()
 
 
-def test_every_requirement_that_is_not_open_is_proven_on_its_backends(proofs: list[Proof]) -> None:
+def test_every_requirement_is_proven_on_its_backends(proofs: list[Proof]) -> None:
     found = source.problems(source.load(), proofs)
     assert not found, "\n" + "\n".join(found)
 
@@ -69,13 +68,3 @@ def test_marker_with_an_unknown_id_is_a_problem() -> None:
     assert source.problems(LISTED, proofs) == [
         "tests/test_x.py::test_x claims X-99, which is not in tests/requirements.toml"
     ]
-
-
-def test_open_requirement_with_a_test_is_a_problem() -> None:
-    still_open = Requirements(LISTED.listed, open=("D-01",), groups=LISTED.groups)
-    assert source.problems(still_open, PROVEN) == ["D-01 is in `open` but tests/test_d.py::test_interface proves it"]
-
-
-def test_unknown_id_in_the_open_list_is_a_problem() -> None:
-    unknown = Requirements(LISTED.listed, open=("X-99",), groups=LISTED.groups)
-    assert source.problems(unknown, PROVEN) == ["X-99 is in `open` but is not a requirement"]

@@ -6,6 +6,7 @@ The public names are here; what needs SQLAlchemy, pyarrow or pyspark is loaded w
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from deltars import observe
 from deltars.errors import (
     CommitUnknown,
     ConcurrentAppend,
@@ -155,6 +156,7 @@ __all__ = [
     "begin",
     "connect",
     "migrate",
+    "observe",
     "read",
     "rebuild",
     "sql",

@@ -58,6 +58,10 @@ class Settings:
     """How many tables of one commit are published at once."""
     mirror_checkpoint_interval: int = 10
     """Every how many versions a checkpoint is written, where the table says nothing else."""
+    metrics: bool = False
+    """Whether this process counts and times what it does, for Prometheus."""
+    tracing: bool = False
+    """Whether it makes spans of OpenTelemetry."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -124,12 +128,14 @@ def _convert(name: str, value: Any) -> Any:
             # From the environment it comes as a JSON object.
             options = json.loads(value) if isinstance(value, str) else value
             return {str(k): _option(v) for k, v in dict(options).items()}
+        if isinstance(default, bool):
+            return value if isinstance(value, bool) else _SWITCH[value.strip().lower()]
         if isinstance(value, bool) or (isinstance(default, int) and isinstance(value, float)):
             raise TypeError
         if isinstance(default, str) and not isinstance(value, str):
             raise TypeError
         return type(default)(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, KeyError, AttributeError):
         kind = "an object of strings" if isinstance(default, Mapping) else _KINDS[type(default)]
         # Storage options hold keys of object stores: they are not shown.
         shown = "" if isinstance(default, Mapping) else f", not {value!r}"
@@ -141,7 +147,8 @@ def _option(value: Any) -> str:
     return json.dumps(dict(value)) if isinstance(value, Mapping) else str(value)
 
 
-_KINDS = {str: "a text", int: "a whole number", float: "a number of seconds"}
+_KINDS = {str: "a text", int: "a whole number", float: "a number of seconds", bool: "true or false"}
+_SWITCH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
 
 def _entry_of_file(name: str, environment: Mapping[str, str]) -> dict[str, Any]:

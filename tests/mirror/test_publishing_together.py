@@ -82,7 +82,7 @@ def test_publisher_whose_lease_was_taken_over_changes_nothing(
 
     with before_each_put(monkeypatch, lose_the_lease):
         assert publisher.drain(table).publication is Publication.PENDING
-    assert publisher.status.advance(table, "a stranger", [(0, "")]) is Advance.LOST
+    assert publisher.status.advance(table, "a stranger", [(0, "")])[0] is Advance.LOST
     publisher.status.fail(table, "a stranger", MirrorState.FAILED, "no")
     publisher.status.release(table, "a stranger")
     status = publisher.status.read(table)

@@ -42,7 +42,6 @@ class Requirement:
 @dataclass(frozen=True, slots=True)
 class Requirements:
     listed: dict[str, Requirement]
-    open: tuple[str, ...]
     groups: dict[str, str]
 
 
@@ -57,8 +56,8 @@ class Proof:
 
 def load(source: Path = SOURCE) -> Requirements:
     tables = tomllib.loads(source.read_text())
-    still_open, groups = tuple(tables.pop("open")), tables.pop("groups")
-    return Requirements({id: Requirement(id, **fields) for id, fields in tables.items()}, still_open, groups)
+    groups = tables.pop("groups")
+    return Requirements({id: Requirement(id, **fields) for id, fields in tables.items()}, groups)
 
 
 def problems(requirements: Requirements, proofs: Iterable[Proof]) -> list[str]:
@@ -70,13 +69,8 @@ def problems(requirements: Requirements, proofs: Iterable[Proof]) -> list[str]:
         for id in sorted(proven.keys() - requirements.listed.keys())
         for proof in proven[id]
     ]
-    found += [
-        f"{id} is in `open` but is not a requirement" for id in requirements.open if id not in requirements.listed
-    ]
     for id, requirement in requirements.listed.items():
-        if id in requirements.open:
-            found += [f"{id} is in `open` but {proof.test} proves it" for proof in proven.get(id, [])[:1]]
-        elif id not in proven:
+        if id not in proven:
             found.append(f"{id} has no test: {requirement.title}")
         else:
             missing = set(SCOPES[requirement.backends]) - {proof.backend for proof in proven[id]}
@@ -101,8 +95,7 @@ def _lines(requirements: Requirements, tests: dict[str, set[str]]) -> Iterator[s
             if id.startswith(f"{prefix}-"):
                 links = "<br>".join(_link(test) for test in sorted(tests.get(id, ())))
                 what = f"**{requirement.title}.** {requirement.shows}"
-                shown = links or ("*still open*" if id in requirements.open else "**none**")
-                yield f"| {id} | {what} | {SHOWN[requirement.backends]} | {shown} |"
+                yield f"| {id} | {what} | {SHOWN[requirement.backends]} | {links or '**none**'} |"
 
 
 def _link(test: str) -> str:
@@ -168,7 +161,7 @@ def main() -> int:
         return _collect_into(arguments.collect_into)
     requirements, proofs = load(), collect()
     DOCUMENT.write_text(render(requirements, proofs))
-    print(f"wrote {DOCUMENT.relative_to(ROOT)}; {len(requirements.open)} requirements are still open")
+    print(f"wrote {DOCUMENT.relative_to(ROOT)}")
     return 0
 
 

@@ -12,6 +12,7 @@ from deltars.catalog.catalog import Catalog
 from deltars.config import Isolation, configure
 from deltars.errors import ConfigError, DeltarsError, ValidationError
 from deltars.log.snapshot import Moment
+from deltars.observe import opentelemetry, prometheus
 from deltars.storage import parse_location
 from deltars.store import migrate as migrations
 from deltars.transaction import Transaction, TransactionResult
@@ -36,12 +37,15 @@ def connect(
     mirror_concurrency: int | None = None,
     mirror_checkpoint_interval: int | None = None,
     storage_options: Mapping[str, str] | None = None,
+    metrics: bool | None = None,
+    tracing: bool | None = None,
 ) -> Catalog:
     """Open a catalog: a `deltasql://` URI, a name of `deltars.toml`, `$DELTARS_CATALOG`, or `./.deltars/lake.db`.
 
     An embedded catalog (SQLite, DuckDB) is created and migrated on first use. PostgreSQL is migrated only with
     `migrate=True` or `deltars migrate up`. The warehouse, where tables lie by default, is set once: beside an
-    embedded catalog's file if nothing is said.
+    embedded catalog's file if nothing is said. `metrics` and `tracing` turn on `observe.prometheus()` and
+    `observe.opentelemetry()`, for the whole process.
     """
     config = configure(
         catalog,
@@ -58,7 +62,13 @@ def connect(
         mirror_concurrency=mirror_concurrency,
         mirror_checkpoint_interval=mirror_checkpoint_interval,
         storage_options=storage_options,
+        metrics=metrics,
+        tracing=tracing,
     )
+    if config.settings.metrics:
+        prometheus()
+    if config.settings.tracing:
+        opentelemetry()
     place = None if config.warehouse is None else _warehouse(config.warehouse)
     opened = Catalog(config)
     try:

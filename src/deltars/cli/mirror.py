@@ -37,15 +37,32 @@ def mirror() -> None:
 @click.option("--poll", default=1.0, show_default=True, metavar="SECONDS", help="How often to look for new commits.")
 @click.option("--inspect", default=300.0, show_default=True, metavar="SECONDS", help="How often to look for damage.")
 @click.option("--alert-after", default=60.0, show_default=True, metavar="SECONDS", help="The lag that is an error.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve Prometheus metrics there.")
+@click.option("--log-json", is_flag=True, help="Write the log as JSON, an object a line.")
 @with_common_options
-def run(catalog: str | None, poll: float, inspect: float, alert_after: float, output: Output) -> None:
+def run(
+    catalog: str | None,
+    poll: float,
+    inspect: float,
+    alert_after: float,
+    metrics_port: int | None,
+    log_json: bool,
+    output: Output,
+) -> None:
     """Publish whatever is committed, until SIGTERM or SIGINT. Any number of these may run.
 
     \b
     Example:
       deltars mirror run --catalog deltasql://postgres/lake/public
+      deltars mirror run --metrics-port 9100 --log-json
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if log_json:
+        deltars.observe.json_logs()
+    else:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if metrics_port is not None:
+        served = deltars.observe.prometheus(port=metrics_port)
+        click.echo(f"metrics are at http://localhost:{served.port}/metrics", err=True)
     with deltars.connect(catalog, migrate=False) as opened:
         reconciler = opened.reconciler(poll_s=poll, inspect_s=inspect, lag_alert_s=alert_after)
 

@@ -24,6 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
+from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from deltars.errors import DatabaseError, DeltarsError, MirrorFailure, StorageError
@@ -33,6 +34,7 @@ from deltars.mirror.checksum import checksum_path
 from deltars.mirror.checksums import Checksums
 from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit
 from deltars.mirror.warehouse import Warehouse
+from deltars.observe import PublicationFailed, VersionPublished, emit
 from deltars.storage import Storage, open_storage
 from deltars.store.database import Database
 from deltars.store.mirror_status import (
@@ -82,10 +84,21 @@ class _Drain:
     stop: threading.Event
     checkpoint: int | None = None
     """The published version that a checkpoint is due of."""
+    putting: CommittedVersion | None = None
+    """The version that was being put last."""
 
     @property
     def table_id(self) -> UUID:
         return self.status.table_id
+
+
+class _Put(NamedTuple):
+    """A commit that is there now."""
+
+    commit: CommittedVersion
+    digest: str
+    began_ns: int
+    took_s: float
 
 
 class _Diverged(Exception):
@@ -103,6 +116,7 @@ class Publisher:
     ) -> None:
         """`mode` and `checkpoint_interval` are for tables that say nothing of their own."""
         self.status = MirrorStatusStore(database)
+        self._source = database.source
         self._options = storage_options
         self._mode = mode
         self.warehouse = Warehouse(self.status, self.storage_at)
@@ -207,20 +221,23 @@ class Publisher:
     def _publish(self, run: _Drain, storage: Storage, on_published: Callable[[int], None] | None) -> MirrorOutcome:
         hand_over_at = time.monotonic() + LEASE_S
         while True:
-            there, problem = self._put_some(storage, self._next(run), run.stop)
+            there, problem = self._put_some(storage, self._next(run), run)
             if there:
-                checksum = self._checksums.after(storage, [commit for commit, _ in there])
+                commits = [put.commit for put in there]
+                checksum = self._checksums.after(storage, commits)
                 with _told("the checksum of version %s of table %s", checksum.version, run.status.name):
                     storage.put_if_absent(checksum_path(checksum.version), checksum.to_json())
-                step = self.status.advance(
-                    run.table_id, run.owner, [(commit.version, digest) for commit, digest in there]
+                step, now = self.status.advance(
+                    run.table_id, run.owner, [(put.commit.version, put.digest) for put in there]
                 )
                 if step is Advance.LOST:
                     return _outcome(self.status.read(run.table_id), run.until)
+                for put in there:
+                    self._tell(run, put, now)
                 if self.checkpointer.is_due(checksum.metadata, run.published, checksum.version):
                     run.checkpoint = checksum.version
                 run.published = checksum.version
-                self.warehouse.publish_version_maps([commit for commit, _ in there])
+                self.warehouse.publish_version_maps(commits)
                 if on_published is not None:
                     on_published(run.published)
                 if step is Advance.DONE:
@@ -235,19 +252,28 @@ class Publisher:
         return MirrorOutcome(run.table_id, Publication.PUBLISHED, run.published)
 
     def _put_some(
-        self, storage: Storage, commits: Sequence[CommittedVersion], stop: threading.Event
-    ) -> tuple[list[tuple[CommittedVersion, str]], Exception | None]:
-        """The first of these commits, which are there now, with their digests; and what kept out the next one."""
-        there: list[tuple[CommittedVersion, str]] = []
+        self, storage: Storage, commits: Sequence[CommittedVersion], run: _Drain
+    ) -> tuple[list[_Put], Exception | None]:
+        """The first of these commits, which are there now; and what kept out the next one."""
+        there: list[_Put] = []
         stop_at = time.monotonic() + PUTTING_S
         for commit in commits:
+            run.putting = commit
+            began_ns, began = time.time_ns(), time.perf_counter()
             try:
-                there.append((commit, self._put(storage, commit)))
+                digest = self._put(storage, commit)
             except (DeltarsError, _Diverged) as problem:
                 return there, problem
-            if stop.is_set() or time.monotonic() > stop_at:
+            there.append(_Put(commit, digest, began_ns, time.perf_counter() - began))
+            if run.stop.is_set() or time.monotonic() > stop_at:
                 break
         return there, None
+
+    def _tell(self, run: _Drain, put: _Put, now: int) -> None:
+        commit = put.commit
+        lag_s = max(0, now - commit.commit_ts) / 1_000_000
+        name = run.status.name
+        emit(VersionPublished(self._source, commit.txn_id, name, commit.version, put.began_ns, put.took_s, lag_s))
 
     def _put(self, storage: Storage, commit: CommittedVersion) -> str:
         """Put a commit where there is none, and answer the digest of what is there."""
@@ -317,8 +343,10 @@ class Publisher:
 
     def _fail(self, run: _Drain, state: MirrorState, error: str) -> MirrorOutcome:
         table_id, name = run.status.table_id, run.status.name
-        failure = MirrorFailure(error=error, table=name, table_id=table_id, version=run.published + 1)
-        _log.error("%s", failure)
+        version, at = run.published + 1, run.putting
+        txn_id = at.txn_id if at is not None and at.version == version else None
+        failure = MirrorFailure(error=error, table=name, table_id=table_id, version=version, txn_id=txn_id)
+        emit(PublicationFailed(self._source, txn_id, name, version, state.value, failure))
         try:
             self.status.fail(table_id, run.owner, state, error)
         except DeltarsError as unreachable:

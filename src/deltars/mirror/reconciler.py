@@ -22,6 +22,7 @@ from uuid import UUID
 from deltars.errors import DeltarsError
 from deltars.mirror.publisher import MirrorOutcome, Publisher
 from deltars.mirror.repair import Repair, Repairs
+from deltars.observe import MirrorSeen, TableLag, emit
 from deltars.store.database import Database
 from deltars.store.mirror_status import MirrorMode, MirrorStatus
 
@@ -57,6 +58,7 @@ class Reconciler:
     ) -> None:
         """`on_lag` is called with a table's status and its lag in seconds, once each time the table falls behind."""
         self._publisher = publisher
+        self._source = database.source
         self._repairs = Repairs(database, publisher)
         self._concurrency = concurrency
         self._poll_s = poll_s
@@ -147,19 +149,22 @@ class Reconciler:
             return [], [f"the warehouse could not be inspected: {error}"]
 
     def _watch_lag(self) -> None:
-        behind = dict(lagging(self._publisher.status.overview(), self._lag_alert_s))
-        for status, lag_s in behind.items():
+        tables = self._publisher.status.overview()
+        emit(MirrorSeen(self._source, [TableLag(table.name, table.state.value, lag_s(table)) for table in tables]))
+        behind = dict(lagging(tables, self._lag_alert_s))
+        for status, age_s in behind.items():
             if status.table_id not in self._lagging:
                 _log.error(
                     "the mirror of table %s is %.0f s behind: version %s is published, %s is committed%s",
                     status.name,
-                    lag_s,
+                    age_s,
                     status.published_version,
                     status.current_version,
                     f" ({status.last_error})" if status.last_error else "",
+                    extra={"catalog": self._source.catalog, "table": status.name, "lag_s": age_s},
                 )
                 if self._on_lag is not None:
-                    self._on_lag(status, lag_s)
+                    self._on_lag(status, age_s)
         self._lagging = {status.table_id for status in behind}
 
     def _listen(self) -> None:
@@ -179,9 +184,11 @@ class Reconciler:
 
 def lagging(tables: Iterable[MirrorStatus], longer_than_s: float) -> list[tuple[MirrorStatus, float]]:
     """The tables whose oldest unpublished version is older than this, with its age."""
-    ages = (
-        (status, (status.now - status.pending_since) / 1_000_000)
-        for status in tables
-        if status.pending_since is not None and status.mode is not MirrorMode.OFF
-    )
-    return [(status, age_s) for status, age_s in ages if age_s > longer_than_s]
+    return [(status, age_s) for status in tables if (age_s := lag_s(status)) > longer_than_s]
+
+
+def lag_s(status: MirrorStatus) -> float:
+    """The age of the oldest version that is not published; 0 where all are, or nobody is to publish them."""
+    if status.pending_since is None or status.mode is MirrorMode.OFF:
+        return 0.0
+    return (status.now - status.pending_since) / 1_000_000

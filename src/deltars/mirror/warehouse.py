@@ -14,6 +14,7 @@ from uuid import UUID
 import msgspec
 
 from deltars.errors import DeltarsError
+from deltars.observe import TransactionPublished, emit, is_watched
 from deltars.storage import Storage
 from deltars.store.mirror_status import (
     CommittedVersion,
@@ -50,15 +51,27 @@ class Warehouse:
             ids = sorted({UUID(key) for commit in several for key in commit.participants})
             tables = {str(status.table_id): status for status in self._status.read_all(ids)}
             place = self._status.registration(several[0].table_id).warehouse
-            if place is None:
-                return
-            storage = self._open_storage(place)
+            storage = None if place is None else self._open_storage(place)
             for commit in several:
                 participants = [tables[key] for key in sorted(commit.participants)]
-                if is_published(commit.participants, participants):
-                    storage.put_if_absent(version_map_path(commit.txn_id), render_version_map(commit, participants))
+                if not is_published(commit.participants, participants):
+                    continue
+                path, content = version_map_path(commit.txn_id), render_version_map(commit, participants)
+                # Two may find that theirs was the last table: one of them puts the map.
+                if storage is None or storage.put_if_absent(path, content):
+                    self._tell(commit)
         except DeltarsError as error:
             _log.warning("the version map of transaction %s was not published: %s", several[0].txn_id, error)
+
+    def _tell(self, commit: CommittedVersion) -> None:
+        if not is_watched():
+            return
+        try:
+            skew_s = self._status.skew_us(commit.participants) / 1_000_000
+        except DeltarsError as error:
+            _log.debug("the skew of transaction %s is not known: %s", commit.txn_id, error)
+        else:
+            emit(TransactionPublished(self._status.source, commit.txn_id, len(commit.participants), skew_s))
 
     def mend_registrations(self) -> list[str]:
         """Publish again what a crash, or somebody's hand, left missing or out of date; the paths."""

@@ -21,7 +21,9 @@ import pyarrow as pa
 from sqlalchemy import Connection, Engine, Select
 
 from deltars.errors import DatabaseError
+from deltars.observe import PoolUse, Source, watch_pool
 from deltars.store.backends import Backend, Opening, Prepared, Rows, backend_for
+from deltars.store.backends.pool import WatchedPool
 from deltars.uri import CatalogUri
 
 _databases: WeakSet[Database] = WeakSet()
@@ -50,12 +52,14 @@ sessions, and SQLite forbids it (it would drop the parent's locks)."""
 class Database:
     def __init__(self, uri: CatalogUri, *, pool_size: int, pool_timeout_s: float) -> None:
         self.uri = uri.absolute()
+        self.source = Source.of(self.uri)
         self.backend: Backend = backend_for(self.uri)
         self._pool_size = pool_size
         self._pool_timeout_s = pool_timeout_s
         self._engine: Engine | None = None
         self._opening = threading.Lock()
         _databases.add(self)
+        watch_pool(self)
 
     @property
     def engine(self) -> Engine:
@@ -85,6 +89,11 @@ class Database:
         first = opening or Opening(())
         with self.backend.translating(), self.backend.write_transaction(self.engine, timeout_s, first) as connection:
             yield connection
+
+    def pool_use(self) -> PoolUse | None:
+        """How its connections are used; None where none was asked for yet."""
+        pool = None if self._engine is None else self._engine.pool
+        return pool.use() if isinstance(pool, WatchedPool) else None
 
     def notify(self) -> None:
         """Wake everybody who listens to this catalog."""

@@ -151,6 +151,7 @@ class TransactionTables:
 class MirrorStatusStore:
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.source = database.source
         # Built once, as `_TABLE`: they run several times for every commit that is published.
         now = database.backend.clock_us().label("now")
         self._unlocked = select(schema.dl_mirror_status, now).where(_status.table_id == bindparam("table"))
@@ -192,15 +193,15 @@ class MirrorStatusStore:
             _set(connection, table_id, lease_owner=owner, lease_until=_later(status.now, LEASE_S))
             return True, status
 
-    def advance(self, table_id: UUID, owner: str, published: Sequence[tuple[int, str]]) -> Advance:
-        """These versions, the next in order, are there with these digests: note it.
+    def advance(self, table_id: UUID, owner: str, published: Sequence[tuple[int, str]]) -> tuple[Advance, int]:
+        """These versions, the next in order, are there with these digests: note it; and when that was (µs).
 
         The lease is kept only if another version waits.
         """
         with self._database.write(_TIMEOUT_S) as connection:
             status = self._read(connection, table_id, lock=True)
             if status.lease_owner != owner:
-                return Advance.LOST
+                return Advance.LOST, status.now
             last, _ = published[-1]
             more = last < status.current_version
             _set(
@@ -221,7 +222,7 @@ class MirrorStatusStore:
                     for version, digest in published
                 ],
             )
-            return Advance.MORE if more else Advance.DONE
+            return Advance.MORE if more else Advance.DONE, status.now
 
     def release(self, table_id: UUID, owner: str) -> bool:
         """Give the lease back; True if a version waits, for whoever comes next."""
@@ -337,6 +338,14 @@ class MirrorStatusStore:
                 for row in connection.execute(query)
                 if len(row.participants) > 1
             ]
+
+    def skew_us(self, participants: Mapping[str, int]) -> int:
+        """How much later the last of these versions, by table id, was published than the first."""
+        log = schema.dl_mirror_log.c
+        each = [and_(log.table_id == UUID(key), log.version == version) for key, version in participants.items()]
+        with self._database.read() as connection:
+            times = connection.execute(select(log.published_at).where(or_(*each))).scalars().all()
+        return max(times) - min(times) if times else 0
 
     def registration(self, table_id: UUID) -> Registration:
         with self._database.read() as connection:

@@ -39,9 +39,11 @@ from deltars.log.commit import (
 from deltars.log.conflicts import evidence, find_conflict, level_of
 from deltars.log.table_rules import check_state
 from deltars.log.validation import check_commit
+from deltars.observe import Stopwatch, emit
 from deltars.protocol import RemoveFile
 from deltars.store.backends import Opening
 from deltars.store.bulk import BATCH_ROWS
+from deltars.store.commit_event import commit_ended
 from deltars.store.database import Database
 from deltars.store.plan import ROW_GROUPS, LockedTable, Plan
 from deltars.store.rebound import rebound
@@ -76,34 +78,43 @@ class LogWriter:
         self._states = States()
 
     def commit(self, commit: Commit, *, timeout_s: float) -> CommitOutcome:
-        stage = "validate"
+        watch = Stopwatch("validate")
+        try:
+            answer = self._commit(commit, timeout_s, watch)
+        except Exception as error:
+            emit(commit_ended(self._database.source, commit, error, watch))
+            raise
+        emit(commit_ended(self._database.source, commit, answer, watch))
+        return answer
+
+    def _commit(self, commit: Commit, timeout_s: float, watch: Stopwatch) -> CommitOutcome:
         deadline = time.monotonic() + timeout_s
         try:
             self._validate(commit)
-            stage = "lock"
+            watch.enter("lock")
             opening = self._locks(commit.existing_tables, commit.checked_reads)
             with self._database.write(timeout_s, opening) as connection:
                 locked = _locked_tables(opening)
-                stage = "check"
+                watch.enter("check")
                 outcome = self._check(connection, commit, locked)
                 if outcome is not None:
                     _roll_back(connection)
                     return outcome
-                stage = "write"
+                watch.enter("write")
                 plan = self._plan(connection, commit, locked)
                 rebound(connection, self._database.backend, plan.moved)
                 written = self._begin_writing(connection, plan, locked)
                 # A removed file that was not live is found out by the write itself: then COMMIT has to wait for it.
                 and_commit = self._database.backend.chains_writes and not plan.removals
-                stage = "commit" if and_commit else "write"
+                watch.enter("commit" if and_commit else "write")
                 self._write(connection, written, and_commit=and_commit)
                 if plan.removals and written.removed < plan.removals + plan.tolerated:
                     self._refuse_missing_files(connection, commit, plan)
-                stage = "commit"
+                watch.enter("commit")
         except DeltarsError as error:
-            if stage == "commit" and self._database.backend.is_outcome_unknown(_driver_error(error)):
+            if watch.stage == "commit" and self._database.backend.is_outcome_unknown(_driver_error(error)):
                 return self._settle(commit, deadline, error)
-            raise error.located(stage=stage, txn_id=commit.txn_id, **_place(commit, error)) from error.__cause__
+            raise error.located(stage=watch.stage, txn_id=commit.txn_id, **_place(commit, error)) from error.__cause__
         for table_id, state in plan.states.items():
             self._states.remember(table_id, state)
         return Committed(commit.txn_id, written.commit_ts, plan.versions)

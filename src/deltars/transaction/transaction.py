@@ -11,6 +11,7 @@ commit ── one SQL transaction: every table as the isolation level wants it, 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -24,6 +25,7 @@ from deltars.config import check_timeout
 from deltars.data.conditions import Condition
 from deltars.errors import ConfigError, DeltarsError, TableExists, TransactionClosed, ValidationError
 from deltars.log.commit import ISOLATION_LEVELS, NO_VERSION, Commit, Committed, Isolation, RowGroup
+from deltars.observe import Outcome, TransactionBegun, TransactionEnded, emit, error_fields
 from deltars.predicate import parse
 from deltars.protocol import Action
 from deltars.transaction.altering import Alter, AlteredTable, Change
@@ -258,6 +260,7 @@ class Transaction:
         view = self._view
         if view is None or not view.changed:
             self._result = TransactionResult(self.id, None)
+            self._tell(Outcome.EMPTY)
             return self._result
         changed, engine = view.changed, view.engine
         names = {staged.table_id: staged.name for staged in changed}
@@ -265,8 +268,9 @@ class Transaction:
             committed = self._repeated(names.keys()) or engine.commit(self.as_commit(), timeout_s=self._timeout_s)
         except DeltarsError as error:
             table_id = None if error.table_id is None else UUID(error.table_id)
-            _log.info("transaction %s did not commit: %s", self.id, error)
-            raise error.located(table=names.get(table_id) if table_id else None) from error.__cause__
+            located = error.located(table=names.get(table_id) if table_id else None)
+            self._tell(Outcome.of(located), error=located)
+            raise located from error.__cause__
         # Before anything is published: whatever happens there, the commit stands.
         self._result = TransactionResult(
             self.id,
@@ -274,14 +278,15 @@ class Transaction:
             {names[table_id]: version for table_id, version in committed.versions.items()},
             dict(committed.versions),
         )
-        _log.info("transaction %s committed: %s", self.id, self._result.versions)
+        self._tell(Outcome.REPEATED if committed is self._earlier else Outcome.COMMITTED, self._result.versions)
         outcomes = engine.publish(committed.versions, mirror=self._mirror)
         for staged in changed:
             if staged.new:
                 engine.publish_registration(staged.table_id)
         for outcome in outcomes.values():
             if outcome.failure is not None:
-                _log.warning("transaction %s: %s", self.id, outcome.failure.located(txn_id=self.id))
+                failure = outcome.failure.located(txn_id=self.id)
+                _log.warning("transaction %s: %s", self.id, failure, extra=error_fields(failure))
         self._result = replace(
             self._result, mirror={names[table_id]: outcome for table_id, outcome in outcomes.items()}
         )
@@ -295,8 +300,17 @@ class Transaction:
         """Forget everything staged. Data files already written stay unreferenced until a vacuum removes them."""
         self._refuse_closed()
         self._is_open = False
+        self._tell(Outcome.ROLLED_BACK)
         if self._view is not None:
             self._view.forget()
+
+    def _tell(
+        self, outcome: Outcome, versions: Mapping[str, int] | None = None, error: DeltarsError | None = None
+    ) -> None:
+        if self._view is not None:
+            tables = versions or dict.fromkeys(staged.name for staged in self._view.changed)
+            took_s = time.perf_counter() - self._began
+            emit(TransactionEnded(self._view.engine.database.source, self.id, outcome, took_s, tables, error))
 
     def __enter__(self) -> Self:
         self._refuse_closed()
@@ -341,9 +355,12 @@ class Transaction:
 
     def _bind(self, engine: Engine) -> View:
         """From here on every read and every version check is at this moment's cut."""
+        began_ns, self._began = time.time_ns(), time.perf_counter()
         self._limits = self._limits.within(engine.settings)
         self._earlier = engine.writer.find_committed(self.id) if self._is_repeatable else None
         self._view = View(engine, self.id)
+        isolation = self._isolation or engine.settings.isolation
+        emit(TransactionBegun(engine.database.source, self.id, isolation, began_ns))
         return self._view
 
     def _view_for(self, table: str | UUID) -> View:

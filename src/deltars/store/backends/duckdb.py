@@ -25,7 +25,6 @@ from sqlalchemy import (
     Double,
     Engine,
     FromClause,
-    QueuePool,
     Select,
     Table,
     cast,
@@ -41,6 +40,7 @@ from sqlalchemy import table as sa_table
 
 from deltars.errors import ConfigError, DatabaseError, DeltarsError, TimeoutError
 from deltars.store.backends.base import Backend, Opening, first_line
+from deltars.store.backends.pool import WatchedPool
 from deltars.store.types import Id
 from deltars.uri import CatalogUri
 
@@ -77,7 +77,7 @@ class DuckDB(Backend):
         path.parent.mkdir(parents=True, exist_ok=True)
         return create_engine(
             URL.create("duckdb", database=str(path)),
-            poolclass=QueuePool,
+            poolclass=WatchedPool,
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=pool_timeout_s,

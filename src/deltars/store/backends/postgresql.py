@@ -30,7 +30,6 @@ from sqlalchemy import (
     Engine,
     FromClause,
     Integer,
-    QueuePool,
     Select,
     Table,
     Update,
@@ -55,6 +54,7 @@ from deltars.store.backends.base import Backend, Opening, Prepared, Rows, Statem
 from deltars.store.backends.copy_out import copy_batches
 from deltars.store.backends.deadlines import PLANS, begin, dialect, settle
 from deltars.store.backends.pipeline import Step, driver_of, prepare, rows_of, run_pipeline
+from deltars.store.backends.pool import WatchedPool
 from deltars.store.schema import dl_add_files
 
 LARGE_ROWS = 10_000
@@ -97,7 +97,7 @@ class PostgreSQL(Backend):
         engine = create_engine(
             "postgresql+psycopg://",
             creator=lambda: psycopg.connect(**self._parameters, prepare_threshold=None),  # type: ignore[arg-type]
-            poolclass=QueuePool,
+            poolclass=WatchedPool,
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=pool_timeout_s,

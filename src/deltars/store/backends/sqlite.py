@@ -23,7 +23,6 @@ from sqlalchemy import (
     Engine,
     FromClause,
     Integer,
-    QueuePool,
     Select,
     Table,
     Text,
@@ -42,6 +41,7 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from deltars.errors import DatabaseError, DeltarsError, TimeoutError
 from deltars.store.backends.base import Backend, Opening, first_line
+from deltars.store.backends.pool import WatchedPool
 
 LOAD_CHUNK_ROWS = 2_000
 FETCH_CHUNK_ROWS = 10_000
@@ -76,7 +76,7 @@ class SQLite(Backend):
         engine = create_engine(
             "sqlite+pysqlite://",
             creator=lambda: _open(path),
-            poolclass=QueuePool,
+            poolclass=WatchedPool,
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=pool_timeout_s,

@@ -1,0 +1,268 @@
+"""The pages that are written from the code while mkdocs builds the site, so that they cannot go stale.
+
+README.md                       ─▶ index.md
+deltars.__all__, docstrings     ─▶ reference/api/<name>.md, functions.md
+the click commands              ─▶ reference/commands.md
+errors.py                       ─▶ reference/errors.md
+store.schema, store.views       ─▶ reference/tables/<table>.md, views.md
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import click
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from sqlalchemy import Table
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import CreateIndex
+
+import deltars
+from deltars import errors
+from deltars.cli import main as program
+from deltars.store import schema
+from deltars.store.rows import TABLE_OF
+from deltars.store.views import VIEWS
+
+ROOT = Path(__file__).parent.parent
+_LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
+
+
+# -- what mkdocs calls -------------------------------------------------------------------------------------------------
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """The lists that grow with the code, into the menu."""
+    menu: dict[str, list[Any]] = {next(iter(entry)): next(iter(entry.values())) for entry in config.nav or []}
+    menu["Reference"] += [
+        {"API": [{"Functions": "reference/api/functions.md"}, *({c.__name__: _page(c)} for c in _classes())]},
+        {
+            "Catalog tables": [
+                *({name: f"reference/tables/{name}.md"} for name in _tables()),
+                "reference/tables/views.md",
+            ]
+        },
+    ]
+    decisions = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
+    menu["Project"].append({"Decisions": ["decisions/README.md", *(f"decisions/{path.name}" for path in decisions)]})
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    for path, text in pages():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """A link to a file of the project that is no page of the site becomes the file's name."""
+    here = Path(page.file.src_uri).parent
+
+    def unlinked(link: re.Match[str]) -> str:
+        text, target = link[1], link[2]
+        if "://" in target or files.get_file_from_path(os.path.normpath(here / target)) is not None:
+            return link[0]
+        file = Path(os.path.relpath(ROOT / "docs" / here / target, ROOT))
+        if not (ROOT / file).exists():
+            return link[0]  # nowhere: mkdocs says so
+        return f"`{text}`" if text.strip("`") == file.as_posix() else f"{text} (`{file.as_posix()}`)"
+
+    return _LINK.sub(unlinked, markdown)
+
+
+# -- the pages ---------------------------------------------------------------------------------------------------------
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    yield "index.md", _index()
+    yield "reference/api/functions.md", _functions()
+    for cls in _classes():
+        yield _page(cls), _class_page(cls)
+    yield "reference/commands.md", _commands()
+    yield "reference/errors.md", _errors()
+    for name, table in _tables().items():
+        yield f"reference/tables/{name}.md", _table_page(table)
+    yield "reference/tables/views.md", _views()
+
+
+def _index() -> str:
+    # Seen from docs/, where the site stands.
+    return re.sub(
+        r"\]\((?!https?:)([^)]+)\)",
+        lambda link: f"]({link[1].removeprefix('docs/') if link[1].startswith('docs/') else '../' + link[1]})",
+        (ROOT / "README.md").read_text(),
+    )
+
+
+def _public() -> Iterator[tuple[str, Any]]:
+    for name in deltars.__all__:
+        yield name, getattr(deltars, name)
+
+
+def _classes() -> list[type]:
+    return [value for _, value in _public() if isinstance(value, type) and not issubclass(value, errors.DeltarsError)]
+
+
+def _page(cls: type) -> str:
+    return f"reference/api/{cls.__name__}.md"
+
+
+def _functions() -> str:
+    parts = ["# Functions", ""]
+    for name, value in _public():
+        if inspect.isfunction(value):
+            parts += [f"## deltars.{name}", "", _signature(f"deltars.{name}", value), "", _doc(value), ""]
+        elif inspect.ismodule(value):
+            parts += [f"## deltars.{name}", "", _doc(value), ""]
+            for each in (getattr(value, own) for own in value.__all__ if inspect.isfunction(getattr(value, own))):
+                parts += [_signature(f"deltars.{name}.{each.__name__}", each), "", _doc(each), ""]
+    return "\n".join(parts)
+
+
+def _class_page(cls: type) -> str:
+    parts = [f"# {cls.__name__}", "", _doc(cls), ""]
+    if is_dataclass(cls):
+        notes = _notes(cls)
+        parts += ["| field | type | means |", "|---|---|---|"]
+        parts += [f"| `{f.name}` | {_code(f.type)} | {notes.get(f.name, '')} |" for f in fields(cls)]
+        parts.append("")
+    for name, member in inspect.getmembers(cls):
+        if name.startswith("_"):
+            continue
+        if isinstance(member, property):
+            kind = inspect.get_annotations(member.fget).get("return", "") if member.fget else ""
+            parts += [f"## {name}", "", f"`{name}: {kind}`", "", _doc(member), ""]
+        elif inspect.isroutine(member):
+            parts += [f"## {name}", "", _signature(name, member), "", _doc(member), ""]
+    return "\n".join(parts)
+
+
+def _commands() -> str:
+    parts = ["# Commands", "", "What `deltars` can be asked to do on the command line.", ""]
+
+    def add(command: click.Command, path: str) -> None:
+        text = command.get_help(click.Context(command, info_name=path, max_content_width=100))
+        parts.extend([f"## {path}", "", "```", text, "```", ""])
+        if isinstance(command, click.Group):
+            for name, below in command.commands.items():
+                add(below, f"{path} {name}")
+
+    add(program, "deltars")
+    return "\n".join(parts)
+
+
+def _errors() -> str:
+    parts = ["# Errors", "", (inspect.getdoc(errors) or "").partition("\n")[2].strip(), ""]
+    parts += ["`retryable` ones may go well when they are tried again.", ""]
+
+    def add(cls: type[errors.DeltarsError]) -> None:
+        parents = " and ".join(f"`{base.__name__}`" for base in cls.__bases__ if base is not Exception)
+        own = cls.__dict__.get("__init__")
+        names = [] if own is None else list(inspect.signature(own).parameters)
+        more = [f"`{name}`" for name in names if name not in ("self", "message", "where")]
+        parts.extend([f"## {cls.__name__}", "", inspect.getdoc(cls) or "", ""])
+        facts = [f"Is a {parents}." if parents else "", f"Has the fields {', '.join(more)}." if more else ""]
+        facts += ["Retryable." if cls.retryable else ""]
+        parts.extend([" ".join(fact for fact in facts if fact), ""])
+        for below in cls.__subclasses__():
+            add(below)
+
+    add(errors.DeltarsError)
+    return "\n".join(parts)
+
+
+def _tables() -> dict[str, Table]:
+    return dict(schema.metadata.tables)
+
+
+def _table_page(table: Table) -> str:
+    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+    keys = {column.name for column in table.primary_key}
+    parts = [f"# {table.name}", "", _said_of(table.name), ""]
+    parts += ["| column | type on PostgreSQL | null | |", "|---|---|---|---|"]
+    for column in table.columns:
+        said = ["primary key"] if column.name in keys else []
+        said += [f"→ [{key.column.table.name}]({key.column.table.name}.md)" for key in column.foreign_keys]
+        kind = column.type.compile(dialect)
+        parts.append(f"| `{column.name}` | `{kind}` | {'yes' if column.nullable else 'no'} | {', '.join(said)} |")
+    indexes = sorted(table.indexes, key=lambda index: str(index.name))
+    if indexes:
+        parts += ["", "## Indexes", "", "```sql"]
+        parts += [f"{str(CreateIndex(index).compile(dialect=dialect)).strip()};" for index in indexes]
+        parts += ["```"]
+    return "\n".join(parts) + "\n"
+
+
+def _views() -> str:
+    parts = ["# Views", "", "The same rows in the words of a versioned dataset catalog; nothing is stored twice.", ""]
+    for name, query in VIEWS.items():
+        columns = ", ".join(f"`{column.name}`" for column in query.selected_columns)
+        parts += [f"## {name}", "", columns, ""]
+    return "\n".join(parts)
+
+
+# -- what the code says of itself --------------------------------------------------------------------------------------
+
+
+def _doc(value: Any) -> str:
+    return textwrap.dedent(inspect.getdoc(value) or "")
+
+
+def _code(annotation: Any) -> str:
+    return f"`{annotation}`".replace("|", "\\|")
+
+
+def _signature(name: str, function: Callable[..., Any]) -> str:
+    signature = inspect.signature(function)
+    parameters = [p for p in signature.parameters.values() if p.name != "self"]
+    shown, is_named_only = [], False
+    for parameter in parameters:
+        if parameter.kind is parameter.KEYWORD_ONLY and not is_named_only:
+            is_named_only = True
+            shown.append("*")
+        star = "*" * (parameter.kind is parameter.VAR_POSITIONAL) + "**" * (parameter.kind is parameter.VAR_KEYWORD)
+        is_named_only = is_named_only or star == "*"
+        note = "" if parameter.annotation is parameter.empty else f": {parameter.annotation}"
+        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        shown.append(f"{star}{parameter.name}{note}{default}")
+    answer = "" if signature.return_annotation is signature.empty else f" -> {signature.return_annotation}"
+    one_line = f"{name}({', '.join(shown)}){answer}"
+    if len(one_line) > 100:
+        one_line = "\n".join([f"{name}(", *(f"    {each}," for each in shown), f"){answer}"])
+    return f"```python\n{one_line}\n```"
+
+
+def _notes(cls: type) -> dict[str, str]:
+    """The texts that stand below the fields of a class."""
+    [body] = [
+        node.body for node in ast.parse(textwrap.dedent(inspect.getsource(cls))).body if isinstance(node, ast.ClassDef)
+    ]
+    found = {}
+    for node, after in pairwise(body):
+        if isinstance(node, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            assert isinstance(node.target, ast.Name)
+            found[node.target.id] = " ".join(str(after.value.value).split())
+    return found
+
+
+def _said_of(table: str) -> str:
+    """What the action that it holds says, or the picture at the head of the schema."""
+    for action, name in TABLE_OF.items():
+        if name == table:
+            return f"The actions `{action.__name__}` of a version, in order (`ord`). {_doc(action)}"
+    for line in (inspect.getdoc(schema) or "").splitlines():
+        name, _, said = line.strip().partition("  ")
+        if name == table:
+            return f"{said.strip().capitalize()}."
+    raise LookupError(f"nothing is said of {table} at the head of {schema.__name__}")

@@ -1,0 +1,47 @@
+"""Watching deltars: log lines, metrics, spans. All come from the same events; see `events`."""
+
+from deltars.observe.channel import Exporter, attach, detach, emit, is_watched
+from deltars.observe.events import (
+    CommitEnded,
+    Event,
+    MirrorSeen,
+    Outcome,
+    PublicationFailed,
+    Source,
+    Stopwatch,
+    TableLag,
+    TransactionBegun,
+    TransactionEnded,
+    TransactionPublished,
+    VersionPublished,
+)
+from deltars.observe.exporters import opentelemetry, prometheus
+from deltars.observe.logs import JsonFormatter, error_fields, json_logs
+from deltars.observe.pools import PoolUse, watch_pool
+
+__all__ = [
+    "CommitEnded",
+    "Event",
+    "Exporter",
+    "JsonFormatter",
+    "MirrorSeen",
+    "Outcome",
+    "PoolUse",
+    "PublicationFailed",
+    "Source",
+    "Stopwatch",
+    "TableLag",
+    "TransactionBegun",
+    "TransactionEnded",
+    "TransactionPublished",
+    "VersionPublished",
+    "attach",
+    "detach",
+    "emit",
+    "error_fields",
+    "is_watched",
+    "json_logs",
+    "opentelemetry",
+    "prometheus",
+    "watch_pool",
+]

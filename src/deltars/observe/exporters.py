@@ -1,0 +1,64 @@
+"""Turning metrics and spans on. What they need is imported here, when they are asked for, and nowhere before."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from deltars.errors import ConfigError
+from deltars.observe.channel import attach
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+    from prometheus_client import CollectorRegistry
+
+    from deltars.observe.metrics import Metrics
+    from deltars.observe.spans import Spans
+
+_turning_on = threading.Lock()
+_metrics: dict[CollectorRegistry, Metrics] = {}
+_spans: dict[TracerProvider | None, Spans] = {}
+
+
+def prometheus(*, registry: CollectorRegistry | None = None, port: int | None = None) -> Metrics:
+    """Count and time what this process does, in `prometheus_client`'s registry (the default one, or yours).
+
+    With a `port` it is also served there, at `/metrics`; 0 takes a free one, which `.port` names. Calling it again
+    changes nothing.
+    """
+    try:
+        from deltars.observe.metrics import Metrics, default_registry
+    except ImportError as error:
+        raise _not_installed("metrics", error) from error
+    chosen = default_registry() if registry is None else registry
+    with _turning_on:
+        metrics = _metrics.get(chosen)
+        if metrics is None:
+            metrics = _metrics[chosen] = Metrics(chosen)
+            attach(metrics)
+        if port is not None and metrics.port is None:
+            try:
+                metrics.serve(port)
+            except (OSError, OverflowError) as error:
+                raise ConfigError(f"metrics cannot be served at port {port}: {error}") from error
+    return metrics
+
+
+def opentelemetry(*, tracer_provider: TracerProvider | None = None) -> Spans:
+    """Make a span of every transaction, commit and publication, with the global tracer provider or with yours."""
+    try:
+        from deltars.observe.spans import Spans
+    except ImportError as error:
+        raise _not_installed("tracing", error) from error
+    with _turning_on:
+        spans = _spans.get(tracer_provider)
+        if spans is None:
+            spans = _spans[tracer_provider] = Spans(tracer_provider)
+            attach(spans)
+    return spans
+
+
+def _not_installed(what: str, error: ImportError) -> ConfigError:
+    return ConfigError(
+        f"{what} need a package that is not installed: {error.name}", hint="pip install 'deltars[metrics]'"
+    )

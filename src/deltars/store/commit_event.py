@@ -1,0 +1,41 @@
+"""How a commit ended, told to those who watch."""
+
+from __future__ import annotations
+
+from deltars.errors import VersionConflict
+from deltars.log.commit import Commit, CommitOutcome, VersionTaken
+from deltars.observe import CommitEnded, Outcome, Source, Stopwatch
+from deltars.protocol import AddFile, RemoveFile
+
+
+def commit_ended(source: Source, commit: Commit, answer: CommitOutcome | Exception, watch: Stopwatch) -> CommitEnded:
+    duration_s = watch.stop()
+    error = answer if isinstance(answer, Exception) else None
+    conflict = None
+    if error is not None:
+        outcome = Outcome.of(error)
+    elif isinstance(answer, VersionTaken):
+        outcome = Outcome.CONFLICT
+        conflict = (answer.conflict.rule if answer.conflict else VersionConflict).__name__
+    else:
+        # What was committed before is found out by the check.
+        outcome = Outcome.COMMITTED if "write" in watch.stages else Outcome.REPEATED
+    added = removed = 0
+    for table in commit.tables:
+        added += 0 if table.adds is None else table.adds.num_rows
+        for action in table.actions:
+            added += isinstance(action, AddFile)
+            removed += isinstance(action, RemoveFile)
+    return CommitEnded(
+        source,
+        commit.txn_id,
+        outcome,
+        watch.began_ns,
+        duration_s,
+        watch.stages,
+        [table.table_id for table in commit.tables],
+        added,
+        removed,
+        conflict,
+        error,
+    )

@@ -1,0 +1,65 @@
+"""The documentation builds as a site, strictly, and its reference knows every public name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import deltars
+from deltars import errors
+from deltars.store import schema
+
+ROOT = Path(__file__).parents[1]
+
+# One build serves the module.
+pytestmark = pytest.mark.xdist_group("site")
+
+
+def build(project: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)]
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    site = tmp_path_factory.mktemp("site")
+    built = build(ROOT, site)
+    assert built.returncode == 0, built.stdout + built.stderr
+    return site
+
+
+def test_every_public_name_has_its_place_in_the_reference(site: Path) -> None:
+    functions = (site / "reference/api/functions.html").read_text()
+    raised = (site / "reference/errors.html").read_text()
+    for name in deltars.__all__:
+        value = getattr(deltars, name)
+        if isinstance(value, type) and issubclass(value, errors.DeltarsError):
+            assert f'id="{name.lower()}"' in raised, name
+        elif isinstance(value, type):
+            assert (site / f"reference/api/{name}.html").exists(), name
+        else:
+            assert f"deltars.{name}" in functions, name
+
+
+def test_every_table_of_the_catalog_has_its_page(site: Path) -> None:
+    for name, table in schema.metadata.tables.items():
+        page = (site / f"reference/tables/{name}.html").read_text()
+        assert all(f"<code>{column.name}</code>" in page for column in table.columns), name
+
+
+def test_link_that_leads_nowhere_fails_the_build(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    for part in ("docs", "scripts"):
+        shutil.copytree(ROOT / part, project / part)
+    for file in ("mkdocs.yml", "README.md"):
+        shutil.copy(ROOT / file, project)
+    (project / "docs" / "where.md").write_text("# Conditions\n\n[gone](gone.md)\n")
+    built = build(project, tmp_path / "site")
+    assert built.returncode != 0
+    assert "gone.md" in built.stdout + built.stderr
