@@ -30,11 +30,15 @@ class SteppingStorage(LocalStorage):
         self.step("get", path)
         return super().get_or_none(path)
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes, *, sync_name: bool = True) -> bool:
         self.step("create", path)
-        created = super().put_if_absent(path, data)
+        created = super().put_if_absent(path, data, sync_name=sync_name)
         self.after("create", path)
         return created
+
+    def sync_names(self, directory: str) -> None:
+        self.step("sync", directory)
+        super().sync_names(directory)
 
     def put(self, path: str, data: bytes) -> None:
         self.step("put", path)

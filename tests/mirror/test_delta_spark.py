@@ -13,6 +13,8 @@ from tests.mirror.test_readers import content, rows_of
 from tests.support.delta_spark import DeltaSpark, DeltaSparkError
 from tests.support.soak import is_soak, record
 
+pytestmark = pytest.mark.timeout(900)
+
 WRITES = {
     "insert": "INSERT INTO {table} SELECT * FROM {table}",
     "overwrite": "INSERT OVERWRITE {table} SELECT * FROM {table}",

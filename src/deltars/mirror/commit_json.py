@@ -33,8 +33,11 @@ _ISOLATION_LEVELS = {
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
+LOG = "_delta_log"
+
+
 def commit_path(version: int) -> str:
-    return f"_delta_log/{version:020}.json"
+    return f"{LOG}/{version:020}.json"
 
 
 def render_commit(commit: CommittedVersion) -> bytes:

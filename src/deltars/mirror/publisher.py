@@ -31,7 +31,7 @@ from deltars.mirror.behind import Behind
 from deltars.mirror.checkpointer import Checkpointer
 from deltars.mirror.checksum import checksum_path
 from deltars.mirror.checksums import Checksums
-from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit
+from deltars.mirror.commit_json import LOG, commit_path, is_same_commit, render_commit
 from deltars.mirror.warehouse import Warehouse
 from deltars.storage import Storage, open_storage
 from deltars.store.database import Database
@@ -209,9 +209,11 @@ class Publisher:
         while True:
             there, problem = self._put_some(storage, self._next(run), run.stop)
             if there:
+                # Once for all of them, and before the catalog is told: what it has as published outlasts a power cut.
+                storage.sync_names(LOG)
                 checksum = self._checksums.after(storage, [commit for commit, _ in there])
                 with _told("the checksum of version %s of table %s", checksum.version, run.status.name):
-                    storage.put_if_absent(checksum_path(checksum.version), checksum.to_json())
+                    storage.put_if_absent(checksum_path(checksum.version), checksum.to_json(), sync_name=False)
                 step = self.status.advance(
                     run.table_id, run.owner, [(commit.version, digest) for commit, digest in there]
                 )
@@ -252,7 +254,7 @@ class Publisher:
     def _put(self, storage: Storage, commit: CommittedVersion) -> str:
         """Put a commit where there is none, and answer the digest of what is there."""
         path, data = commit_path(commit.version), render_commit(commit)
-        if not storage.put_if_absent(path, data):
+        if not storage.put_if_absent(path, data, sync_name=False):
             there = storage.get(path)
             if not is_same_commit(data, there):
                 raise _Diverged(f"{storage.url_of(path)} is there and is another commit")
