@@ -1,16 +1,25 @@
-"""Every golden table, imported and read: as delta-spark judged it."""
+"""Every golden table, imported, read and mirrored: as delta-spark judged it, and action by action."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
+from itertools import repeat
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from msgspec import structs
 
 import deltars
 from deltars.importer import LogSource
-from deltars.protocol import AddFile, RemoveFile
+from deltars.log.add_columns import deletion_vectors
+from deltars.mirror.checkpoint import write_checkpoint
+from deltars.protocol import Action, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
+from deltars.storage import open_storage
+from deltars.store.checkpoint_rows import CheckpointRows
 from tests.support.golden import GoldenTable, golden_tables, same_rows
 from tests.support.soak import is_soak
 
@@ -54,7 +63,7 @@ def test_every_golden_table_is_imported_and_read_or_refused(
         if problem:
             wrong.append(f"{golden.name}: {problem}")
         shutil.rmtree(place)
-    assert not wrong
+    assert not wrong, "\n".join(wrong)
 
 
 def _problem(catalog: deltars.Catalog, golden: GoldenTable, place: Path) -> str | None:
@@ -67,7 +76,7 @@ def _problem(catalog: deltars.Catalog, golden: GoldenTable, place: Path) -> str 
         return "something is left of it" if catalog.table_exists(place.name) or _files(place) != before else None
     if golden.outcome == "refuse":
         return "was not refused"
-    if live := _difference(table, place):
+    if live := _difference(catalog, table, place):
         return live
     if golden.outcome == "log":
         return None
@@ -84,22 +93,86 @@ def _files(place: Path) -> set[str]:
     return {str(path) for path in place.rglob("*")}
 
 
-def _difference(table: deltars.Table, place: Path) -> str | None:
-    """Between the files of the catalog and those that the log's commits, replayed here once more, leave live."""
-    listing = LogSource(str(place)).listing
-    if listing.first_missing(0) is not None:
-        return None
-    live: dict[tuple[str, str], AddFile] = {}
-    for version in LogSource(str(place)).versions():
-        for batch in version.batches():
-            for _, action in batch:
-                if isinstance(action, AddFile):
-                    live[action.key] = action
-                elif isinstance(action, RemoveFile):
-                    live.pop(action.key, None)
-    ours = sorted((row["path"], row["size"], row["stats"]) for row in table.snapshot().files.to_pylist())
-    theirs = sorted((add.path, add.size, add.stats) for add in live.values())
-    return None if repr(ours) == repr(theirs) else f"live files {ours}, not {theirs}"
+@dataclass
+class _State:
+    """A log, reconciled: what its actions leave of each kind."""
+
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    adds: dict[tuple[str, str], AddFile] = field(default_factory=dict)
+    removes: dict[tuple[str, str], RemoveFile] = field(default_factory=dict)
+    txns: dict[str, Txn] = field(default_factory=dict)
+    domains: dict[str, DomainMetadata] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, place: Path) -> _State:
+        state = cls()
+        for version in LogSource(str(place)).versions():
+            for batch in version.batches():
+                for action in _added(batch) if isinstance(batch, pa.Table) else (action for _, action in batch):
+                    state._take(action)
+        return state
+
+    def _take(self, action: Action) -> None:
+        match action:
+            case Protocol():
+                self.protocol = action
+            case Metadata():
+                self.metadata = action
+            case AddFile():
+                self.adds[action.key] = action
+                self.removes.pop(action.key, None)
+            case RemoveFile():
+                self.adds.pop(action.key, None)
+                self.removes[action.key] = action
+            case Txn():
+                self.txns[action.app_id] = action
+            case DomainMetadata():
+                self.domains[action.domain] = action
+
+    def of_a_checkpoint(self) -> _State:
+        """As much of it as a checkpoint keeps, for a log whose removals are all long ago."""
+        adds = {key: structs.replace(add, data_change=False) for key, add in self.adds.items()}
+        domains = {name: domain for name, domain in self.domains.items() if not domain.removed}
+        return replace(self, adds=adds, removes={}, domains=domains)
+
+
+def _added(files: pa.Table) -> Iterator[AddFile]:
+    """Those of a checkpoint, which come as columns."""
+    vectors = deletion_vectors(files["deletion_vector"]) if "deletion_vector" in files.column_names else repeat(None)
+    for row, vector in zip(files.to_pylist(maps_as_pydicts="strict"), vectors, strict=False):
+        values = row["partition_values"]
+        plain = json.loads(values) if isinstance(values, str) else values
+        yield AddFile(**row | {"deletion_vector": vector, "partition_values": plain})
+
+
+def _difference(catalog: deltars.Catalog, table: deltars.Table, place: Path) -> str | None:
+    """Between the log that was imported and those that the catalog's versions, or their checkpoint, make elsewhere."""
+    theirs = _State.of(place)
+    elsewhere = place.with_name(f"{place.name}-elsewhere")
+    mirrored, checkpointed = elsewhere / "commits", elsewhere / "checkpoint"
+    engine = catalog.engine
+    for entry in table.history():
+        engine.publisher.republish(table.id, str(mirrored), entry.version)
+    write_checkpoint(open_storage(str(checkpointed)), CheckpointRows(engine.database).at(table.id, table.version))
+    problem = None
+    if (mirrored / "_delta_log" / f"{0:020}.json").exists():
+        problem = _first_difference(_State.of(mirrored), theirs)
+    problem = problem or _first_difference(_State.of(checkpointed).of_a_checkpoint(), theirs.of_a_checkpoint())
+    shutil.rmtree(elsewhere)
+    return problem
+
+
+def _first_difference(ours: _State, theirs: _State) -> str | None:
+    for kind in fields(_State):
+        mine, its = getattr(ours, kind.name), getattr(theirs, kind.name)
+        if mine == its:
+            continue
+        if isinstance(mine, dict):
+            key = next(key for key in [*mine, *its] if mine.get(key) != its.get(key))
+            mine, its = mine.get(key), its.get(key)
+        return f"{kind.name} elsewhere: {mine}, not {its}"
+    return None
 
 
 def test_partition_values_that_are_empty_are_null(catalog: deltars.Catalog, tmp_path: Path) -> None:

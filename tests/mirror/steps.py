@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
@@ -30,11 +32,15 @@ class SteppingStorage(LocalStorage):
         self.step("get", path)
         return super().get_or_none(path)
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes, *, sync_name: bool = True) -> bool:
         self.step("create", path)
-        created = super().put_if_absent(path, data)
+        created = super().put_if_absent(path, data, sync_name=sync_name)
         self.after("create", path)
         return created
+
+    def sync_names(self, directory: str) -> None:
+        self.step("sync", directory)
+        super().sync_names(directory)
 
     def put(self, path: str, data: bytes) -> None:
         self.step("put", path)
@@ -103,3 +109,20 @@ class FailingEvery:
         if self.count % self._number == 0:
             self.failures += 1
             raise StorageError(self._error, path=path, retryable=True)
+
+
+class Unsteady:
+    """Now and then a step is slow, refused, or overtaken by another's."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self.failures = 0
+
+    def __call__(self, what: str, path: str) -> None:
+        drawn = self._random.random()
+        if drawn < 0.05:
+            time.sleep(0.02)
+        elif drawn < 0.15:
+            self.failures += 1
+            error = "503 Slow Down" if drawn < 0.1 else "412 Precondition Failed"
+            raise StorageError(error, path=path, retryable=True)

@@ -1,4 +1,4 @@
-"""A checkpoint of many files is written as it is read: the memory for one batch is enough."""
+"""A commit and a checkpoint of many files are written as they are read: the memory for one batch is enough."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from uuid import UUID
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 import deltars
+from deltars.mirror import Publication, Publisher
 from deltars.mirror.checkpoint import write_checkpoint
 from deltars.store.checkpoint_rows import CheckpointRows
 from tests.support.soak import record, scaled
@@ -25,10 +27,20 @@ def written_by_itself(uri: str, table_id: UUID) -> tuple[int, int]:
         return checkpoint.num_adds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def published_by_itself(uri: str, table_id: UUID) -> int:
+    """In a process of its own: the most memory that publishing the commit took."""
+    with deltars.connect(uri) as catalog:
+        outcome = Publisher(catalog.engine.database, checkpoint_interval=1_000).drain(table_id)
+        assert outcome.publication is Publication.PUBLISHED
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 @pytest.mark.soak
 @pytest.mark.backends("postgres")
 @pytest.mark.timeout(1800)
-def test_checkpoint_of_many_files_needs_less_than_a_gibibyte(catalog: deltars.Catalog, catalog_uri: str) -> None:
+def test_commit_and_checkpoint_of_many_files_need_less_than_a_gibibyte(
+    catalog: deltars.Catalog, catalog_uri: str
+) -> None:
     files = scaled(60_000, soak=1_000_000)
     stats = '{"numRecords":1000,"minValues":{"id":%d},"maxValues":{"id":%d},"nullCount":{"id":0}}'
     adds = pa.table(
@@ -44,8 +56,12 @@ def test_checkpoint_of_many_files_needs_less_than_a_gibibyte(catalog: deltars.Ca
     with deltars.connect(catalog_uri, timeout=1200, mirror="off") as writing:
         table_id = writing.create_table("big", "id BIGINT").id
         deltars.SqlTxnLogWriter(writing).commit(table_id, 1, adds, operation="WRITE")
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         num_adds, memory = pool.apply(written_by_itself, (catalog_uri, table_id))
+        to_publish = pool.apply(published_by_itself, (catalog_uri, table_id))
     assert num_adds == files
     assert memory < GIB
+    assert to_publish < GIB
+    assert len(DeltaTable(catalog.table("big").location).file_uris()) == files
     record("checkpoint of many files", files=files, memory_mib=memory // 2**20)
+    record("commit of many files", files=files, memory_mib=to_publish // 2**20)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from deltars.errors import MirrorFailure
@@ -52,9 +53,12 @@ def test_nothing_pending_is_published_already(ledger: Ledger, publisher: Publish
     assert publisher.status.read(table).published_version == before.published_version
 
 
+@pytest.mark.parametrize("at_once", [2, 10_000])
 def test_every_kind_of_action_is_published_as_it_was_committed_and_in_its_order(
-    ledger: Ledger, publisher: Publisher
+    ledger: Ledger, publisher: Publisher, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
+    monkeypatch.setattr("deltars.store.changes.FILES_AT_ONCE", at_once)
+    monkeypatch.setattr("deltars.mirror.commit_json.ACTIONS_AT_ONCE", at_once)
     fields = ",".join(
         f'{{"name":"{name}","type":"string","nullable":true,"metadata":{{}}}}' for name in ("day", "city", "x")
     )
@@ -99,12 +103,19 @@ def test_every_kind_of_action_is_published_as_it_was_committed_and_in_its_order(
         ),
         CdcFile(path="_change_data/3.parquet", partition_values=nowhere, size=4),
         RemoveFile(path="2.parquet", data_change=False, extended_file_metadata=True, partition_values=nowhere, size=1),
+        added("4.parquet", partition_values=nowhere),
     ]
     table = ledger.create_table("t", create)
     ledger.commit({table: actions})
     publisher.drain(table)
     assert decode_commit(ledger.version_file("t", 0).read_bytes())[1:] == create
     assert decode_commit(ledger.version_file("t", 1).read_bytes())[1:] == actions
+    ledger.forget_publication(table)
+    assert publisher.drain(table).publication is Publication.PUBLISHED
+    ledger.version_file("t", 1).write_bytes(b"{}")
+    ledger.forget_publication(table)
+    assert publisher.drain(table).publication is Publication.FAILED
+    assert ledger.version_file("t", 1).read_bytes() == b"{}"
 
 
 def test_outside_reader_sees_the_data_and_the_commit_times(ledger: Ledger, publisher: Publisher) -> None:

@@ -28,9 +28,9 @@ def before_each_put(monkeypatch: pytest.MonkeyPatch, hook: Callable[[str], None]
     """Local disk, with `hook` called before every put-if-absent."""
 
     class Hooked(LocalStorage):
-        def put_if_absent(self, path: str, data: bytes) -> bool:
+        def put_if_absent(self, path: str, data: bytes, *, sync_name: bool = True) -> bool:
             hook(path)
-            return super().put_if_absent(path, data)
+            return super().put_if_absent(path, data, sync_name=sync_name)
 
     def open_hooked(location: str, options: object = None) -> Storage:
         place: Location = parse_location(location)

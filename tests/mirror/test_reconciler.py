@@ -21,6 +21,8 @@ import deltars
 from deltars.mirror import Publication, Publisher, Reconciler
 from deltars.store.mirror_status import MirrorState, MirrorStatus
 from tests.mirror.ledger import Ledger, added, version_names
+from tests.mirror.steps import Unsteady, stepping
+from tests.support.soak import record, scaled, seed
 from tests.support.together import Meanwhile
 
 ROWS = pa.table({"id": [1]})
@@ -275,33 +277,51 @@ def test_stopping_in_a_backlog_gives_the_lease_back_and_loses_nothing(ledger: Le
     assert ledger.log_of("t") == version_names(31)
 
 
-def test_several_reconcilers_and_committers_publish_each_version_once_and_in_order(ledger: Ledger) -> None:
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("storage", ["steady", "unsteady"])
+def test_several_reconcilers_and_committers_publish_each_version_once_and_in_order(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, storage: str
+) -> None:
     tables: dict[str, UUID] = {name: ledger.create_table(name) for name in ("a", "b", "c")}
-    reconcilers = [Reconciler(ledger.database, Publisher(ledger.database), poll_s=0.01) for _ in range(3)]
-    running = [Meanwhile(reconciler.run) for reconciler in reconcilers]
+    turns = scaled(8, soak=300) // 3 * 3
+    trouble = Unsteady(seed()) if storage == "unsteady" else None
     seen: dict[str, list[int]] = {name: [] for name in tables}
 
     def commit(worker: int) -> None:
         publisher = Publisher(ledger.database)
-        for turn in range(8):
+        for turn in range(turns):
             table = list(tables.values())[(worker + turn) % 3]
             version = ledger.append(table)
             if turn % 2:
                 publisher.publish_all({table: version}, wait_s=0.05)
         publisher.close()
 
-    committers = [Meanwhile(commit, worker) for worker in range(3)]
-    while any(committer.is_running for committer in committers):
-        for name in tables:
+    def look() -> None:
+        for name, table in tables.items():
             if ledger.log_of(name):
                 seen[name].append(DeltaTable(ledger.warehouse / name).version())
-    for committer in committers:
-        committer.result()
-    until(lambda: all(not status.is_pending for status in reconcilers[0]._publisher.status.overview()))
-    for reconciler, loop in zip(reconcilers, running, strict=True):
-        reconciler.stop()
-        loop.result()
+            # The pause after a failure is not what is tried here.
+            ledger.set_status(table, next_attempt_at=None)
+
+    with stepping(monkeypatch, trouble or (lambda what, path: None)):
+        reconcilers = [Reconciler(ledger.database, Publisher(ledger.database), poll_s=0.01) for _ in range(3)]
+        running = [Meanwhile(reconciler.run) for reconciler in reconcilers]
+        committers = [Meanwhile(commit, worker) for worker in range(3)]
+        while any(committer.is_running for committer in committers):
+            look()
+        for committer in committers:
+            committer.result()
+        while any(status.is_pending for status in reconcilers[0]._publisher.status.overview()):
+            look()
+        for reconciler, loop in zip(reconcilers, running, strict=True):
+            reconciler.stop()
+            loop.result()
     for name, table in tables.items():
-        assert ledger.log_of(name) == version_names(9)
-        assert [version for version, _ in ledger.mirror_log(table)] == list(range(9))
+        assert ledger.log_of(name) == version_names(turns + 1)
+        assert [version for version, _ in ledger.mirror_log(table)] == list(range(turns + 1))
         assert seen[name] == sorted(seen[name])
+    failures = trouble.failures if trouble else 0
+    assert bool(trouble) == bool(failures)
+    what = f"three reconcilers, three committers, {storage} storage, {ledger.database.backend.name}"
+    record(what, versions=3 * turns, looks=sum(map(len, seen.values())), failed_calls=failures, lost=0)

@@ -141,6 +141,23 @@ def test_files_that_nobody_tracks_are_listed_when_asked_for_and_are_no_differenc
 
 
 @pytest.mark.backends("sqlite")
+def test_what_other_writers_leave_beside_a_log_is_no_difference(table: deltars.Table) -> None:
+    log = commit_file(table, 0).parent
+    names = [
+        f"{3:020}.checkpoint.{1:010}.{2:010}.parquet",
+        f"_sidecars/{table.id}.parquet",
+        f"{1:020}.{2:020}.compacted.json",
+    ]
+    data_file(table).with_name(f".{data_file(table).name}.crc").write_bytes(b"123")
+    for name in [*names, f".{3:020}.json.crc", "._last_checkpoint.crc"]:
+        (log / name).parent.mkdir(exist_ok=True)
+        (log / name).write_bytes(b"123")
+    assert found(table, deep=True, orphans=True) == []
+    (log / ".notes.txt.crc").write_bytes(b"123")
+    assert found(table) == [(Problem.EXTRA, ".notes.txt.crc")]
+
+
+@pytest.mark.backends("sqlite")
 def test_command_says_what_differs_and_exits_with_one(table: deltars.Table, catalog_uri: str) -> None:
     run = CliRunner().invoke(main, ["verify", "t", "--catalog", catalog_uri, "--deep"])
     assert (run.exit_code, run.output) == (0, "")
@@ -182,9 +199,12 @@ def test_clean_up_keeps_a_checkpoint_and_all_after_it_and_nobody_mends_it(
     catalog.set_properties("t", {"delta.logRetentionDuration": "interval 0 seconds"})
     for _ in range(2):
         catalog.write("t", ROWS)
-    gone = {name.rpartition("/")[2] for name in table.clean_up_log()}
-    assert gone == {f"{version:020}.{kind}" for version in range(10) for kind in ("json", "crc")}
     log = commit_file(table, 0).parent
+    of_others = {f".{3:020}.json.crc", f"{4:020}.checkpoint.{1:010}.{1:010}.parquet"}
+    for name in of_others:
+        (log / name).write_bytes(b"")
+    gone = {name.rpartition("/")[2] for name in table.clean_up_log()}
+    assert gone == {f"{version:020}.{kind}" for version in range(10) for kind in ("json", "crc")} | of_others
     assert sorted(path.name for path in log.glob("*.json")) == version_names(15)[10:]
     assert catalog.reconciler().once().repairs == []
     assert table.verify(deep=True).is_ok

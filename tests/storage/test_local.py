@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -77,6 +78,17 @@ def test_log_file_and_its_name_are_synced_before_put_returns(tmp_path: Path, mon
     assert steps == [("sync", tmp_path.name), ("sync", "0.json"), ("link", "0.json"), ("sync", "_delta_log")]
 
 
+def test_several_files_have_their_names_synced_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = open_storage(str(tmp_path))
+    storage.put_if_absent("_delta_log/0.json", b"1")
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    for version in (1, 2):
+        assert storage.put_if_absent(f"_delta_log/{version}.json", b"1", sync_name=False)
+    storage.sync_names("_delta_log")
+    assert [Path(name).name.partition("#")[0] for name in synced] == ["1.json", "2.json", "_delta_log"]
+
+
 def test_works_in_a_forked_child(tmp_path: Path) -> None:
     storage = open_storage(str(tmp_path))
     storage.put_if_absent("parent", b"1")
@@ -119,3 +131,34 @@ def test_file_where_a_directory_should_be_is_not_retryable(tmp_path: Path) -> No
         storage.put_if_absent("x/y", b"1")
     assert not caught.value.retryable
     assert caught.value.path == "x/y"
+
+
+def test_checksum_that_hadoop_left_goes_before_the_file_it_would_contradict(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    checksums = [tmp_path / f".{name}.crc" for name in ("created", "replaced", "streamed")]
+    for checksum in checksums:
+        checksum.write_bytes(b"crc")
+    storage.put_if_absent("created", b"1")
+    storage.put("replaced", b"2")
+    with storage.open_writer("streamed") as writer:
+        writer.write(b"3")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["created", "replaced", "streamed"]
+
+
+@pytest.mark.filterwarnings("error")
+def test_file_that_cannot_be_closed_leaves_nothing_and_nothing_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    storage = open_storage(str(tmp_path))
+    writer = storage.open_writer("x", if_absent=True)
+    writer.write(b"1")
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(StorageError):
+        writer.close()
+    assert writer.closed
+    del writer
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []

@@ -101,4 +101,12 @@ def sums_in(content: bytes | None, txn_id: str) -> FileSums | None:
     return FileSums(found.num_files, found.table_size_bytes) if found.txn_id == txn_id else None
 
 
-_decoder = msgspec.json.Decoder(_Document)
+class _Sums(msgspec.Struct, rename="camel"):
+    """What is taken from a file, whoever wrote it."""
+
+    txn_id: str
+    table_size_bytes: int
+    num_files: int
+
+
+_decoder = msgspec.json.Decoder(_Sums)

@@ -23,7 +23,8 @@ from deltars.store.database import Database
 RETENTION = "delta.logRetentionDuration"
 DEFAULT_RETENTION_MS = 30 * 24 * 3_600_000
 
-_OF_A_VERSION = re.compile(r"_delta_log/(\d{20})\.(?:json|crc|checkpoint\.parquet)")
+# Others' checkpoints too, and the checksums that Hadoop keeps beside its files.
+_OF_A_VERSION = re.compile(r"_delta_log/\.?(\d{20})\.(?:json|crc|checkpoint\.[^/]+)(?:\.crc)?")
 _CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint\.parquet")
 
 _log = logging.getLogger(__name__)

@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
@@ -33,12 +34,24 @@ _ISOLATION_LEVELS = {
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
+LOG = "_delta_log"
+
+ACTIONS_AT_ONCE = 10_000
+
+
 def commit_path(version: int) -> str:
-    return f"_delta_log/{version:020}.json"
+    return f"{LOG}/{version:020}.json"
 
 
 def render_commit(commit: CommittedVersion) -> bytes:
-    return encode_commit([_commit_info(commit), *commit.actions])
+    return b"".join(render_pieces(commit))
+
+
+def render_pieces(commit: CommittedVersion) -> Iterator[bytes]:
+    """The same bit by bit: of a million files only some thousand are in memory."""
+    actions = chain([_commit_info(commit)], commit.actions)
+    while some := list(islice(actions, ACTIONS_AT_ONCE)):
+        yield encode_commit(some)
 
 
 def is_same_commit(ours: bytes, theirs: bytes) -> bool:

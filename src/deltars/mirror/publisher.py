@@ -32,7 +32,8 @@ from deltars.mirror.behind import Behind
 from deltars.mirror.checkpointer import Checkpointer
 from deltars.mirror.checksum import checksum_path
 from deltars.mirror.checksums import Checksums
-from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit
+from deltars.mirror.commit_file import put_commit
+from deltars.mirror.commit_json import LOG, commit_path, is_same_commit, render_commit
 from deltars.mirror.warehouse import Warehouse
 from deltars.observe import PublicationFailed, VersionPublished, emit
 from deltars.storage import Storage, open_storage
@@ -178,7 +179,8 @@ class Publisher:
         """Put a published commit back where its file is missing; False if there is one after all."""
         [commit] = self.status.pending(table_id, version - 1, 1)
         storage = self.storage_at(location)
-        is_put = storage.put_if_absent(commit_path(version), render_commit(commit))
+        is_put, _ = put_commit(storage, commit)
+        storage.sync_names(LOG)
         _set_time(storage, commit)
         return is_put
 
@@ -223,10 +225,12 @@ class Publisher:
         while True:
             there, problem = self._put_some(storage, self._next(run), run)
             if there:
+                # Once for all of them, and before the catalog is told: what it has as published outlasts a power cut.
+                storage.sync_names(LOG)
                 commits = [put.commit for put in there]
                 checksum = self._checksums.after(storage, commits)
                 with _told("the checksum of version %s of table %s", checksum.version, run.status.name):
-                    storage.put_if_absent(checksum_path(checksum.version), checksum.to_json())
+                    storage.put_if_absent(checksum_path(checksum.version), checksum.to_json(), sync_name=False)
                 step, now = self.status.advance(
                     run.table_id, run.owner, [(put.commit.version, put.digest) for put in there]
                 )
@@ -277,17 +281,18 @@ class Publisher:
 
     def _put(self, storage: Storage, commit: CommittedVersion) -> str:
         """Put a commit where there is none, and answer the digest of what is there."""
-        path, data = commit_path(commit.version), render_commit(commit)
-        if not storage.put_if_absent(path, data):
+        is_put, digest = put_commit(storage, commit)
+        if not is_put:
+            path = commit_path(commit.version)
             there = storage.get(path)
-            if not is_same_commit(data, there):
+            ours, digest = digest, sha256(there).hexdigest()
+            if digest != ours and not is_same_commit(render_commit(commit), there):
                 raise _Diverged(f"{storage.url_of(path)} is there and is another commit")
-            data = there
         _set_time(storage, commit)
         if commit.version == 0:
             with _told("the entry of table %s", commit.table_id):
                 self.publish_registration(commit.table_id)
-        return sha256(data).hexdigest()
+        return digest
 
     def _checkpoint(self, run: _Drain) -> None:
         """Write the checkpoint that is due; and what was committed while the lease was held for it."""

@@ -43,7 +43,12 @@ AT_ONCE = 8
 _COMMIT = re.compile(r"_delta_log/(\d{20})\.json")
 _CHECKSUM = re.compile(r"_delta_log/(\d{20})\.crc")
 _CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint\.parquet")
-_DERIVED = re.compile(r"_delta_log/\d{20}\.\d{20}\.compacted\.json")
+_OF_OTHERS = re.compile(
+    r"_delta_log/(?:\d{20}\.\d{20}\.compacted\.json|\d{20}\.checkpoint\.[^/]+|_sidecars/[^/]+\.parquet)"
+)
+"""What other writers put beside commits; an imported table still has it."""
+_HADOOP = re.compile(r"(?P<directory>(?:.*/)?)\.(?P<name>[^/]+)\.crc")
+"""The checksum that Hadoop keeps beside each file that it writes to local disk."""
 
 
 class Problem(StrEnum):
@@ -143,7 +148,7 @@ class _Check:
             if version > self._status.current_version or not self._is_as_committed(version):
                 yield self._finding(Problem.EXTRA, commit_path(version), "is not a commit of the catalog")
         for path in sorted(self._sizes):
-            if path.startswith("_delta_log/") and path != LAST_CHECKPOINT and not _is_known(path):
+            if path.startswith("_delta_log/") and not _is_known(_checked_by(path)):
                 yield self._finding(Problem.EXTRA, path, "is no file of a Delta log")
 
         def differs(version: int) -> str | None:
@@ -212,7 +217,7 @@ class _Check:
                     path = relative_path(msgspec.json.decode(text, type=DeletionVector))
                     tracked.update([path] if path else [])
         for path in sorted(self._sizes):
-            if not path.startswith("_delta_log/") and path not in tracked:
+            if not path.startswith("_delta_log/") and _checked_by(path) not in tracked:
                 yield self._finding(Problem.ORPHAN, path, f"{self._sizes[path]} bytes that the log never named")
 
     def _is_as_committed(self, version: int) -> bool:
@@ -272,7 +277,15 @@ class _Check:
 
 
 def _is_known(path: str) -> bool:
-    return any(pattern.fullmatch(path) for pattern in (_COMMIT, _CHECKSUM, _CHECKPOINT, _DERIVED))
+    return path == LAST_CHECKPOINT or any(
+        pattern.fullmatch(path) for pattern in (_COMMIT, _CHECKSUM, _CHECKPOINT, _OF_OTHERS)
+    )
+
+
+def _checked_by(path: str) -> str:
+    """The file that a checksum of Hadoop's is of; any other file itself."""
+    match = _HADOOP.fullmatch(path)
+    return f"{match['directory']}{match['name']}" if match else path
 
 
 def _num_records(stats: str | None) -> int | None:

@@ -36,10 +36,14 @@ class LocalStorage(Storage):
             return file.read()
         return None
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes, *, sync_name: bool = True) -> bool:
         file = self._file(path)
         with self._errors(path):
-            return _create(_stage(file, data), file)
+            return _create(_stage(file, data), file, sync_name=sync_name)
+
+    def sync_names(self, directory: str) -> None:
+        with self._errors(directory):
+            _sync_directory(self._file(directory))
 
     def put(self, path: str, data: bytes) -> None:
         file = self._file(path)
@@ -98,20 +102,17 @@ class _LocalWriter(Writer):
         self._sink.write(data)
 
     def _finish(self) -> bool:
-        try:
-            with self._sink:
-                _sync(self._sink)
-        except OSError:
-            os.unlink(self._staged)
-            raise
+        with self._sink:
+            _sync(self._sink)
         if self._if_absent:
             return _create(self._staged, self._file)
         _replace(self._staged, self._file)
         return True
 
     def _abandon(self) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(self._staged)
         self._sink.close()
-        os.unlink(self._staged)
 
 
 def _stage(file: str, data: bytes) -> str:
@@ -133,25 +134,35 @@ def _open_staged(file: str) -> tuple[str, BinaryIO]:
     return staged, open(staged, "xb")
 
 
-def _create(staged: str, file: str) -> bool:
+def _create(staged: str, file: str, *, sync_name: bool = True) -> bool:
     """Give the staged file its name, unless there is one of that name."""
     try:
+        _forget_checksum(file)
         os.link(staged, file)
     except FileExistsError:
         return False
     finally:
         os.unlink(staged)
-    _sync_directory(os.path.dirname(file))
+    if sync_name:
+        _sync_directory(os.path.dirname(file))
     return True
 
 
 def _replace(staged: str, file: str) -> None:
     try:
+        _forget_checksum(file)
         os.replace(staged, file)
     except OSError:
         os.unlink(staged)
         raise
     _sync_directory(os.path.dirname(file))
+
+
+def _forget_checksum(file: str) -> None:
+    """Hadoop keeps a checksum beside each file that it writes, and refuses the file if they do not agree."""
+    directory, name = os.path.split(file)
+    with suppress(FileNotFoundError):
+        os.unlink(os.path.join(directory, f".{name}.crc"))
 
 
 def _sync(sink: BinaryIO) -> None:

@@ -52,12 +52,15 @@ class ObjectStorage(Storage):
             return obstore.get(self._store, key).bytes().to_bytes()
         return None
 
-    def put_if_absent(self, path: str, data: bytes) -> bool:
+    def put_if_absent(self, path: str, data: bytes, *, sync_name: bool = True) -> bool:
         key = self._key(path)
         with self._errors(path), suppress(AlreadyExistsError):
             obstore.put(self._store, key, data, mode="create")
             return True
         return False
+
+    def sync_names(self, directory: str) -> None:
+        """An object that was put is durable with its name."""
 
     def put(self, path: str, data: bytes) -> None:
         key = self._key(path)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
@@ -64,8 +64,13 @@ class Writer(ABC):
     def close(self) -> None:
         if not self.closed:
             self.closed = True
-            with self._errors():
-                self.created = self._finish()
+            try:
+                with self._errors():
+                    self.created = self._finish()
+            except BaseException:
+                with suppress(OSError):
+                    self._abandon()
+                raise
 
     def discard(self) -> None:
         """Close without leaving a file."""
@@ -118,8 +123,16 @@ class Storage(ABC):
     def get_or_none(self, path: str) -> bytes | None: ...
 
     @abstractmethod
-    def put_if_absent(self, path: str, data: bytes) -> bool:
-        """Write the file and answer True, or False if there is one already. Durable when it returns."""
+    def put_if_absent(self, path: str, data: bytes, *, sync_name: bool = True) -> bool:
+        """Write the file and answer True, or False if there is one already. Durable when it returns.
+
+        Without `sync_name` a power cut may still take the file back, whole, until `sync_names` is called: for several
+        files of one directory, one after the other.
+        """
+
+    @abstractmethod
+    def sync_names(self, directory: str) -> None:
+        """Make durable what was put into a directory without `sync_name`."""
 
     @abstractmethod
     def put(self, path: str, data: bytes) -> None:

@@ -25,7 +25,7 @@ from sqlalchemy import Connection, Select, and_, bindparam, func, insert, or_, s
 
 from deltars.errors import DeltarsError, TableNotFound
 from deltars.store import schema
-from deltars.store.changes import CommittedVersion, next_versions
+from deltars.store.changes import CommittedVersion, versions_to_publish
 from deltars.store.database import Database
 
 __all__ = [
@@ -292,8 +292,7 @@ class MirrorStatusStore:
 
     def pending(self, table_id: UUID, after: int, limit: int) -> list[CommittedVersion]:
         """The next versions to publish, oldest first: at most `limit`, fewer where they hold many files, but one."""
-        with self._database.read() as connection:
-            return next_versions(connection, table_id, after + 1, limit)
+        return versions_to_publish(self._database, table_id, after + 1, limit)
 
     def published(self, table_id: UUID) -> dict[int, str]:
         """The versions that were published and should be there, with the digests of their files."""
