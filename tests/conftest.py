@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 import deltars
 from deltars.uri import BACKENDS, CatalogUri
 from tests.support import soak
+from tests.support.delta_spark import DeltaSpark, NoDeltaSpark, delta_jars
 from tests.support.postgres import URL_VARIABLE, PostgresServer, server_elsewhere, server_of_this_run
 from tests.support.run_directory import RunDirectory
 from tests.support.spark import local_session
@@ -85,6 +86,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             # One JVM is enough for two cores.
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("spark"))
+        if "delta_spark" in fixtures:
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("delta-spark"))
         if "postgres_server" in fixtures or "postgres16_server" in fixtures:
             item.add_marker(pytest.mark.postgres)
 
@@ -145,6 +149,17 @@ def postgres16_catalog_uri(postgres16_server: PostgresServer) -> Iterator[str]:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with local_session(tmp_path_factory.mktemp("spark")) as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def delta_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeltaSpark]:
+    """delta-spark in a process of its own, which all tests that take it share."""
+    try:
+        jars = delta_jars()
+    except NoDeltaSpark as reason:
+        pytest.skip(str(reason))
+    with DeltaSpark(jars, tmp_path_factory.mktemp("delta-spark")) as process:
+        yield process
 
 
 @pytest.fixture
