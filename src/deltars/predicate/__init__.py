@@ -1,5 +1,14 @@
 """The `where` language: Spark SQL's conditions on the columns of one table. No I/O."""
 
+from deltars.predicate.expression import (
+    Call,
+    Expression,
+    Given,
+    OnlySpark,
+    check_expression,
+    parse_default,
+    parse_expression,
+)
 from deltars.predicate.parser import parse
 from deltars.predicate.tree import (
     FALSE,
@@ -31,23 +40,30 @@ __all__ = [
     "NULL",
     "TRUE",
     "And",
+    "Call",
     "Column",
     "Comparison",
     "Constant",
+    "Expression",
+    "Given",
     "In",
     "IsNull",
+    "OnlySpark",
     "Operator",
     "Or",
     "Predicate",
     "StartsWith",
     "Unknown",
     "Value",
+    "check_expression",
     "columns_of",
     "conjunction",
     "disjunction",
     "leaves_of",
     "negation",
     "parse",
+    "parse_default",
+    "parse_expression",
     "partition_part",
     "to_sql",
 ]

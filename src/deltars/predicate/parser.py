@@ -60,7 +60,7 @@ _TYPES = {
     exp.DType.TEXT: "string",
     exp.DType.BINARY: "binary",
 }
-_ILLEGAL: tuple[tuple[type[exp.Expr], str], ...] = (
+ILLEGAL: tuple[tuple[type[exp.Expr], str], ...] = (
     (exp.Query, "a subquery cannot stand in a where of one table"),
     (exp.Subquery, "a subquery cannot stand in a where of one table"),
     (exp.Window, "a window function cannot stand in a where"),
@@ -80,10 +80,13 @@ def parse(where: str, schema: StructType, *, zone: str = "UTC") -> Predicate:
     found = zone_of(zone)
     if found is None:
         raise ValidationError(f"there is no time zone {zone!r}", field="zone", hint="Such as UTC or Europe/Berlin.")
-    return _Parser(where, schema, found).parse()
+    return Parser(where, schema, found).parse()
 
 
-class _Parser:
+class Parser:
+    what = "where"
+    """What the text is, in errors."""
+
     def __init__(self, text: str, schema: StructType, zone: tzinfo) -> None:
         self._text = text
         self._schema = schema
@@ -92,7 +95,7 @@ class _Parser:
 
     def parse(self) -> Predicate:
         tree = self._syntax()
-        for kind, problem in _ILLEGAL:
+        for kind, problem in ILLEGAL:
             illegal = tree.find(kind)
             if illegal is not None:
                 raise self._error(problem, illegal)
@@ -408,7 +411,7 @@ class _Parser:
         return None
 
     def _cast(self, node: exp.Cast, to: exp.DataType) -> Literal | None:
-        inner, type_ = self._literal(node.this), _type(to)
+        inner, type_ = self._literal(node.this), delta_type(to)
         if inner is None or type_ is None:
             return None
         try:
@@ -446,8 +449,8 @@ class _Parser:
         line_start = self._text.rfind("\n", 0, position) + 1
         line = self._text[line_start:].partition("\n")[0]
         pointer = " " * (position - line_start) + "^"
-        message = f"{problem}, at position {position + 1} of the where:\n  {line}\n  {pointer}"
-        return PredicateError(message, position=position, field="where", hint=hint)
+        message = f"{problem}, at position {position + 1} of the {self.what}:\n  {line}\n  {pointer}"
+        return PredicateError(message, position=position, field=self.what, hint=hint)
 
 
 def _like_of(node: exp.Expr) -> exp.Expr:
@@ -474,7 +477,7 @@ def _names(node: exp.Expr) -> list[exp.Identifier]:
     return [part for part in parts if isinstance(part, exp.Identifier)]
 
 
-def _type(node: exp.DataType) -> PrimitiveType | None:
+def delta_type(node: exp.DataType) -> PrimitiveType | None:
     if node.this == exp.DType.DECIMAL:
         sizes = [int(size.name) for size in node.expressions]
         try:
