@@ -15,6 +15,7 @@ from pyspark.sql import types as spark_types
 import deltars
 from deltars.errors import PredicateError, ValidationError
 from deltars.protocol import PrimitiveType, StructField, StructType
+from tests.support.delta_spark import DeltaSpark
 
 pytestmark = pytest.mark.backends("sqlite")
 
@@ -244,3 +245,13 @@ def test_name_that_needs_column_mapping_is_refused_with_the_way_out(catalog: del
         catalog.write("t", pa.table({"a b": [1]}))
     catalog.write("t", pa.table({"a b": [1]}), properties={"delta.columnMapping.mode": "name"})
     assert catalog.table("t").to_arrow().to_pydict() == {"a b": [1]}
+
+
+def test_delta_spark_understands_what_the_schema_says(catalog: deltars.Catalog, delta_spark: DeltaSpark) -> None:
+    limited = "id BIGINT, c CHAR(3), v VARCHAR(3), l ARRAY<VARCHAR(2)>"
+    table = catalog.create_table("t", f"{limited}, d INT DEFAULT 5, g BIGINT GENERATED ALWAYS AS (id * 2)")
+    catalog.write("t", pa.table({"id": [1], "c": ["a"], "v": ["b"], "l": [["c"]]}))
+    assert delta_spark.read(table.location).to_pylist() == table.to_arrow().to_pylist()
+    described = delta_spark.sql(f"DESCRIBE delta.`{table.location}`").to_pydict()
+    kinds = dict(zip(described["col_name"], described["data_type"], strict=True))
+    assert (kinds["c"], kinds["v"], kinds["l"]) == ("char(3)", "varchar(3)", "array<varchar(2)>")

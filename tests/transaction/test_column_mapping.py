@@ -15,6 +15,7 @@ from deltars.errors import ValidationError
 from deltars.protocol import StructType
 from deltars.protocol.schema import COLUMN_ID, PHYSICAL_NAME
 from tests.mirror.test_readers import by_deltalake, by_duckdb
+from tests.support.delta_spark import DeltaSpark
 
 DDL = "id BIGINT, `my col` STRUCT<x: INT, `y z`: ARRAY<STRUCT<q: STRING>>>, kind STRING"
 by_mode = pytest.mark.parametrize("mode", ["name", "id"])
@@ -63,6 +64,20 @@ def test_duckdb_finds_the_columns_of_a_mapped_table(catalog: deltars.Catalog, mo
     table = create(catalog, mode)
     catalog.write("t", rows(1, 2))
     assert content(by_duckdb(Path(table.location), None)) == content(rows(1, 2))
+
+
+@by_mode
+@pytest.mark.backends("sqlite")
+def test_delta_spark_finds_and_skips_by_the_columns_of_a_mapped_table(
+    catalog: deltars.Catalog, delta_spark: DeltaSpark, mode: str
+) -> None:
+    table = create(catalog, mode, partition_by="kind")
+    catalog.write("t", rows(1, 2))
+    catalog.write("t", rows(3, kind=None).append_column("brand new", pa.array([1.5])), merge_schema=True)
+    assert content(delta_spark.read(table.location)) == content(table.to_arrow())
+    for where, found in (("`my col`.x > 1", [3]), ("kind = 'a'", [1, 2]), ("`brand new` > 1 AND id > 2", [3])):
+        answer = delta_spark.sql(f"SELECT id FROM delta.`{table.location}` WHERE {where}")
+        assert sorted(answer["id"].to_pylist()) == found, where
 
 
 @by_mode

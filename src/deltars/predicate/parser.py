@@ -40,6 +40,7 @@ from deltars.predicate.tree import (
     negation,
 )
 from deltars.protocol import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from deltars.protocol.char_varchar import CHAR_VARCHAR
 
 _OPERATORS: dict[type[exp.Expr], Operator] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
@@ -69,8 +70,8 @@ ILLEGAL: tuple[tuple[type[exp.Expr], str], ...] = (
     (exp.Parameter, "a parameter has no value here: write the literal"),
     (exp.Star, "* is not a column"),
 )
-# Strings that do not compare by their bytes: a collation, or blanks that are added up to a length.
-_UNORDERED = ("__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING")
+_COLLATIONS = "__COLLATIONS"
+_VARCHAR = re.compile(r"varchar\(\d+\)", re.IGNORECASE)
 
 
 def parse(where: str, schema: StructType, *, zone: str = "UTC") -> Predicate:
@@ -357,7 +358,7 @@ class Parser:
                     column = self._field(type_, name, path)
                     path.append(column.name)
                     type_ = column.type
-                    if any(mark in column.metadata for mark in _UNORDERED):
+                    if _is_unordered(column):
                         self._unordered.add(tuple(path))
                 case ArrayType(StructType() as element):
                     self._field(element, name, path)
@@ -451,6 +452,12 @@ class Parser:
         pointer = " " * (position - line_start) + "^"
         message = f"{problem}, at position {position + 1} of the {self.what}:\n  {line}\n  {pointer}"
         return PredicateError(message, position=position, field=self.what, hint=hint)
+
+
+def _is_unordered(column: StructField) -> bool:
+    """Strings that do not compare by their bytes: a collation, or blanks that are added up to a length."""
+    limit = column.metadata.get(CHAR_VARCHAR)
+    return _COLLATIONS in column.metadata or (limit is not None and not _VARCHAR.fullmatch(str(limit)))
 
 
 def _like_of(node: exp.Expr) -> exp.Expr:
