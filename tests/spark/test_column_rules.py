@@ -201,6 +201,16 @@ def test_what_only_spark_computes_is_refused_of_other_frames_before_a_file_is_wr
     assert len(table.to_arrow()["hash"][0].as_py()) == 64
 
 
+def test_default_that_only_spark_computes_is_taken_with_spark_frames(
+    catalog: deltars.Catalog, spark: SparkSession
+) -> None:
+    table = catalog.create_table("t", "id BIGINT, key STRING DEFAULT uuid()")
+    with pytest.raises(PredicateError, match="only Spark can compute UUID"):
+        catalog.write("t", pa.table({"id": [1]}))
+    catalog.write("t", spark.range(2))
+    assert len({key for _, key in content(table)}) == 2
+
+
 def test_overflow_in_an_expression_is_an_error_and_no_other_number(catalog: deltars.Catalog) -> None:
     table = catalog.create_table("t", "id INT, next INT GENERATED ALWAYS AS (id + 1)")
     refused(table, lambda: catalog.write("t", pa.table({"id": pa.array([2**31 - 1], pa.int32())})), "overflow")

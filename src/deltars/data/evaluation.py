@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from deltars.errors import ValidationError
-from deltars.predicate import Call, Column, Expression, Given, OnlySpark, parse_default, parse_expression
+from deltars.predicate import Call, Column, Expression, Given, only_spark, parse_default, parse_expression
 from deltars.protocol import DataType, StructType, type_to_arrow
 
 _GIVEN = {
@@ -53,7 +53,7 @@ class Computed:
             raise ValidationError(f"{self._sql} cannot be computed: {error}", field=self._sql) from error
         except pa.ArrowNotImplementedError:
             pass
-        raise _only_spark(self._sql)
+        raise only_spark(self._sql)
 
 
 def default_value(sql: str, type_: DataType) -> pa.Scalar:
@@ -68,7 +68,7 @@ def default_value(sql: str, type_: DataType) -> pa.Scalar:
             return pa.scalar(now if target.tz else now.replace(tzinfo=None), target)
         case Call("current_date") if types.is_date(target):
             return pa.scalar(now.date(), target)
-    raise _only_spark(sql)
+    raise only_spark(sql)
 
 
 def is_same(left: pa.Array, right: pa.Array) -> pa.Array:
@@ -95,7 +95,7 @@ def _evaluate(expression: Expression, batch: pa.RecordBatch) -> pa.Array:
             return _truncated(unit, _evaluate(inner, batch))
         case Call(function, arguments, to):
             return _call(function, [_evaluate(argument, batch) for argument in arguments], to)
-    raise _only_spark(str(expression))
+    raise only_spark(str(expression))
 
 
 def _call(function: str, arguments: list[pa.Array], to: DataType | None) -> pa.Array:
@@ -117,12 +117,12 @@ def _call(function: str, arguments: list[pa.Array], to: DataType | None) -> pa.A
     if function == "cast" and to is not None and _can_cast(kinds[0], type_to_arrow(to)):
         # From a moment to its day: what is lost is the time of day, which is what was asked.
         return first.cast(type_to_arrow(to), safe=not types.is_timestamp(kinds[0]))
-    raise _only_spark(f"{function} of {', '.join(map(str, kinds))}")
+    raise only_spark(f"{function} of {', '.join(map(str, kinds))}")
 
 
 def _truncated(unit: str, moments: pa.Array) -> pa.Array:
     if unit not in _TRUNCATED or not types.is_timestamp(moments.type):
-        raise _only_spark(f"date_trunc({unit})")
+        raise only_spark(f"date_trunc({unit})")
     return pc.floor_temporal(moments, unit=unit)
 
 
@@ -131,7 +131,7 @@ def _substring(text: pa.Array, start: pa.Array, length: pa.Array) -> pa.Array:
     if not len(text):
         return text
     if begin["min"] != begin["max"] or count["min"] != count["max"] or begin["min"].as_py() < 1:
-        raise _only_spark("substring with a start or a length that is no constant from 1 on")
+        raise only_spark("substring with a start or a length that is no constant from 1 on")
     first = begin["min"].as_py() - 1
     return pc.utf8_slice_codeunits(text, first, first + max(0, count["min"].as_py()))
 
@@ -146,11 +146,3 @@ def _can_cast(source: pa.DataType, target: pa.DataType) -> bool:
 
 def _is_exact(kind: pa.DataType) -> bool:
     return bool(types.is_integer(kind))
-
-
-def _only_spark(what: str) -> OnlySpark:
-    return OnlySpark(
-        f"only Spark can compute {what}",
-        field="expression",
-        hint="Write the rows as a Spark DataFrame, or give the table an expression of the documented few.",
-    )

@@ -2,8 +2,8 @@
 
     text ──sqlglot──▶ syntax tree ──bind names──▶ Expression = Column | Given | Call
 
-The few functions that partition columns are made with; everything else is `OnlySpark`, and such a frame is written
-through Spark, which knows the whole language.
+The few functions that partition columns are made with; everything else is refused (`only_spark`), and such a frame is
+written through Spark, which knows the whole language.
 """
 
 from __future__ import annotations
@@ -56,8 +56,13 @@ _UNSTEADY = (exp.Rand, exp.Randn, exp.Uuid, exp.CurrentTimestamp, exp.CurrentDat
 _UNSTEADY_NAMES = frozenset({"now", "uuid", "rand", "randn", "random", "shuffle", "monotonically_increasing_id"})
 
 
-class OnlySpark(PredicateError):
-    """An expression that Spark can compute and nobody else here."""
+def only_spark(what: str) -> PredicateError:
+    """The error, without a position, for what Spark can compute and nobody else here."""
+    return PredicateError(
+        f"only Spark can compute {what}",
+        field="expression",
+        hint="Write the rows as a Spark DataFrame, or give the table an expression of the documented few.",
+    )
 
 
 def parse_expression(sql: str, schema: StructType) -> Expression:
@@ -72,11 +77,11 @@ def parse_default(sql: str, type_: DataType) -> Given | Call:
     return parser.default(parser.checked(), type_)
 
 
-def check_expression(sql: str, schema: StructType) -> frozenset[str]:
-    """The columns that a generated column is made of, by name; an error where it can be none."""
+def check_expression(sql: str, schema: StructType, *, is_steady: bool = True) -> frozenset[str]:
+    """The columns that an expression is made of, by name. `is_steady`: its value may depend on them alone."""
     parser = _ExpressionParser(sql, schema)
     tree = parser.checked()
-    for node in tree.walk():
+    for node in tree.walk() if is_steady else ():
         name = str(node.this).lower() if isinstance(node, exp.Anonymous) else ""
         if isinstance(node, _UNSTEADY) or name in _UNSTEADY_NAMES:
             raise PredicateError(f"{sql}: a generated column has the same value whenever it is computed", field=sql)
@@ -105,13 +110,13 @@ class _ExpressionParser(Parser):
             return Call("current_date" if isinstance(node, exp.CurrentDate) else "current_timestamp")
         literal = self._literal(node)
         if literal is None or not isinstance(type_, PrimitiveType):
-            raise self._only_spark(node)
+            raise only_spark(node.sql("spark"))
         try:
             fitted = cast(literal, type_, UTC)
         except Misfit:
             raise self._error(f"the default is no {type_}", node) from None
         if fitted is None:
-            raise self._only_spark(node)
+            raise only_spark(node.sql("spark"))
         return Given(fitted.kind, fitted.value)
 
     def expression(self, node: exp.Expr) -> Expression:
@@ -148,17 +153,10 @@ class _ExpressionParser(Parser):
                 return self._call("coalesce", [node.this, *node.expressions])
             case exp.Substring() if node.args.get("start") is not None and node.args.get("length") is not None:
                 return self._call("substring", [node.this, node.args["start"], node.args["length"]])
-        raise self._only_spark(node)
+        raise only_spark(node.sql("spark"))
 
     def _call(self, function: Function, arguments: Sequence[exp.Expr]) -> Call:
         return Call(function, tuple(map(self.expression, arguments)))
-
-    def _only_spark(self, node: exp.Expr) -> OnlySpark:
-        return OnlySpark(
-            f"only Spark can compute {node.sql('spark')}",
-            field="expression",
-            hint="Write the rows as a Spark DataFrame, or give the table an expression of the documented few.",
-        )
 
 
 def _is_call(node: exp.Expr, name: str) -> bool:

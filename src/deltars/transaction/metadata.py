@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from deltars.errors import ValidationError
-from deltars.predicate import OnlySpark, check_expression, parse_default
+from deltars.errors import PredicateError, ValidationError
+from deltars.predicate import check_expression, parse_default
 from deltars.protocol import (
     Action,
     Metadata,
@@ -75,5 +75,8 @@ def _check_rules(schema: StructType) -> None:
         if default is not None:
             try:
                 parse_default(default, field.type)
-            except OnlySpark:
-                check_expression(default, StructType())
+            except PredicateError as error:
+                # Without a position it is right, and only Spark can compute it; then it may at least name no column.
+                if error.position is not None:
+                    raise
+                check_expression(default, StructType(), is_steady=False)
