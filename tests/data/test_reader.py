@@ -16,10 +16,10 @@ import pytest
 from pyroaring import BitMap64
 
 from deltars.data.deletion_vectors import MAGIC, encode_z85
-from deltars.data.files import ColumnMapping, Scan
+from deltars.data.files import Scan
 from deltars.data.reader import read_scan
 from deltars.errors import DeltarsError, SchemaMismatch, StorageError, ValidationError
-from deltars.protocol import StructType, schema_from_ddl
+from deltars.protocol import ColumnMapping, StructType, schema_from_ddl
 
 UTC = dt.UTC
 

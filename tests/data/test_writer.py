@@ -18,7 +18,7 @@ import pytest
 
 from deltars.data import WriteTarget, WrittenFile, check_writable, write_table
 from deltars.errors import SchemaMismatch, ValidationError
-from deltars.protocol import check_path, schema_from_arrow, schema_from_ddl
+from deltars.protocol import PrimitiveType, StructField, StructType, check_path, schema_from_arrow, schema_from_ddl
 
 AWKWARD = [
     "a b",
@@ -257,17 +257,10 @@ def test_a_null_in_a_not_null_column_is_refused(tmp_path: Path) -> None:
     assert data_files(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    ("properties", "named"),
-    [
-        ({"delta.columnMapping.mode": "name"}, "column mapping"),
-    ],
-)
-def test_a_table_whose_rules_are_not_kept_yet_is_refused_by_name(
-    tmp_path: Path, properties: dict[str, str], named: str
-) -> None:
-    with pytest.raises(ValidationError, match=named):
-        check_writable(target_of(tmp_path, "id BIGINT", properties=properties))
+def test_a_table_whose_rules_are_not_kept_is_refused_by_name(tmp_path: Path) -> None:
+    schema = StructType((StructField("id", PrimitiveType("long"), metadata={"delta.identity.start": 1}),))
+    with pytest.raises(ValidationError, match="identity columns"):
+        check_writable(WriteTarget(str(tmp_path), schema))
 
 
 def test_a_column_without_a_type_is_refused_by_name(tmp_path: Path) -> None:

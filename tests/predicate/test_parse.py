@@ -224,12 +224,18 @@ def test_days_in_a_list_of_strings_are_judged_but_their_opposite_is_not() -> Non
     assert isinstance(outside.parts[1], Unknown)
 
 
-@pytest.mark.parametrize("mark", ["__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING"])
-def test_strings_that_do_not_compare_by_their_bytes_are_not_judged(mark: str) -> None:
-    schema = StructType((StructField("name", PrimitiveType("string"), True, {mark: "x"}),))
+@pytest.mark.parametrize("mark", [{"__COLLATIONS": {}}, {"__CHAR_VARCHAR_TYPE_STRING": "char(3)"}], ids=str)
+def test_strings_that_do_not_compare_by_their_bytes_are_not_judged(mark: dict[str, object]) -> None:
+    schema = StructType((StructField("name", PrimitiveType("string"), True, mark),))
     for where in ("name = 'ada'", "name LIKE 'a%'", "name IN ('a', 'b')"):
         assert isinstance(parse(where, schema), Unknown)
     assert isinstance(parse("name IS NULL", schema), IsNull)
+
+
+def test_varchar_compares_by_its_bytes() -> None:
+    mark = {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}
+    schema = StructType((StructField("name", PrimitiveType("string"), True, mark),))
+    assert isinstance(parse("name = 'ada'", schema), Comparison)
 
 
 def test_ten_thousand_values_are_no_trouble() -> None:

@@ -118,7 +118,7 @@ def test_names_may_be_quoted(ddl: str, name: str) -> None:
         ("a INT b INT", "expected , or the end", 7),
         ("a INTERVAL", "Delta has no type INTERVAL", 3),
         ("a INT, b TIME", "Delta has no type TIME", 10),
-        ("a VARCHAR(10)", "write STRING", 3),
+        ("a VARCHAR(0)", "a length is 1 or more", 11),
         ("a ARRAY<INT", "expected >", 12),
         ("a ARRAY INT", "expected <", 9),
         ("a MAP<INT>", "expected ,", 10),
@@ -130,8 +130,8 @@ def test_names_may_be_quoted(ddl: str, name: str) -> None:
         ("a INT NOT", "expected NULL", 10),
         ("a INT COMMENT x", "expected a string", 15),
         ("a INT COMMENT 'x", "not understood", 15),
-        ("a-b INT", "not understood", 2),
-        ("a INT; b INT", "not understood", 6),
+        ("a-b INT", "expected a type", 2),
+        ("a INT; b INT", "expected , or the end", 6),
         ("`` INT", "expected a column name", 1),
         ("a INT `NOT` NULL", "expected , or the end", 7),
     ],
@@ -203,3 +203,29 @@ def test_every_schema_can_be_written_as_ddl(columns: list[StructField]) -> None:
 def test_any_text_is_a_schema_or_a_clear_refusal(text: str) -> None:
     with contextlib.suppress(ValidationError):
         assert schema_from_ddl(text).names
+
+
+@pytest.mark.parametrize(
+    ("ddl", "metadata"),
+    [
+        ("a VARCHAR(3)", {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}),
+        ("a CHARACTER ( 3 ) NOT NULL", {"__CHAR_VARCHAR_TYPE_STRING": "char(3)"}),
+        ("a ARRAY<VARCHAR(3)> COMMENT 'c'", {"__CHAR_VARCHAR_TYPE_STRING": "ARRAY<VARCHAR(3)>", "comment": "c"}),
+        (
+            "a INT GENERATED ALWAYS AS ((b + 1) * 2) COMMENT 'c'",
+            {"delta.generationExpression": "(b + 1) * 2", "comment": "c"},
+        ),
+        ("a STRING DEFAULT 'x, NOT (y' NOT NULL", {"CURRENT_DEFAULT": "'x, NOT (y'"}),
+        ("a STRING COMMENT 'c' DEFAULT concat('x', ',')", {"comment": "c", "CURRENT_DEFAULT": "concat('x', ',')"}),
+        ("a DOUBLE DEFAULT -1.5e3", {"CURRENT_DEFAULT": "-1.5e3"}),
+    ],
+)
+def test_what_a_column_asks_for_is_kept_in_its_metadata(ddl: str, metadata: dict[str, str]) -> None:
+    first, second = schema_from_ddl(f"{ddl}, b INT")
+    assert (dict(first.metadata), second) == (metadata, StructField("b", PrimitiveType("integer")))
+
+
+def test_fields_of_structs_are_neither_generated_nor_have_defaults() -> None:
+    for rest in ("DEFAULT 1", "GENERATED ALWAYS AS (1)"):
+        with pytest.raises(ValidationError, match="expected >"):
+            schema_from_ddl(f"s STRUCT<x: INT {rest}>")

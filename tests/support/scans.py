@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from deltars.data.deletion_vectors import MAGIC, encode_z85
-from deltars.data.files import ColumnMapping, Scan
-from deltars.protocol import StructType, path_to_uri, schema_from_ddl
+from deltars.data.files import Scan
+from deltars.protocol import ColumnMapping, StructType, path_to_uri, schema_from_ddl
 
 
 @dataclass(frozen=True)

@@ -150,6 +150,27 @@ def test_merge_schema_adds_columns_and_old_rows_have_nulls(catalog: deltars.Cata
     assert content(events) == [(1, DAY_1, None), (2, DAY_2, None), (3, DAY_3, None), (4, DAY_1, "new")]
 
 
+def test_merge_schema_widens_types_where_the_table_allows_it(catalog: deltars.Catalog) -> None:
+    narrow = pa.table(
+        {"n": pa.array([1], pa.int32()), "f": pa.array([0.1], pa.float32()), "l": pa.array([[1]], pa.list_(pa.int16()))}
+    )
+    wide = pa.table({"n": [2**40], "f": [0.1], "l": [[2**40]]})
+    for name, properties in (("plain", {}), ("widening", {"delta.enableTypeWidening": "true"})):
+        catalog.write(name, narrow, properties=properties)
+    with pytest.raises(SchemaMismatch, match="float in the table"):
+        catalog.write("plain", wide, merge_schema=True)
+    catalog.write("widening", wide, merge_schema=True)
+    table = catalog.table("widening")
+    assert str(table.schema) == "struct<n: long, f: double, l: array<long>>"
+    assert table.schema["l"].metadata["delta.typeChanges"] == [
+        {"fromType": "short", "toType": "long", "fieldPath": "element"}
+    ]
+    rows = sorted(table.to_arrow().to_pylist(), key=lambda row: int(row["n"]))
+    assert [(row["n"], row["l"]) for row in rows] == [(1, [1]), (2**40, [2**40])]
+    assert table.to_arrow(where="n > 5")["n"].to_pylist() == [2**40]
+    assert table.to_arrow(where="f < 0.11")["n"].to_pylist() == [1, 2**40]
+
+
 def test_merge_schema_without_anything_new_leaves_the_metadata_alone(
     catalog: deltars.Catalog, events: deltars.Table
 ) -> None:

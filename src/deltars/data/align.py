@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from deltars.data.cast import file_schema
-from deltars.data.files import ColumnMapping
 from deltars.errors import SchemaMismatch
 from deltars.protocol import (
     ArrayType,
+    ColumnMapping,
     DataType,
     MapType,
     PrimitiveType,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from deltars.data.cast import check_fits, fit
+from deltars.data.cast import check_fits, file_schema, fit
+from deltars.data.completion import Completion
 from deltars.data.conditions import Condition, checked
 from deltars.data.files import Scan, WriteTarget, WrittenFile
 from deltars.data.filter import Unmatched
@@ -17,6 +19,7 @@ from deltars.data.writer import write_table
 from deltars.errors import ValidationError
 from deltars.predicate import parse
 from deltars.protocol import StructType, schema_from_arrow, schema_to_arrow
+from deltars.protocol.column_rules import has_rules
 
 
 class ArrowPlane:
@@ -30,11 +33,23 @@ class ArrowPlane:
         """The schema a table would have that is made from this frame; no row is read."""
         return schema_from_arrow(_arrow_schema(frame))
 
+    def completed(self, frame: object, table: StructType) -> object:
+        """The frame with the columns that the table fills in by itself."""
+        if not has_rules(table):
+            return frame
+        data = _arrow_schema(frame)
+        completion = Completion(data.names, table)
+        # What cannot be done is refused now, before a row is written.
+        completion.complete(pa.RecordBatch.from_pylist([], schema=data))
+        return _CompletedFrame(completion.schema, completion.of(_batches(frame)))
+
     def write(self, frame: object, target: WriteTarget, conditions: Sequence[Condition] = ()) -> list[WrittenFile]:
         check_fits(_arrow_schema(frame), schema_to_arrow(target.schema))
         batches = _batches(frame)
         if conditions:
             table = schema_to_arrow(target.schema)
+            none = pa.RecordBatch.from_pylist([], schema=file_schema(table))
+            list(checked([none], conditions, target.schema))  # what cannot be judged is refused before a row is written
             batches = checked((fit(batch, table) for batch in batches), conditions, target.schema)
         return write_table(target, batches)
 
@@ -43,8 +58,16 @@ class ArrowPlane:
         return read_scan(scan, row_filter=Unmatched(parse(where, scan.schema)))
 
 
+@dataclass(frozen=True, slots=True)
+class _CompletedFrame:
+    """Not an Arrow stream: there an error of ours would come out as one of Arrow's."""
+
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+
+
 def _arrow_schema(frame: Any) -> pa.Schema:
-    if isinstance(frame, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+    if isinstance(frame, pa.Table | pa.RecordBatch | pa.RecordBatchReader | _CompletedFrame):
         return frame.schema
     if _is_pandas(frame):
         return _from_pandas(frame).schema
@@ -57,6 +80,8 @@ def _arrow_schema(frame: Any) -> pa.Schema:
 def _batches(frame: Any) -> Iterator[pa.RecordBatch]:
     if isinstance(frame, pa.RecordBatch):
         yield frame
+    elif isinstance(frame, _CompletedFrame):
+        yield from frame.batches
     else:
         yield from pa.RecordBatchReader.from_stream(_from_pandas(frame) if _is_pandas(frame) else frame)
 

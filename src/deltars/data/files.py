@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any
 
 import pyarrow as pa
 
 from deltars.log.commit import RowGroup
-from deltars.protocol import AddFile, Metadata, StructType
+from deltars.protocol import AddFile, ColumnMapping, Metadata, StructType, column_mapping
 
 SCAN_COLUMNS = ("path", "size", "modification_time", "partition_values", "deletion_vector")
-COLUMN_MAPPING = "delta.columnMapping.mode"
 TARGET_FILE_SIZE = 128 * 1024 * 1024
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
-
-ColumnMapping: TypeAlias = Literal["none", "name", "id"]
-"""By what data files name their columns: the column's name, its physical name, or its field id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +32,15 @@ class WriteTarget:
     target_file_size: int = TARGET_FILE_SIZE
     compression: str = "zstd"
     max_records_per_file: int | None = None
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether data files have other names for the columns than the schema: physical ones."""
+        return column_mapping(self.properties) != "none"
+
+    def value_names(self) -> tuple[str, ...]:
+        """The partition columns as `partition_values` and directories name them."""
+        return _value_names(self.schema, self.partition_columns, self.is_mapped)
 
     def with_options(self, **options: Any) -> WriteTarget:
         return replace(self, **options)
@@ -94,7 +99,6 @@ class Scan:
         storage_options: Mapping[str, str],
     ) -> Scan:
         """These files, as the table's metadata at that version says to read them."""
-        mapping = metadata.configuration.get(COLUMN_MAPPING, "none").lower()
         return cls(
             root=root,
             schema=metadata.schema,
@@ -103,11 +107,13 @@ class Scan:
             table=table,
             version=version,
             storage_options=storage_options,
-            column_mapping=cast(ColumnMapping, mapping),
+            column_mapping=column_mapping(metadata.configuration),
         )
 
     def value_names(self) -> tuple[str, ...]:
         """The partition columns as `partition_values` and the directories of data files name them."""
-        if self.column_mapping == "none":
-            return self.partition_columns
-        return tuple(self.schema[name].physical_name for name in self.partition_columns)
+        return _value_names(self.schema, self.partition_columns, self.column_mapping != "none")
+
+
+def _value_names(schema: StructType, columns: tuple[str, ...], is_mapped: bool) -> tuple[str, ...]:
+    return tuple(schema[name].physical_name for name in columns) if is_mapped else columns

@@ -39,7 +39,11 @@ class Statistics:
 
     def __init__(self, target: WriteTarget) -> None:
         self._schema = target.schema
-        self._leaves = indexed_leaves(target.schema, target.partition_columns, target.properties)
+        leaves = indexed_leaves(target.schema, target.partition_columns, target.properties)
+        # As the files name them, and the log.
+        names = (path for path, _ in target.schema.leaves())
+        in_files = dict(zip(names, (path for path, _ in target.schema.leaves(physical=target.is_mapped)), strict=True))
+        self._leaves = [(in_files[path], type_) for path, type_ in leaves]
         self._prefix_length = int(target.properties.get("delta.dataSkippingStringPrefixLength", STRING_PREFIX_LENGTH))
 
     def collect(self, rows: pa.Table) -> list[ColumnStats]:

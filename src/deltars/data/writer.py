@@ -27,6 +27,7 @@ from deltars.errors import ValidationError
 from deltars.protocol import (
     PrimitiveType,
     StructField,
+    StructType,
     needed_features,
     partition_directory,
     path_to_uri,
@@ -43,11 +44,7 @@ MAX_NAME_BYTES = 255
 
 # These ask something of every row that nobody here does yet.
 _UNENFORCED = {
-    "allowColumnDefaults": "column defaults",
-    "columnMapping": "column mapping",
-    "generatedColumns": "generated columns",
     "identityColumns": "identity columns",
-    "invariants": "column invariants",
     "variantType": "variant columns",
 }
 
@@ -91,9 +88,8 @@ class _TableWriter:
         self._task = task
         self._table_schema = schema_to_arrow(target.schema)
         self._data_columns = [name for name in target.schema.names if name not in target.partition_columns]
-        self._file_schema = pa.schema(
-            [field for field in file_schema(self._table_schema) if field.name in self._data_columns]
-        )
+        data_schema = StructType(tuple(target.schema[name] for name in self._data_columns))
+        self._file_schema = file_schema(schema_to_arrow(data_schema, physical=target.is_mapped))
         self._row_group_bytes = min(ROW_GROUP_BYTES, target.target_file_size)
         self._storage = open_storage(target.root, target.storage_options)
         self._statistics = Statistics(target)
@@ -150,11 +146,12 @@ class _TableWriter:
 
     def _new_file(self, values: PartitionValues) -> DataFile:
         target = self._target
-        partition_values = dict(zip(target.partition_columns, values, strict=True))
+        columns = target.value_names()
+        partition_values = dict(zip(columns, values, strict=True))
         codec = "" if target.compression == "none" else f".{target.compression}"
         name = f"part-{self._task:05d}-{uuid4()}.c{self._count:03d}{codec}.parquet"
         self._count += 1
-        path = "/".join(filter(None, (_directory(target.partition_columns, partition_values), name)))
+        path = "/".join(filter(None, (_directory(columns, partition_values), name)))
         return DataFile(
             self._storage.open_writer(path),
             path_to_uri(path),
@@ -167,7 +164,7 @@ class _TableWriter:
     def _split(self, batch: pa.RecordBatch) -> Iterator[tuple[PartitionValues, pa.RecordBatch]]:
         """The rows of each partition, without the partition columns."""
         partition_columns = self._target.partition_columns
-        rows = batch.select(self._data_columns)
+        rows = self._named_as_in_files(batch.select(self._data_columns))
         if not partition_columns:
             yield (), rows
             return
@@ -182,6 +179,13 @@ class _TableWriter:
                 for key, name in zip(keys, partition_columns, strict=True)
             )
             yield values, rows if groups.num_rows == 1 else rows.take(groups.column("row_list")[index].values)
+
+    def _named_as_in_files(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        if not self._target.is_mapped:
+            return rows
+        # The same buffers: only the names differ, inside structs too.
+        arrays = [array.view(field.type) for array, field in zip(rows.columns, self._file_schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._file_schema)
 
 
 def _pieces(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.RecordBatch]:

@@ -1,5 +1,14 @@
 """The `where` language: Spark SQL's conditions on the columns of one table; and queries over several. No I/O."""
 
+from deltars.predicate.expression import (
+    Call,
+    Expression,
+    Given,
+    check_expression,
+    only_spark,
+    parse_default,
+    parse_expression,
+)
 from deltars.predicate.parser import parse
 from deltars.predicate.query import Query, TableReference
 from deltars.predicate.tree import (
@@ -32,9 +41,12 @@ __all__ = [
     "NULL",
     "TRUE",
     "And",
+    "Call",
     "Column",
     "Comparison",
     "Constant",
+    "Expression",
+    "Given",
     "In",
     "IsNull",
     "Operator",
@@ -45,12 +57,16 @@ __all__ = [
     "TableReference",
     "Unknown",
     "Value",
+    "check_expression",
     "columns_of",
     "conjunction",
     "disjunction",
     "leaves_of",
     "negation",
+    "only_spark",
     "parse",
+    "parse_default",
+    "parse_expression",
     "partition_part",
     "to_sql",
 ]

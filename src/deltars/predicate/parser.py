@@ -8,6 +8,7 @@ compared with columns, casts of columns) becomes `Unknown`; its columns must exi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import tzinfo
 from decimal import Decimal
@@ -37,6 +38,7 @@ from deltars.predicate.tree import (
     negation,
 )
 from deltars.protocol import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from deltars.protocol.char_varchar import CHAR_VARCHAR
 
 _OPERATORS: dict[type[exp.Expr], Operator] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
@@ -66,8 +68,8 @@ _ILLEGAL: tuple[tuple[type[exp.Expr], str], ...] = (
     (exp.Parameter, "a parameter has no value here: write the literal"),
     (exp.Star, "* is not a column"),
 )
-# Strings that do not compare by their bytes: a collation, or blanks that are added up to a length.
-_UNORDERED = ("__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING")
+_COLLATIONS = "__COLLATIONS"
+_VARCHAR = re.compile(r"varchar\(\d+\)", re.IGNORECASE)
 
 
 def parse(where: str, schema: StructType, *, zone: str = "UTC") -> Predicate:
@@ -81,14 +83,21 @@ def parse(where: str, schema: StructType, *, zone: str = "UTC") -> Predicate:
 
 def bind(source: Source, tree: exp.Expr, schema: StructType, zone: tzinfo) -> Predicate:
     """A condition that stands somewhere in a text, on columns of this schema."""
+    check_legal(source, tree)
+    return Binder(source, schema, zone).condition(tree)
+
+
+def check_legal(source: Source, tree: exp.Expr) -> None:
+    """Refuse what is no part of the language, though it is SQL."""
     for kind, problem in _ILLEGAL:
         illegal = tree.find(kind)
         if illegal is not None:
-            raise source.error(problem, illegal)
-    return _Binder(source, schema, zone).condition(tree)
+            raise source.error(problem.replace("a where", source.what), illegal)
 
 
-class _Binder:
+class Binder:
+    """Finds the columns of a schema in a syntax tree, and what is said of them."""
+
     def __init__(self, source: Source, schema: StructType, zone: tzinfo) -> None:
         self._source = source
         self._schema = schema
@@ -311,7 +320,7 @@ class _Binder:
                     column = self._field(type_, name, path)
                     path.append(column.name)
                     type_ = column.type
-                    if any(mark in column.metadata for mark in _UNORDERED):
+                    if _is_unordered(column):
                         self._unordered.add(tuple(path))
                 case ArrayType(StructType() as element):
                     self._field(element, name, path)
@@ -365,7 +374,7 @@ class _Binder:
         return None
 
     def _cast(self, node: exp.Cast, to: exp.DataType) -> Literal | None:
-        inner, type_ = self._literal(node.this), _type(to)
+        inner, type_ = self._literal(node.this), delta_type(to)
         if inner is None or type_ is None:
             return None
         try:
@@ -374,6 +383,12 @@ class _Binder:
             if node.args.get("safe"):
                 return Literal("void", None)
             raise self._source.error(f"{node.this.sql('spark')} is no {type_}", node.this, hint=_hint(type_)) from None
+
+
+def _is_unordered(column: StructField) -> bool:
+    """Strings that do not compare by their bytes: a collation, or blanks that are added up to a length."""
+    limit = column.metadata.get(CHAR_VARCHAR)
+    return _COLLATIONS in column.metadata or (limit is not None and not _VARCHAR.fullmatch(str(limit)))
 
 
 def _like_of(node: exp.Expr) -> exp.Expr:
@@ -400,7 +415,7 @@ def names_of(node: exp.Expr) -> list[exp.Identifier]:
     return [part for part in parts if isinstance(part, exp.Identifier)]
 
 
-def _type(node: exp.DataType) -> PrimitiveType | None:
+def delta_type(node: exp.DataType) -> PrimitiveType | None:
     if node.this == exp.DType.DECIMAL:
         sizes = [int(size.name) for size in node.expressions]
         try:

@@ -12,17 +12,21 @@ from sqlglot.errors import ParseError, TokenError
 from deltars.errors import PredicateError
 from deltars.predicate.strings import unquoted
 
-_NAMES = {"where": "condition", "query": "query"}
+_NAMES = {"where": "condition", "query": "query", "expression": "expression"}
 
 
 class Source:
-    """`field` is what the text was given as: a `where` or a `query`."""
+    """`field` is what the text was given as: a `where`, a `query` or an `expression`."""
 
     def __init__(self, text: str, field: str) -> None:
         if not isinstance(text, str):
-            raise PredicateError(f"a {_NAMES[field]} is a text in SQL, not {text!r}", field=field)
+            raise PredicateError(f"{_a(_NAMES[field])} is a text in SQL, not {text!r}", field=field)
         self.text = text
         self._field = field
+
+    @property
+    def what(self) -> str:
+        return _a(self._field)
 
     def condition(self) -> exp.Expr:
         return self._tree(exp.Condition)[0]
@@ -107,3 +111,7 @@ class Source:
                 continue
             return end
         return 0
+
+
+def _a(noun: str) -> str:
+    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"

@@ -23,6 +23,7 @@ from deltars.protocol.actions import (
     encode_commit,
 )
 from deltars.protocol.arrow import schema_from_arrow, schema_to_arrow, type_to_arrow
+from deltars.protocol.column_mapping import ColumnMapping, column_mapping, mapped
 from deltars.protocol.ddl import schema_from_ddl
 from deltars.protocol.evolution import merged
 from deltars.protocol.features import (
@@ -85,6 +86,7 @@ __all__ = [
     "CdcFile",
     "CheckpointAction",
     "CheckpointMetadata",
+    "ColumnMapping",
     "CommitInfo",
     "DataType",
     "DeletionVector",
@@ -111,6 +113,7 @@ __all__ = [
     "check_protocol",
     "check_protocol_change",
     "check_schema",
+    "column_mapping",
     "decode_action",
     "decode_bound",
     "decode_checkpoint",
@@ -125,6 +128,7 @@ __all__ = [
     "is_absolute",
     "is_plain",
     "is_true",
+    "mapped",
     "merged",
     "needed_features",
     "parse_partition_value",

@@ -73,11 +73,12 @@ _LISTS = (
 )
 
 
-def schema_to_arrow(schema: StructType) -> pa.Schema:
-    return pa.schema([_field_to_arrow(column) for column in schema.fields])
+def schema_to_arrow(schema: StructType, *, physical: bool = False) -> pa.Schema:
+    """`physical`: with the columns' names in the data files of a table that maps them."""
+    return pa.schema([_field_to_arrow(column, physical) for column in schema.fields])
 
 
-def type_to_arrow(type_: DataType) -> pa.DataType:
+def type_to_arrow(type_: DataType, *, physical: bool = False) -> pa.DataType:
     match type_:
         case PrimitiveType():
             if type_.is_decimal:
@@ -86,31 +87,31 @@ def type_to_arrow(type_: DataType) -> pa.DataType:
                 raise ValidationError(f"the type {type_} has no form in Arrow")
             return _TO_ARROW[type_.name]
         case ArrayType():
-            return pa.list_(_arrow_field("element", type_.element_type, type_.contains_null))
+            return pa.list_(_arrow_field("element", type_.element_type, type_.contains_null, physical))
         case MapType():
             return pa.map_(
-                _arrow_field("key", type_.key_type, nullable=False),
-                _arrow_field("value", type_.value_type, type_.value_contains_null),
+                _arrow_field("key", type_.key_type, False, physical),
+                _arrow_field("value", type_.value_type, type_.value_contains_null, physical),
             )
         case StructType():
-            return pa.struct([_field_to_arrow(column) for column in type_.fields])
+            return pa.struct([_field_to_arrow(column, physical) for column in type_.fields])
 
 
 def schema_from_arrow(schema: pa.Schema) -> StructType:
     return StructType(tuple(_field_from_arrow(column, ()) for column in schema))
 
 
-def _field_to_arrow(column: StructField) -> pa.Field:
+def _field_to_arrow(column: StructField, physical: bool) -> pa.Field:
     column_id = column.metadata.get(COLUMN_ID)
-    metadata = None if column_id is None else {PARQUET_FIELD_ID: str(column_id).encode()}
-    return _arrow_field(column.name, column.type, column.nullable, metadata)
+    field = _arrow_field(column.physical_name if physical else column.name, column.type, column.nullable, physical)
+    return field if column_id is None else field.with_metadata({PARQUET_FIELD_ID: str(column_id).encode()})
 
 
-def _arrow_field(name: str, type_: DataType, nullable: bool, metadata: dict[bytes, bytes] | None = None) -> pa.Field:
-    arrow_type = type_to_arrow(type_)
+def _arrow_field(name: str, type_: DataType, nullable: bool, physical: bool) -> pa.Field:
+    arrow_type = type_to_arrow(type_, physical=physical)
     if pa.types.is_null(arrow_type) and not nullable:
         raise ValidationError(f"{name} is of type void and so always null: it cannot be NOT NULL")
-    return pa.field(name, arrow_type, nullable, metadata)
+    return pa.field(name, arrow_type, nullable)
 
 
 def _field_from_arrow(column: pa.Field, parents: tuple[str, ...]) -> StructField:

@@ -1,16 +1,18 @@
 """Schemas as people write them.
 
-    id BIGINT NOT NULL COMMENT 'key', tags ARRAY<STRING>, at STRUCT<x: INT, y: INT>
+    id BIGINT NOT NULL COMMENT 'key', tags ARRAY<STRING>, at STRUCT<x: INT, y: INT>, name VARCHAR(80)
+    day DATE GENERATED ALWAYS AS (CAST(at AS DATE)), kind STRING DEFAULT 'none'
 
-The words are Spark's. An error shows the text and points at the place.
+The words are Spark's. An error shows the text and points at the place. Expressions are kept as they are written.
 """
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from deltars.errors import ValidationError
+from deltars.protocol.char_varchar import CHAR_VARCHAR, Limit, TypePath
 from deltars.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
 _PRIMITIVES = {
@@ -45,6 +47,7 @@ _TOKEN = re.compile(
       | '(?P<single>(?:[^'\\]|\\.|'')*)'
       | "(?P<double>(?:[^"\\]|\\.|"")*)"
       | (?P<mark>[<>(),:])
+      | (?P<other>[^\s'"`])
       | (?P<end>\Z)
     )""",
     re.VERBOSE | re.DOTALL,
@@ -59,6 +62,11 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "0": "\0", "Z": "\x1a"}
 
 def schema_from_ddl(text: str) -> StructType:
     return _Parser(text).schema()
+
+
+def limits_of_type(text: str) -> dict[TypePath, Limit]:
+    """The char and varchar types inside a type, by their place."""
+    return _Parser(text).limits()
 
 
 class _Token(NamedTuple):
@@ -76,12 +84,78 @@ class _Parser:
         self._text = text
         self._tokens = self._tokenize()
         self._next = 0
+        self._path: list[str] = []
+        self._limits: dict[TypePath, Limit] = {}
+
+    def limits(self) -> dict[TypePath, Limit]:
+        self._type()
+        if self._peek().kind != "end":
+            raise self._error("expected the end")
+        return self._limits
 
     def schema(self) -> StructType:
-        fields = self._fields()
+        fields = [self._column()]
+        while self._take(","):
+            fields.append(self._column())
         if self._peek().kind != "end":
             raise self._error("expected , or the end")
-        return StructType(fields)
+        return StructType(tuple(fields))
+
+    def _column(self) -> StructField:
+        """A column of the table itself, which can have more said of it than a field inside another."""
+        name = self._name()
+        self._take(":")
+        self._limits = {}
+        start = self._peek().at
+        type_ = self._type()
+        metadata: dict[str, Any] = {}
+        if self._limits:
+            text = self._text[start : self._peek().at].strip()
+            metadata[CHAR_VARCHAR] = str(self._limits[()]) if () in self._limits else text
+        nullable = True
+        while not (self._peek().kind == "end" or self._peek().says(",")):
+            if self._take("NOT"):
+                self._expect("NULL")
+                nullable = False
+            elif self._take("COMMENT"):
+                metadata["comment"] = self._string()
+            elif self._take("GENERATED"):
+                self._expect("ALWAYS")
+                self._expect("AS")
+                metadata["delta.generationExpression"] = self._in_parentheses()
+            elif self._take("DEFAULT"):
+                metadata["CURRENT_DEFAULT"] = self._expression()
+            else:
+                break
+        return StructField(name, type_, nullable, metadata)
+
+    def _in_parentheses(self) -> str:
+        opened = self._peek()
+        self._expect("(")
+        start, depth = self._peek().at, 1
+        while depth:
+            token = self._tokens[self._next]
+            if token.kind == "end":
+                raise self._error("this parenthesis is never closed", opened)
+            self._next += 1
+            depth += token.says("(") - token.says(")")
+        return self._not_empty(self._text[start : token.at].strip(), opened)
+
+    def _expression(self) -> str:
+        """Up to what cannot belong to it any more."""
+        first, depth = self._peek(), 0
+        while self._peek().kind != "end":
+            token = self._peek()
+            if depth == 0 and (token.says(",") or token.says("COMMENT") or token.says("NOT") or token.says(")")):
+                break
+            depth += token.says("(") - token.says(")")
+            self._next += 1
+        return self._not_empty(self._text[first.at : self._peek().at].strip(), first)
+
+    def _not_empty(self, expression: str, at: _Token) -> str:
+        if not expression:
+            raise self._error("expected an expression", at)
+        return expression
 
     def _fields(self) -> tuple[StructField, ...]:
         fields = [self._field()]
@@ -92,13 +166,20 @@ class _Parser:
     def _field(self) -> StructField:
         name = self._name()
         self._take(":")
-        type_ = self._type()
+        type_ = self._inside(name.lower())
         nullable = True
         if self._take("NOT"):
             self._expect("NULL")
             nullable = False
         metadata = {"comment": self._string()} if self._take("COMMENT") else {}
         return StructField(name, type_, nullable, metadata)
+
+    def _inside(self, part: str) -> DataType:
+        self._path.append(part)
+        try:
+            return self._type()
+        finally:
+            self._path.pop()
 
     def _type(self) -> DataType:
         token = self._pop("a type", "word")
@@ -114,8 +195,18 @@ class _Parser:
         if word == "STRUCT":
             return self._struct()
         if word in _LIMITED_STRINGS:
-            raise self._error("Delta keeps no length of a string: write STRING", token)
+            return self._limited_string(word)
         raise self._error(f"Delta has no type {token.text}", token)
+
+    def _limited_string(self, word: str) -> PrimitiveType:
+        self._expect("(")
+        start = self._peek()
+        length = self._number()
+        if length < 1:
+            raise self._error("a length is 1 or more", start)
+        self._expect(")")
+        self._limits[tuple(self._path)] = Limit(length, is_padded=word != "VARCHAR")
+        return PrimitiveType("string")
 
     def _decimal(self, token: _Token) -> PrimitiveType:
         precision, scale = 10, 0
@@ -131,15 +222,15 @@ class _Parser:
 
     def _array(self) -> ArrayType:
         self._expect("<")
-        element = self._type()
+        element = self._inside("element")
         self._expect(">")
         return ArrayType(element)
 
     def _map(self) -> MapType:
         self._expect("<")
-        key = self._type()
+        key = self._inside("key")
         self._expect(",")
-        value = self._type()
+        value = self._inside("value")
         self._expect(">")
         return MapType(key, value)
 

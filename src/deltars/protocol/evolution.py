@@ -2,45 +2,87 @@
 
 a column, or a field of a struct, that the table does not have     is added, nullable
 byte, short, integer                                               the wider of the two: their files read alike
+delta.enableTypeWidening: also long, float to double, decimals     the wider of the two, noted in the column's metadata
+of more digits, date to timestamp_ntz
 anything else that differs                                         stays as the table has it
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
-from deltars.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from deltars.protocol.schema import (
+    MAX_DECIMAL_PRECISION,
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+)
 
-_WIDENING = tuple(map(PrimitiveType, ("byte", "short", "integer")))
+TYPE_CHANGES = "delta.typeChanges"
+
+_ALIKE = ("byte", "short", "integer")
+_WIDENING = (("byte", "short", "integer", "long"), ("float", "double"), ("date", "timestamp_ntz"))
+
+_Change: TypeAlias = dict[str, str]
 
 
-def merged(table: StructType, data: StructType) -> StructType:
-    """The table's schema with what the data brings; the table's own spelling of names stays."""
+def merged(table: StructType, data: StructType, *, can_widen: bool = False) -> StructType:
+    """The table's schema with what the data brings; the table's own spelling of names stays.
+
+    `can_widen`: whether the table lists the feature `typeWidening`, which its readers then know.
+    """
     new = {field.name.lower(): field for field in data.fields}
     fields = []
     for field in table.fields:
         other = new.pop(field.name.lower(), None)
-        fields.append(field if other is None else replace(field, type=_merged(field.type, other.type)))
-    return StructType((*fields, *(_added(field) for field in new.values())))
+        fields.append(field if other is None else _merged_field(field, other.type, can_widen))
+    return StructType((*fields, *(replace(field, nullable=True) for field in new.values())))
 
 
-def _merged(table: DataType, data: DataType) -> DataType:
+def _merged_field(field: StructField, data: DataType, can_widen: bool) -> StructField:
+    type_, changes = _merged(field.type, data, can_widen)
+    if not changes:
+        return replace(field, type=type_)
+    noted = [*field.metadata.get(TYPE_CHANGES, ()), *changes]
+    return replace(field, type=type_, metadata={**field.metadata, TYPE_CHANGES: noted})
+
+
+def _merged(table: DataType, data: DataType, can_widen: bool) -> tuple[DataType, list[_Change]]:
+    """The type, and what was widened in it: inside arrays and maps there is no field to note it at."""
     match table, data:
         case StructType(), StructType():
-            return merged(table, data)
+            return merged(table, data, can_widen=can_widen), []
         case ArrayType(), ArrayType():
-            return replace(table, element_type=_merged(table.element_type, data.element_type))
+            element, changes = _merged(table.element_type, data.element_type, can_widen)
+            return replace(table, element_type=element), _at("element", changes)
         case MapType(), MapType():
-            return replace(
-                table,
-                key_type=_merged(table.key_type, data.key_type),
-                value_type=_merged(table.value_type, data.value_type),
-            )
-        case PrimitiveType(), PrimitiveType() if table in _WIDENING and data in _WIDENING:
-            return max(table, data, key=_WIDENING.index)
+            key, key_changes = _merged(table.key_type, data.key_type, can_widen)
+            value, value_changes = _merged(table.value_type, data.value_type, can_widen)
+            return replace(table, key_type=key, value_type=value), _at("key", key_changes) + _at("value", value_changes)
+        case PrimitiveType(), PrimitiveType():
+            wider = _wider(table, data, can_widen)
+            is_noted = can_widen and wider != table
+            return wider, [{"fromType": table.name, "toType": wider.name}] if is_noted else []
         case _:
-            return table
+            return table, []
 
 
-def _added(field: StructField) -> StructField:
-    return replace(field, nullable=True)
+def _at(part: str, changes: Sequence[_Change]) -> list[_Change]:
+    paths = (".".join(filter(None, (part, change.get("fieldPath")))) for change in changes)
+    return [{**change, "fieldPath": path} for change, path in zip(changes, paths, strict=True)]
+
+
+def _wider(table: PrimitiveType, data: PrimitiveType, can_widen: bool) -> PrimitiveType:
+    for order in _WIDENING if can_widen else (_ALIKE,):
+        if table.name in order and data.name in order:
+            return max(table, data, key=lambda type_: order.index(type_.name))
+    if can_widen and table.is_decimal and data.is_decimal:
+        scale = max(table.scale, data.scale)
+        digits = max(table.precision - table.scale, data.precision - data.scale)
+        return PrimitiveType.decimal(digits + scale, scale) if digits + scale <= MAX_DECIMAL_PRECISION else table
+    return table

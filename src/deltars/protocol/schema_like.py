@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from deltars.errors import ValidationError
 from deltars.protocol.arrow import schema_from_arrow
+from deltars.protocol.char_varchar import without_limits
 from deltars.protocol.ddl import schema_from_ddl
 from deltars.protocol.schema import StructType
 
@@ -35,7 +36,7 @@ def as_schema(schema: SchemaLike) -> StructType:
         case HasJsonValue():
             document = schema.jsonValue()
             if isinstance(document, Mapping):
-                return StructType.from_dict(document)
+                return StructType.from_dict(without_limits(document))
     raise ValidationError(
         f"{type(schema).__name__} is not a schema",
         hint="Pass a Spark or Arrow schema, DDL such as 'id BIGINT, name STRING', or Delta's schema JSON.",

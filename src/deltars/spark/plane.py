@@ -15,6 +15,7 @@ from deltars.log.snapshot import Moment
 from deltars.predicate import Predicate, Query, parse
 from deltars.predicate.literals import zone_of
 from deltars.protocol import StructType
+from deltars.spark.completion import complete
 from deltars.spark.query import run_query
 from deltars.spark.read import read_scan
 from deltars.spark.schema import schema_from_spark
@@ -31,6 +32,9 @@ class SparkPlane:
     def schema(self, frame: object) -> StructType:
         """The schema a table would have that is made from this frame; no job runs."""
         return schema_from_spark(cast(DataFrame, frame).schema)
+
+    def completed(self, frame: object, table: StructType) -> DataFrame:
+        return complete(cast(DataFrame, frame), table)
 
     def write(self, frame: object, target: WriteTarget, conditions: Sequence[Condition] = ()) -> list[WrittenFile]:
         return write_frame(cast(DataFrame, frame), target, conditions)

@@ -17,7 +17,10 @@ OF_THE_TABLE = ("delta.", "CURRENT_DEFAULT", "EXISTS_DEFAULT", "__CHAR_VARCHAR_T
 
 
 def schema_from_spark(schema: spark_types.StructType) -> StructType:
-    """ValidationError names the column whose type Delta does not have."""
+    """Every column may be null: what Spark infers of a frame is no promise about the table's next rows.
+
+    ValidationError names the column whose type Delta does not have.
+    """
     return StructType.from_dict(_of_a_frame(schema.jsonValue()))
 
 
@@ -31,9 +34,10 @@ def _of_a_frame(document: Any) -> Any:
                     hint="Cast it to string.",
                 )
             kept = {key: value for key, value in metadata.items() if not key.startswith(OF_THE_TABLE)}
-            return {**document, "type": _of_a_frame(document["type"]), "metadata": kept}
+            return {**document, "type": _of_a_frame(document["type"]), "nullable": True, "metadata": kept}
         case dict():
-            return {key: _of_a_frame(value) for key, value in document.items()}
+            nullable = {key: True for key in ("containsNull", "valueContainsNull") if key in document}
+            return {key: _of_a_frame(value) for key, value in document.items()} | nullable
         case list():
             return [_of_a_frame(value) for value in document]
     return document

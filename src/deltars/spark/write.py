@@ -26,6 +26,7 @@ from deltars.data.files import WriteTarget, WrittenFile
 from deltars.data.writer import check_writable, write_table
 from deltars.errors import ConfigError, DeltarsError, SchemaMismatch, StorageError, ValidationError
 from deltars.protocol import schema_to_arrow
+from deltars.spark.completion import refused
 from deltars.spark.schema import schema_from_spark
 
 _VIOLATED = "deltars: a row breaks condition "
@@ -44,7 +45,7 @@ def write_frame(frame: DataFrame, target: WriteTarget, conditions: Sequence[Cond
     try:
         rows = written.collect()
     except PySparkException as error:
-        own = _own_error(error) or _violated(error, conditions)
+        own = _own_error(error) or _violated(error, conditions) or refused(error)
         if own is None:
             raise
         raise own from error

@@ -15,6 +15,7 @@ from deltars.data.conditions import CONSTRAINT, Condition
 from deltars.errors import ValidationError
 from deltars.predicate import parse
 from deltars.protocol import DataType, Metadata, SchemaLike, StructField, StructType, as_schema
+from deltars.protocol.column_rules import DEFAULT, default_of, generation_of
 from deltars.transaction.metadata import changed
 from deltars.transaction.new_table import check_properties
 
@@ -47,6 +48,13 @@ class Alter:
                     f"the new column {field.name} cannot be NOT NULL: the rows that are there have no value for it",
                     field=field.name,
                 )
+            if generation_of(field) is not None or default_of(field) is not None:
+                raise ValidationError(
+                    f"the new column {field.name} cannot be generated or have a default: the rows that are there have "
+                    "neither",
+                    field=field.name,
+                    hint="Add it without, then set_default(column, …) for rows to come.",
+                )
 
         def add(metadata: Metadata) -> Metadata:
             taken = {name.lower() for name in metadata.schema.names}
@@ -61,6 +69,15 @@ class Alter:
     def set_nullable(self, column: str) -> None:
         """Let a NOT NULL column have nulls from now on. The other way round is a constraint: `column IS NOT NULL`."""
         self._change_column(column, lambda field: replace(field, nullable=True), {"nullable": True})
+
+    def set_default(self, column: str, default: str | None) -> None:
+        """The value, as SQL, of rows to come that lack the column; `None`: null, as without a default."""
+
+        def set_it(field: StructField) -> StructField:
+            rest = {key: value for key, value in field.metadata.items() if key != DEFAULT}
+            return replace(field, metadata=rest if default is None else {**rest, DEFAULT: default})
+
+        self._change_column(column, set_it, {"default": default})
 
     def comment(self, column: str, text: str | None) -> None:
         """Describe a column; `None` takes the description away."""

@@ -13,6 +13,7 @@ from deltars.protocol import Action, Metadata, StructType, as_names, protocol_fo
 from deltars.storage import open_storage, parse_location
 from deltars.store.registry import check_name, overlap
 from deltars.transaction.engine import Engine
+from deltars.transaction.metadata import begun
 
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 # What begins with _ is not for tables: `_deltars` of the warehouse is ours. 100: file systems end at 255 bytes.
@@ -60,16 +61,18 @@ def initial_actions(
     if not schema.fields:
         raise ValidationError("a table needs at least one column", field="schema")
     configuration = {IN_COMMIT_TIMESTAMPS: "true", **check_properties(properties or {})}
-    metadata = Metadata(
-        id=str(table_id),
-        description=description,
-        schema_string=schema.to_json(),
-        partition_columns=[_column(schema, name) for name in as_names(partition_by)],
-        configuration=configuration,
-        created_time=int(time.time() * 1000),
+    metadata = begun(
+        Metadata(
+            id=str(table_id),
+            description=description,
+            schema_string=schema.to_json(),
+            partition_columns=[_column(schema, name) for name in as_names(partition_by)],
+            configuration=configuration,
+            created_time=int(time.time() * 1000),
+        )
     )
-    Bounds(schema, metadata.partition_columns, configuration)  # refuses a range column that is none
-    return [protocol_for_new_table(schema, configuration), metadata]
+    Bounds(metadata.schema, metadata.partition_columns, metadata.configuration)  # refuses a range column that is none
+    return [protocol_for_new_table(metadata.schema, metadata.configuration), metadata]
 
 
 def check_properties(properties: Mapping[str, str]) -> dict[str, str]:

@@ -28,6 +28,9 @@ class DataPlane(Protocol):
 
     def schema(self, frame: object) -> StructType: ...
 
+    def completed(self, frame: object, table: StructType) -> object:
+        """The frame with what the table's columns ask: defaults, generated columns, strings of limited length."""
+
     def write(self, frame: object, target: WriteTarget, conditions: Sequence[Condition] = ()) -> list[WrittenFile]:
         """The frame's rows as data files; a row that breaks a condition is an error."""
 

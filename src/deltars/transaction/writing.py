@@ -12,13 +12,14 @@ write(df, options) ── written before by the same application? ──▶ noth
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
-from deltars.data.conditions import Condition, constraints
+from deltars.data.conditions import Condition, conditions_of
 from deltars.data.files import Scan, WriteTarget, WrittenFile
 from deltars.errors import DeltarsError, ValidationError
 from deltars.log.pruning import Pruner
@@ -42,6 +43,7 @@ from deltars.protocol import (
     StructType,
     Txn,
     as_names,
+    is_true,
     merged,
     parse_partition_value,
 )
@@ -79,12 +81,13 @@ class TableWrite:
     def run(self, frame: Any) -> tuple[list[Action], Step, list[WrittenFile]]:
         """The actions to stage, how history tells of them, and the files written."""
         options = self._options
-        metadata = self._metadata(self._plane.schema(frame))
+        data = self._plane.schema(frame)
+        metadata = self._metadata(data)
         predicate = None if options.replace_where is None else parse(options.replace_where, metadata.schema)
-        conditions = list(constraints(metadata.configuration))
+        conditions = conditions_of(metadata, data.names)
         if options.replace_where is not None:
             conditions.append(Condition("replace_where", options.replace_where))
-        written = self._write(self._plane, frame, self._target(metadata), conditions)
+        written = self._write(self._completed(frame, metadata), self._target(metadata), conditions)
         removed: list[RemoveFile] = []
         rewritten: list[WrittenFile] = []
         if options.mode == "overwrite" and self._table.exists:
@@ -125,7 +128,8 @@ class TableWrite:
                 hint="Leave partition_by out, or use mode='overwrite' with overwrite_schema=True.",
             )
         elif options.merge_schema:
-            schema = merged(schema, data)
+            can_widen = is_true(metadata.configuration.get("delta.enableTypeWidening"))
+            schema = merged(schema, data, can_widen=can_widen)
         if schema == metadata.schema and columns == list(metadata.partition_columns):
             return metadata
         return changed(metadata, schema_string=schema.to_json(), partition_columns=columns)
@@ -145,11 +149,18 @@ class TableWrite:
         chosen = {"target_file_size": options.target_file_size, "compression": options.compression}
         return target.with_options(**{name: value for name, value in chosen.items() if value is not None})
 
-    def _write(
-        self, plane: DataPlane, frame: Any, target: WriteTarget, conditions: Sequence[Condition]
-    ) -> list[WrittenFile]:
+    def _completed(self, frame: Any, metadata: Metadata) -> Any:
+        with self._located():
+            return self._plane.completed(frame, metadata.schema)
+
+    def _write(self, frame: Any, target: WriteTarget, conditions: Sequence[Condition]) -> list[WrittenFile]:
+        with self._located():
+            return self._plane.write(frame, target, conditions)
+
+    @contextmanager
+    def _located(self) -> Iterator[None]:
         try:
-            return plane.write(frame, target, conditions)
+            yield
         except DeltarsError as error:
             raise error.located(
                 table=self._table.name, txn_id=self._view.txn_id, stage="write data"
@@ -183,7 +194,7 @@ class TableWrite:
             storage_options=self._view.engine.settings.storage_options,
         )
         staying = self._plane.without(frame, scan, self._options.replace_where)
-        return self._write(self._plane, staying, self._target(metadata), ())
+        return self._write(staying, self._target(metadata), ())
 
     def _step(
         self,

@@ -1,0 +1,105 @@
+"""A frame's rows as the table's columns ask: what is missing filled in, strings of limited length brought to it.
+
+missing, with a default            the default
+missing, generated                 computed from the other columns
+there, generated                   a condition: it must be what would be computed (`conditions`)
+CHAR(n), VARCHAR(n)                CHAR filled up with blanks; blanks beyond n cut off; anything longer is refused
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types
+
+from deltars.data.cast import file_schema, fit
+from deltars.data.evaluation import Computed, default_value
+from deltars.errors import ValidationError
+from deltars.protocol import StructField, StructType, schema_to_arrow
+from deltars.protocol.char_varchar import Limit, TypePath
+from deltars.protocol.column_rules import default_of, generation_of, limits_of
+
+
+class Completion:
+    """For frames with these columns, on their way into a table of this schema."""
+
+    def __init__(self, names: Iterable[str], table: StructType) -> None:
+        present = {name.lower() for name in names}
+        missing = [field for field in table.fields if field.name.lower() not in present]
+        self._generated = [field for field in missing if generation_of(field) is not None]
+        self._defaults = {
+            field.name: default_value(sql, field.type)
+            for field in missing
+            if (sql := default_of(field)) is not None and generation_of(field) is None
+        }
+        self._base = StructType(tuple(field for field in table.fields if field not in self._generated))
+        self._arrow = schema_to_arrow(self._base)
+        self._computed = {
+            field.name: Computed(generation_of(field) or "", self._base, field.type) for field in self._generated
+        }
+        self._limited = [(field, limits_of(field)) for field in table.fields if limits_of(field)]
+        self._names = list(table.names)
+        self.schema = file_schema(schema_to_arrow(table))
+
+    def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield self.complete(batch)
+
+    def complete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for name, value in self._defaults.items():
+            batch = batch.append_column(name, pa.repeat(value, batch.num_rows))
+        rows = fit(batch, self._arrow)
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+        for field, limits in self._limited:
+            if field.name in columns:
+                columns[field.name] = limited(columns[field.name], limits, (), field.name)
+        base = pa.RecordBatch.from_arrays(list(columns.values()), schema=file_schema(self._arrow))
+        columns |= {name: computed.of(base) for name, computed in self._computed.items()}
+        for field in self._generated:
+            _refuse_nulls(columns[field.name], field)
+        return pa.RecordBatch.from_arrays([columns[name] for name in self._names], schema=self.schema)
+
+
+def limited(array: pa.Array, limits: Mapping[TypePath, Limit], path: TypePath, column: str) -> pa.Array:
+    """The array with its strings brought to their length, inside structs, lists and maps too."""
+    if path in limits:
+        return _limited_text(array, limits[path], column)
+    if not any(place[: len(path)] == path for place in limits):
+        return array
+
+    def inside(child: pa.Array, part: str) -> pa.Array:
+        return limited(child, limits, (*path, part.lower()), column)
+
+    if types.is_struct(array.type):
+        children = [inside(array.field(index), field.name) for index, field in enumerate(array.type)]
+        return pa.StructArray.from_arrays(children, fields=list(array.type), mask=array.is_null())
+    return _limited_inside(array, inside)
+
+
+def _limited_inside(array: Any, inside: Callable[[pa.Array, str], pa.Array]) -> pa.Array:
+    start, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
+    offsets = pc.subtract(array.offsets, start)
+    if types.is_map(array.type):
+        keys = inside(array.keys.slice(start, end - start), "key")
+        values = inside(array.items.slice(start, end - start), "value")
+        return pa.MapArray.from_arrays(offsets, keys, values, type=array.type, mask=array.is_null())
+    elements = inside(array.values.slice(start, end - start), "element")
+    return pa.ListArray.from_arrays(offsets, elements, type=array.type, mask=array.is_null())
+
+
+def _limited_text(text: pa.Array, limit: Limit, column: str) -> pa.Array:
+    is_longer = pc.greater(pc.utf8_length(pc.utf8_rtrim(text, " ")), limit.length)
+    if pc.any(is_longer).as_py():
+        raise ValidationError(f"column {column} has a string that is longer than {limit}", field=column)
+    cut = pc.utf8_slice_codeunits(text, 0, limit.length)
+    return pc.utf8_rpad(cut, limit.length) if limit.is_padded else cut
+
+
+def _refuse_nulls(values: pa.Array, field: StructField) -> None:
+    if not field.nullable and values.null_count:
+        raise ValidationError(
+            f"the generated column {field.name} is NOT NULL, and {generation_of(field)} gave a null", field=field.name
+        )

@@ -1,0 +1,159 @@
+"""Expressions that give a value: how generated columns and defaults are computed where there is no Spark.
+
+    text ──sqlglot──▶ syntax tree ──bind names──▶ Expression = Column | Given | Call
+
+The few functions that partition columns are made with; everything else is refused (`only_spark`), and such a frame is
+written through Spark, which knows the whole language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from typing import Any, Literal, TypeAlias
+
+from sqlglot import exp
+
+from deltars.errors import PredicateError
+from deltars.predicate.literals import Misfit, cast
+from deltars.predicate.parser import Binder, check_legal, delta_type
+from deltars.predicate.source import Source
+from deltars.predicate.tree import Column
+from deltars.protocol import DataType, PrimitiveType, StructType
+
+Function: TypeAlias = Literal[
+    "+", "-", "*", "%", "cast", "year", "quarter", "month", "day", "hour", "date_trunc", "concat", "coalesce",
+    "substring", "current_date", "current_timestamp",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A literal."""
+
+    kind: str
+    """The name of its type, `decimal` for all of them, `void` for NULL."""
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    function: Function
+    arguments: tuple[Expression, ...] = ()
+    to: PrimitiveType | None = None
+    """Of a cast."""
+
+
+Expression: TypeAlias = Column | Given | Call
+
+_ARITHMETIC: dict[type[exp.Expr], Function] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Mod: "%"}
+_PARTS: dict[type[exp.Expr], Function] = {
+    exp.Year: "year", exp.Quarter: "quarter", exp.Month: "month", exp.Day: "day", exp.DayOfMonth: "day",
+    exp.Hour: "hour",
+}  # fmt: skip
+_DATE = PrimitiveType("date")
+_UNSTEADY = (exp.Rand, exp.Randn, exp.Uuid, exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentUser)
+_UNSTEADY_NAMES = frozenset({"now", "uuid", "rand", "randn", "random", "shuffle", "monotonically_increasing_id"})
+
+
+def only_spark(what: str) -> PredicateError:
+    """The error, without a position, for what Spark can compute and nobody else here."""
+    return PredicateError(
+        f"only Spark can compute {what}",
+        field="expression",
+        hint="Write the rows as a Spark DataFrame, or give the table an expression of the documented few.",
+    )
+
+
+def parse_expression(sql: str, schema: StructType) -> Expression:
+    """The expression, over columns of this schema."""
+    binder = _ExpressionBinder(sql, schema)
+    return binder.expression(binder.checked())
+
+
+def parse_default(sql: str, type_: DataType) -> Given | Call:
+    """A default, as a value of the column's type: a literal, or the time of the write."""
+    binder = _ExpressionBinder(sql, StructType())
+    return binder.default(binder.checked(), type_)
+
+
+def check_expression(sql: str, schema: StructType, *, is_steady: bool = True) -> frozenset[str]:
+    """The columns that an expression is made of, by name. `is_steady`: its value may depend on them alone."""
+    binder = _ExpressionBinder(sql, schema)
+    tree = binder.checked()
+    for node in tree.walk() if is_steady else ():
+        name = str(node.this).lower() if isinstance(node, exp.Anonymous) else ""
+        if isinstance(node, _UNSTEADY) or name in _UNSTEADY_NAMES:
+            raise PredicateError(f"{sql}: a generated column has the same value whenever it is computed", field=sql)
+    return frozenset(binder.columns(tree))
+
+
+class _ExpressionBinder(Binder):
+    def __init__(self, sql: str, schema: StructType) -> None:
+        super().__init__(Source(sql, "expression"), schema, UTC)
+
+    def checked(self) -> exp.Expr:
+        tree = self._source.condition()
+        check_legal(self._source, tree)
+        return tree
+
+    def columns(self, tree: exp.Expr) -> list[str]:
+        return [column.path[0] for column in self._unknown(tree).columns]
+
+    def default(self, node: exp.Expr, type_: DataType) -> Given | Call:
+        if _is_call(node, "now") or isinstance(node, exp.CurrentTimestamp | exp.CurrentDate):
+            return Call("current_date" if isinstance(node, exp.CurrentDate) else "current_timestamp")
+        literal = self._literal(node)
+        if literal is None or not isinstance(type_, PrimitiveType):
+            raise only_spark(node.sql("spark"))
+        try:
+            fitted = cast(literal, type_, UTC)
+        except Misfit:
+            raise self._source.error(f"the default is no {type_}", node) from None
+        if fitted is None:
+            raise only_spark(node.sql("spark"))
+        return Given(fitted.kind, fitted.value)
+
+    def expression(self, node: exp.Expr) -> Expression:
+        if isinstance(node, exp.Paren):
+            return self.expression(node.this)
+        literal = self._literal(node)
+        if literal is not None:
+            return Given(literal.kind, literal.value)
+        column = self._column(node)
+        if column is not None:
+            return column
+        if type(node) in _ARITHMETIC:
+            return self._call(_ARITHMETIC[type(node)], [node.this, node.expression])
+        if type(node) in _PARTS:
+            # sqlglot makes a date of the argument first, which loses nothing that is asked for.
+            inner = node.this
+            return self._call(_PARTS[type(node)], [inner.this if isinstance(inner, exp.TsOrDsToDate) else inner])
+        return self._function(node)
+
+    def _function(self, node: exp.Expr) -> Expression:
+        match node:
+            case exp.Cast() if not node.args.get("safe") and (type_ := delta_type(node.to)) is not None:
+                return Call("cast", (self.expression(node.this),), type_)
+            case exp.TsOrDsToDate() if node.args.get("format") is None:
+                return Call("cast", (self.expression(node.this),), _DATE)
+            case exp.TimestampTrunc():
+                unit = str(node.args["unit"].this).lower()
+                return Call("date_trunc", (Given("string", unit), self.expression(node.this)))
+            case exp.Concat():
+                return self._call("concat", node.expressions)
+            case exp.DPipe():
+                return self._call("concat", [node.this, node.expression])
+            case exp.Coalesce():
+                return self._call("coalesce", [node.this, *node.expressions])
+            case exp.Substring() if node.args.get("start") is not None and node.args.get("length") is not None:
+                return self._call("substring", [node.this, node.args["start"], node.args["length"]])
+        raise only_spark(node.sql("spark"))
+
+    def _call(self, function: Function, arguments: Sequence[exp.Expr]) -> Call:
+        return Call(function, tuple(map(self.expression, arguments)))
+
+
+def _is_call(node: exp.Expr, name: str) -> bool:
+    return isinstance(node, exp.Anonymous) and str(node.this).lower() == name

@@ -1,0 +1,109 @@
+"""Column mapping: data files know a column by its id and physical name, so that its name in the table is free.
+
+delta.columnMapping.mode    none    files use the names of the schema
+                            name    files use physical names
+                            id      files use field ids (and have physical names too)
+
+Every column of a mapped table has an id that was never another's (`maxColumnId` is the last one given) and a physical
+name. What is in the log by column (statistics, partition values) goes by physical names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Literal, TypeAlias, cast
+from uuid import uuid4
+
+import msgspec
+
+from deltars.errors import ValidationError
+from deltars.protocol.actions import Metadata
+from deltars.protocol.schema import COLUMN_ID, PHYSICAL_NAME, ArrayType, DataType, MapType, StructField, StructType
+
+COLUMN_MAPPING = "delta.columnMapping.mode"
+MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
+
+ColumnMapping: TypeAlias = Literal["none", "name", "id"]
+"""By what data files name their columns: the column's name, its physical name, or its field id."""
+
+
+def column_mapping(properties: Mapping[str, str]) -> ColumnMapping:
+    mode = properties.get(COLUMN_MAPPING, "none").lower()
+    if mode not in ("none", "name", "id"):
+        raise ValidationError(f"the property {COLUMN_MAPPING} is none, name or id, not {mode!r}", field=COLUMN_MAPPING)
+    return cast(ColumnMapping, mode)
+
+
+def mapped(metadata: Metadata, before: Metadata | None = None) -> Metadata:
+    """The metadata with an id and a physical name for each column that the mode asks them of.
+
+    `before`: the metadata that it takes the place of; None for a new table, whose columns are all new.
+    """
+    mode = column_mapping(metadata.configuration)
+    earlier: ColumnMapping = mode if before is None else column_mapping(before.configuration)
+    if mode != earlier and (earlier, mode) != ("none", "name"):
+        raise ValidationError(
+            f"the property {COLUMN_MAPPING} cannot go from {earlier} to {mode}: only from none to name",
+            field=COLUMN_MAPPING,
+        )
+    if mode == "none":
+        return metadata if before is not None else _with_schema(metadata, _each_field(metadata.schema, _unmapped))
+    # A table that had no mapping keeps the names that its files have.
+    keeps_names = earlier == "none"
+    known = metadata.schema if before is not None else _each_field(metadata.schema, _unmapped)
+    numbers = [int(field.metadata[COLUMN_ID]) for _, field in known.walk() if COLUMN_ID in field.metadata]
+    last = max([0, *numbers, *(_last_id(one) for one in (metadata, before) if one is not None)])
+
+    def assign(field: StructField) -> StructField:
+        nonlocal last
+        if COLUMN_ID in field.metadata and PHYSICAL_NAME in field.metadata:
+            return field
+        last += COLUMN_ID not in field.metadata
+        name = field.name if keeps_names else f"col-{uuid4()}"
+        return replace(field, metadata={COLUMN_ID: last, PHYSICAL_NAME: name, **field.metadata})
+
+    schema = _each_field(known, assign)
+    configuration = {**metadata.configuration, MAX_COLUMN_ID: str(last)}
+    return msgspec.structs.replace(_with_schema(metadata, schema), configuration=configuration)
+
+
+def _last_id(metadata: Metadata) -> int:
+    text = metadata.configuration.get(MAX_COLUMN_ID, "0")
+    if not text.isdecimal():
+        raise ValidationError(f"the property {MAX_COLUMN_ID} is a number, not {text!r}", field=MAX_COLUMN_ID)
+    return int(text)
+
+
+def _unmapped(field: StructField) -> StructField:
+    kept = {key: value for key, value in field.metadata.items() if key not in (COLUMN_ID, PHYSICAL_NAME)}
+    return replace(field, metadata=kept)
+
+
+def _with_schema(metadata: Metadata, schema: StructType) -> Metadata:
+    if schema == metadata.schema:
+        return metadata
+    return msgspec.structs.replace(metadata, schema_string=schema.to_json())
+
+
+def _each_field(schema: StructType, change: Callable[[StructField], StructField]) -> StructType:
+    """The schema with every field changed, parents before children; inside arrays and maps too."""
+    return StructType(tuple(_changed(change(field), change) for field in schema.fields))
+
+
+def _changed(field: StructField, change: Callable[[StructField], StructField]) -> StructField:
+    return replace(field, type=_inside(field.type, change))
+
+
+def _inside(type_: DataType, change: Callable[[StructField], StructField]) -> DataType:
+    match type_:
+        case StructType():
+            return _each_field(type_, change)
+        case ArrayType():
+            return replace(type_, element_type=_inside(type_.element_type, change))
+        case MapType():
+            return replace(
+                type_, key_type=_inside(type_.key_type, change), value_type=_inside(type_.value_type, change)
+            )
+        case _:
+            return type_

@@ -1,0 +1,56 @@
+"""What a schema asks of the values of its columns, beyond their types.
+
+delta.generationExpression    the value is what this expression gives: computed where it is missing, else checked
+CURRENT_DEFAULT               the value where a frame does not have the column
+delta.invariants              a condition on every row, from before CHECK constraints
+__CHAR_VARCHAR_TYPE_STRING    the length of strings
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from deltars.errors import ValidationError
+from deltars.protocol.char_varchar import CHAR_VARCHAR, Limit, TypePath
+from deltars.protocol.ddl import limits_of_type
+from deltars.protocol.schema import StructField, StructType
+
+GENERATION = "delta.generationExpression"
+DEFAULT = "CURRENT_DEFAULT"
+INVARIANTS = "delta.invariants"
+
+
+def generation_of(field: StructField) -> str | None:
+    found = field.metadata.get(GENERATION)
+    return None if found is None else str(found)
+
+
+def default_of(field: StructField) -> str | None:
+    found = field.metadata.get(DEFAULT)
+    return None if found is None else str(found)
+
+
+def invariant_of(field: StructField) -> str | None:
+    """The condition of a column: JSON in the metadata, the SQL two levels deep."""
+    text = field.metadata.get(INVARIANTS)
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=dict[str, dict[str, str]])["expression"]["expression"]
+    except (KeyError, TypeError, msgspec.MsgspecError):
+        raise ValidationError(
+            f"the invariant of column {field.name} is not understood: {text}", field=field.name
+        ) from None
+
+
+def limits_of(field: StructField) -> Mapping[TypePath, Limit]:
+    """How long the strings of a column may be, by their place in its type."""
+    text = field.metadata.get(CHAR_VARCHAR)
+    return {} if text is None else limits_of_type(str(text))
+
+
+def has_rules(schema: StructType) -> bool:
+    """Whether the columns of a frame are more than cast to the table's types."""
+    return any(key in field.metadata for field in schema.fields for key in (GENERATION, DEFAULT, CHAR_VARCHAR))

@@ -1,0 +1,111 @@
+"""A frame with what the table's columns ask, in Spark's own expressions: defaults, generated columns, char and varchar.
+
+The same rules as `data.completion`; here any function of Spark may stand in an expression, and its time zone is the
+session's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as spark_types
+
+from deltars.errors import ValidationError
+from deltars.protocol import StructField, StructType
+from deltars.protocol.char_varchar import Limit, TypePath
+from deltars.protocol.column_rules import default_of, generation_of, has_rules, limits_of
+
+_REFUSED = "deltars refuses: "
+
+
+def complete(frame: DataFrame, table: StructType) -> DataFrame:
+    if not has_rules(table):
+        return frame
+    present = {name.lower() for name in frame.columns}
+    missing = [field for field in table.fields if field.name.lower() not in present]
+    defaults = {
+        field.name: F.expr(sql).cast(_type(field))
+        for field in missing
+        if (sql := default_of(field)) is not None and generation_of(field) is None
+    }
+    whole = _limited(frame.withColumns(defaults) if defaults else frame, table)
+    generated = {
+        field.name: F.expr(sql).cast(_type(field)) for field in missing if (sql := generation_of(field)) is not None
+    }
+    if not generated:
+        return whole
+    # A column that is missing is null in the table, and so it is for what is made of it.
+    absent = {
+        field.name: F.lit(None).cast(_type(field))
+        for field in missing
+        if field.name not in defaults and field.name not in generated
+    }
+    computed = (whole.withColumns(absent) if absent else whole).withColumns(generated)
+    return computed.select(*map(quoted, [*whole.columns, *generated]))
+
+
+def refused(error: PySparkException) -> ValidationError | None:
+    """What a job of ours refused, by the text that Spark brings back."""
+    said = (error.getMessageParameters() or {}).get("errorMessage", "")
+    found = re.search(rf"{_REFUSED}([^\n]*)\.", said or str(error))
+    return ValidationError(found[1]) if found else None
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _type(field: StructField) -> spark_types.DataType:
+    return spark_types.StructType.fromJson(json.loads(StructType((field,)).to_json()))[0].dataType
+
+
+def _limited(frame: DataFrame, table: StructType) -> DataFrame:
+    limits = {field.name.lower(): limits_of(field) for field in table.fields}
+    changed = {
+        field.name: _brought(F.col(quoted(field.name)), field.dataType, limits[field.name.lower()], (), field.name)
+        for field in frame.schema.fields
+        if limits.get(field.name.lower())
+    }
+    return frame.withColumns(changed) if changed else frame
+
+
+def _brought(
+    column: Column, kind: spark_types.DataType, limits: Mapping[TypePath, Limit], path: TypePath, name: str
+) -> Column:
+    """The column with its strings brought to their length, inside structs, arrays and maps too."""
+    if path in limits:
+        return _limited_text(column, limits[path], name) if isinstance(kind, spark_types.StringType) else column
+    if not any(place[: len(path)] == path for place in limits):
+        return column
+    match kind:
+        case spark_types.StructType():
+            for field in kind.fields:
+                place = (*path, field.name.lower())
+                if any(known[: len(place)] == place for known in limits):
+                    inner = _brought(column.getField(field.name), field.dataType, limits, place, name)
+                    column = column.withField(quoted(field.name), inner)
+            return column
+        case spark_types.ArrayType():
+            return F.transform(
+                column, lambda element: _brought(element, kind.elementType, limits, (*path, "element"), name)
+            )
+        case spark_types.MapType():
+            keys = F.transform_keys(column, lambda key, _: _brought(key, kind.keyType, limits, (*path, "key"), name))
+            return F.transform_values(
+                keys, lambda _, value: _brought(value, kind.valueType, limits, (*path, "value"), name)
+            )
+        case _:
+            return column
+
+
+def _limited_text(text: Column, limit: Limit, name: str) -> Column:
+    message = f"{_REFUSED}column {name} has a string that is longer than {limit}."
+    cut = F.substring(text, 1, limit.length)
+    fits = F.when(text.isNull() | (F.length(F.rtrim(text)) <= limit.length), cut)
+    brought = fits.otherwise(F.raise_error(F.lit(message)).cast("string"))
+    return F.rpad(brought, limit.length, " ") if limit.is_padded else brought
