@@ -36,7 +36,7 @@ QUERIES: dict[str, tuple[Callable[..., Select[Any]], list[tuple[Any, ...]]]] = {
 
 
 def _dialect(paramstyle: str) -> Dialect:
-    return PGDialect_psycopg(paramstyle=paramstyle)  # type: ignore[no-untyped-call,no-any-return]
+    return PGDialect_psycopg(paramstyle=paramstyle)  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize("name", QUERIES)
