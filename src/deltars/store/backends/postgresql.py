@@ -178,6 +178,11 @@ class PostgreSQL(Backend):
     def run(self, connection: Connection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         return rows_of(run_pipeline(connection, [Step(statement, values)]))
 
+    def scan(self, connection: Connection, statement: Prepared, values: Mapping[str, Any] | None = None) -> Rows:
+        # Raw: the statement's parameters are the server's own, $1, and all of its rows are converted in C.
+        with psycopg.RawCursor(driver_of(connection)) as cursor:
+            return cursor.execute(statement.text, statement.values(values or {})).fetchall()
+
     def run_and_commit(self, connection: Connection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         try:
             prepare(connection, statement)
