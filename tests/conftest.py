@@ -7,7 +7,6 @@ narrows that at collection, so nothing is skipped.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,14 +16,13 @@ from pyspark.sql import SparkSession
 
 import deltars
 from deltars.uri import BACKENDS, CatalogUri
-from tests.support import soak
+from tests.support import soak, soak_report
 from tests.support.delta_spark import DeltaSpark, NoDeltaSpark, delta_jars
 from tests.support.postgres import URL_VARIABLE, PostgresServer, server_elsewhere, server_of_this_run
 from tests.support.run_directory import RunDirectory
 from tests.support.spark import local_session
 
 _RUN = pytest.StashKey[RunDirectory]()
-_STARTED = pytest.StashKey[float]()
 _OURS = ("DELTARS_TEST_", "DELTARS_GOLDEN", "DELTARS_SOAK", "DELTARS_SEED")
 
 hypothesis.settings.register_profile(
@@ -42,7 +40,6 @@ def pytest_configure(config: pytest.Config) -> None:
     soak.seed()
     if not _is_worker(config) and not config.option.collectonly:
         config.stash[_RUN] = RunDirectory()
-        config.stash[_STARTED] = time.monotonic()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -55,14 +52,10 @@ def pytest_report_header() -> str:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    counts = {kind: len(terminalreporter.stats.get(kind, [])) for kind in ("passed", "failed", "error")}
-    if soak.is_soak() and _RUN in config.stash and any(counts.values()):
-        soak.write_report(
-            duration_s=time.monotonic() - config.stash[_STARTED],
-            passed=counts["passed"],
-            failed=counts["failed"] + counts["error"],
-        )
-        terminalreporter.write_line(f"wrote {soak.REPORT.name}")
+    reports = [report for kind in ("passed", "failed", "error") for report in terminalreporter.stats.get(kind, [])]
+    if soak.is_soak() and _RUN in config.stash and reports:
+        soak_report.write_report({report.nodeid: report.outcome for report in reports})
+        terminalreporter.write_line(f"wrote {soak_report.REPORT.name}")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

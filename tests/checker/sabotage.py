@@ -16,6 +16,8 @@ from uuid import UUID
 from sqlalchemy import Select
 
 from deltars.log.snapshot import Snapshot
+from deltars.store.backends import duckdb
+from deltars.store.backends.duckdb import DuckDB
 from deltars.store.writer import LogWriter
 from deltars.transaction.view import View
 from tests.support.racers import unpublished
@@ -40,6 +42,17 @@ def pauses() -> Iterator[None]:
 def no_lock() -> Iterator[None]:
     """Tables are looked at, but not locked."""
     with pauses(), mock.patch.object(Select, "with_for_update", lambda statement, **_: statement):
+        yield
+
+
+@contextmanager
+def no_turn() -> Iterator[None]:
+    """Threads that write to DuckDB do not wait for each other."""
+
+    class FreeTurn(DuckDB):
+        _turn = property(lambda _: mock.MagicMock(), lambda *_: None)
+
+    with pauses(), mock.patch.object(duckdb, "DuckDB", FreeTurn):
         yield
 
 

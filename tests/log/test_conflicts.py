@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -45,7 +46,11 @@ class Partition:
     day: str
 
     def could_match(self, file: Added) -> bool:
-        return (file.partition_values or {}).get("day") in (self.day, None)
+        return json.loads(file.partition_values or "{}").get("day") in (self.day, None)
+
+
+def in_partition(day: str | None) -> str:
+    return json.dumps({"day": day})
 
 
 def commit(*actions: Action, adds: pa.Table | None = None) -> TableCommit:
@@ -77,7 +82,7 @@ class Operation:
     @property
     def adds(self) -> list[Added]:
         new = [] if self.name == "DELETE" else [f"{self.name}-{self.day}-{'-'.join(self.files)}"]
-        return [Added(path, "", {"day": self.day}, None, self.name != "COMPACTION") for path in new]
+        return [Added(path, "", in_partition(self.day), None, self.name != "COMPACTION") for path in new]
 
     @property
     def removes(self) -> list[Removed]:
@@ -93,7 +98,9 @@ class Operation:
     def commit(self) -> TableCommit:
         return commit(
             *(
-                added(file.path, partition_values=file.partition_values, data_change=file.data_change)
+                added(
+                    file.path, partition_values=json.loads(file.partition_values or "{}"), data_change=file.data_change
+                )
                 for file in self.adds
             ),
             *(removed(file.path, data_change=file.data_change) for file in self.removes),
@@ -242,7 +249,8 @@ def test_order_of_the_rules_is_that_of_delta() -> None:
 
 
 def test_oldest_winner_in_the_way_is_named_with_its_file() -> None:
-    winners = [Winner(5, [Added("far", "", {"day": "tuesday"})]), Winner(6, [Added("near", "", {"day": "monday"})])]
+    far, near = Added("far", "", in_partition("tuesday")), Added("near", "", in_partition("monday"))
+    winners = [Winner(5, [far]), Winner(6, [near])]
     reads = Reads(predicates=(Partition("monday"),))
     found = conflict(commit(added("x")), reads, *winners, Winner(7, metadata_changed=True))
     assert found == Conflict(APPEND, 6, "version 6 added near, which this transaction would have read")
@@ -259,7 +267,7 @@ def test_file_added_is_judged_by_the_condition_that_files_were_read_by(
     table = metadata("id BIGINT, day DATE", partition_columns=["day"])
     condition = Pruner(parse("day = '2026-01-01' AND id >= 10", table.schema), table)
     stats = f'{{"numRecords":2,"minValues":{{"id":{least}}},"maxValues":{{"id":{most}}},"nullCount":{{"id":0}}}}'
-    winner = Winner(5, [Added("new", "", {"day": day}, stats)])
+    winner = Winner(5, [Added("new", "", in_partition(day), stats)])
     assert (rule(commit(added("x")), Reads(predicates=(condition,)), winner) is APPEND) == is_in_the_way
 
 
@@ -340,7 +348,7 @@ winning_adds = st.builds(
     Added,
     path=paths,
     dv_id=st.just(""),
-    partition_values=st.fixed_dictionaries({"day": days}),
+    partition_values=days.map(in_partition),
     data_change=st.booleans(),
 )
 winners = st.lists(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from hypothesis import given, settings
 
 from deltars.log.bounds import Bounds
 from deltars.log.pruning import Pruner
 from deltars.predicate import parse
-from deltars.protocol import Metadata, StructType, schema_from_ddl
+from deltars.protocol import Metadata, PrimitiveType, StructField, StructType, schema_from_ddl
 from tests.support.soak import scaled
 from tests.support.where import Case, cases
 
@@ -56,6 +59,31 @@ def test_no_file_with_a_matching_row_is_passed_over(case: Case) -> None:
         "stats": pa.array([file.stats for file in case.files], pa.string()),
     }
     assert pruner.keep(pa.table(columns)).to_pylist() == kept
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        ((17, 5), "112336575819.12832"),
+        ((38, 20), "1.00000000000000000001"),
+        ((38, 10), "-12345678901234567890.1234567890"),
+        ((20, 0), "12345678901234567891"),
+        ((20, 0), "-12345678901234567891"),
+        ((15, 5), "1234567890.12345"),
+    ],
+)
+def test_decimal_is_found_in_a_file_of_delta_rs(tmp_path: Path, type_: tuple[int, int], value: str) -> None:
+    write_deltalake(tmp_path, pa.table({"price": pa.array([Decimal(value)], pa.decimal128(*type_))}))
+    [*_, line] = next((tmp_path / "_delta_log").glob("*.json")).read_text().splitlines()
+    stats = json.loads(line)["add"]["stats"]
+    schema = StructType((StructField("price", PrimitiveType.decimal(*type_), True),))
+    pruner = Pruner(parse(f"price = {value}BD", schema), _metadata(schema))
+    assert pruner.keeps({}, stats)
+    numbers = Bounds(schema).of(stats)
+    [low, *_], [high, *_] = numbers.mins or [], numbers.maxs or []
+    assert low is not None
+    assert high is not None
+    assert low <= Decimal(value) <= high
 
 
 PASSED_OVER = [

@@ -65,6 +65,7 @@ def _comparison(where: str, **options: Any) -> tuple[str, str, Any]:
         ("id = '12'", ("id", "=", 12)),
         ("small = CAST('12' AS TINYINT)", ("small", "=", 12)),
         ("price = 1.50BD", ("price", "=", Decimal("1.50"))),
+        ("id = -1234567890123456789012345678901BD", ("id", "=", Decimal("-1234567890123456789012345678901"))),
         ("price = 2", ("price", "=", Decimal(2))),
         ("price > 1.5D", ("price", ">", 1.5)),
         ("f = 0.1", ("f", "=", 0.1)),

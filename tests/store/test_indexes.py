@@ -18,7 +18,7 @@ from sqlalchemy import Select, func, literal_column, select
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 import deltars
-from deltars.store.backends import Backend, backend_for
+from deltars.store.backends import Backend, Query, backend_for
 from deltars.store.contents import live_files
 from deltars.store.reader import newest_first, open_current, open_version
 from deltars.store.schema import dl_add_files, dl_table_versions
@@ -45,7 +45,7 @@ class Filled:
     schema: str
     table_id: UUID
 
-    def plan(self, query: Select[Any]) -> list[dict[str, Any]]:
+    def plan(self, query: Query) -> list[dict[str, Any]]:
         """The nodes of the plan, outermost first."""
         text = query.compile(
             dialect=PGDialect_psycopg(),  # type: ignore[no-untyped-call]
@@ -56,7 +56,7 @@ class Filled:
         [[[plan]]] = self.connection.execute(f"EXPLAIN (FORMAT JSON) {text}".replace("%%", "%").encode()).fetchall()
         return list(nodes(plan["Plan"]))
 
-    def indexes(self, query: Select[Any]) -> list[str]:
+    def indexes(self, query: Query) -> list[str]:
         """The indexes that the plan scans; a table that is read from end to end is in it by its own name."""
         return [
             node.get("Index Name") or node["Relation Name"]

@@ -40,6 +40,7 @@ _Path: TypeAlias = tuple[str, ...]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _FLOAT = struct.Struct("=f")
+_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
 class FileBounds(NamedTuple):
@@ -239,9 +240,14 @@ def float_number(value: Any, *, down: bool) -> Number:
 
 
 def decimal_number(value: Any, *, down: bool) -> Number:
-    number = plain_number(value, down=down)
-    # The JSON number was read as the nearest double: a step outward covers what that lost.
+    number = None if is_clamped(value, down=down) else plain_number(value, down=down)
+    # The JSON number was read as the nearest double, or written as one: a step outward covers what that lost.
     return None if number is None else math.nextafter(number, -math.inf if down else math.inf)
+
+
+def is_clamped(value: Any, *, down: bool) -> bool:
+    """Whether a decimal stands at the end of 64 bits, where delta-rs leaves whatever lies beyond."""
+    return bool(value == (_SMALLEST if down else _LARGEST))
 
 
 def date_number(value: Any, *, down: bool) -> Number:

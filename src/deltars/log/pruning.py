@@ -75,7 +75,7 @@ class Pruner:
 
     def could_match(self, file: Added) -> bool:
         """Whether a transaction that read by this condition would have read a file that was added meanwhile."""
-        return self.keeps(file.partition_values or {}, file.stats)
+        return self._keeps_text(file.partition_values if self._partition else None, file.stats, None)
 
     def keep(self, files: pa.Table) -> pa.BooleanArray:
         """The same for many: `partition_values` and `stats` are columns of JSON text.

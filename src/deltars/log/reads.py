@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -16,7 +15,8 @@ class Added:
 
     path: str
     dv_id: str = ""
-    partition_values: Mapping[str, str | None] | None = None
+    partition_values: str | None = None
+    """Their JSON."""
     stats: str | None = None
     data_change: bool = True
 

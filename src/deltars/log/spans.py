@@ -19,6 +19,7 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 from deltars.errors import ValidationError
+from deltars.log.bounds import is_clamped
 from deltars.predicate import Comparison, In, IsNull, StartsWith, Value
 from deltars.protocol import DataType, PrimitiveType, decode_bound, parse_partition_value
 
@@ -30,6 +31,12 @@ NAN = (True, 0.0)
 
 _FLOATS = (PrimitiveType("float"), PrimitiveType("double"))
 _TIMESTAMPS = (PrimitiveType("timestamp"), PrimitiveType("timestamp_ntz"))
+EXACT_DIGITS = 15
+"""A decimal of so many digits comes through a double as it was."""
+
+DOUBLE_DIGITS = 17
+"""What was written as a double has no more."""
+
 _CUT_OFF = timedelta(milliseconds=1)
 _ANY_ZONE = timedelta(days=1)
 
@@ -84,11 +91,23 @@ def stats_span(minimum: Any, maximum: Any, nulls: Any, records: Any, type_: Data
             high += _CUT_OFF
         except OverflowError:
             high = None
+    if type_.is_decimal and type_.precision > EXACT_DIGITS:
+        low, high = _decimal_outward(low, down=True), _decimal_outward(high, down=False)
     if type_ not in _FLOATS:
         return Span(low, high, has_values, has_nulls)
     # A minimum that is NaN: of a file with nothing else, or of a writer that does not order NaN.
     low = None if low is not None and math.isnan(low) else comparable(low)
     return Span(low, comparable(high), has_values, has_nulls, has_nan=True)
+
+
+def _decimal_outward(bound: Decimal | None, *, down: bool) -> Decimal | None:
+    """Not every writer's decimals are exact: some of them went through a double, or were stopped by 64 bits."""
+    if bound is None or is_clamped(bound, down=down):
+        return None
+    digits = "".join(map(str, bound.as_tuple().digits)).strip("0")
+    if len(digits) > DOUBLE_DIGITS:
+        return bound
+    return Decimal(math.nextafter(float(bound), -math.inf if down else math.inf))
 
 
 def widened(span: Span) -> Span:

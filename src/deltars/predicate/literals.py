@@ -69,7 +69,10 @@ def number_literal(text: str) -> Literal:
 
 
 def negated(literal: Literal) -> Literal | None:
-    return Literal(literal.kind, -literal.value) if literal.kind in (*INTEGERS, "decimal", "float", "double") else None
+    if literal.kind == "decimal":
+        # Not by its minus, which rounds to 28 digits.
+        return Literal(literal.kind, literal.value.copy_negate())
+    return Literal(literal.kind, -literal.value) if literal.kind in (*INTEGERS, "float", "double") else None
 
 
 def zone_of(name: str) -> tzinfo | None:

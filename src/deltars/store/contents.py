@@ -13,7 +13,21 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
-from sqlalchemy import JSON, ColumnElement, Select, Table, Text, and_, cast, func, not_, or_, select, union_all
+from sqlalchemy import (
+    JSON,
+    ColumnElement,
+    CompoundSelect,
+    Select,
+    Table,
+    Text,
+    and_,
+    cast,
+    func,
+    not_,
+    or_,
+    select,
+    union_all,
+)
 
 from deltars.log.pruning import Pruner
 from deltars.log.snapshot import FILE_SCHEMA, ROW_GROUP_SCHEMA, Totals, file_schema
@@ -117,7 +131,7 @@ class TableContents:
 
 def live_files(
     table_id: UUID, version: int, columns: Sequence[str] = FILE_SCHEMA.names, asked: Asked | None = None
-) -> Select[Any]:
+) -> CompoundSelect[Any]:
     """The files of a table at a version; or those that are asked for, and some more."""
     return _live(table_id, version, [_as_text(_files[name]) for name in columns], asked)
 
@@ -141,7 +155,7 @@ def row_groups(table_id: UUID, version: int, asked: Asked | None = None) -> Sele
 
 def _live(
     table_id: UUID, version: int, columns: Sequence[ColumnElement[Any]], asked: Asked | None = None
-) -> Select[Any]:
+) -> CompoundSelect[Any]:
     of_table = select(*columns).where(_files.table_id == table_id, _files.version <= version)
     still_live = of_table.where(_files.removed_version.is_(None))
     removed_later = of_table.where(_files.removed_version.is_not(None), _files.removed_version > version)
@@ -158,8 +172,7 @@ def _live(
                 or_(and_(asked.is_current, asked.whole), and_(not_(asked.is_current), asked.partition))
             ),
         ]
-    both = union_all(*parts).subquery("live")
-    return select(*both.c)
+    return union_all(*parts)
 
 
 def _as_text(column: ColumnElement[Any]) -> ColumnElement[Any]:

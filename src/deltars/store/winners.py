@@ -1,18 +1,21 @@
 """What others committed to a table since it was read: the winners that `log.conflicts` judges.
 
 Only what the rules will ask for is looked up: a blind append is held against a thousand commits without their files.
+All of it comes by the driver's own cursor, because the table is locked meanwhile.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import TypeVar
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Table, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Table, Text, bindparam, cast, literal, select, union_all
 
 from deltars.log.conflicts import Added, Evidence, Removed, Winner
+from deltars.store.backends import Backend, Prepared, Rows
 from deltars.store.schema import (
     dl_add_files,
     dl_domain_metadata,
@@ -23,54 +26,77 @@ from deltars.store.schema import (
     dl_txn_actions,
 )
 
+T = TypeVar("T")
 
-def winners(connection: Connection, table_id: UUID, after: int, needed: Evidence) -> Iterator[Winner]:
-    """The commits of a table after a version, oldest first."""
-    adds, removes = dl_add_files.c, dl_remove_files.c
-    found = _Commits(connection, table_id, after)
-    metadata = found.by_version(dl_metadata_updates)
-    protocol = found.by_version(dl_protocol_updates)
-    app_ids = found.by_version(dl_txn_actions, dl_txn_actions.c.app_id)
-    domains = found.by_version(dl_domain_metadata, dl_domain_metadata.c.domain)
-    added = (
-        found.by_version(dl_add_files, adds.path, adds.dv_id, adds.partition_values, adds.stats, adds.data_change)
-        if needed.adds
-        else {}
-    )
-    removed = (
-        found.by_version(dl_remove_files, removes.path, removes.dv_id, removes.data_change) if needed.removes else {}
-    )
-    for version, is_blind in found.versions():
-        yield Winner(
-            version,
-            [Added(*row[1:]) for row in added.get(version, ())],
-            [Removed(*row[1:]) for row in removed.get(version, ())],
-            metadata_changed=version in metadata,
-            protocol_changed=version in protocol,
-            app_ids=frozenset(row[1] for row in app_ids.get(version, ())),
-            domains=frozenset(row[1] for row in domains.get(version, ())),
-            is_blind_append=bool(is_blind),
-        )
+_METADATA, _PROTOCOL, _APP_ID, _DOMAIN = "metadata", "protocol", "app id", "domain"
 
 
-class _Commits:
-    def __init__(self, connection: Connection, table_id: UUID, after: int) -> None:
-        self._connection = connection
-        self._table_id = table_id
-        self._after = after
+class Winners:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
 
-    def versions(self) -> Iterator[tuple[int, bool | None]]:
+    def since(self, connection: Connection, table_id: UUID, after: int, needed: Evidence) -> Iterator[Winner]:
+        """The commits of a table after a version, oldest first."""
+
+        def rows(statement: Prepared) -> Rows:
+            return self._backend.scan(connection, statement, {"table_id": str(table_id), "after": after})
+
+        added = _by_version(rows(self._adds), Added) if needed.adds else {}
+        removed = _by_version(rows(self._removes), Removed) if needed.removes else {}
+        changed = _by_version(rows(self._changes), lambda kind, name: (kind, name))
+        for version, is_blind in rows(self._versions):
+            changes = changed.get(version, ())
+            yield Winner(
+                version,
+                added.get(version, ()),
+                removed.get(version, ()),
+                metadata_changed=(_METADATA, None) in changes,
+                protocol_changed=(_PROTOCOL, None) in changes,
+                app_ids=frozenset(name for kind, name in changes if kind == _APP_ID),
+                domains=frozenset(name for kind, name in changes if kind == _DOMAIN),
+                is_blind_append=bool(is_blind),
+            )
+
+    @cached_property
+    def _versions(self) -> Prepared:
         versions = dl_table_versions.c
-        query = select(versions.version, versions.is_blind_append).where(self._since(dl_table_versions))
-        for row in self._connection.execute(query.order_by(versions.version)):
-            yield row[0], row[1]
+        query = select(versions.version, versions.is_blind_append).where(self._is_later(dl_table_versions))
+        return self._backend.prepare(query.order_by(versions.version))
 
-    def by_version(self, table: Table, *columns: ColumnElement[Any]) -> dict[int, list[tuple[Any, ...]]]:
-        query = select(table.c.version, *columns).where(self._since(table))
-        found: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
-        for row in self._connection.execute(query):
-            found[row[0]].append(tuple(row))
-        return found
+    @cached_property
+    def _changes(self) -> Prepared:
+        """What changed besides files: most commits have nothing of it."""
+        kinds = (
+            (dl_metadata_updates, _METADATA, None),
+            (dl_protocol_updates, _PROTOCOL, None),
+            (dl_txn_actions, _APP_ID, dl_txn_actions.c.app_id),
+            (dl_domain_metadata, _DOMAIN, dl_domain_metadata.c.domain),
+        )
+        found = (
+            select(table.c.version, literal(kind, Text), cast(name, Text)).where(self._is_later(table))
+            for table, kind, name in kinds
+        )
+        return self._backend.prepare(union_all(*found))
 
-    def _since(self, table: Table) -> ColumnElement[bool]:
-        return (table.c.table_id == self._table_id) & (table.c.version > self._after)
+    @cached_property
+    def _adds(self) -> Prepared:
+        files = dl_add_files.c
+        columns = (files.version, files.path, files.dv_id, cast(files.partition_values, Text), files.stats)
+        return self._backend.prepare(select(*columns, files.data_change).where(self._is_later(dl_add_files)))
+
+    @cached_property
+    def _removes(self) -> Prepared:
+        files = dl_remove_files.c
+        columns = (files.version, files.path, files.dv_id, files.data_change)
+        return self._backend.prepare(select(*columns).where(self._is_later(dl_remove_files)))
+
+    def _is_later(self, table: Table) -> ColumnElement[bool]:
+        table_id = self._backend.id_of(bindparam("table_id", type_=Text()))
+        return (table.c.table_id == table_id) & (table.c.version > bindparam("after", type_=BigInteger()))
+
+
+def _by_version(rows: Rows, make: Callable[..., T]) -> Mapping[int, list[T]]:
+    found: dict[int, list[T]] = defaultdict(list)
+    for version, *rest in rows:
+        found[version].append(make(*rest))
+    return found

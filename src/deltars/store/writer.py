@@ -51,7 +51,7 @@ from deltars.store.registry import create
 from deltars.store.schema import dl_add_files, dl_transactions
 from deltars.store.statements import REMOVES, TRANSACTION, VERSIONS, CommitStatements, Shape
 from deltars.store.states import UNCOMMITTED, KnownState, States
-from deltars.store.winners import winners
+from deltars.store.winners import Winners
 
 COPY_THRESHOLD = 1_000
 
@@ -76,6 +76,7 @@ class LogWriter:
         self._copy_threshold = copy_threshold
         self._statements = CommitStatements(database.backend)
         self._states = States()
+        self._winners = Winners(database.backend)
 
     def commit(self, commit: Commit, *, timeout_s: float) -> CommitOutcome:
         watch = Stopwatch("validate")
@@ -209,7 +210,7 @@ class LogWriter:
         if level == "strict" or row.current_version < expected:
             return VersionTaken(row.table_id, row.name, expected, row.current_version)
         reads = commit.reads_of(row.table_id)
-        since = winners(connection, row.table_id, expected, evidence(mine, reads, level))
+        since = self._winners.since(connection, row.table_id, expected, evidence(mine, reads, level))
         conflict = find_conflict(mine, reads, since, level)
         if conflict is None:
             return None

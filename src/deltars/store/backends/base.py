@@ -21,6 +21,7 @@ from sqlalchemy import (
     BindParameter,
     Column,
     ColumnElement,
+    CompoundSelect,
     Connection,
     Dialect,
     Engine,
@@ -44,6 +45,7 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from deltars.errors import DatabaseError, DeltarsError, TimeoutError
 from deltars.uri import CatalogUri
 
+Query: TypeAlias = Select[Any] | CompoundSelect[Any]
 Rows: TypeAlias = list[tuple[Any, ...]]
 
 _encode = msgspec.json.Encoder().encode
@@ -135,7 +137,7 @@ class Backend(ABC):
             return self.run(connection, statement, values)
 
     def fetch(
-        self, engine: Engine, query: Select[Any], columns: pa.Schema, *, may_be_large: bool = False
+        self, engine: Engine, query: Query, columns: pa.Schema, *, may_be_large: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """The answer of a query as Arrow, in a transaction of its own.
 
@@ -145,7 +147,7 @@ class Backend(ABC):
             yield from self.batches(connection, query, columns)
 
     @abstractmethod
-    def batches(self, connection: Connection, query: Select[Any], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def batches(self, connection: Connection, query: Query, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The answer of a query as Arrow, some ten thousand rows at a time, the database's fastest way.
 
         The query gives these columns in this order; what they hold is text, a number or a truth value.

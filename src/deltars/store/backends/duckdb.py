@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ from sqlalchemy import (
     Double,
     Engine,
     FromClause,
-    Select,
     Table,
     cast,
     create_engine,
@@ -39,8 +39,9 @@ from sqlalchemy import column as sa_column
 from sqlalchemy import table as sa_table
 
 from deltars.errors import ConfigError, DatabaseError, DeltarsError, TimeoutError
-from deltars.store.backends.base import Backend, Opening, first_line
+from deltars.store.backends.base import Backend, Opening, Query, first_line
 from deltars.store.backends.pool import WatchedPool
+from deltars.store.backends.shapes import Shapes
 from deltars.store.types import Id
 from deltars.uri import CatalogUri
 
@@ -109,12 +110,16 @@ class DuckDB(Backend):
             finally:
                 driver.execute("ROLLBACK")
 
-    def batches(self, connection: Connection, query: Select[Any], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def batches(self, connection: Connection, query: Query, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
         # Past SQLAlchemy's cursors, which would fetch once more what was read as Arrow.
         driver: Any = connection.connection.driver_connection
-        statement = self.prepare(query)
-        for batch in driver.execute(statement.text, statement.values({})).to_arrow_reader(FETCH_CHUNK_ROWS):
+        state = self._shapes.state(query)
+        for batch in driver.execute(state.statement, state.positional_parameters).to_arrow_reader(FETCH_CHUNK_ROWS):
             yield batch.cast(columns)
+
+    @cached_property
+    def _shapes(self) -> Shapes:
+        return Shapes(self.statement_dialect(), self.schema)
 
     def statement_dialect(self) -> Dialect:
         return DuckDBDialect(paramstyle="numeric_dollar")

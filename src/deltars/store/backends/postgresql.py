@@ -50,11 +50,12 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from deltars.errors import DatabaseError, DeltarsError, SchemaVersionError, TimeoutError
 from deltars.store.backends.adbc import IS_INSTALLED, Adbc
-from deltars.store.backends.base import Backend, Opening, Prepared, Rows, StatementRefused, first_line
+from deltars.store.backends.base import Backend, Opening, Prepared, Query, Rows, StatementRefused, first_line
 from deltars.store.backends.copy_out import copy_batches
 from deltars.store.backends.deadlines import PLANS, begin, dialect, settle
 from deltars.store.backends.pipeline import Step, driver_of, prepare, rows_of, run_pipeline
 from deltars.store.backends.pool import WatchedPool
+from deltars.store.backends.shapes import Shapes
 from deltars.store.schema import dl_add_files
 
 LARGE_ROWS = 10_000
@@ -137,7 +138,7 @@ class PostgreSQL(Backend):
             return rows
 
     def fetch(
-        self, engine: Engine, query: Select[Any], columns: pa.Schema, *, may_be_large: bool = False
+        self, engine: Engine, query: Query, columns: pa.Schema, *, may_be_large: bool = False
     ) -> Iterator[pa.RecordBatch]:
         adbc = self._adbc if may_be_large else None
         with self.read_transaction(engine) as connection:
@@ -148,7 +149,7 @@ class PostgreSQL(Backend):
         batches = adbc.batches(text, columns)
         yield from super().fetch(engine, query, columns) if batches is None else batches
 
-    def batches(self, connection: Connection, query: Select[Any], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def batches(self, connection: Connection, query: Query, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
         return copy_batches(connection, self._bound(connection, query), columns)
 
     @cached_property
@@ -157,27 +158,30 @@ class PostgreSQL(Backend):
             return None
         return Adbc(make_conninfo(**self._parameters))
 
-    def _is_large(self, connection: Connection, query: Select[Any]) -> bool:
-        beyond: Select[Any] = (
-            query.with_only_columns(literal_column("1"), maintain_column_froms=True).limit(1).offset(LARGE_ROWS)
-        )
+    def _is_large(self, connection: Connection, query: Query) -> bool:
+        beyond: Select[Any] = select(literal_column("1")).select_from(query.subquery()).limit(1).offset(LARGE_ROWS)
         return connection.execute(beyond).first() is not None
 
-    def _bound(self, connection: Connection, query: Select[Any]) -> str:
+    def _bound(self, connection: Connection, query: Query) -> str:
         """The query's text with its values in it, quoted by libpq: COPY takes no parameters."""
-        compiled = query.compile(
-            dialect=PGDialect_psycopg(),  # type: ignore[no-untyped-call]
-            schema_translate_map={None: self.uri.schema},
-            render_schema_translate=True,
-            compile_kwargs={"render_postcompile": True},
-        )
-        return psycopg.ClientCursor(driver_of(connection)).mogrify(str(compiled), compiled.params)
+        driver, state = driver_of(connection), self._shapes.state(query)
+        values = {name: sql.Literal(value).as_string(driver) for name, value in state.parameters.items()}
+        return state.statement % values
+
+    @cached_property
+    def _shapes(self) -> Shapes:
+        return Shapes(PGDialect_psycopg(), self.uri.schema)  # type: ignore[no-untyped-call]
 
     def statement_dialect(self) -> Dialect:
         return dialect()
 
     def run(self, connection: Connection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         return rows_of(run_pipeline(connection, [Step(statement, values)]))
+
+    def scan(self, connection: Connection, statement: Prepared, values: Mapping[str, Any] | None = None) -> Rows:
+        # Raw: the statement's parameters are the server's own, $1, and all of its rows are converted in C.
+        with psycopg.RawCursor(driver_of(connection)) as cursor:
+            return cursor.execute(statement.text, statement.values(values or {})).fetchall()
 
     def run_and_commit(self, connection: Connection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         try:

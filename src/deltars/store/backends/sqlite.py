@@ -23,7 +23,6 @@ from sqlalchemy import (
     Engine,
     FromClause,
     Integer,
-    Select,
     Table,
     Text,
     bindparam,
@@ -40,7 +39,7 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from deltars.errors import DatabaseError, DeltarsError, TimeoutError
-from deltars.store.backends.base import Backend, Opening, first_line
+from deltars.store.backends.base import Backend, Opening, Query, first_line
 from deltars.store.backends.pool import WatchedPool
 
 LOAD_CHUNK_ROWS = 2_000
@@ -106,7 +105,7 @@ class SQLite(Backend):
         with engine.connect() as connection, connection.begin():
             yield connection
 
-    def batches(self, connection: Connection, query: Select[Any], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def batches(self, connection: Connection, query: Query, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
         # The driver's own rows: nothing is converted twice.
         result = connection.execute(query)
         cursor: Any = result.cursor

@@ -1,0 +1,82 @@
+"""A statement that was compiled for other values is the same as one compiled for its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Dialect, Executable, Select, func, select
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.sql.compiler import SQLCompiler
+
+from deltars.store.backends import shapes
+from deltars.store.backends.shapes import Shapes
+from deltars.store.schema import dl_add_files
+
+FILES = dl_add_files.c
+QUERIES: dict[str, tuple[Callable[..., Select[Any]], list[tuple[Any, ...]]]] = {
+    "two values of one column": (
+        lambda low, high: select(FILES.path).where(FILES.version > low, FILES.version < high),
+        [(1, 2), (2, 1), (7, 7)],
+    ),
+    "a text, a number and an id": (
+        lambda text, number, table_id: select(func.concat(FILES.path, text)).where(
+            FILES.size == number, FILES.table_id == table_id
+        ),
+        [("a", 1, UUID(int=1)), ("100%", 2, UUID(int=2)), ("%(size_1)s '", None, UUID(int=3))],
+    ),
+    "lists of several lengths": (
+        lambda paths, size: select(FILES.path).where(FILES.path.in_(paths), FILES.size == size),
+        [(["a"], 1), (["b", "c", "d"], 2), ([], 3), (["e", "f"], 4)],
+    ),
+    "a limit": (lambda count: select(FILES.path).limit(count), [(1,), (2,)]),
+}
+
+
+def _dialect(paramstyle: str) -> Dialect:
+    return PGDialect_psycopg(paramstyle=paramstyle)  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize("paramstyle", ["pyformat", "numeric_dollar"])
+def test_statement_has_its_own_values_whatever_it_was_compiled_for(name: str, paramstyle: str) -> None:
+    query, asked = QUERIES[name]
+    known = Shapes(_dialect(paramstyle), "my schema")
+    for values in [*asked, *reversed(asked)]:
+        fresh = query(*values).compile(
+            dialect=_dialect(paramstyle),
+            schema_translate_map={None: "my schema"},
+            render_schema_translate=True,
+            compile_kwargs={"render_postcompile": True},
+        )
+        assert isinstance(fresh, SQLCompiler)
+        state = known.state(query(*values))
+        assert state.statement == str(fresh)
+        if paramstyle == "pyformat":
+            assert dict(state.parameters) == fresh.params
+        else:
+            assert list(state.positional_parameters) == [fresh.params[name] for name in fresh.positiontup or ()]
+
+
+def test_shape_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+    compile_ = Shapes._compile
+
+    def counted(self: Shapes, statement: Executable) -> SQLCompiler:
+        compiled.append(statement)
+        return compile_(self, statement)
+
+    monkeypatch.setattr(Shapes, "_compile", counted)
+    known = Shapes(_dialect("pyformat"), None)
+    for number in range(5):
+        known.state(select(FILES.path).where(FILES.version == number))
+    assert len(compiled) == 1
+
+
+def test_as_many_shapes_as_are_kept_may_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shapes, "MAX_SHAPES", 2)
+    known = Shapes(_dialect("pyformat"), None)
+    for column in (FILES.path, FILES.size, FILES.version, FILES.path):
+        assert known.state(select(column).where(FILES.version == 3)).parameters == {"version_1": 3}
