@@ -44,6 +44,7 @@ from deltars.wiring import provide_spark
 
 if TYPE_CHECKING:
     from deltars.catalog import Catalog, CatalogSnapshot, Rebuilt, begin, connect, migrate, read, rebuild, write
+    from deltars.doctor import Finding, diagnose
     from deltars.table import Table
     from deltars.transaction import (
         CommitResult,
@@ -71,6 +72,7 @@ _LOADED_WHEN_USED = {
         "rebuild",
         "write",
     ),
+    "deltars.doctor": ("Finding", "diagnose"),
     "deltars.table": ("Table",),
     "deltars.transaction": (
         "CommitResult",
@@ -99,8 +101,13 @@ if not TYPE_CHECKING:  # or a type checker would take every name for one of ours
 
 def _spark_plane() -> "SparkDataPlane":
     # The one late import: pyspark is an extra, and is not imported before a Spark frame arrives.
-    from deltars.spark.plane import SparkPlane
-
+    try:
+        from deltars.spark.plane import SparkPlane
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"Spark DataFrames need {error.name}, which is not installed",
+            hint="pip install 'deltars[spark]'; or read without Spark: table.to_arrow(), to_pandas(), to_polars().",
+        ) from error
     return SparkPlane()
 
 
@@ -119,6 +126,7 @@ __all__ = [
     "DamagedLog",
     "DatabaseError",
     "DeltarsError",
+    "Finding",
     "ImportRefused",
     "LogDiverged",
     "MetadataChanged",
@@ -153,6 +161,7 @@ __all__ = [
     "VersionNotFound",
     "begin",
     "connect",
+    "diagnose",
     "migrate",
     "read",
     "rebuild",

@@ -88,6 +88,9 @@ class _Drain:
         return self.status.table_id
 
 
+_SEE_WHAT_DIFFERS = "Somebody else has written to the table's log. See what differs: deltars verify '{}'"
+
+
 class _Diverged(Exception):
     """There is another commit where ours should be."""
 
@@ -317,7 +320,8 @@ class Publisher:
 
     def _fail(self, run: _Drain, state: MirrorState, error: str) -> MirrorOutcome:
         table_id, name = run.status.table_id, run.status.name
-        failure = MirrorFailure(error=error, table=name, table_id=table_id, version=run.published + 1)
+        hint = _SEE_WHAT_DIFFERS.format(name) if state is MirrorState.DIVERGED else None
+        failure = MirrorFailure(error=error, table=name, table_id=table_id, version=run.published + 1, hint=hint)
         _log.error("%s", failure)
         try:
             self.status.fail(table_id, run.owner, state, error)
@@ -357,5 +361,6 @@ def _outcome(status: MirrorStatus, until: int | None) -> MirrorOutcome:
         table=status.name,
         table_id=status.table_id,
         version=status.published_version + 1,
+        hint=_SEE_WHAT_DIFFERS.format(status.name),
     )
     return MirrorOutcome(status.table_id, Publication.FAILED, status.published_version, failure)

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from deltars.data.conditions import Condition, constraints
 from deltars.data.files import Scan, WriteTarget, WrittenFile
-from deltars.errors import DeltarsError, ValidationError
+from deltars.errors import DeltarsError, SchemaMismatch, ValidationError
 from deltars.log.pruning import Pruner
 from deltars.predicate import (
     Column,
@@ -79,7 +79,9 @@ class TableWrite:
     def run(self, frame: Any) -> tuple[list[Action], Step, list[WrittenFile]]:
         """The actions to stage, how history tells of them, and the files written."""
         options = self._options
-        metadata = self._metadata(self._plane.schema(frame))
+        data = self._plane.schema(frame)
+        metadata = self._metadata(data)
+        self._refuse_unpartitioned(data, metadata)
         predicate = None if options.replace_where is None else parse(options.replace_where, metadata.schema)
         conditions = list(constraints(metadata.configuration))
         if options.replace_where is not None:
@@ -129,6 +131,19 @@ class TableWrite:
         if schema == metadata.schema and columns == list(metadata.partition_columns):
             return metadata
         return changed(metadata, schema_string=schema.to_json(), partition_columns=columns)
+
+    def _refuse_unpartitioned(self, data: StructType, metadata: Metadata) -> None:
+        """Any other column that is missing is null; all rows in the partition of nulls are nobody's intention."""
+        present = {name.lower() for name in data.names}
+        missing = [name for name in metadata.partition_columns if name.lower() not in present]
+        if missing:
+            raise SchemaMismatch(
+                f"the data lacks the column {missing[0]}, which the table is partitioned by;"
+                f" its columns are {', '.join(data.names)}",
+                table=self._table.name,
+                field=missing[0],
+                hint=f"Add {missing[0]} to the frame; as a column of nulls if that is what is meant.",
+            )
 
     # -- files -----------------------------------------------------------------------------------------------------
 
