@@ -110,7 +110,9 @@ class _LocalWriter(Writer):
         return True
 
     def _abandon(self) -> None:
-        self._sink.close()
+        # What is still in its buffer is not wanted, and on a full disk it has no place.
+        with suppress(OSError):
+            self._sink.close()
         os.unlink(self._staged)
 
 
