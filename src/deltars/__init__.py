@@ -105,7 +105,7 @@ def _spark_plane() -> "SparkDataPlane":
         from deltars.spark.plane import SparkPlane
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"Spark DataFrames need {error.name}, which is not installed",
+            f"Spark DataFrames need {(error.name or 'pyspark').partition('.')[0]}, which is not installed",
             hint="pip install 'deltars[spark]'; or read without Spark: table.to_arrow(), to_pandas(), to_polars().",
         ) from error
     return SparkPlane()

@@ -16,15 +16,16 @@ import deltars
 ROWS = pa.table({"id": [1, 2], "day": ["a", "b"]})
 
 
-@pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[deltars.Catalog]:
-    """`plain` and `by_day`, both at version 0."""
-    monkeypatch.chdir(tmp_path)
-    with deltars.connect() as catalog:
-        with catalog.begin() as tx:
-            tx.write("plain", ROWS)
-            tx.write("by_day", ROWS, partition_by=["day"])
-        yield catalog
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[deltars.Catalog]:
+    """`plain` and `by_day`, of two rows each. One for all: a mistake changes nothing."""
+    with pytest.MonkeyPatch.context() as here:
+        here.chdir(tmp_path_factory.mktemp("lake"))
+        with deltars.connect() as catalog:
+            with catalog.begin() as tx:
+                tx.write("plain", ROWS)
+                tx.write("by_day", ROWS, partition_by=["day"])
+            yield catalog
 
 
 def program(text: str, directory: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -120,8 +120,8 @@ class Engine:
         if uri.absolute() != self.uri:
             raise ValidationError(
                 f"the table {table.partition('?')[0]} lives in another catalog than {self.uri}",
-                hint="A transaction is one of one database, and so is a catalog:"
-                " connect to the other one, and commit to each by itself.",
+                hint="One transaction is one transaction of one database: connect to the other one, and commit to each"
+                " by itself.",
             )
 
     def __reduce__(self) -> tuple[Callable[..., Engine], tuple[CatalogUri, Settings]]:

@@ -7,10 +7,9 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from uuid import UUID
 
-from deltars.data.files import COLUMN_MAPPING
 from deltars.errors import ConfigError, TableExists, ValidationError
 from deltars.log.bounds import Bounds
-from deltars.protocol import Action, Metadata, StructType, as_names, check_schema, protocol_for_new_table
+from deltars.protocol import Action, Metadata, StructType, as_names, protocol_for_new_table
 from deltars.storage import open_storage, parse_location, refuse_overwriting
 from deltars.store.mirror_status import MirrorMode
 from deltars.store.registry import check_name, overlap
@@ -69,15 +68,11 @@ def initial_actions(
     if not schema.fields:
         raise ValidationError("a table needs at least one column", field="schema")
     configuration = {IN_COMMIT_TIMESTAMPS: "true", **check_properties(properties or {})}
-    partition_columns = [_column(schema, name) for name in as_names(partition_by)]
-    is_mapped = configuration.get(COLUMN_MAPPING, "none").lower() != "none"
-    if problem := check_schema(schema, partition_columns, column_mapping=is_mapped):
-        raise ValidationError(problem, field="schema", hint="Rename the column, or choose others to partition by.")
     metadata = Metadata(
         id=str(table_id),
         description=description,
         schema_string=schema.to_json(),
-        partition_columns=partition_columns,
+        partition_columns=[_column(schema, name) for name in as_names(partition_by)],
         configuration=configuration,
         created_time=int(time.time() * 1000),
     )
