@@ -56,7 +56,7 @@ class Screen:
             return
         table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
         for name in columns:
-            is_number = isinstance(records[0][name], int)
+            is_number = isinstance(records[0][name], int) and not isinstance(records[0][name], bool)
             table.add_column(_heading(name), justify="right" if is_number else "left")
         for record in records:
             # Text: a name with brackets in it is no markup.

@@ -7,7 +7,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 if TYPE_CHECKING:
     from deltars.importer import Progress as Step
@@ -17,7 +25,7 @@ if TYPE_CHECKING:
 def bar() -> Iterator[Callable[[str, Step], None]]:
     """A bar for each table whose versions are counted."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("versions"))
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as shown:
+    with _shown(*columns, TimeElapsedColumn()) as shown:
         tasks = {}
 
         def report(name: str, step: Step) -> None:
@@ -32,6 +40,12 @@ def bar() -> Iterator[Callable[[str, Step], None]]:
 def working(what: str) -> Iterator[None]:
     """For what cannot be counted: that it goes on, and since when."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+    with _shown(*columns) as shown:
         shown.add_task(what, total=None)
         yield
+
+
+def _shown(*columns: ProgressColumn) -> Progress:
+    console = Console(stderr=True)
+    # Disabled, or an empty line would remain where it is no terminal.
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -176,7 +176,7 @@ def _mirror(opened: Catalog, config: CatalogConfig) -> Finding:
     tables = opened.mirror_status()
     for table in tables:
         if table.state is MirrorState.DIVERGED:
-            fix = f"See what differs: deltars verify '{table.name}' --catalog '{config.uri}'"
+            fix = f"deltars verify '{table.name}' --catalog '{config.uri}'"
             return Finding("mirror", "failed", f"{table.name}: {table.last_error}", fix)
     behind = [table.name for table in tables if table.is_ours and table.published_version < table.current_version]
     if behind and config.settings.mirror != "off":
