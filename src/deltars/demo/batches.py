@@ -6,9 +6,6 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-FEATURES = "customer bigint, batch int, spend_30d double, visits_30d int"
-LABELS = "customer bigint, batch int, churned boolean"
-
 
 def features_of(customers: Sequence[int], batch: int) -> pa.Table:
     spend = [(customer * 37 + batch * 11) % 500 / 2 for customer in customers]
