@@ -17,8 +17,8 @@ setup: .venv/.installed  ## Make .venv with the pinned versions and see to Java;
 	@bash scripts/setup.sh
 	@touch .venv/.installed
 
-demo: setup  ## Run the main job: two Spark DataFrames, two tables, one transaction
-	@$(PY) examples/feature_store.py
+demo: setup  ## Play a feature store in seven acts, on SQLite and a local Spark; under two minutes
+	@$(PY) -m deltars.cli demo
 
 test: setup lint types imports unit  ## Check everything: lint, types, import rules and the whole test suite
 

@@ -45,6 +45,7 @@ from deltars.wiring import provide_spark
 
 if TYPE_CHECKING:
     from deltars.catalog import Catalog, CatalogSnapshot, Rebuilt, begin, connect, migrate, read, rebuild, sql, write
+    from deltars.doctor import Finding, diagnose
     from deltars.table import Table
     from deltars.transaction import (
         CommitResult,
@@ -73,6 +74,7 @@ _LOADED_WHEN_USED = {
         "sql",
         "write",
     ),
+    "deltars.doctor": ("Finding", "diagnose"),
     "deltars.table": ("Table",),
     "deltars.transaction": (
         "CommitResult",
@@ -101,8 +103,13 @@ if not TYPE_CHECKING:  # or a type checker would take every name for one of ours
 
 def _spark_plane() -> "SparkDataPlane":
     # The one late import: pyspark is an extra, and is not imported before a Spark frame arrives.
-    from deltars.spark.plane import SparkPlane
-
+    try:
+        from deltars.spark.plane import SparkPlane
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"Spark DataFrames need {(error.name or 'pyspark').partition('.')[0]}, which is not installed",
+            hint="pip install 'deltars[spark]'; or read without Spark: table.to_arrow(), to_pandas(), to_polars().",
+        ) from error
     return SparkPlane()
 
 
@@ -121,6 +128,7 @@ __all__ = [
     "DamagedLog",
     "DatabaseError",
     "DeltarsError",
+    "Finding",
     "ImportRefused",
     "LogDiverged",
     "MetadataChanged",
@@ -155,6 +163,7 @@ __all__ = [
     "VersionNotFound",
     "begin",
     "connect",
+    "diagnose",
     "migrate",
     "observe",
     "read",

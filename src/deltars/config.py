@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from deltars.errors import ConfigError
-from deltars.uri import CatalogUri, is_uri, parse_catalog_uri, redacted
+from deltars.uri import FILE_SUFFIXES, CatalogUri, is_uri, parse_catalog_uri, redacted
 
 Isolation: TypeAlias = Literal["strict", "serializable", "write_serializable", "snapshot"]
 
@@ -158,7 +158,7 @@ def _entry_of_file(name: str, environment: Mapping[str, str]) -> dict[str, Any]:
     except FileNotFoundError:
         raise ConfigError(
             f"{redacted(name)} is no deltasql:// URI, and there is no {path} that could name a catalog so",
-            hint=f"For example {DEFAULT_CATALOG}.",
+            hint=_meant(name),
         ) from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
@@ -182,3 +182,12 @@ def _entry_of_file(name: str, environment: Mapping[str, str]) -> dict[str, Any]:
     if not entry.get("uri"):
         raise ConfigError(f"the catalog {name!r} of {path} has no uri")
     return dict(entry)
+
+
+def _meant(name: str) -> str:
+    """How what was probably meant is written."""
+    if name.startswith(("postgres://", "postgresql://")):
+        return "Write deltasql://postgres/<database>/<schema>?host=…&user=…"
+    if name.endswith(FILE_SUFFIXES):
+        return f"Write deltasql://{'duckdb' if name.endswith('.duckdb') else 'sqlite'}/{name}"
+    return f"For example {DEFAULT_CATALOG}."

@@ -359,6 +359,7 @@ def test_wrong_password_is_said_and_not_shown(catalog_uri: str, guarded: str) ->
     deltars.connect(catalog_uri, migrate=True).close()
     said = refused(with_parameters(catalog_uri, user=guarded, password="hunter2"))
     assert f'password authentication failed for user "{guarded}"' in said
+    assert "Check that the server runs, and host, port, database, user and password" in said
     with deltars.connect(with_parameters(catalog_uri, user=guarded, password="right")) as catalog:
         assert catalog.tables() == []
 

@@ -39,9 +39,12 @@ def test_help_of_a_command_shows_an_example_that_begins_with_it(command: tuple[s
 
 
 @pytest.mark.parametrize("command", LEAVES, ids=" ".join)
-def test_every_command_takes_a_catalog_json_and_debug(command: tuple[str, ...], run: Run) -> None:
+def test_every_command_takes_json_and_debug_and_a_catalog_if_it_has_to_do_with_one(
+    command: tuple[str, ...], run: Run
+) -> None:
     options = run(*command, "--help").stdout
-    assert all(option in options for option in ("--catalog", "--json", "--debug"))
+    assert all(option in options for option in ("--json", "--debug"))
+    assert ("--catalog" in options) == (command != ("completion",))
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["migrate", "up", "--help"], ["--version"]], ids=" ".join)

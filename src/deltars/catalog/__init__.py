@@ -5,5 +5,19 @@ from deltars.catalog.catalog import Catalog
 from deltars.catalog.connecting import begin, connect, read, sql, write
 from deltars.catalog.rebuilding import Rebuilt, rebuild
 from deltars.catalog.snapshot import CatalogSnapshot
+from deltars.catalog.transactions import TableCommitDetail, TransactionDetail
 
-__all__ = ["Catalog", "CatalogSnapshot", "Rebuilt", "begin", "connect", "migrate", "read", "rebuild", "sql", "write"]
+__all__ = [
+    "Catalog",
+    "CatalogSnapshot",
+    "Rebuilt",
+    "TableCommitDetail",
+    "TransactionDetail",
+    "begin",
+    "connect",
+    "migrate",
+    "read",
+    "rebuild",
+    "sql",
+    "write",
+]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 from deltars.catalog import handover
 from deltars.catalog.retrying import run
 from deltars.catalog.snapshot import CatalogSnapshot, to_microseconds
+from deltars.catalog.transactions import TransactionDetail, transaction_detail
 from deltars.config import CatalogConfig, Isolation
 from deltars.errors import TableExists, ValidationError, VersionConflict
 from deltars.importer import Progress
@@ -175,12 +176,21 @@ class Catalog:
             storage.delete(info.path for info in storage.list())
 
     def set_properties(
-        self, table: str | UUID, properties: Mapping[str, str], *, committer: str | None = None
+        self,
+        table: str | UUID,
+        properties: Mapping[str, str],
+        *,
+        unset: Collection[str] = (),
+        committer: str | None = None,
     ) -> Table:
-        """Set properties of a table, with a metadata commit: readers of `_delta_log` see them too."""
+        """Set properties of a table and take others away, with one metadata commit: all readers see it."""
         found = self.table(table)
         with self.begin(isolation="serializable", committer=committer) as tx:
-            tx.alter(found.id).set_properties(properties)
+            altered = tx.alter(found.id)
+            if properties:
+                altered.set_properties(properties)
+            if unset:
+                altered.unset_properties(unset)
         return self.table(found.id)
 
     # -- transactions ------------------------------------------------------------------------------------------
@@ -264,6 +274,10 @@ class Catalog:
             tx.write(table, df, mode, **options)
         return tx.result
 
+    def transaction(self, txn_id: UUID) -> TransactionDetail:
+        """What one committed transaction did, over all its tables."""
+        return transaction_detail(self.engine, txn_id)
+
     def resolve(self, txn_id: UUID) -> TransactionResult | None:
         """What became of a transaction whose outcome was unknown. `None`: it did not commit, and never can."""
         if not isinstance(txn_id, UUID):
@@ -272,8 +286,8 @@ class Catalog:
         committed = self.engine.writer.resolve(txn_id, timeout_s=self.engine.settings.timeout)
         if committed is None:
             return None
-        names = {record.table_id: record.name for record in self.engine.registry.tables()}
-        versions = {names[key]: version for key, version in committed.versions.items() if key in names}
+        names = self.engine.registry.names(committed.versions)
+        versions = {names[key]: version for key, version in committed.versions.items()}
         return TransactionResult(txn_id, committed.commit_ts, versions, dict(committed.versions))
 
     # -- the mirror --------------------------------------------------------------------------------------------

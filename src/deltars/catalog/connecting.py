@@ -97,7 +97,9 @@ def _warehouse(text: str) -> str:
     try:
         return str(parse_location(text))
     except ValidationError as error:
-        raise ConfigError(f"the warehouse cannot be used: {error.message}") from error
+        relative = not text.startswith("/") and ":" not in text
+        hint = f"Give the whole path: {Path(text).absolute()}." if relative else error.hint
+        raise ConfigError(f"the warehouse cannot be used: {error.message}", hint=hint) from error
 
 
 def begin(
@@ -148,6 +150,12 @@ def read(
 
     The options are those of `Table.read`.
     """
+    if not isinstance(table, str):
+        raise ValidationError(
+            f"a table is given by its URI or its name, not by {table!r}",
+            field="table",
+            hint="Write deltars.read(spark, table): the session comes first.",
+        )
     uri, name = parse_table_uri(table) if is_uri(table) else (None, table)
     found = _catalog_at(uri).table(name)
     return found.read(spark, version=version, timestamp=timestamp, where=where, columns=columns)

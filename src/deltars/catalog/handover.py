@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 from deltars.errors import DeltarsError, ImportRefused, MirrorFailure, TableHeld
 from deltars.importer import Importer, Progress
 from deltars.log.commit import NewTable
-from deltars.storage import parse_location
+from deltars.storage import open_storage, parse_location, refuse_overwriting
 from deltars.store.mirror_status import MirrorMode, MirrorState
 from deltars.store.registry import check_name
 from deltars.transaction.engine import Engine
@@ -30,6 +30,8 @@ def import_table(
     importer = Importer(engine.database, engine.settings.storage_options)
     table_id = importer.writer.find_importing(place)
     if table_id is None:
+        if not read_only:
+            refuse_overwriting(open_storage(place, engine.settings.storage_options))
         wanted = name or place.rstrip("/").rpartition("/")[2]
         check_name(wanted)
         table_id = uuid4()

@@ -38,6 +38,11 @@ class CatalogSnapshot:
         return self._cut.versions_by_id
 
     @property
+    def tables(self) -> list[CutTable]:
+        """Every table of the cut, by name."""
+        return self._cut.tables
+
+    @property
     def as_of(self) -> datetime | None:
         """The moment of a past cut; None for the one of the present."""
         return None if self._cut.commit_ts is None else _EPOCH + timedelta(microseconds=self._cut.commit_ts)

@@ -44,3 +44,26 @@ def tables(catalog: str | None, output: Output) -> None:
             columns=("name", "current_version", "location", "table_id"),
             none=f"{opened.uri} has no tables yet.",
         )
+
+
+@click.command
+@click.argument("as_of", metavar="[TRANSACTION|TIME]", required=False)
+@with_common_options
+def cut(as_of: str | None, catalog: str | None, output: Output) -> None:
+    """List the version of every table at one moment: now, as of a transaction (its id) or as of a time.
+
+    No transaction is in it by halves: readers that use these versions see all of it or nothing.
+
+    \b
+    Example:
+      deltars cut
+      deltars cut 2026-01-31T12:00:00Z
+      deltars cut 7d0f2c0e-3f0a-4c9e-9a53-6a3b1a0c9d11 --json
+    """
+    with deltars.connect(catalog, migrate=False) as opened:
+        found = opened.snapshot(as_of)
+        output.records(
+            [asdict(table) | {"as_of": found.as_of} for table in found.tables],
+            columns=("name", "version", "table_id"),
+            none="No table had a version then." if as_of else f"{opened.uri} has no tables yet.",
+        )

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import deltars
 from deltars.cli.options import with_common_options
 from deltars.cli.output import Output
-
-if TYPE_CHECKING:
-    from deltars.importer import Progress as Step
+from deltars.cli.progress import bar, working
 
 
 @click.command("import")
@@ -36,7 +28,7 @@ def import_table(
       deltars import /data/lake/events --name events
       deltars import s3://bucket/events --read-only
     """
-    with deltars.connect(catalog, migrate=False) as opened, _bar() as report:
+    with deltars.connect(catalog, migrate=False) as opened, bar() as report:
         table = opened.import_table(
             location, name, read_only=read_only, take_over=take_over, report=lambda step: report("import", step)
         )
@@ -53,7 +45,7 @@ def release(table: str, catalog: str | None, output: Output) -> None:
     Example:
       deltars release events
     """
-    with deltars.connect(catalog, migrate=False) as opened:
+    with deltars.connect(catalog, migrate=False) as opened, working(f"Publishing and releasing {table}"):
         version = opened.release(table)
         output.record({"table": table, "released_at_version": version})
 
@@ -68,7 +60,7 @@ def adopt(table: str, catalog: str | None, output: Output) -> None:
     Example:
       deltars adopt events
     """
-    with deltars.connect(catalog, migrate=False) as opened, _bar() as report:
+    with deltars.connect(catalog, migrate=False) as opened, bar() as report:
         version = opened.adopt(table, report=lambda step: report("adopt", step))
         output.record({"table": table, "version": version})
 
@@ -86,7 +78,7 @@ def rebuild(warehouse: str, catalog: str | None, output: Output) -> None:
     Example:
       deltars rebuild s3://bucket/lake --catalog deltasql://postgres/lake/public
     """
-    with _bar() as report:
+    with bar() as report:
         rebuilt = deltars.rebuild(warehouse, catalog, report=report)
     output.records(
         [{"name": name, "version": version} for name, version in rebuilt.versions.items()],
@@ -97,18 +89,3 @@ def rebuild(warehouse: str, catalog: str | None, output: Output) -> None:
         click.echo(f"Dropped long ago, their logs are gone: {', '.join(rebuilt.gone)}", err=True)
     for txn_id in rebuilt.torn:
         click.echo(f"Only a part of transaction {txn_id} had been published.", err=True)
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[str, Step], None]]:
-    """A bar on the terminal's error stream; nothing where that is no terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("versions"))
-    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
-        tasks = {}
-
-        def report(name: str, step: Step) -> None:
-            if name not in tasks:
-                tasks[name] = bar.add_task(name)
-            bar.update(tasks[name], completed=step.version + 1, total=step.latest + 1)
-
-        yield report

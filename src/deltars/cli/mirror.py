@@ -13,6 +13,7 @@ import click
 import deltars
 from deltars.cli.options import with_common_options
 from deltars.cli.output import Output, Record
+from deltars.cli.progress import working
 
 if TYPE_CHECKING:  # help must load nothing heavy
     from deltars.mirror import Reconciliation
@@ -88,7 +89,7 @@ def once(context: click.Context, catalog: str | None, output: Output) -> None:
     Example:
       deltars mirror once --json
     """
-    with deltars.connect(catalog, migrate=False) as opened:
+    with deltars.connect(catalog, migrate=False) as opened, working("Publishing and inspecting"):
         names = {table.id: table.name for table in opened.tables()}
         done = opened.reconciler().once()
     records: list[Record] = [
@@ -139,7 +140,7 @@ def clean(table: str, catalog: str | None, output: Output) -> None:
     Example:
       deltars mirror clean features
     """
-    with deltars.connect(catalog, migrate=False) as opened:
+    with deltars.connect(catalog, migrate=False) as opened, working("Deleting old log files"):
         files = opened.table(table).clean_up_log()
     output.records([{"file": file} for file in files], ("file",), none="Nothing is old enough.")
 

@@ -16,9 +16,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def with_common_options(command: F) -> F:
     """`--catalog`, which the command gets as `catalog`; `--json`, as `output`; and `--debug`."""
-    for option in (with_debug, _json, _catalog):
-        command = option(command)
-    return command
+    return _catalog(with_output_options(command))
+
+
+def with_output_options(command: F) -> F:
+    """The same without a catalog."""
+    return _json(with_debug(command))
 
 
 def is_debugging(context: click.Context) -> bool:

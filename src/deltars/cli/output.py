@@ -31,6 +31,9 @@ class Output(Protocol):
     def record(self, record: Record) -> None:
         """One thing, field by field."""
 
+    def report(self, record: Record, parts: Mapping[str, Sequence[Record]]) -> None:
+        """One thing and the lists that belong to it. In a pipe each line of a list begins with the list's name."""
+
     def text(self, name: str, text: str) -> None:
         """Text that is meant to be used as it stands; `name` is its key in JSON."""
 
@@ -53,7 +56,7 @@ class Screen:
             return
         table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
         for name in columns:
-            is_number = isinstance(records[0][name], int)
+            is_number = isinstance(records[0][name], int) and not isinstance(records[0][name], bool)
             table.add_column(_heading(name), justify="right" if is_number else "left")
         for record in records:
             # Text: a name with brackets in it is no markup.
@@ -68,6 +71,13 @@ class Screen:
             table.add_row(_heading(name), Text(_for_people(value)))
         self._console.print(table)
 
+    def report(self, record: Record, parts: Mapping[str, Sequence[Record]]) -> None:
+        self.record(record)
+        for name, records in parts.items():
+            if records:
+                self._console.print(f"\n[bold underline]{_heading(name)}[/]")
+                self.records(records, list(records[0]), none="")
+
     def text(self, name: str, text: str) -> None:
         click.echo(text, nl=not text.endswith("\n"))
 
@@ -81,6 +91,12 @@ class Lines:
         for name, value in record.items():
             click.echo(f"{name}\t{_for_pipes(value)}")
 
+    def report(self, record: Record, parts: Mapping[str, Sequence[Record]]) -> None:
+        self.record(record)
+        for name, records in parts.items():
+            for each in records:
+                click.echo("\t".join((name, *map(_for_pipes, each.values()))))
+
     def text(self, name: str, text: str) -> None:
         click.echo(text, nl=not text.endswith("\n"))
 
@@ -91,6 +107,9 @@ class Json:
 
     def record(self, record: Record) -> None:
         _print_json(record)
+
+    def report(self, record: Record, parts: Mapping[str, Sequence[Record]]) -> None:
+        _print_json({**record, **parts})
 
     def text(self, name: str, text: str) -> None:
         _print_json({name: text})
@@ -107,11 +126,24 @@ def _heading(name: str) -> str:
 def _for_people(value: object) -> str:
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return "–" if value is None else str(value)
+    return "–" if value is None else _plain(value)
 
 
 def _for_pipes(value: object) -> str:
-    return "" if value is None else str(_for_programs(value)).translate(_ESCAPED)
+    if value is None:
+        return ""
+    return (value.isoformat() if isinstance(value, datetime) else _plain(value)).translate(_ESCAPED)
+
+
+def _plain(value: object) -> str:
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case Mapping():
+            return ", ".join(f"{name}={'' if each is None else each}" for name, each in value.items())
+        case list() | tuple():
+            return ", ".join(map(str, value))
+    return str(value)
 
 
 def _for_programs(value: object) -> object:

@@ -16,12 +16,16 @@ from typing import Any
 import click
 
 import deltars
-from deltars.cli.catalogs import init, tables
+from deltars.cli.catalogs import cut, init, tables
+from deltars.cli.completion import completion
+from deltars.cli.demo import demo
+from deltars.cli.doctor import doctor
 from deltars.cli.handover import adopt, import_table, rebuild, release
 from deltars.cli.migrate import migrate
 from deltars.cli.mirror import mirror
 from deltars.cli.options import is_debugging, with_debug
-from deltars.cli.tables import history, verify
+from deltars.cli.tables import diff, files, history, properties, rename, show, verify
+from deltars.cli.transactions import resolve, txn
 
 FAILED, WRONG_USAGE, CONFLICT = 1, 2, 3
 
@@ -65,5 +69,27 @@ def main() -> None:
     """
 
 
-for _command in (init, migrate, tables, history, verify, mirror, import_table, release, adopt, rebuild):
+for _command in (
+    init,
+    migrate,
+    tables,
+    show,
+    history,
+    files,
+    diff,
+    cut,
+    txn,
+    resolve,
+    properties,
+    rename,
+    verify,
+    mirror,
+    import_table,
+    release,
+    adopt,
+    rebuild,
+    doctor,
+    demo,
+    completion,
+):
     main.add_command(_command)

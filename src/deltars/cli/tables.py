@@ -1,15 +1,40 @@
-"""Commands on one table."""
+"""Commands on one table. TABLE is a name, an id or a whole deltasql:// URI."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 import deltars
 from deltars.cli.options import with_common_options
 from deltars.cli.output import Output
+from deltars.cli.progress import working
 from deltars.uri import is_uri, parse_table_uri
+
+if TYPE_CHECKING:
+    from deltars.catalog import Catalog
+
+
+@click.command
+@click.argument("table")
+@with_common_options
+def show(table: str, catalog: str | None, output: Output) -> None:
+    """Show what TABLE is: columns, partitions with their sizes, properties, features.
+
+    \b
+    Example:
+      deltars show features
+      deltars show features --json | jq .columns
+    """
+    with _catalog_with(table, catalog) as opened:
+        detail = asdict(opened.table(table).detail(partitions=True))
+    properties = [{"name": name, "value": value} for name, value in detail.pop("properties").items()]
+    parts = {"columns": detail.pop("columns"), "partitions": detail.pop("partitions"), "properties": properties}
+    output.report(detail, parts)
 
 
 @click.command
@@ -24,12 +49,91 @@ def history(table: str, limit: int | None, catalog: str | None, output: Output) 
       deltars history features --limit 10
       deltars history deltasql://postgres/lake/public/features
     """
-    with deltars.connect(catalog or _catalog_of(table), migrate=False) as opened:
+    with _catalog_with(table, catalog) as opened:
         output.records(
             [asdict(entry) for entry in opened.table(table).history(limit)],
             columns=("version", "committed_at", "operation", "committer", "txn_id"),
             none=f"Nothing was committed to {table} yet.",
         )
+
+
+@click.command
+@click.argument("table")
+@click.option("--where", metavar="CONDITION", help="Only files that can hold a matching row, in Spark's SQL.")
+@click.option("--version", type=int, metavar="N", help="The files of this version.  [default: the current one]")
+@with_common_options
+def files(table: str, where: str | None, version: int | None, catalog: str | None, output: Output) -> None:
+    """List the live data files of TABLE, and which of them a condition leaves.
+
+    \b
+    Example:
+      deltars files features --where "day = '2026-01-01' AND id > 100"
+      deltars files features --version 3 --json
+    """
+    with _catalog_with(table, catalog) as opened:
+        output.records(
+            opened.table(table).snapshot(version).select_files(where=where).to_pylist(),
+            columns=("path", "size", "num_records", "partition_values", "version"),
+            none="No file can hold such a row." if where else f"{table} has no files.",
+        )
+
+
+@click.command
+@click.argument("table")
+@click.argument("from_version", metavar="V1", type=int)
+@click.argument("to_version", metavar="[V2]", type=int, required=False)
+@with_common_options
+def diff(table: str, from_version: int, to_version: int | None, catalog: str | None, output: Output) -> None:
+    """Show what is different in TABLE at version V2, by default the current one, from version V1.
+
+    \b
+    Example:
+      deltars diff features 3 7
+      deltars diff features 3 | grep ^files
+    """
+    with _catalog_with(table, catalog) as opened:
+        found = asdict(opened.table(table).diff(from_version, to_version))
+    output.report(found, {"changes": found.pop("changes"), "files": found.pop("files")})
+
+
+@click.command
+@click.argument("table")
+@click.argument("name")
+@with_common_options
+def rename(table: str, name: str, catalog: str | None, output: Output) -> None:
+    """Give TABLE another NAME. Its id, its location and its history stay.
+
+    \b
+    Example:
+      deltars rename features features_2026
+    """
+    with _catalog_with(table, catalog) as opened:
+        renamed = opened.rename_table(table, name)
+        output.record({"name": renamed.name, "id": renamed.id, "location": renamed.location})
+
+
+@click.command
+@click.argument("table")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a property; may be repeated.")
+@click.option("--unset", multiple=True, metavar="NAME", help="Take a property away; may be repeated.")
+@with_common_options
+def properties(
+    table: str, settings: tuple[str, ...], unset: tuple[str, ...], catalog: str | None, output: Output
+) -> None:
+    """Show the properties of TABLE, or change them: all of it in one commit, which every reader sees.
+
+    \b
+    Example:
+      deltars properties features
+      deltars properties features --set delta.appendOnly=true --unset owner
+    """
+    wrong = [setting for setting in settings if "=" not in setting]
+    if wrong:
+        raise click.BadParameter(f"{wrong[0]!r} is not NAME=VALUE", param_hint="--set")
+    wanted = dict(setting.split("=", 1) for setting in settings)
+    with _catalog_with(table, catalog) as opened:
+        found = opened.set_properties(table, wanted, unset=unset) if wanted or unset else opened.table(table)
+        output.record(found.properties)
 
 
 @click.command
@@ -48,7 +152,7 @@ def verify(context: click.Context, table: str, deep: bool, orphans: bool, catalo
       deltars verify features
       deltars verify features --deep --orphans --json
     """
-    with deltars.connect(catalog or _catalog_of(table), migrate=False) as opened:
+    with _catalog_with(table, catalog) as opened, working(f"Comparing {table} with its files"):
         found = opened.table(table).verify(deep=deep, orphans=orphans)
     compared = f"{found.commits} commits and {found.data_files} data files of {found.table}"
     output.records(
@@ -59,6 +163,9 @@ def verify(context: click.Context, table: str, deep: bool, orphans: bool, catalo
     context.exit(0 if found.is_ok else 1)
 
 
-def _catalog_of(table: str) -> str | None:
-    """The catalog that a table's URI names."""
-    return parse_table_uri(table)[0].with_secrets() if is_uri(table) else None
+@contextmanager
+def _catalog_with(table: str, catalog: str | None) -> Iterator[Catalog]:
+    """The catalog that is named or, where the table is a URI, the one that it names."""
+    named = parse_table_uri(table)[0].with_secrets() if catalog is None and is_uri(table) else catalog
+    with deltars.connect(named, migrate=False) as opened:
+        yield opened

@@ -99,6 +99,13 @@ def _from_pandas(frame: Any) -> pa.Table:
             "the pandas frame has an index that holds data, and a table has columns only",
             hint="Call reset_index() to write it as a column, or reset_index(drop=True) to leave it out.",
         )
+    repeated = frame.columns[frame.columns.duplicated()]
+    if len(repeated):
+        raise ValidationError(
+            f"the pandas frame has more than one column named {repeated[0]!r}",
+            field=str(repeated[0]),
+            hint="Rename or drop one of them.",
+        )
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:

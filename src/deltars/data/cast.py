@@ -52,6 +52,7 @@ def fit(batch: pa.RecordBatch, table: pa.Schema) -> pa.RecordBatch:
         raise SchemaMismatch(
             f"the data does not fit the table: {misfit}\n  data:  {_shown(batch.schema)}\n  table: {_shown(table)}",
             field=misfit.column,
+            hint=misfit.hint,
         ) from misfit.__cause__
     return pa.RecordBatch.from_arrays(columns, schema=file_schema(table))
 
@@ -65,9 +66,16 @@ def file_schema(table: pa.Schema) -> pa.Schema:
     return pa.schema([_optional_field(field) for field in table])
 
 
+_TWICE = "Rename or drop one of them."
+_NOT_NULL = "Fill it in the frame, or let the table have nulls there: table.alter.set_nullable(…)."
+_EXTRA = "Rename or drop it in the frame, or add it to the table: merge_schema=True."
+_TYPE = "Cast it in the frame, or replace the table's schema: mode='overwrite', overwrite_schema=True."
+
+
 class _MisfitError(Exception):
-    def __init__(self, path: ColumnPath, reason: str) -> None:
+    def __init__(self, path: ColumnPath, reason: str, hint: str) -> None:
         self.column = ".".join(path)
+        self.hint = hint
         super().__init__(f"column {self.column} {reason}")
 
 
@@ -83,21 +91,21 @@ def _fit_fields(
     by_name: dict[str, pa.Array] = {}
     for field, array in zip(source, arrays, strict=True):
         if field.name.lower() in by_name:
-            raise _MisfitError((*path, field.name), "is in the data twice, but for upper and lower case")
+            raise _MisfitError((*path, field.name), "is in the data twice, but for upper and lower case", _TWICE)
         by_name[field.name.lower()] = array
     fitted = []
     for target in targets:
         column = (*path, target.name)
         array = by_name.pop(target.name.lower(), None)
         if array is None and not target.nullable:
-            raise _MisfitError(column, "is NOT NULL and missing from the data")
+            raise _MisfitError(column, "is NOT NULL and missing from the data", _NOT_NULL)
         array = pa.nulls(length) if array is None else array
         fitted.append(_fit(array, target.type, column))
         if not target.nullable and _null_count(array, is_valid):
-            raise _MisfitError(column, "is NOT NULL and has nulls in the data")
+            raise _MisfitError(column, "is NOT NULL and has nulls in the data", _NOT_NULL)
     if by_name:
         extra = next(field.name for field in source if field.name.lower() in by_name)
-        raise _MisfitError((*path, extra), "is not in the table")
+        raise _MisfitError((*path, extra), "is not in the table", _EXTRA)
     return fitted
 
 
@@ -115,11 +123,11 @@ def _fit(array: pa.Array, target: pa.DataType, path: ColumnPath) -> pa.Array:
         return array
     if not _can_cast(array.type, target):
         found, wanted = _type_name(array.type), _type_name(target)
-        raise _MisfitError(path, f"is {found} in the data, {wanted} in the table")
+        raise _MisfitError(path, f"is {found} in the data, {wanted} in the table", _TYPE)
     try:
         return array.cast(target)
     except pa.ArrowInvalid as error:
-        raise _MisfitError(path, f"holds a value that is no {_type_name(target)}: {error}") from error
+        raise _MisfitError(path, f"holds a value that is no {_type_name(target)}: {error}", _TYPE) from error
 
 
 def _plain(array: pa.Array) -> pa.Array:
@@ -150,7 +158,7 @@ def _fit_list(array: pa.ListArray, target: pa.ListType, path: ColumnPath) -> pa.
     offsets, start, length = _window(array)
     elements = _fit(array.values.slice(start, length), target.value_type, (*path, "element"))
     if not target.value_field.nullable and array.flatten().null_count:
-        raise _MisfitError((*path, "element"), "is NOT NULL and has nulls in the data")
+        raise _MisfitError((*path, "element"), "is NOT NULL and has nulls in the data", _NOT_NULL)
     return pa.ListArray.from_arrays(offsets, elements, type=_optional(target), mask=array.is_null())
 
 
@@ -159,7 +167,7 @@ def _fit_map(array: pa.MapArray, target: pa.MapType, path: ColumnPath) -> pa.Arr
     keys = _fit(array.keys.slice(start, length), target.key_type, (*path, "key"))
     values = _fit(array.items.slice(start, length), target.item_type, (*path, "value"))
     if not target.item_field.nullable and values.null_count:
-        raise _MisfitError((*path, "value"), "is NOT NULL and has nulls in the data")
+        raise _MisfitError((*path, "value"), "is NOT NULL and has nulls in the data", _NOT_NULL)
     return pa.MapArray.from_arrays(offsets, keys, values, type=_optional(target), mask=array.is_null())
 
 

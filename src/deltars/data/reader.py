@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from deltars.data.align import Alignment, arrow_schema
 from deltars.data.deletion_vectors import read_vector
 from deltars.data.files import Scan
-from deltars.data.table_files import is_missing, open_file
+from deltars.data.table_files import is_missing, missing_file, open_file
 from deltars.errors import DeltarsError, StorageError, ValidationError
 from deltars.protocol import (
     DeletionVector,
@@ -108,12 +108,7 @@ def _batches(plan: _Plan) -> Iterator[pa.RecordBatch]:
 def _located(plan: _Plan, path: str, error: DeltarsError) -> DeltarsError:
     where: dict[str, Any] = {"table": plan.scan.table, "version": plan.scan.version}
     if isinstance(error, StorageError) and is_missing(plan.storage, path):
-        return StorageError(
-            f"the data file {path} is missing, and version {plan.scan.version} needs it",
-            path=path,
-            hint="It was deleted by hand, or by a vacuum after the version was replaced: read a newer one.",
-            **where,
-        )
+        return missing_file(plan.scan, path)
     if path not in error.message:
         error.message = f"{path}: {error.message}"
     return error.located(**where)

@@ -52,6 +52,7 @@ VERSIONS_AT_ONCE = 100
 """How many are put before the catalog is told."""
 
 PUTTING_S = 1.0
+_SEE_WHAT_DIFFERS = "Somebody else has written to the table's log. See what differs: deltars verify '{}'"
 """And for how long: whoever waits for one of them hears of it then, and the lease is renewed."""
 
 _log = logging.getLogger(__name__)
@@ -350,7 +351,8 @@ class Publisher:
         table_id, name = run.status.table_id, run.status.name
         version, at = run.published + 1, run.putting
         txn_id = at.txn_id if at is not None and at.version == version else None
-        failure = MirrorFailure(error=error, table=name, table_id=table_id, version=version, txn_id=txn_id)
+        hint = _SEE_WHAT_DIFFERS.format(name) if state is MirrorState.DIVERGED else None
+        failure = MirrorFailure(error=error, table=name, table_id=table_id, version=version, txn_id=txn_id, hint=hint)
         emit(PublicationFailed(self._source, txn_id, name, version, state.value, failure))
         try:
             self.status.fail(table_id, run.owner, state, error)
@@ -390,5 +392,6 @@ def _outcome(status: MirrorStatus, until: int | None) -> MirrorOutcome:
         table=status.name,
         table_id=status.table_id,
         version=status.published_version + 1,
+        hint=_SEE_WHAT_DIFFERS.format(status.name),
     )
     return MirrorOutcome(status.table_id, Publication.FAILED, status.published_version, failure)

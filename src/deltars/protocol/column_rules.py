@@ -32,6 +32,11 @@ def default_of(field: StructField) -> str | None:
     return None if found is None else str(found)
 
 
+def is_computed(field: StructField) -> bool:
+    """Whether rows that lack the column still get a value."""
+    return generation_of(field) is not None or default_of(field) is not None
+
+
 def invariant_of(field: StructField) -> str | None:
     """The condition of a column: JSON in the metadata, the SQL two levels deep."""
     text = field.metadata.get(INVARIANTS)

@@ -19,7 +19,7 @@ from deltars.spark.completion import complete
 from deltars.spark.query import run_query
 from deltars.spark.read import read_scan
 from deltars.spark.schema import schema_from_spark
-from deltars.spark.session import active_session
+from deltars.spark.session import running_session
 from deltars.spark.write import write_frame
 
 _ZONE = "spark.sql.session.timeZone"
@@ -37,6 +37,7 @@ class SparkPlane:
         return complete(cast(DataFrame, frame), table)
 
     def write(self, frame: object, target: WriteTarget, conditions: Sequence[Condition] = ()) -> list[WrittenFile]:
+        running_session(cast(DataFrame, frame).sparkSession)
         return write_frame(cast(DataFrame, frame), target, conditions)
 
     def without(self, frame: object, scan: Scan, where: str) -> DataFrame:
@@ -65,7 +66,7 @@ class SparkPlane:
         scans: Sequence[Scan],
         args: Mapping[str, Any] | Sequence[Any] | None = None,
     ) -> DataFrame:
-        return run_query(spark or active_session(), query, scans, args)
+        return run_query(running_session(spark), query, scans, args)
 
     def moment(self, spark: SparkSession | None, timestamp: Moment | None) -> Moment | None:
         if timestamp is None:
@@ -84,10 +85,10 @@ class SparkPlane:
         where: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> DataFrame:
-        return read_scan(spark or active_session(), scan, where=where, columns=columns)
+        return read_scan(running_session(spark), scan, where=where, columns=columns)
 
 
 def _zone(spark: SparkSession | None) -> str | None:
     """The session's zone, if it is one that we know."""
-    zone = str((spark or active_session()).conf.get(_ZONE))
+    zone = str(running_session(spark).conf.get(_ZONE))
     return zone if zone_of(zone) is not None else None

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import StructType as SparkStructType
 
 from deltars.data.files import Scan
-from deltars.data.table_files import refuse_link_outside, relative_path
+from deltars.data.table_files import missing_file, refuse_link_outside, relative_path
 from deltars.errors import DeltarsError, StorageError
 from deltars.spark.manifest import write_manifest
 from deltars.storage import Storage, open_storage, parse_location
@@ -77,7 +77,7 @@ def data_files(scan: Scan) -> list[DataFile]:
         files.append(DataFile(path, f"{root}/{path}", size, time, decoded[text], vector))
     # A Spark elsewhere may see files that this machine does not.
     if storage.location.is_local and os.path.isdir(storage.location.path):
-        _refuse_missing(scan, storage, files)
+        _refusemissing_file(scan, storage, files)
     return files
 
 
@@ -135,7 +135,7 @@ def _listed(scan: Scan, reader: DataFrameReader, files: Sequence[DataFile], by_p
             raise
         said = (error.getMessageParameters() or {}).get("path", "")
         missing = next((file for file in files if said in (file.location, _literal_path(file.location))), None)
-        raise _missing(scan, missing.path if missing else said) from error
+        raise missing_file(scan, missing.path if missing else said) from error
     found = count_input_files(frame)
     if found != len(files):
         raise StorageError(
@@ -161,7 +161,7 @@ def _literal_path(location: str) -> str:
     return location.translate(_GLOB_CHARACTERS)
 
 
-def _refuse_missing(scan: Scan, storage: Storage, files: Sequence[DataFile]) -> None:
+def _refusemissing_file(scan: Scan, storage: Storage, files: Sequence[DataFile]) -> None:
     """Before anything runs; elsewhere Spark says it when it comes to the file. No link may lead out of the table."""
     root = storage.location.path
     directories = set()
@@ -177,7 +177,7 @@ def _refuse_missing(scan: Scan, storage: Storage, files: Sequence[DataFile]) -> 
                 refuse_link_outside(storage, name)
                 status = os.stat(name)
         except (FileNotFoundError, NotADirectoryError):
-            raise _missing(scan, file.path) from None
+            raise missing_file(scan, file.path) from None
         except DeltarsError as error:
             raise error.located(table=scan.table, version=scan.version) from error.__cause__
         if not status.st_size:
@@ -188,13 +188,3 @@ def _refuse_missing(scan: Scan, storage: Storage, files: Sequence[DataFile]) -> 
                 table=scan.table,
                 version=scan.version,
             )
-
-
-def _missing(scan: Scan, path: str) -> StorageError:
-    return StorageError(
-        f"the data file {path} is missing, and version {scan.version} needs it",
-        path=path,
-        table=scan.table,
-        version=scan.version,
-        hint="It was deleted by hand, or by a vacuum after the version was replaced: read a newer one.",
-    )

@@ -5,5 +5,15 @@ from __future__ import annotations
 from deltars.storage.location import Location, parse_location
 from deltars.storage.opening import open_storage
 from deltars.storage.storage import ObjectInfo, Storage, Writer
+from deltars.storage.trial import refuse_overwriting, try_storage
 
-__all__ = ["Location", "ObjectInfo", "Storage", "Writer", "open_storage", "parse_location"]
+__all__ = [
+    "Location",
+    "ObjectInfo",
+    "Storage",
+    "Writer",
+    "open_storage",
+    "parse_location",
+    "refuse_overwriting",
+    "try_storage",
+]

@@ -64,7 +64,41 @@ def storage_errors(path: str, where: str, secrets: Collection[str] = ()) -> Iter
             text = redacted(first_line(error), secrets)
             if redacted(str(error), secrets) != str(error):
                 cause = None  # a traceback would show it whole
-        raise StorageError(f"{where}: {text}", path=path, retryable=is_retryable(error)) from cause
+        raise StorageError(
+            f"{where}: {text}", path=path, retryable=is_retryable(error), hint=hint_for(error)
+        ) from cause
+
+
+_NO_CREDENTIALS = (
+    "No credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the store's own variables), or"
+    " pass storage_options={…}; a public bucket needs aws_skip_signature=true."
+)
+_REFUSED = "Check the credentials, and that they may list, read and write there."
+# obstore has no codes for these; the text is the store's own. At 169.254.… a machine in the cloud asks for its role.
+_TOLD_BY_TEXT = {
+    "169.254.169.254": _NO_CREDENTIALS,
+    "NoSuchBucket": "There is no such bucket: make it first, or mend the location.",
+    "builder error": "An endpoint without TLS (http://) needs aws_allow_http=true.",
+    "InvalidAccessKeyId": _REFUSED,
+    "SignatureDoesNotMatch": _REFUSED,
+    "NotImplemented": "The store lacks what is needed, for example a conditional put (If-None-Match).",
+}
+_TOLD_BY_ERRNO = {
+    errno.ENOSPC: "The disk is full: make room and try again; nothing was changed.",
+    errno.EDQUOT: "The disk quota is used up: make room and try again; nothing was changed.",
+    errno.EFBIG: "The file is larger than this process may write (ulimit -f).",
+    errno.EROFS: "The file system is read-only: mount it for writing, or choose another location.",
+    errno.EACCES: "This user may not write or read there: change the rights, or choose another location.",
+    errno.EPERM: "This user may not do that there: change the rights, or choose another location.",
+}
+
+
+def hint_for(error: Exception) -> str | None:
+    if isinstance(error, OSError) and error.errno is not None:
+        return _TOLD_BY_ERRNO.get(error.errno)
+    if isinstance(error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError):
+        return _REFUSED
+    return next((hint for text, hint in _TOLD_BY_TEXT.items() if text in str(error)), None)
 
 
 def is_retryable(error: Exception) -> bool:

@@ -110,9 +110,11 @@ class _LocalWriter(Writer):
         return True
 
     def _abandon(self) -> None:
+        # What is still in its buffer is not wanted, and on a full disk it has no place.
+        with suppress(OSError):
+            self._sink.close()
         with suppress(FileNotFoundError):
             os.unlink(self._staged)
-        self._sink.close()
 
 
 def _stage(file: str, data: bytes) -> str:

@@ -39,12 +39,12 @@ class ObjectStorage(Storage):
         super().__init__(location)
         self._store = _open_store(location.scheme, location.authority, tuple(sorted(options.items())))
         self._prefix = f"{location.path}/" if location.path else ""
-        self._options = dict(options)
+        self.options = dict(options)
         self._secrets = secret_values(options)
 
     def __reduce__(self) -> tuple[type[ObjectStorage], tuple[Location, dict[str, str]]]:
         # obstore's own pickling fails for some options.
-        return ObjectStorage, (self.location, self._options)
+        return ObjectStorage, (self.location, self.options)
 
     def get_or_none(self, path: str) -> bytes | None:
         key = self._key(path)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from uuid import UUID
 
-from sqlalchemy import BigInteger, Text, bindparam, cast, literal, or_, select
+from sqlalchemy import BigInteger, Text, bindparam, cast, func, literal, or_, select
 
 from deltars.errors import TransactionNotFound, ValidationError
 from deltars.log.commit import NO_VERSION
@@ -61,6 +61,12 @@ class Cut:
     def versions_by_id(self) -> dict[UUID, int]:
         return {UUID(table_id): version for _, table_id, version in self.rows.values() if version != NO_VERSION}
 
+    @property
+    def tables(self) -> list[CutTable]:
+        """Those that something was committed to, by name."""
+        found = [CutTable(UUID(key), name, version) for name, key, version in self.rows.values()]
+        return sorted((table for table in found if table.version != NO_VERSION), key=lambda table: table.name)
+
     @cached_property
     def _ids(self) -> dict[str, str]:
         return {name: table_id for name, table_id, _ in self.rows.values()}
@@ -84,7 +90,7 @@ class Cuts:
     def at(self, commit_ts: int, *, timeout_s: float) -> Cut:
         """As of a moment, in microseconds since 1970."""
         # Until the clock has passed it: what is committed in the same tick may be stamped with the same moment.
-        while (ahead_us := commit_ts - self._clock_us()) >= 0:
+        while (ahead_us := commit_ts - self.clock_us()) >= 0:
             if ahead_us > NEARLY_NOW_US:
                 raise ValidationError(
                     "a cut of the future is not known yet", field="as_of", hint="Leave as_of out for the present one."
@@ -103,10 +109,17 @@ class Cuts:
             raise TransactionNotFound(txn_id=txn_id)
         return self._past(commit_ts, timeout_s)
 
-    def _clock_us(self) -> int:
+    def clock_us(self) -> int:
+        """The database's clock, in microseconds since 1970."""
         with self._database.read() as connection:
             now: int = connection.execute(select(self._database.backend.clock_us())).scalar_one()
             return now
+
+    def newest_us(self) -> int | None:
+        """The moment of the newest commit there is."""
+        with self._database.read() as connection:
+            newest: int | None = connection.execute(select(func.max(dl_transactions.c.commit_ts))).scalar_one()
+            return newest
 
     def _past(self, commit_ts: int, timeout_s: float) -> Cut:
         database = self._database

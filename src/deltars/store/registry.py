@@ -8,7 +8,7 @@ history stays.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -73,6 +73,12 @@ class Registry:
             query = select(dl_tables.c.location).where(dl_tables.c.table_id == table_id)
             found: str = connection.execute(query).scalar_one()
             return found
+
+    def names(self, table_ids: Collection[UUID]) -> dict[UUID, str]:
+        """The names that tables have or, if they were dropped, had."""
+        query = select(dl_tables.c.table_id, dl_tables.c.name).where(dl_tables.c.table_id.in_(table_ids))
+        with self._database.read() as connection:
+            return {row.table_id: row.name for row in connection.execute(query)}
 
     def register(self, table: NewTable) -> TableRecord:
         """A table that nothing is committed to yet."""

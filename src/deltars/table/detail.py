@@ -1,4 +1,4 @@
-"""A table at a glance."""
+"""A table at a glance: its columns, its partitions, its size."""
 
 from __future__ import annotations
 
@@ -6,6 +6,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltars.log.snapshot import Snapshot
+from deltars.protocol import StructType
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDetail:
+    name: str
+    type: str
+    nullable: bool
+    comment: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDetail:
+    """The live files that share their partition values."""
+
+    values: Mapping[str, str | None]
+    num_files: int
+    size_bytes: int
+    num_records: int | None
+    """None where some file has no statistics that count them."""
+    last_version: int
+    """The version that added the newest of the files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +47,7 @@ class TableDetail:
     created_at: datetime
     version: int
     last_modified: datetime
+    columns: tuple[ColumnDetail, ...]
     partition_columns: tuple[str, ...]
     properties: Mapping[str, str]
     min_reader_version: int
@@ -28,3 +57,34 @@ class TableDetail:
     size_bytes: int
     num_records: int | None
     """None where some file has no statistics that count them."""
+    partitions: tuple[PartitionDetail, ...] | None = None
+    """None where they were not asked for."""
+
+
+def columns_of(schema: StructType) -> tuple[ColumnDetail, ...]:
+    return tuple(
+        ColumnDetail(field.name, str(field.type), field.nullable, field.metadata.get("comment"))
+        for field in schema.fields
+    )
+
+
+def partitions_of(snapshot: Snapshot) -> tuple[PartitionDetail, ...]:
+    """In the order of their values; none of a table that is not partitioned."""
+    columns = snapshot.metadata.partition_columns
+    if not columns:
+        return ()
+    files = snapshot.select_files(columns=("partition_values", "size", "num_records", "version"))
+    files = files.append_column("uncounted", pc.cast(pc.is_null(files["num_records"]), pa.int64()))
+    aggregates = [("size", "count"), ("size", "sum"), ("num_records", "sum"), ("uncounted", "sum"), ("version", "max")]
+    logical = {snapshot.schema[name].physical_name: name for name in columns}
+    details = [
+        PartitionDetail(
+            {logical.get(key, key): value for key, value in msgspec.json.decode(row["partition_values"]).items()},
+            row["size_count"],
+            row["size_sum"],
+            None if row["uncounted_sum"] else row["num_records_sum"],
+            row["version_max"],
+        )
+        for row in files.group_by("partition_values").aggregate(aggregates).to_pylist()
+    ]
+    return tuple(sorted(details, key=lambda detail: [detail.values.get(name) or "" for name in columns]))

@@ -16,7 +16,8 @@ from deltars.mirror.verify import Verification, Verifier
 from deltars.protocol import StructType, supported_features
 from deltars.store.registry import TableRecord
 from deltars.table.arrow_rows import ArrowRows, as_html
-from deltars.table.detail import TableDetail
+from deltars.table.detail import TableDetail, columns_of, partitions_of
+from deltars.table.diff import TableDiff, difference
 from deltars.transaction import Transaction
 from deltars.transaction.altering import Alter, AlteredTable
 from deltars.transaction.engine import Engine
@@ -69,8 +70,8 @@ class Table(ArrowRows):
         """The commits, newest first: at most `limit`, none before `since`, which is a version or a time."""
         return self._engine.reader.history(self.id, limit=limit, since=since)
 
-    def detail(self) -> TableDetail:
-        """The table at a glance, as it is now."""
+    def detail(self, *, partitions: bool = False) -> TableDetail:
+        """The table at a glance, as it is now; with `partitions` also what each of them holds."""
         snapshot = self.snapshot()
         totals = snapshot.totals
         return TableDetail(
@@ -81,6 +82,7 @@ class Table(ArrowRows):
             created_at=self._record.created_at,
             version=snapshot.version,
             last_modified=snapshot.timestamp,
+            columns=columns_of(snapshot.schema),
             partition_columns=tuple(snapshot.metadata.partition_columns),
             properties=dict(snapshot.metadata.configuration),
             min_reader_version=snapshot.protocol.min_reader_version,
@@ -89,7 +91,12 @@ class Table(ArrowRows):
             num_files=totals.num_files,
             size_bytes=totals.size_bytes,
             num_records=totals.num_records,
+            partitions=partitions_of(snapshot) if partitions else None,
         )
+
+    def diff(self, from_version: int, to_version: int | None = None) -> TableDiff:
+        """What is different at one version, by default the current one, from an older: columns, properties, files."""
+        return difference(self.name, self.snapshot(from_version), self.snapshot(to_version))
 
     def read(
         self,

@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 from deltars.data.conditions import CONSTRAINT, Condition
 from deltars.errors import ValidationError
 from deltars.predicate import parse
-from deltars.protocol import DataType, Metadata, SchemaLike, StructField, StructType, as_schema
+from deltars.protocol import DataType, Metadata, SchemaLike, StructField, StructType, as_names, as_schema
 from deltars.protocol.column_rules import DEFAULT, default_of, generation_of
 from deltars.transaction.metadata import changed
-from deltars.transaction.new_table import check_properties
+from deltars.transaction.new_table import check_properties, refuse_to_turn_off
 
 Change: TypeAlias = Callable[[Metadata], Metadata]
 
@@ -127,8 +127,9 @@ class Alter:
             {"properties": checked},
         )
 
-    def unset_properties(self, names: Iterable[str]) -> None:
-        gone = set(names)
+    def unset_properties(self, names: str | Iterable[str]) -> None:
+        gone = set(as_names(names))
+        refuse_to_turn_off(gone)
         self._apply(
             lambda metadata: changed(
                 metadata,

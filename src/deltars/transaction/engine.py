@@ -120,7 +120,8 @@ class Engine:
         if uri.absolute() != self.uri:
             raise ValidationError(
                 f"the table {table.partition('?')[0]} lives in another catalog than {self.uri}",
-                hint="One transaction is one transaction of one database: commit to each catalog by itself.",
+                hint="One transaction is one transaction of one database: connect to the other one, and commit to each"
+                " by itself.",
             )
 
     def __reduce__(self) -> tuple[Callable[..., Engine], tuple[CatalogUri, Settings]]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from uuid import UUID
 
 from deltars.errors import ConfigError, TableExists, ValidationError
 from deltars.log.bounds import Bounds
 from deltars.protocol import Action, Metadata, StructType, as_names, protocol_for_new_table
-from deltars.storage import open_storage, parse_location
+from deltars.storage import open_storage, parse_location, refuse_overwriting
+from deltars.store.mirror_status import MirrorMode
 from deltars.store.registry import check_name, overlap
 from deltars.transaction.engine import Engine
 from deltars.transaction.metadata import begun
@@ -22,6 +23,13 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 def location_of(engine: Engine, name: str, table_id: UUID, location: str | None) -> str:
     """The given location, checked, or a directory of the warehouse that nobody uses."""
+    place = _chosen(engine, name, table_id, location)
+    if engine.settings.mirror != MirrorMode.OFF:
+        refuse_overwriting(open_storage(place, engine.settings.storage_options))
+    return place
+
+
+def _chosen(engine: Engine, name: str, table_id: UUID, location: str | None) -> str:
     check_name(name)
     if location is not None:
         place = str(parse_location(location))
@@ -85,11 +93,16 @@ def check_properties(properties: Mapping[str, str]) -> dict[str, str]:
         if "\0" in key + value:
             raise ValidationError(f"the property {key!r} has the character U+0000", field="properties")
     if properties.get(IN_COMMIT_TIMESTAMPS, "true").lower() != "true":
+        refuse_to_turn_off([IN_COMMIT_TIMESTAMPS])
+    return dict(properties)
+
+
+def refuse_to_turn_off(names: Collection[str]) -> None:
+    if IN_COMMIT_TIMESTAMPS in names:
         raise ValidationError(
             f"{IN_COMMIT_TIMESTAMPS} cannot be turned off: readers of the mirror need it for time travel",
             field=IN_COMMIT_TIMESTAMPS,
         )
-    return dict(properties)
 
 
 def _column(schema: StructType, name: str) -> str:

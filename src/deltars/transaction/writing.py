@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from deltars.data.conditions import Condition, conditions_of
 from deltars.data.files import Scan, WriteTarget, WrittenFile
-from deltars.errors import DeltarsError, ValidationError
+from deltars.errors import DeltarsError, SchemaMismatch, ValidationError
 from deltars.log.pruning import Pruner
 from deltars.predicate import (
     Column,
@@ -47,6 +47,7 @@ from deltars.protocol import (
     merged,
     parse_partition_value,
 )
+from deltars.protocol.column_rules import is_computed
 from deltars.transaction.metadata import changed, metadata_actions
 from deltars.transaction.plane import DataPlane
 from deltars.transaction.removal import removes_of
@@ -83,6 +84,7 @@ class TableWrite:
         options = self._options
         data = self._plane.schema(frame)
         metadata = self._metadata(data)
+        self._refuse_unpartitioned(data, metadata)
         predicate = None if options.replace_where is None else parse(options.replace_where, metadata.schema)
         conditions = conditions_of(metadata, data.names)
         if options.replace_where is not None:
@@ -133,6 +135,23 @@ class TableWrite:
         if schema == metadata.schema and columns == list(metadata.partition_columns):
             return metadata
         return changed(metadata, schema_string=schema.to_json(), partition_columns=columns)
+
+    def _refuse_unpartitioned(self, data: StructType, metadata: Metadata) -> None:
+        """Any other column that is missing is null; all rows in the partition of nulls are nobody's intention."""
+        present = {name.lower() for name in data.names}
+        missing = [
+            name
+            for name in metadata.partition_columns
+            if name.lower() not in present and not is_computed(metadata.schema[name])
+        ]
+        if missing:
+            raise SchemaMismatch(
+                f"the data lacks the column {missing[0]}, which the table is partitioned by;"
+                f" its columns are {', '.join(data.names)}",
+                table=self._table.name,
+                field=missing[0],
+                hint=f"Add {missing[0]} to the frame; as a column of nulls if that is what is meant.",
+            )
 
     # -- files -----------------------------------------------------------------------------------------------------
 

@@ -80,6 +80,12 @@ _RETRYABLE = {
     "53300": "the database has no connection left to give",
 }
 
+_HINTS = {
+    "42501": "A role gets the rights it needs by: deltars migrate grants --reader | --writer | --mirror ROLE",
+    "53100": "The server's disk is full: make room and try again; nothing was changed.",
+    "25006": "The server is a standby or read-only: connect to the primary (target_session_attrs=read-write).",
+}
+
 
 class PostgreSQL(Backend):
     name = "postgres"
@@ -324,12 +330,19 @@ class PostgreSQL(Backend):
                 hint=f"Run: deltars migrate up --catalog '{self.uri}'",
             )
         if state is None or state.startswith("08"):
-            return DatabaseError(f"no connection to {self.uri}: {first_line(error)}", sqlstate=state, retryable=True)
+            return DatabaseError(
+                f"no connection to {self.uri}: {first_line(error)}",
+                sqlstate=state,
+                retryable=True,
+                hint="Check that the server runs, and host, port, database, user and password: what the URI leaves out"
+                " comes from PGHOST, PGUSER, PGPASSWORD, ~/.pgpass and so on.",
+            )
         detail = f" ({diagnosis.message_detail})" if diagnosis.message_detail else ""
         return DatabaseError(
             f"{diagnosis.message_primary or first_line(error)}{detail}",
             sqlstate=state,
             constraint=diagnosis.constraint_name,
+            hint=_HINTS.get(state),
         )
 
 

@@ -40,6 +40,7 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from deltars.errors import DatabaseError, DeltarsError, TimeoutError
 from deltars.store.backends.base import Backend, Opening, Query, first_line
+from deltars.store.backends.mounts import networked_file_system
 from deltars.store.backends.pool import WatchedPool
 
 LOAD_CHUNK_ROWS = 2_000
@@ -71,6 +72,11 @@ class SQLite(Backend):
 
     def create_engine(self, *, pool_size: int, pool_timeout_s: float) -> Engine:
         path = Path(self.uri.database)
+        if kind := networked_file_system(path):
+            raise DatabaseError(
+                f"{self.uri} is on a network file system ({kind}), where SQLite's locks do not hold",
+                hint="Keep the catalog's file on a local disk (the tables may stay where they are), or use PostgreSQL.",
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         engine = create_engine(
             "sqlite+pysqlite://",

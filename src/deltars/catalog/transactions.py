@@ -1,0 +1,86 @@
+"""One committed transaction as a person asks for it: which tables it wrote, and what it did to each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import msgspec
+
+from deltars.errors import TransactionNotFound
+from deltars.protocol import AddFile, Metadata, Protocol, RemoveFile
+from deltars.store.changes import CommittedVersion
+from deltars.transaction.engine import Engine
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class TableCommitDetail:
+    """What a transaction did to one of its tables."""
+
+    table: str
+    table_id: UUID
+    version: int
+    operation: str
+    files_added: int
+    files_removed: int
+    bytes_added: int
+    records_added: int | None
+    """None where some file has no statistics that count them."""
+    changes_metadata: bool
+    """Whether it changed the schema, the properties or the protocol."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDetail:
+    txn_id: UUID
+    committed_at: datetime
+    """The moment that cuts go by (`commit_ts`)."""
+    committer: str | None
+    user_metadata: str | None
+    isolation: str | None
+    tables: tuple[TableCommitDetail, ...]
+
+
+def transaction_detail(engine: Engine, txn_id: UUID) -> TransactionDetail:
+    found = engine.reader.transaction(txn_id)
+    if found is None:
+        raise TransactionNotFound(
+            txn_id=txn_id, hint="`deltars history TABLE` and table.history() have the ids of those that were."
+        )
+    names = engine.registry.names(found.tables)
+    tables = sorted((_of_table(names[key], version) for key, version in found.tables.items()), key=lambda d: d.table)
+    isolation = next((version.isolation for version in found.tables.values()), None)
+    committed_at = _EPOCH + timedelta(microseconds=found.commit_ts)
+    return TransactionDetail(txn_id, committed_at, found.committer, found.user_metadata, isolation, tuple(tables))
+
+
+def _of_table(name: str, version: CommittedVersion) -> TableCommitDetail:
+    adds = [action for action in version.actions if isinstance(action, AddFile)]
+    counts = [_num_records(add) for add in adds]
+    known = [count for count in counts if count is not None]
+    return TableCommitDetail(
+        table=name,
+        table_id=version.table_id,
+        version=version.version,
+        operation=version.operation,
+        files_added=len(adds),
+        files_removed=sum(isinstance(action, RemoveFile) for action in version.actions),
+        bytes_added=sum(add.size for add in adds),
+        records_added=sum(known) if len(known) == len(counts) else None,
+        changes_metadata=any(isinstance(action, Metadata | Protocol) for action in version.actions),
+    )
+
+
+class _Counted(msgspec.Struct, rename="camel"):
+    num_records: int | None = None
+
+
+def _num_records(add: AddFile) -> int | None:
+    try:
+        return msgspec.json.decode(add.stats, type=_Counted).num_records if add.stats else None
+    except msgspec.DecodeError:
+        # Statistics are whatever the writer gave.
+        return None

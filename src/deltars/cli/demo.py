@@ -1,0 +1,101 @@
+"""`deltars demo`: tells the story of `deltars.demo` on the terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
+
+import click
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+import deltars
+from deltars.cli.options import with_common_options
+from deltars.cli.output import Json, Output
+
+PAPER_WIDTH = 120
+
+
+@click.command
+@click.option("--embedded-postgres", is_flag=True, help="On a PostgreSQL that comes with it and goes after it.")
+@with_common_options
+def demo(embedded_postgres: bool, catalog: str | None, output: Output) -> None:
+    """Play a feature store on real tables: atomic writes, a killed process, a race, time travel, outside readers.
+
+    Needs Java and pyspark, no network, and less than two minutes. Without --catalog it plays on SQLite, in ./.deltars.
+    It uses two tables, features and labels, and refuses a catalog that has others of these names.
+
+    \b
+    Example:
+      deltars demo
+      deltars demo --catalog 'deltasql://postgres/lake/demo?host=db'
+      deltars demo --embedded-postgres
+    """
+    if embedded_postgres and catalog:
+        raise click.UsageError("--embedded-postgres brings its own catalog: leave --catalog out.")
+    try:
+        # Late: help must load nothing heavy, and pyspark is an extra.
+        from deltars import demo as play
+    except ModuleNotFoundError as error:
+        raise deltars.ConfigError(
+            f"the demo needs {error.name}, which is not installed", hint="pip install 'deltars[spark]'"
+        ) from error
+    console = Console(highlight=False, quiet=isinstance(output, Json))
+    if not console.is_terminal:
+        console.width = PAPER_WIDTH
+    tell, started = Teller(console), time.monotonic()
+    tell.say("Spark starts…")
+    with (
+        play.embedded_postgres() if embedded_postgres else nullcontext(catalog or play.DEFAULT_CATALOG) as uri,
+        play.local_spark() as spark,
+    ):
+        outcome = play.play(uri, spark, tell)
+    if isinstance(output, Json):
+        output.record(asdict(outcome))
+        return
+    tell.chapter(f"That was all, in {time.monotonic() - started:.0f} seconds. What to try next")
+    tell.code(_next_steps(outcome, is_gone=embedded_postgres))
+
+
+def _next_steps(outcome: deltars.demo.Outcome, *, is_gone: bool) -> str:
+    if is_gone:
+        return "deltars demo            # the same on SQLite, and it stays for you to look at\ndeltars doctor"
+    there = f"--catalog '{outcome.catalog}'"
+    return "\n".join(
+        (
+            f"deltars history features {there}",
+            f"deltars txn {outcome.winner} {there}",
+            f"deltars diff features 0 3 {there}",
+            f"deltars cut {outcome.first} {there}",
+            "python examples/feature_store.py    # the same with your own program: thirty lines to change",
+        )
+    )
+
+
+class Teller:
+    """Plain text where it is piped, a little colour where it is not."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def chapter(self, title: str) -> None:
+        self._console.print(Text(f"\n{title}", style="bold"))
+
+    def say(self, text: str) -> None:
+        self._console.print(Text(text), soft_wrap=not self._console.is_terminal)
+
+    def code(self, text: str) -> None:
+        self._console.print(Text("\n".join(f"    {line}" for line in text.splitlines()), style="cyan"), soft_wrap=True)
+
+    def table(self, headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+        for position, heading in enumerate(headings):
+            is_number = all(isinstance(row[position], int | float) for row in rows)
+            table.add_column(heading, justify="right" if is_number else "left", no_wrap=True)
+        for row in rows:
+            table.add_row(*(Text(str(value)) for value in row))
+        self._console.print(Padding(table, (0, 0, 0, 2), expand=False))

@@ -1,0 +1,49 @@
+"""Commands on one transaction, by its id."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from uuid import UUID
+
+import click
+
+import deltars
+from deltars.cli.options import with_common_options
+from deltars.cli.output import Output
+
+
+@click.command
+@click.argument("txn_id", metavar="ID", type=click.UUID)
+@with_common_options
+def txn(txn_id: UUID, catalog: str | None, output: Output) -> None:
+    """Show what one transaction did: its tables, and the files and rows of each.
+
+    \b
+    Example:
+      deltars txn 7d0f2c0e-3f0a-4c9e-9a53-6a3b1a0c9d11
+      deltars txn $(deltars history features --limit 1 | cut -f5)
+    """
+    with deltars.connect(catalog, migrate=False) as opened:
+        found = asdict(opened.transaction(txn_id))
+    output.report(found, {"tables": found.pop("tables")})
+
+
+@click.command
+@click.argument("txn_id", metavar="ID", type=click.UUID)
+@with_common_options
+def resolve(txn_id: UUID, catalog: str | None, output: Output) -> None:
+    """Say whether a transaction committed whose outcome is unknown, and settle it if it did not.
+
+    For a program that got CommitUnknown: after "aborted" it may write again, for this id can never commit any more.
+
+    \b
+    Example:
+      deltars resolve 7d0f2c0e-3f0a-4c9e-9a53-6a3b1a0c9d11
+    """
+    with deltars.connect(catalog, migrate=False) as opened:
+        found = opened.resolve(txn_id)
+    versions = {} if found is None else found.versions
+    output.report(
+        {"txn_id": txn_id, "outcome": "aborted" if found is None else "committed"},
+        {"tables": [{"table": name, "version": version} for name, version in versions.items()]},
+    )

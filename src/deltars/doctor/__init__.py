@@ -1,0 +1,7 @@
+"""What keeps deltars from working here, and how to mend it: `deltars.diagnose()`, `deltars doctor`."""
+
+from deltars.doctor.diagnosis import diagnose
+from deltars.doctor.finding import Finding
+from deltars.doctor.java import find_java, require_java
+
+__all__ = ["Finding", "diagnose", "find_java", "require_java"]

@@ -1,0 +1,185 @@
+"""Looking at one thing after the other; what cannot be looked at because of an earlier one is skipped.
+
+java ──▶ spark: a session in a process of its own, a job that writes as the tables are written
+settings ──▶ catalog ──▶ schema ──▶ clock
+                                ├─▶ warehouse ──▶ storage: a file is put where there is one already
+                                └─▶ mirror
+"""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib import metadata
+from importlib.util import find_spec
+
+from deltars.catalog import Catalog, connect, migrate
+from deltars.config import CatalogConfig, configure
+from deltars.doctor.finding import Finding
+from deltars.doctor.java import find_java
+from deltars.errors import DeltarsError
+from deltars.storage import open_storage, try_storage
+from deltars.store.mirror_status import MirrorState
+
+CLOCKS_APART_S = 2.0
+SPARK_STARTS_WITHIN_S = 180
+EMBEDDED = ("sqlite", "duckdb")
+
+
+def diagnose(catalog: str | None = None, *, spark: bool = True) -> list[Finding]:
+    """Everything that was looked at. A small file is written to the warehouse and deleted; nothing else is changed.
+
+    `spark=False` starts no Spark, which takes some seconds.
+    """
+    return [*_python(), *_spark(start=spark), *_catalog(catalog)]
+
+
+def _python() -> Iterator[Finding]:
+    found = f"Python {platform.python_version()} at {sys.executable}, deltars {metadata.version('deltars')}"
+    yield Finding("python", "ok", found)
+
+
+# -- Spark -----------------------------------------------------------------------------------------------------------
+
+
+def _spark(*, start: bool) -> Iterator[Finding]:
+    if find_spec("pyspark") is None:
+        yield Finding("java", "skipped", "only Spark needs it")
+        yield Finding(
+            "spark",
+            "warning",
+            "pyspark is not installed: Arrow, pandas and Polars frames can be written and read, Spark's cannot",
+            "pip install 'deltars[spark]'",
+        )
+        return
+    java = find_java()
+    yield java
+    version = metadata.version("pyspark")
+    if java.state != "ok":
+        yield Finding("spark", "skipped", f"pyspark {version} cannot start without Java")
+    elif not start:
+        yield Finding("spark", "skipped", f"pyspark {version} is installed, and was not started")
+    else:
+        yield _started(version)
+
+
+def _started(version: str) -> Finding:
+    try:
+        trial = subprocess.run(
+            [sys.executable, "-m", "deltars.spark.trial"],
+            capture_output=True,
+            text=True,
+            timeout=SPARK_STARTS_WITHIN_S,
+        )
+    except subprocess.TimeoutExpired:
+        return Finding(
+            "spark",
+            "failed",
+            f"pyspark {version} did not finish a job of three rows within {SPARK_STARTS_WITHIN_S} s",
+            "Look for what holds it up: memory, a firewall on the loopback device, a host name that is not resolved.",
+        )
+    if trial.returncode == 0:
+        return Finding("spark", "ok", f"pyspark {version} started, and a task ran with {trial.stdout.strip()}")
+    said = trial.stdout + trial.stderr
+    if "No module named" in said or "PYTHON_VERSION_MISMATCH" in said:
+        fix = f"Its tasks run another Python than this one: export PYSPARK_PYTHON={sys.executable}"
+    else:
+        fix = f"See what it says: {sys.executable} -m deltars.spark.trial"
+    lines = [line for line in said.splitlines() if line.strip()]
+    return Finding("spark", "failed", f"pyspark {version} cannot run a job: {lines[-1] if lines else 'no reason'}", fix)
+
+
+# -- the catalog -----------------------------------------------------------------------------------------------------
+
+
+def _catalog(catalog: str | None) -> Iterator[Finding]:
+    try:
+        config = configure(catalog)
+    except DeltarsError as error:
+        yield Finding.of_error("settings", error)
+        return
+    yield Finding("settings", "ok", f"the catalog is {config.uri}")
+    try:
+        status = migrate.status(catalog)
+    except DeltarsError as error:
+        yield Finding.of_error("catalog", error)
+        return
+    yield Finding("catalog", "ok", f"{config.uri} answers")
+    schema = _schema(config, status)
+    yield schema
+    if status.is_current:
+        with connect(catalog, migrate=False) as opened:
+            yield from _opened(opened, config)
+
+
+def _schema(config: CatalogConfig, status: migrate.SchemaStatus) -> Finding:
+    upgrade = f"deltars migrate up --catalog '{config.uri}'"
+    by_itself = config.uri.backend in EMBEDDED
+    match status.state:
+        case "current":
+            return Finding("schema", "ok", f"schema {status.current}")
+        case "newer":
+            found = f"schema {status.current}, and this release knows up to {status.head}"
+            return Finding("schema", "failed", found, "pip install --upgrade deltars")
+        case "missing" if by_itself:
+            return Finding("schema", "ok", "there is no catalog yet: the first use makes it")
+        case "missing":
+            found = f"there is no catalog yet; this release needs schema {status.head}"
+            return Finding("schema", "failed", found, f"deltars init --catalog '{config.uri}' --warehouse …")
+        case _ if by_itself:
+            return Finding("schema", "ok", f"schema {status.current}, which the next use brings to {status.head}")
+        case _:
+            found = f"schema {status.current}, and this release needs {status.head}"
+            return Finding("schema", "failed", found, upgrade)
+
+
+def _opened(opened: Catalog, config: CatalogConfig) -> Iterator[Finding]:
+    for check, look in (("clock", _clock), ("storage", _storage), ("mirror", _mirror)):
+        try:
+            yield look(opened, config)
+        except DeltarsError as error:
+            yield Finding.of_error(check, error)
+
+
+def _clock(opened: Catalog, config: CatalogConfig) -> Finding:
+    before = time.time()
+    database = opened.engine.cuts.clock_us() / 1_000_000
+    after = time.time()
+    apart = max(before - database, database - after, 0.0)
+    newest = max((opened.engine.cuts.newest_us() or 0) / 1_000_000 - database, 0.0)
+    fix = "Let both machines follow a time server (NTP)."
+    if newest > CLOCKS_APART_S:
+        found = f"the newest commit is {newest:.0f} s ahead of the database's clock, which was set back"
+        return Finding("clock", "warning", found, fix)
+    if apart > CLOCKS_APART_S:
+        return Finding("clock", "warning", f"the database's clock and this machine's are {apart:.0f} s apart", fix)
+    return Finding("clock", "ok", "this machine and the database agree on the time")
+
+
+def _storage(opened: Catalog, config: CatalogConfig) -> Finding:
+    warehouse = opened.warehouse
+    if warehouse is None:
+        return Finding(
+            "storage",
+            "warning",
+            "the catalog has no warehouse: each table needs a location of its own",
+            f"deltars init --catalog '{config.uri}' --warehouse /data/lake",
+        )
+    try_storage(open_storage(warehouse, config.settings.storage_options))
+    return Finding("storage", "ok", f"{warehouse} can be written to, and overwrites nothing")
+
+
+def _mirror(opened: Catalog, config: CatalogConfig) -> Finding:
+    tables = opened.mirror_status()
+    for table in tables:
+        if table.state is MirrorState.DIVERGED:
+            fix = f"deltars verify '{table.name}' --catalog '{config.uri}'"
+            return Finding("mirror", "failed", f"{table.name}: {table.last_error}", fix)
+    behind = [table.name for table in tables if table.is_ours and table.published_version < table.current_version]
+    if behind and config.settings.mirror != "off":
+        found = f"not all of {behind[0]} is published" + (f", and of {len(behind) - 1} more" if len(behind) > 1 else "")
+        return Finding("mirror", "warning", found, f"deltars mirror once --catalog '{config.uri}'")
+    return Finding("mirror", "ok", f"{len(tables)} tables, every commit published")

@@ -1,0 +1,91 @@
+"""What is different between two versions of a table. Only the two are compared, not what came and went between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltars.log.snapshot import Snapshot
+from deltars.protocol import supported_features
+
+_FILE = ("path", "deletion_vector", "size", "num_records")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One column, property or table feature, as it was and as it is; None where it was not, or is not, there."""
+
+    kind: Literal["column", "partitioning", "property", "feature"]
+    name: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """A data file that one of the versions has. With a new deletion vector it is another file."""
+
+    change: Literal["added", "removed"]
+    path: str
+    size_bytes: int
+    num_records: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableDiff:
+    table: str
+    from_version: int
+    to_version: int
+    changes: tuple[Change, ...]
+    files: tuple[FileChange, ...]
+
+
+def difference(table: str, old: Snapshot, new: Snapshot) -> TableDiff:
+    changes = (
+        *_changes("column", _columns(old), _columns(new)),
+        *_changes("partitioning", _partitioning(old), _partitioning(new)),
+        *_changes("property", old.metadata.configuration, new.metadata.configuration),
+        *_changes("feature", _features(old), _features(new)),
+    )
+    before, after = (snapshot.select_files(columns=_FILE) for snapshot in (old, new))
+    files = (*_only_in(after, before, "added"), *_only_in(before, after, "removed"))
+    return TableDiff(table, old.version, new.version, changes, files)
+
+
+def _changes(
+    kind: Literal["column", "partitioning", "property", "feature"], old: Mapping[str, str], new: Mapping[str, str]
+) -> Iterator[Change]:
+    for name in {**old, **new}:
+        if old.get(name) != new.get(name):
+            yield Change(kind, name, old.get(name), new.get(name))
+
+
+def _columns(snapshot: Snapshot) -> dict[str, str]:
+    return {field.name: str(field).removeprefix(f"{field.name}: ") for field in snapshot.schema.fields}
+
+
+def _partitioning(snapshot: Snapshot) -> dict[str, str]:
+    columns = snapshot.metadata.partition_columns
+    return {"partitioned by": ", ".join(columns)} if columns else {}
+
+
+def _features(snapshot: Snapshot) -> dict[str, str]:
+    return dict.fromkeys(sorted(supported_features(snapshot.protocol)), "supported")
+
+
+def _only_in(files: pa.Table, others: pa.Table, change: Literal["added", "removed"]) -> list[FileChange]:
+    known = pc.is_in(_identity(files), value_set=_identity(others))
+    return [
+        FileChange(change, row["path"], row["size"], row["num_records"])
+        for row in files.filter(pc.invert(known)).sort_by("path").to_pylist()
+    ]
+
+
+def _identity(files: pa.Table) -> pa.ChunkedArray:
+    """Path and deletion vector as one text: no path has a line feed in it."""
+    vectors = pc.fill_null(files["deletion_vector"], "")
+    return pc.binary_join_element_wise(files["path"], vectors, "\n")

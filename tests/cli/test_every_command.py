@@ -1,0 +1,74 @@
+"""Every command there is, run once with --json on a catalog that has something in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+import deltars
+from tests.cli.conftest import Run
+from tests.cli.test_help import LEAVES
+
+ROWS = pa.table({"id": [1, 2, 3], "day": ["a", "b", "b"]})
+
+ELSEWHERE = {
+    ("mirror", "run"): "runs until it is told to stop",
+    ("migrate", "grants"): "PostgreSQL only: test_migrate.py",
+    ("demo",): "needs Spark: tests/demo",
+}
+
+COMMANDS = {
+    ("init",): (),
+    ("tables",): (),
+    ("show",): ("features",),
+    ("history",): ("features",),
+    ("files",): ("features", "--where", "day = 'a'"),
+    ("diff",): ("features", "0", "1"),
+    ("cut",): (),
+    ("txn",): ("{txn}",),
+    ("resolve",): (str(uuid4()),),
+    ("properties",): ("features", "--set", "owner=me"),
+    ("verify",): ("features",),
+    ("rename",): ("labels", "targets"),
+    ("release",): ("features",),
+    ("adopt",): ("features",),
+    ("import",): ("{here}/events",),
+    ("mirror", "status"): (),
+    ("mirror", "once"): (),
+    ("mirror", "clean"): ("features",),
+    ("rebuild",): ("{warehouse}", "--catalog", "deltasql://sqlite/again.db"),
+    ("doctor",): ("--no-spark",),
+    ("completion",): ("bash",),
+    ("migrate", "status"): (),
+    ("migrate", "up"): (),
+    ("migrate", "sql"): (),
+    ("migrate", "down"): ("--yes",),
+}
+
+
+def test_no_command_is_left_out() -> None:
+    assert {*COMMANDS, *ELSEWHERE} == set(LEAVES)
+
+
+def test_every_command_answers_in_json(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the order of the list, each on what the one before left."""
+    uri = f"deltasql://sqlite/{tmp_path}/lake.db"
+    monkeypatch.setenv("DELTARS_CATALOG", uri)
+    with deltars.connect(uri) as catalog:
+        with catalog.begin() as tx:
+            tx.write("features", ROWS, partition_by=["day"])
+            tx.write("labels", ROWS)
+        catalog.write("features", ROWS)
+        places = {"txn": str(tx.id), "here": str(tmp_path), "warehouse": str(catalog.warehouse)}
+    write_deltalake(str(tmp_path / "events"), pa.table({"id": [1]}))
+    for command, arguments in COMMANDS.items():
+        result = run(*command, *(argument.format(**places) for argument in arguments), "--json")
+        assert result.exit_code == 0, f"{command}: {result.stderr}"
+        assert isinstance(json.loads(result.stdout), dict | list), command
+        # What is shown while it works is for terminals alone.
+        assert result.stderr == "" or command == ("migrate", "down"), command

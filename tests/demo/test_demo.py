@@ -1,0 +1,120 @@
+"""`deltars demo`: the acts insist on their outcome themselves; here it is looked at from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+import deltars
+from deltars import demo
+from deltars.cli import main
+from deltars.demo.setting import open_catalog
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def session_of_the_tests(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command would start a Spark of its own, and stop it."""
+
+    @contextmanager
+    def running() -> Iterator[SparkSession]:
+        yield spark
+
+    monkeypatch.setattr(demo, "local_spark", running)
+
+
+def _demo(*arguments: str) -> Result:
+    result = CliRunner().invoke(main, ["demo", *arguments], prog_name="deltars", catch_exceptions=False)
+    assert result.exit_code == 0, result.stderr
+    return result
+
+
+@pytest.mark.usefixtures("session_of_the_tests", "here")
+def test_the_story_is_told_on_sqlite_and_the_next_one_begins_anew() -> None:
+    said = _demo().stdout
+    assert "deltars txn " in said
+    assert all(f"\n{number}. " in said for number in range(1, 8))
+    with deltars.connect("deltasql://sqlite/.deltars/demo.db") as catalog:
+        features = catalog.table("features")
+        assert [entry.committer for entry in features.history()][0::3] == ["nightly", "demo"]
+        for name in ("features", "labels"):
+            outside = DeltaTable(catalog.table(name).location)
+            assert (outside.version(), outside.to_pyarrow_table().num_rows) == (3, 500)
+    with open_catalog("deltasql://sqlite/.deltars/demo.db") as catalog:
+        assert catalog.tables() == []
+        assert not list(Path(features.location).rglob("*.parquet"))
+
+
+@pytest.mark.usefixtures("session_of_the_tests", "here")
+@pytest.mark.backends("postgres")
+def test_the_story_on_a_server_answers_in_json(catalog_uri: str) -> None:
+    told = json.loads(_demo("--catalog", catalog_uri, "--json").stdout)
+    assert (told["version"], told["rows"], told["readers"]) == (3, 500, ["deltalake", "polars"])
+    with deltars.connect(catalog_uri) as catalog:
+        assert catalog.snapshot(UUID(told["winner"])).versions == {"features": 1, "labels": 1}
+
+
+def test_tables_that_no_demo_made_are_left_alone(here: Path) -> None:
+    uri = "deltasql://sqlite/mine.db"
+    with deltars.connect(uri) as catalog:
+        catalog.write("labels", pa.table({"mine": [1]}))
+    with pytest.raises(deltars.TableExists, match="has a table 'labels' that no demo made; nothing was changed"):
+        open_catalog(uri)
+    with deltars.connect(uri) as catalog:
+        assert catalog.table("labels").to_arrow().to_pydict() == {"mine": [1]}
+
+
+def test_the_embedded_postgresql_holds_a_catalog_and_goes(here: Path) -> None:
+    with demo.embedded_postgres() as uri, open_catalog(uri) as catalog:
+        assert catalog.uri.startswith("deltasql://postgres/")
+        catalog.write("features", pa.table({"id": [1]}))
+        assert catalog.table("features").version == 0
+    with pytest.raises(deltars.DatabaseError, match="no connection"):
+        deltars.connect(uri)
+
+
+def test_a_process_killed_half_way_leaves_nothing_to_be_seen(here: Path) -> None:
+    uri = f"deltasql://sqlite/{here}/lake.db"
+    with deltars.connect(uri) as catalog:
+        victim = subprocess.Popen(
+            [sys.executable, "-m", "deltars.demo.victim"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "DELTARS_CATALOG": uri},
+        )
+        assert victim.stdout is not None
+        assert victim.stdout.readline() == "written\n"
+        victim.send_signal(signal.SIGKILL)
+        victim.communicate()
+        assert victim.returncode == -signal.SIGKILL
+        assert catalog.tables() == []
+    assert list(here.rglob("*.parquet")) != []
+
+
+def test_without_java_the_demo_says_so_before_it_makes_anything(here: Path) -> None:
+    environment = {**os.environ, "JAVA_HOME": str(here / "no java")}
+    command = [sys.executable, "-m", "deltars.cli", "demo"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert "Spark needs Java, and there is none that runs at JAVA_HOME=" in result.stderr
+    assert "apt install openjdk-17-jre-headless" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert list(here.iterdir()) == []
