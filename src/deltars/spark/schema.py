@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from pyspark.sql import types as spark_types
@@ -19,6 +20,10 @@ OF_THE_TABLE = ("delta.", "CURRENT_DEFAULT", "EXISTS_DEFAULT", "__CHAR_VARCHAR_T
 def schema_from_spark(schema: spark_types.StructType) -> StructType:
     """ValidationError names the column whose type Delta does not have."""
     return StructType.from_dict(_of_a_frame(schema.jsonValue()))
+
+
+def schema_to_spark(schema: StructType) -> spark_types.StructType:
+    return spark_types.StructType.fromJson(json.loads(schema.to_json()))
 
 
 def _of_a_frame(document: Any) -> Any:
