@@ -6,7 +6,7 @@ WORKERS ?= 2
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports unit format soak bench-log bench-mirror bench-observe docs requirements constraints clean
+.PHONY: help setup demo test lint types imports unit format soak bench-log bench-mirror bench-spark bench-observe docs requirements constraints clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,9 @@ bench-log: setup  ## Measure commits and snapshots of the log
 
 bench-mirror: setup  ## Measure the mirror: lag, catching up, a large checkpoint
 	@$(PY) -m benchmarks.mirror
+
+bench-spark: setup  ## Measure writing and reading with Spark beside delta-spark
+	@$(PY) -m benchmarks.spark
 
 bench-observe: setup  ## Measure what metrics and spans cost a commit
 	@$(PY) -m benchmarks.observe

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltars.data.files import WrittenFile
+from deltars.data.footers import row_group
 from deltars.data.statistics import ColumnStats, Statistics
-from deltars.log.commit import RowGroup
 from deltars.protocol import AddFile
 from deltars.storage import Writer
 
@@ -88,7 +88,7 @@ class DataFile:
             stats=self._statistics.encode(self._statistics.merge(self._row_group_stats), footer.num_rows),
         )
         row_groups = tuple(
-            self._row_group(ordinal, footer.row_group(ordinal), stats)
+            row_group(self._path, ordinal, footer.row_group(ordinal), self._statistics.encode(stats))
             for ordinal, stats in enumerate(self._row_group_stats)
         )
         return WrittenFile(add, row_groups)
@@ -99,15 +99,3 @@ class DataFile:
         with suppress(Exception):
             self._parquet.close()
         self._sink.discard()
-
-    def _row_group(self, ordinal: int, metadata: pq.RowGroupMetaData, stats: list[ColumnStats]) -> RowGroup:
-        columns = [metadata.column(index) for index in range(metadata.num_columns)]
-        first = columns[0]
-        return RowGroup(
-            path=self._path,
-            ordinal=ordinal,
-            num_rows=metadata.num_rows,
-            total_bytes=sum(column.total_compressed_size for column in columns),
-            file_offset=first.dictionary_page_offset if first.has_dictionary_page else first.data_page_offset,
-            stats=self._statistics.encode(stats),
-        )

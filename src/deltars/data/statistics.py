@@ -2,8 +2,8 @@
 
     row group ──collect──> ColumnStats, …  ──merge──> of the whole file  ──encode──> JSON as in `add.stats`
 
-Not from the Parquet footers: those leave NaN out and drop long strings, and taking minimum and maximum here
-costs a few percent of writing the file.
+Not from the Parquet footers: those that Arrow writes leave NaN out, and all drop long strings; taking minimum and
+maximum here costs a few percent of writing the file. Where Spark wrote the file, `footers` takes what there is.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ _EPOCH = datetime(1970, 1, 1)
 class ColumnStats:
     """Bounds are values that compare: times as microseconds, dates as days; None where there are none."""
 
-    null_count: int
+    null_count: int | None
     minimum: Any = None
     maximum: Any = None
+    is_known: bool = True
+    """Whether None means that there is no value to bound; else there may be one."""
 
 
 class Statistics:
@@ -43,12 +45,12 @@ class Statistics:
         # As the files name them, and the log.
         names = (path for path, _ in target.schema.leaves())
         in_files = dict(zip(names, (path for path, _ in target.schema.leaves(physical=target.is_mapped)), strict=True))
-        self._leaves = [(in_files[path], type_) for path, type_ in leaves]
+        self.leaves = [(in_files[path], type_) for path, type_ in leaves]
         self._prefix_length = int(target.properties.get("delta.dataSkippingStringPrefixLength", STRING_PREFIX_LENGTH))
 
     def collect(self, rows: pa.Table) -> list[ColumnStats]:
         """One per column, for rows in the schema of the data files."""
-        return [_column_stats(_leaf(rows, path), type_) for path, type_ in self._leaves]
+        return [_column_stats(_leaf(rows, path), type_) for path, type_ in self.leaves]
 
     def merge(self, parts: Sequence[Sequence[ColumnStats]]) -> list[ColumnStats]:
         return [_merged(column) for column in zip(*parts, strict=True)]
@@ -57,7 +59,7 @@ class Statistics:
         minima: dict[str, Any] = {}
         maxima: dict[str, Any] = {}
         null_counts: dict[str, Any] = {}
-        for (path, type_), column in zip(self._leaves, columns, strict=True):
+        for (path, type_), column in zip(self.leaves, columns, strict=True):
             _put(null_counts, path, column.null_count)
             _put(minima, path, _python_value(column.minimum, type_))
             _put(maxima, path, _python_value(column.maximum, type_))
@@ -96,9 +98,13 @@ def _float_stats(column: pa.ChunkedArray) -> ColumnStats:
 
 def _merged(parts: Iterable[ColumnStats]) -> ColumnStats:
     parts = list(parts)
+    counts = [part.null_count for part in parts if part.null_count is not None]
+    null_count = sum(counts) if len(counts) == len(parts) else None
+    if not all(part.is_known for part in parts):
+        return ColumnStats(null_count, is_known=False)
     known = [part for part in parts if part.minimum is not None]
     return ColumnStats(
-        sum(part.null_count for part in parts),
+        null_count,
         min((part.minimum for part in known), key=_nan_last, default=None),
         max((part.maximum for part in known), key=_nan_last, default=None),
     )

@@ -6,7 +6,6 @@ session's.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 
@@ -19,6 +18,8 @@ from deltars.errors import ValidationError
 from deltars.protocol import StructField, StructType
 from deltars.protocol.char_varchar import Limit, TypePath
 from deltars.protocol.column_rules import default_of, generation_of, has_rules, limits_of
+from deltars.spark.read_columns import quoted
+from deltars.spark.schema import schema_to_spark
 
 _REFUSED = "deltars refuses: "
 
@@ -56,12 +57,8 @@ def refused(error: PySparkException) -> ValidationError | None:
     return ValidationError(found[1]) if found else None
 
 
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _type(field: StructField) -> spark_types.DataType:
-    return spark_types.StructType.fromJson(json.loads(StructType((field,)).to_json()))[0].dataType
+    return schema_to_spark(StructType((field,)))[0].dataType
 
 
 def _limited(frame: DataFrame, table: StructType) -> DataFrame:

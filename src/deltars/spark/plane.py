@@ -18,7 +18,7 @@ from deltars.protocol import StructType
 from deltars.spark.completion import complete
 from deltars.spark.query import run_query
 from deltars.spark.read import read_scan
-from deltars.spark.schema import schema_from_spark
+from deltars.spark.schema import table_schema
 from deltars.spark.session import running_session
 from deltars.spark.write import write_frame
 
@@ -31,7 +31,7 @@ class SparkPlane:
 
     def schema(self, frame: object) -> StructType:
         """The schema a table would have that is made from this frame; no job runs."""
-        return schema_from_spark(cast(DataFrame, frame).schema)
+        return table_schema(cast(DataFrame, frame).schema)
 
     def completed(self, frame: object, table: StructType) -> DataFrame:
         return complete(cast(DataFrame, frame), table)

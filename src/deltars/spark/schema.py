@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from pyspark.sql import types as spark_types
@@ -17,11 +18,20 @@ OF_THE_TABLE = ("delta.", "CURRENT_DEFAULT", "EXISTS_DEFAULT", "__CHAR_VARCHAR_T
 
 
 def schema_from_spark(schema: spark_types.StructType) -> StructType:
-    """Every column may be null: what Spark infers of a frame is no promise about the table's next rows.
-
-    ValidationError names the column whose type Delta does not have.
-    """
+    """The schema of a frame. ValidationError names the column whose type Delta does not have."""
     return StructType.from_dict(_of_a_frame(schema.jsonValue()))
+
+
+def table_schema(schema: spark_types.StructType) -> StructType:
+    """The schema of a table that is made from a frame.
+
+    Every column may be null: what Spark infers of a frame is no promise about the table's next rows.
+    """
+    return StructType.from_dict(_all_nullable(_of_a_frame(schema.jsonValue())))
+
+
+def schema_to_spark(schema: StructType) -> spark_types.StructType:
+    return spark_types.StructType.fromJson(json.loads(schema.to_json()))
 
 
 def _of_a_frame(document: Any) -> Any:
@@ -34,10 +44,19 @@ def _of_a_frame(document: Any) -> Any:
                     hint="Cast it to string.",
                 )
             kept = {key: value for key, value in metadata.items() if not key.startswith(OF_THE_TABLE)}
-            return {**document, "type": _of_a_frame(document["type"]), "nullable": True, "metadata": kept}
+            return {**document, "type": _of_a_frame(document["type"]), "metadata": kept}
         case dict():
-            nullable = {key: True for key in ("containsNull", "valueContainsNull") if key in document}
-            return {key: _of_a_frame(value) for key, value in document.items()} | nullable
+            return {key: _of_a_frame(value) for key, value in document.items()}
         case list():
             return [_of_a_frame(value) for value in document]
+    return document
+
+
+def _all_nullable(document: Any) -> Any:
+    match document:
+        case dict():
+            nullable = {key: True for key in ("nullable", "containsNull", "valueContainsNull") if key in document}
+            return {key: _all_nullable(value) for key, value in document.items()} | nullable
+        case list():
+            return [_all_nullable(value) for value in document]
     return document

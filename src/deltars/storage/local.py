@@ -43,7 +43,7 @@ class LocalStorage(Storage):
 
     def sync_names(self, directory: str) -> None:
         with self._errors(directory):
-            _sync_directory(self._file(directory))
+            sync_path(self._file(directory))
 
     def put(self, path: str, data: bytes) -> None:
         file = self._file(path)
@@ -131,7 +131,7 @@ def _stage(file: str, data: bytes) -> str:
 
 
 def _open_staged(file: str) -> tuple[str, BinaryIO]:
-    _make_directory(os.path.dirname(file))
+    make_directory(os.path.dirname(file))
     staged = f"{file}#{secrets.randbits(63)}"
     return staged, open(staged, "xb")
 
@@ -146,7 +146,7 @@ def _create(staged: str, file: str, *, sync_name: bool = True) -> bool:
     finally:
         os.unlink(staged)
     if sync_name:
-        _sync_directory(os.path.dirname(file))
+        sync_path(os.path.dirname(file))
     return True
 
 
@@ -157,7 +157,7 @@ def _replace(staged: str, file: str) -> None:
     except OSError:
         os.unlink(staged)
         raise
-    _sync_directory(os.path.dirname(file))
+    sync_path(os.path.dirname(file))
 
 
 def _forget_checksum(file: str) -> None:
@@ -172,19 +172,19 @@ def _sync(sink: BinaryIO) -> None:
     os.fsync(sink.fileno())
 
 
-def _make_directory(directory: str) -> None:
+def make_directory(directory: str) -> None:
     if os.path.isdir(directory):
         return
     parent = os.path.dirname(directory)
-    _make_directory(parent)
+    make_directory(parent)
     with suppress(FileExistsError):
         os.mkdir(directory)
-    _sync_directory(parent)
+    sync_path(parent)
 
 
-def _sync_directory(directory: str) -> None:
-    """Make the names in a directory durable: a synced file without its name is lost all the same."""
-    descriptor = os.open(directory, os.O_RDONLY)
+def sync_path(path: str) -> None:
+    """Make a file durable, or the names in a directory: a synced file without its name is lost all the same."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

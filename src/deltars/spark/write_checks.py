@@ -1,0 +1,90 @@
+"""What every row must fulfil, asked of it by the job that writes it; and the errors of such jobs in our own words.
+
+A check stands in the projection of a column that is written, not in a filter: Spark may move a filter below a join, and
+it would meet rows there that the frame does not have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from deltars.data.conditions import Condition
+from deltars.errors import ConfigError, DeltarsError, SchemaMismatch, StorageError, ValidationError
+from deltars.protocol import StructType
+from deltars.spark.completion import refused
+from deltars.spark.read_columns import quoted
+from deltars.spark.schema import schema_to_spark
+
+_VIOLATED = "deltars: a row breaks check "
+_OWN_ERROR = re.compile(r"\ndeltars\.errors\.(\w+): (.*)", re.DOTALL)
+_RAISED_BY_TASKS: dict[str, type[DeltarsError]] = {
+    kind.__name__: kind for kind in (SchemaMismatch, StorageError, ValidationError)
+}
+
+
+class Check(NamedTuple):
+    holds: Column
+    error: DeltarsError
+    """What a row is that does not make it true."""
+
+
+def checks_of(conditions: Sequence[Condition]) -> list[Check]:
+    return [Check(F.expr(condition.sql), condition.violated()) for condition in conditions]
+
+
+def guarded(frame: DataFrame, checks: Sequence[Check], table: StructType) -> DataFrame:
+    """The same rows; one that breaks a check ends the job that writes them, so there is no pass of its own.
+
+    A column that the frame lacks is null in the table, and so it is for the check.
+    """
+    if not checks:
+        return frame
+    present = {name.lower() for name in frame.columns}
+    missing = {
+        field.name: F.lit(None).cast(field.dataType)
+        for field in schema_to_spark(table)
+        if field.name.lower() not in present
+    }
+    whole = frame.withColumns(missing) if missing else frame
+    first, *others = (F.col(quoted(name)) for name in frame.columns)
+    for number, check in reversed(list(enumerate(checks))):
+        broken = ~F.coalesce(check.holds, F.lit(False))
+        first = F.when(broken, F.raise_error(F.lit(f"{_VIOLATED}{number}"))).otherwise(first)
+    return whole.select(first.alias(frame.columns[0]), *others)
+
+
+@contextmanager
+def raised_by_tasks(checks: Sequence[Check]) -> Iterator[None]:
+    """What a task of ours raised, or a check: Spark brings it here as text."""
+    try:
+        yield
+    except PySparkException as error:
+        own = _own_error(error) or _broken(error, checks) or refused(error)
+        if own is None:
+            raise
+        raise own from error
+
+
+def _broken(error: PySparkException, checks: Sequence[Check]) -> DeltarsError | None:
+    said = (error.getMessageParameters() or {}).get("errorMessage", "")
+    found = re.search(rf"{_VIOLATED}(\d+)", said or str(error))
+    return checks[int(found[1])].error if found else None
+
+
+def _own_error(error: PySparkException) -> DeltarsError | None:
+    traceback = (error.getMessageParameters() or {}).get("traceback", "")
+    if "No module named 'deltars'" in traceback:
+        return ConfigError(
+            "the Python of Spark's executors has no deltars",
+            hint="Install it there, or set PYSPARK_PYTHON to a Python that has it before the session starts.",
+        )
+    if (found := _OWN_ERROR.search(traceback)) and found[1] in _RAISED_BY_TASKS:
+        return _RAISED_BY_TASKS[found[1]](found[2].strip())
+    return None
