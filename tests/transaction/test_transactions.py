@@ -6,6 +6,7 @@ import logging
 import pickle
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -292,6 +293,21 @@ def test_transaction_by_uri_alone_binds_the_catalog_of_its_first_table(lake: Lak
         tx.stage(_table_uri(lake.uri, "a"), [added("1")])
         tx.stage(_table_uri(lake.uri, "b"), [added("2")])
         tx.stage("b", [added("3")])
+    assert tx.result.versions == {"a": 1, "b": 1}
+
+
+def test_catalog_may_be_named_in_several_ways(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = parse_catalog_uri(lake.uri)
+    if here.schema:
+        for name in ("host", "port", "user"):
+            monkeypatch.setenv(f"PG{name.upper()}", here.parameters[name])
+        other = replace(here, parameters=MappingProxyType({"application_name": "etl"}))
+    else:
+        (tmp_path / "link").symlink_to(Path(here.database).parent)
+        other = replace(here, database=str(tmp_path / "link" / Path(here.database).name))
+    with lake.begin() as tx:
+        tx.stage(_table_uri(lake.uri, "a"), [added("1")])
+        tx.stage(_table_uri(other.with_secrets(), "b"), [added("1")])
     assert tx.result.versions == {"a": 1, "b": 1}
 
 

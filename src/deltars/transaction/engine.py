@@ -15,6 +15,7 @@ from deltars.config import Settings
 from deltars.errors import DeltarsError, TableNotFound, ValidationError, VersionConflict
 from deltars.log.commit import Commit, Committed, VersionTaken
 from deltars.mirror.publisher import MirrorOutcome, Publisher
+from deltars.store.backends import backend_for
 from deltars.store.cuts import Cuts
 from deltars.store.database import Database
 from deltars.store.mirror_status import MirrorMode
@@ -117,7 +118,7 @@ class Engine:
             return table
 
     def refuse_other(self, uri: CatalogUri, table: str) -> None:
-        if uri.absolute() != self.uri:
+        if uri.backend != self.uri.backend or backend_for(uri).place != self.database.backend.place:
             raise ValidationError(
                 f"the table {table.partition('?')[0]} lives in another catalog than {self.uri}",
                 hint="One transaction is one transaction of one database: connect to the other one, and commit to each"

@@ -7,6 +7,7 @@ parameter, what its clock is called, how many rows are many, and what its errors
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -106,6 +107,11 @@ class Backend(ABC):
     @property
     def schema(self) -> str | None:
         return self.uri.schema
+
+    @property
+    def place(self) -> tuple[str | None, ...]:
+        """Which database it is, however its URI was written."""
+        return self.name, os.path.realpath(self.uri.database)
 
     @property
     def is_there(self) -> bool:

@@ -17,7 +17,7 @@ import pyarrow.csv as pa_csv
 from psycopg import Copy, sql
 from psycopg.conninfo import make_conninfo
 from psycopg.copy import QueuedLibpqWriter
-from psycopg.pq import ConnStatus
+from psycopg.pq import Conninfo, ConnStatus
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -95,6 +95,14 @@ class PostgreSQL(Backend):
     chains_writes = True
     survives_fork = True
     driver_errors = (psycopg.Error,)
+
+    @property
+    def place(self) -> tuple[str | None, ...]:
+        # What the URI leaves out comes from libpq's environment. Who asks, and how safely, makes no other database.
+        defaults = {option.keyword.decode(): (option.val or b"").decode() for option in Conninfo.get_defaults()}
+        known = defaults | dict(self.uri.parameters)
+        server = (known[name] for name in ("host", "hostaddr", "port"))
+        return self.name, *server, self.uri.database, self.uri.schema
 
     @property
     def _parameters(self) -> dict[str, str]:
