@@ -19,6 +19,7 @@ import pytest
 from sqlalchemy import text
 
 import deltars
+from deltars.store.backends import Opening
 from deltars.store.database import Database
 from deltars.uri import parse_catalog_uri
 from tests.support import witness
@@ -153,6 +154,15 @@ def test_connection_that_could_not_be_used_is_not_kept_by_a_failed_connect(catal
     while witness.rows(catalog_uri, query) != [(0,)]:
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+@POSTGRES
+def test_only_a_transaction_that_says_so_does_not_wait_for_the_disk(catalog: deltars.Catalog) -> None:
+    found = []
+    for opening in (Opening((), waits_for_disk=False), Opening(())):
+        with catalog.engine.database.write(5, opening) as connection:
+            found.append(connection.scalar(text("SHOW synchronous_commit")))
+    assert found == ["off", "on"]
 
 
 @pytest.mark.backends("sqlite")

@@ -25,6 +25,7 @@ from sqlalchemy import Connection, Select, and_, bindparam, func, insert, or_, s
 
 from deltars.errors import DeltarsError, TableNotFound
 from deltars.store import schema
+from deltars.store.backends import Opening
 from deltars.store.changes import CommittedVersion, versions_to_publish
 from deltars.store.database import Database
 
@@ -185,7 +186,7 @@ class MirrorStatusStore:
 
     def claim(self, table_id: UUID, owner: str, *, even_if_idle: bool = False) -> tuple[bool, MirrorStatus]:
         """Take the lease, if there is something to publish and nobody is at it; with what the row says."""
-        with self._database.write(_TIMEOUT_S) as connection:
+        with self._noting() as connection:
             status = self._read(connection, table_id, lock=True)
             has_work = status.is_pending or even_if_idle
             if not has_work or status.is_leased or status.state is MirrorState.DIVERGED or not status.is_ours:
@@ -198,7 +199,7 @@ class MirrorStatusStore:
 
         The lease is kept only if another version waits.
         """
-        with self._database.write(_TIMEOUT_S) as connection:
+        with self._noting() as connection:
             status = self._read(connection, table_id, lock=True)
             if status.lease_owner != owner:
                 return Advance.LOST, status.now
@@ -226,7 +227,7 @@ class MirrorStatusStore:
 
     def release(self, table_id: UUID, owner: str) -> bool:
         """Give the lease back; True if a version waits, for whoever comes next."""
-        with self._database.write(_TIMEOUT_S) as connection:
+        with self._noting() as connection:
             status = self._read(connection, table_id, lock=True)
             if status.lease_owner == owner:
                 _set(connection, table_id, lease_owner=None, lease_until=None)
@@ -234,7 +235,7 @@ class MirrorStatusStore:
 
     def fail(self, table_id: UUID, owner: str, state: MirrorState, error: str) -> None:
         """Note what went wrong, give the lease back, and wait twice as long as the last time."""
-        with self._database.write(_TIMEOUT_S) as connection:
+        with self._noting() as connection:
             status = self._read(connection, table_id, lock=True)
             if status.lease_owner != owner:
                 return
@@ -357,6 +358,10 @@ class MirrorStatusStore:
         """Every table there is or was."""
         with self._database.read() as connection:
             return [Registration(*row) for row in connection.execute(_registrations())]
+
+    def _noting(self) -> AbstractContextManager[Connection]:
+        """For what a crash of the server may take back: whoever publishes next finds the files, and notes it again."""
+        return self._database.write(_TIMEOUT_S, Opening((), waits_for_disk=False))
 
     def _read(self, connection: Connection, table_id: UUID, *, lock: bool) -> MirrorStatus:
         row = connection.execute(self._locked if lock else self._unlocked, {"table": table_id}).one_or_none()

@@ -74,6 +74,8 @@ class Opening:
 
     statements: Sequence[tuple[Prepared, Mapping[str, Any]]]
     rows: Rows = field(default_factory=list)
+    waits_for_disk: bool = True
+    """False: its COMMIT need not outlast a crash of the server, where the database can spare the wait."""
 
 
 class StatementRefused(Exception):

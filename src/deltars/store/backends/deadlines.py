@@ -66,6 +66,8 @@ def begin(connection: Connection, deadline: float, opening: Opening, tables: str
             Step(b"BEGIN ISOLATION LEVEL READ COMMITTED"),
             Step(_LIMITS_17 if server >= 170000 else _LIMITS, {**limits, "deadline": milliseconds}),
         ]
+        if not opening.waits_for_disk:
+            head.append(Step(b"SET LOCAL synchronous_commit = off"))
         answers = run_pipeline(connection, [*head, *(Step(*statement) for statement in opening.statements)])
         try:
             rows_of(answers[: len(head)])
