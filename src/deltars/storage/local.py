@@ -128,7 +128,7 @@ def _stage(file: str, data: bytes) -> str:
 
 
 def _open_staged(file: str) -> tuple[str, BinaryIO]:
-    make_directory(os.path.dirname(file))
+    _make_directory(os.path.dirname(file))
     staged = f"{file}#{secrets.randbits(63)}"
     return staged, open(staged, "xb")
 
@@ -141,7 +141,7 @@ def _create(staged: str, file: str) -> bool:
         return False
     finally:
         os.unlink(staged)
-    sync_path(os.path.dirname(file))
+    _sync_directory(os.path.dirname(file))
     return True
 
 
@@ -151,7 +151,7 @@ def _replace(staged: str, file: str) -> None:
     except OSError:
         os.unlink(staged)
         raise
-    sync_path(os.path.dirname(file))
+    _sync_directory(os.path.dirname(file))
 
 
 def _sync(sink: BinaryIO) -> None:
@@ -159,23 +159,27 @@ def _sync(sink: BinaryIO) -> None:
     os.fsync(sink.fileno())
 
 
-def make_directory(directory: str) -> None:
+def _make_directory(directory: str) -> None:
     if os.path.isdir(directory):
         return
     parent = os.path.dirname(directory)
-    make_directory(parent)
+    _make_directory(parent)
     with suppress(FileExistsError):
         os.mkdir(directory)
-    sync_path(parent)
+    _sync_directory(parent)
 
 
-def sync_path(path: str) -> None:
-    """Make a file durable, or the names in a directory: a synced file without its name is lost all the same."""
-    descriptor = os.open(path, os.O_RDONLY)
+def _sync_directory(directory: str) -> None:
+    """Make the names in a directory durable: a synced file without its name is lost all the same."""
+    descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+# For files that somebody else has written.
+make_directory, sync_path = _make_directory, _sync_directory
 
 
 def _walk(directory: str, prefix: str) -> Iterator[ObjectInfo]:
