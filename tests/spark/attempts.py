@@ -35,6 +35,7 @@ def main(directory: Path) -> None:
         .config("spark.task.maxFailures", "3")
         .config("spark.speculation", "true")
         .config("spark.speculation.interval", "200ms")
+        .config("spark.speculation.efficiency.enabled", "false")
         .config("spark.speculation.quantile", "0.5")
         .config("spark.speculation.multiplier", "1.1")
         .config("spark.speculation.minTaskRuntime", "1s")
@@ -68,7 +69,7 @@ def troubled(signs: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Rec
             open(f"{signs}/failed", "w").close()
             raise RuntimeError("the first attempt fails")
         if number == LINGERS and attempt == 0:
-            time.sleep(60)
+            time.sleep(120)
         if number == LINGERS and attempt > 0:
             open(f"{signs}/speculative", "w").close()
 

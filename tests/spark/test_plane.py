@@ -23,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from deltars.data import ArrowPlane, Scan, WriteTarget, WrittenFile, write_table
 from deltars.errors import ConfigError, SchemaMismatch, StorageError, ValidationError
 from deltars.protocol import StructType, schema_from_ddl
-from deltars.spark import SparkPlane, active_session
+from deltars.spark import SparkPlane, active_session, small
 from deltars.spark.write_by_arrow import write_by_arrow
 
 PLANE = SparkPlane()
@@ -142,8 +142,11 @@ def test_files_of_spark_have_the_same_statistics_as_files_of_arrow(spark: SparkS
     assert (footer.num_rows, by_spark.row_groups[0].num_rows) == (100, 100)
 
 
-def test_each_task_writes_files_of_its_own(spark: SparkSession, tmp_path: Path) -> None:
-    frame = spark.createDataFrame([(number,) for number in range(1000)], "id BIGINT").repartition(4)
+def test_each_task_writes_files_of_its_own(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(small, "SMALL_BYTES", -1)
+    frame = spark.range(0, 1000, 1, 4)
     target = target_of(tmp_path, "id BIGINT")
     files = PLANE.write(frame, target)
     assert [file.add.path[:10] for file in files] == [f"part-0000{task}" for task in range(4)]

@@ -13,12 +13,9 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import duckdb
-import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
 from hypothesis import given, settings
 from pyspark import InheritableThread
 from pyspark.errors import PySparkException
@@ -30,8 +27,9 @@ from deltars.data import ArrowPlane, WriteTarget, WrittenFile
 from deltars.errors import SchemaMismatch, StorageError, ValidationError
 from deltars.protocol import StructType, schema_from_ddl, schema_to_arrow
 from deltars.spark import SparkPlane, progress, small, write_natively
-from deltars.spark.small import is_small
+from deltars.spark.small import small_rows
 from deltars.spark.write_natively import native_columns
+from tests.mirror.test_readers import READERS
 from tests.spark.test_round_trip import data_types as random_types
 from tests.spark.test_round_trip import rows, structs
 from tests.support.soak import scaled
@@ -61,7 +59,7 @@ def target_of(root: Path, schema: StructType | str, **options: Any) -> WriteTarg
 
 
 def table_of(root: Path, files: list[WrittenFile]) -> pa.Table:
-    return pa.concat_tables([pq.read_table(root / file.add.path) for file in files])
+    return pa.concat_tables([pq.read_table(root / file.add.path) for file in files], promote_options="default")
 
 
 def natively(frame: DataFrame, root: Path, **options: Any) -> list[WrittenFile]:
@@ -105,7 +103,7 @@ def test_bounds_from_footers_are_those_of_the_rows_or_left_out(spark: SparkSessi
             told, exact = json.loads(file.add.stats or ""), json.loads(wanted.add.stats or "")
             assert told["numRecords"] == exact["numRecords"]
             for bounds in ("minValues", "maxValues", "nullCount"):
-                assert told[bounds].items() <= exact[bounds].items() or _is_part(told[bounds], exact[bounds])
+                assert _is_part(told[bounds], exact[bounds])
 
     check()
 
@@ -128,13 +126,9 @@ def test_other_readers_read_what_spark_wrote(catalog: deltars.Catalog, spark: Sp
     catalog.write("events", frame)
     location = catalog.table("events").location
     wanted = [str(number) for number in range(10)]
-    assert sorted(DeltaTable(location).to_pyarrow_table()["text"].to_pylist()) == wanted
-    assert sorted(polars.read_delta(location)["text"].to_list()) == wanted
+    for read in READERS.values():
+        assert sorted(read(Path(location), None)["text"].to_pylist()) == wanted
     assert sorted(catalog.table("events").to_arrow()["text"].to_pylist()) == wanted
-    with duckdb.connect() as connection:
-        connection.execute("LOAD delta")
-        found = connection.execute(f"SELECT text FROM delta_scan('{location}') WHERE id >= 0 ORDER BY id").fetchall()
-    assert [text for (text,) in found] == wanted
 
 
 @pytest.mark.usefixtures("nothing_is_small")
@@ -242,12 +236,12 @@ def test_condition_is_asked_of_the_frames_own_rows_only(catalog: deltars.Catalog
         (lambda spark: spark.range(10).join(spark.range(10).withColumnRenamed("id", "b")), False),
         (lambda spark: spark.createDataFrame([(1,)], "id int"), False),
     ],
-    ids=["of arrow", "part of a range", "literals", "a large range", "exploded", "joined", "of an rdd"],
+    ids=["arrow", "part of a range", "literals", "a large range", "exploded", "joined", "list"],
 )
 def test_frame_is_small_only_where_its_plan_says_so(
     spark: SparkSession, make: Callable[[SparkSession], DataFrame], wanted: bool
 ) -> None:
-    assert is_small(make(spark)) is wanted
+    assert (small_rows(make(spark)) is not None) is wanted
 
 
 def test_small_frame_becomes_one_file_with_its_rows_as_they_were_drawn(spark: SparkSession, tmp_path: Path) -> None:
@@ -298,7 +292,7 @@ def test_cancelled_job_changes_nothing(catalog: deltars.Catalog, spark: SparkSes
         spark.sparkContext.setJobGroup(group, "a write that somebody cancels", interruptOnCancel=True)
         try:
             catalog.write("events", slow, partition_by=partition_by)
-        except PySparkException as error:
+        except Exception as error:
             raised.append(error)
 
     writing = InheritableThread(target=write, session=spark)
@@ -307,15 +301,16 @@ def test_cancelled_job_changes_nothing(catalog: deltars.Catalog, spark: SparkSes
         time.sleep(0.05)
     spark.sparkContext.cancelJobGroup(group)
     writing.join()
-    assert len(raised) == 1
+    assert [str(error).count("SPARK_JOB_CANCELLED") > 0 for error in raised] == [True]
     assert not catalog.table_exists("events")
     catalog.write("events", spark.range(3).selectExpr("id", "id as p"), partition_by=partition_by)
     assert sorted(catalog.table("events").to_arrow()["id"].to_pylist()) == [0, 1, 2]
 
 
+@pytest.mark.timeout(900)
 def test_retried_and_speculative_attempts_write_no_row_twice_and_lose_none(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.spark.attempts", str(tmp_path)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr[-3000:]
     told = json.loads((tmp_path / "told.json").read_text())
     assert told["attempts"] == {"flat": ["failed", "speculative"], "partitioned": ["failed", "speculative"]}

@@ -1,4 +1,4 @@
-"""Frames so small that a job to write them costs more than their rows.
+"""Frames so small that a job to write them costs more than their rows: fetched, and written by this process.
 
 Spark must say so of the plan, before anything runs: rows that the plan holds itself, a range, or one row, and over them
 nothing that makes more rows of them. What is only believed to be small (a file, the result of a join) is not taken.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from deltars.spark.schema import schema_from_spark
@@ -18,13 +19,13 @@ _ROWS = frozenset({"LocalRelation", "Range", "OneRowRelation"})
 _NO_MORE_ROWS = frozenset({"Project", "Filter", "Sort", "GlobalLimit", "LocalLimit", "Union", "Repartition"})
 
 
-def is_small(frame: DataFrame) -> bool:
-    """Always false with Spark Connect, whose plans are elsewhere."""
+def small_rows(frame: DataFrame) -> pa.Table | None:
+    """All rows of a small frame; None of another, and always with Spark Connect, whose plans are elsewhere."""
     classic = getattr(frame, "_jdf", None)
     if classic is None or not _is_for_arrow(frame):
-        return False
+        return None
     plan = classic.queryExecution().optimizedPlan()
-    return _is_told(plan) and int(plan.stats().sizeInBytes()) <= SMALL_BYTES
+    return frame.toArrow() if _is_told(plan) and int(plan.stats().sizeInBytes()) <= SMALL_BYTES else None
 
 
 def _is_for_arrow(frame: DataFrame) -> bool:
