@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
@@ -33,7 +33,7 @@ def complete(frame: DataFrame, table: StructType) -> DataFrame:
         for field in missing
         if (sql := default_of(field)) is not None and generation_of(field) is None
     }
-    whole = _limited(frame.withColumns(defaults) if defaults else frame, table)
+    whole = _limited(frame.withColumns(defaults) if defaults else frame, table.fields)
     generated = {
         field.name: F.expr(sql).cast(_type(field)) for field in missing if (sql := generation_of(field)) is not None
     }
@@ -46,6 +46,7 @@ def complete(frame: DataFrame, table: StructType) -> DataFrame:
         if field.name not in defaults and field.name not in generated
     }
     computed = (whole.withColumns(absent) if absent else whole).withColumns(generated)
+    computed = _limited(computed, [field for field in missing if field.name in generated])
     return computed.select(*map(quoted, [*whole.columns, *generated]))
 
 
@@ -64,8 +65,8 @@ def _type(field: StructField) -> spark_types.DataType:
     return spark_types.StructType.fromJson(json.loads(StructType((field,)).to_json()))[0].dataType
 
 
-def _limited(frame: DataFrame, table: StructType) -> DataFrame:
-    limits = {field.name.lower(): limits_of(field) for field in table.fields}
+def _limited(frame: DataFrame, fields: Iterable[StructField]) -> DataFrame:
+    limits = {field.name.lower(): limits_of(field) for field in fields}
     changed = {
         field.name: _brought(F.col(quoted(field.name)), field.dataType, limits[field.name.lower()], (), field.name)
         for field in frame.schema.fields
