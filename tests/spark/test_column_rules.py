@@ -153,6 +153,13 @@ def test_char_is_filled_up_and_nothing_longer_than_its_limit_is_written(
         refused(table, partial(catalog.write, "names", row(4, **wrong)), f"column {column} .* longer than")
 
 
+def test_generated_string_keeps_to_its_length_too(catalog: deltars.Catalog, frame: Frame) -> None:
+    table = catalog.create_table("t", "name STRING, short CHAR(3) GENERATED ALWAYS AS (name)")
+    catalog.write("t", frame(pa.table({"name": ["ab"]})))
+    refused(table, lambda: catalog.write("t", frame(pa.table({"name": ["abcd"]}))), r"column short .* char\(3\)")
+    assert content(table) == [("ab", "ab ")]
+
+
 def table_type(table: deltars.Table, column: str) -> Any:
     return table.schema[column].metadata["__CHAR_VARCHAR_TYPE_STRING"]
 

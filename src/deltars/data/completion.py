@@ -40,7 +40,7 @@ class Completion:
         self._computed = {
             field.name: Computed(generation_of(field) or "", self._base, field.type) for field in self._generated
         }
-        self._limited = [(field, limits_of(field)) for field in table.fields if limits_of(field)]
+        self._limits = {field.name: limits_of(field) for field in table.fields if limits_of(field)}
         self._names = list(table.names)
         self.schema = file_schema(schema_to_arrow(table))
 
@@ -52,15 +52,17 @@ class Completion:
         for name, value in self._defaults.items():
             batch = batch.append_column(name, pa.repeat(value, batch.num_rows))
         rows = fit(batch, self._arrow)
-        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-        for field, limits in self._limited:
-            if field.name in columns:
-                columns[field.name] = limited(columns[field.name], limits, (), field.name)
+        columns = {
+            name: self._limited(name, array) for name, array in zip(rows.schema.names, rows.columns, strict=True)
+        }
         base = pa.RecordBatch.from_arrays(list(columns.values()), schema=file_schema(self._arrow))
-        columns |= {name: computed.of(base) for name, computed in self._computed.items()}
+        columns |= {name: self._limited(name, computed.of(base)) for name, computed in self._computed.items()}
         for field in self._generated:
             _refuse_nulls(columns[field.name], field)
         return pa.RecordBatch.from_arrays([columns[name] for name in self._names], schema=self.schema)
+
+    def _limited(self, name: str, array: pa.Array) -> pa.Array:
+        return limited(array, self._limits[name], (), name) if name in self._limits else array
 
 
 def limited(array: pa.Array, limits: Mapping[TypePath, Limit], path: TypePath, column: str) -> pa.Array:

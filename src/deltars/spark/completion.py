@@ -7,7 +7,7 @@ session's.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
@@ -34,7 +34,7 @@ def complete(frame: DataFrame, table: StructType) -> DataFrame:
         for field in missing
         if (sql := default_of(field)) is not None and generation_of(field) is None
     }
-    whole = _limited(frame.withColumns(defaults) if defaults else frame, table)
+    whole = _limited(frame.withColumns(defaults) if defaults else frame, table.fields)
     generated = {
         field.name: F.expr(sql).cast(_type(field)) for field in missing if (sql := generation_of(field)) is not None
     }
@@ -47,6 +47,7 @@ def complete(frame: DataFrame, table: StructType) -> DataFrame:
         if field.name not in defaults and field.name not in generated
     }
     computed = (whole.withColumns(absent) if absent else whole).withColumns(generated)
+    computed = _limited(computed, [field for field in missing if field.name in generated])
     return computed.select(*map(quoted, [*whole.columns, *generated]))
 
 
@@ -61,8 +62,8 @@ def _type(field: StructField) -> spark_types.DataType:
     return schema_to_spark(StructType((field,)))[0].dataType
 
 
-def _limited(frame: DataFrame, table: StructType) -> DataFrame:
-    limits = {field.name.lower(): limits_of(field) for field in table.fields}
+def _limited(frame: DataFrame, fields: Iterable[StructField]) -> DataFrame:
+    limits = {field.name.lower(): limits_of(field) for field in fields}
     changed = {
         field.name: _brought(F.col(quoted(field.name)), field.dataType, limits[field.name.lower()], (), field.name)
         for field in frame.schema.fields
