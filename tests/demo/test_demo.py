@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
@@ -16,7 +14,6 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
 import deltars
 from deltars import demo
@@ -30,24 +27,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def session_of_the_tests(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command would start a Spark of its own, and stop it."""
-
-    @contextmanager
-    def running() -> Iterator[SparkSession]:
-        yield spark
-
-    monkeypatch.setattr(demo, "local_spark", running)
-
-
 def _demo(*arguments: str) -> Result:
     result = CliRunner().invoke(main, ["demo", *arguments], prog_name="deltars", catch_exceptions=False)
     assert result.exit_code == 0, result.stderr
     return result
 
 
-@pytest.mark.usefixtures("session_of_the_tests", "here")
+@pytest.mark.usefixtures("spark", "here")
 def test_the_story_is_told_on_sqlite_and_the_next_one_begins_anew() -> None:
     said = _demo().stdout
     assert "deltars txn " in said
@@ -63,7 +49,7 @@ def test_the_story_is_told_on_sqlite_and_the_next_one_begins_anew() -> None:
         assert not list(Path(features.location).rglob("*.parquet"))
 
 
-@pytest.mark.usefixtures("session_of_the_tests", "here")
+@pytest.mark.usefixtures("spark", "here")
 @pytest.mark.backends("postgres")
 def test_the_story_on_a_server_answers_in_json(catalog_uri: str) -> None:
     told = json.loads(_demo("--catalog", catalog_uri, "--json").stdout)

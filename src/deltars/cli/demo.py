@@ -40,6 +40,8 @@ def demo(embedded_postgres: bool, catalog: str | None, output: Output) -> None:
     try:
         # Late: help must load nothing heavy, and pyspark is an extra.
         from deltars import demo as play
+        from deltars.doctor import require_java
+        from deltars.spark.local import local_spark
     except ModuleNotFoundError as error:
         raise deltars.ConfigError(
             f"the demo needs {error.name}, which is not installed", hint="pip install 'deltars[spark]'"
@@ -47,11 +49,12 @@ def demo(embedded_postgres: bool, catalog: str | None, output: Output) -> None:
     console = Console(highlight=False, quiet=isinstance(output, Json))
     if not console.is_terminal:
         console.width = PAPER_WIDTH
+    require_java()
     tell, started = Teller(console), time.monotonic()
     tell.say("Spark starts…")
     with (
         play.embedded_postgres() if embedded_postgres else nullcontext(catalog or play.DEFAULT_CATALOG) as uri,
-        play.local_spark() as spark,
+        local_spark("deltars demo") as spark,
     ):
         outcome = play.play(uri, spark, tell)
     if isinstance(output, Json):

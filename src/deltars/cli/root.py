@@ -24,6 +24,7 @@ from deltars.cli.handover import adopt, import_table, rebuild, release
 from deltars.cli.migrate import migrate
 from deltars.cli.mirror import mirror
 from deltars.cli.options import is_debugging, with_debug
+from deltars.cli.sql import sql
 from deltars.cli.tables import diff, files, history, properties, rename, show, verify
 from deltars.cli.transactions import resolve, txn
 
@@ -80,6 +81,7 @@ for _command in (
     cut,
     txn,
     resolve,
+    sql,
     properties,
     rename,
     verify,

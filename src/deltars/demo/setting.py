@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -12,16 +10,12 @@ from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from pyspark.sql import SparkSession
-
 import deltars
-from deltars.doctor import require_java
 from deltars.errors import ConfigError, TableExists
 from deltars.uri import CatalogUri
 
 DEFAULT_CATALOG = "deltasql://sqlite/.deltars/demo.db"
 HERE = Path(".deltars")
-SPARK_LOG = HERE / "spark.log"
 TABLES = ("features", "labels")
 OURS = {"deltars.demo": "true"}
 """The property that marks the tables which a run of the demo may replace."""
@@ -49,28 +43,6 @@ def open_catalog(uri: str) -> deltars.Catalog:
 
 
 @contextmanager
-def local_spark() -> Iterator[SparkSession]:
-    require_java()
-    # Or Spark looks for a python3 on the PATH, which need not have deltars.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    with _java_talks_to(SPARK_LOG):
-        session = (
-            SparkSession.builder.master("local[2]")
-            .appName("deltars demo")
-            .config("spark.driver.memory", "1g")
-            .config("spark.ui.enabled", "false")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.session.timeZone", "UTC")
-            .getOrCreate()
-        )
-    try:
-        yield session
-    finally:
-        session.stop()
-
-
-@contextmanager
 def embedded_postgres() -> Iterator[str]:
     """A PostgreSQL of the demo's own, which goes with it; the URI of a catalog there."""
     try:
@@ -91,17 +63,3 @@ def _catalog_of(url: str) -> str:
     parameters = {name: str(value) for name, value in given.items() if value} | dict(parse_qsl(parts.query))
     database = unquote(parts.path.strip("/")) or "postgres"
     return CatalogUri("postgres", database, "demo", MappingProxyType(parameters)).with_secrets()
-
-
-@contextmanager
-def _java_talks_to(log: Path) -> Iterator[None]:
-    """Java keeps the standard error that it was started with: it gets a file, and Python its own back."""
-    log.parent.mkdir(exist_ok=True)
-    ours = os.dup(2)
-    with log.open("wb") as file:
-        os.dup2(file.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(ours, 2)
-            os.close(ours)
