@@ -75,6 +75,7 @@ def test_the_embedded_postgresql_holds_a_catalog_and_goes(here: Path) -> None:
         assert catalog.table("features").version == 0
     with pytest.raises(deltars.DatabaseError, match="no connection"):
         deltars.connect(uri)
+    assert list(here.iterdir()) == []
 
 
 def test_a_process_killed_half_way_leaves_nothing_to_be_seen(here: Path) -> None:

