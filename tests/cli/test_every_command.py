@@ -17,6 +17,7 @@ from tests.cli.test_help import LEAVES
 ROWS = pa.table({"id": [1, 2, 3], "day": ["a", "b", "b"]})
 
 ELSEWHERE = {
+    ("sql",): "needs Spark: test_sql.py",
     ("mirror", "run"): "runs until it is told to stop",
     ("migrate", "grants"): "PostgreSQL only: test_migrate.py",
     ("demo",): "needs Spark: tests/demo",
