@@ -75,8 +75,9 @@ def test_shape_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(compiled) == 1
 
 
-def test_as_many_shapes_as_are_kept_may_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shapes, "MAX_SHAPES", 2)
+def test_last_shapes_are_kept_and_older_ones_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shapes, "MAX_SHAPES", 3)
     known = Shapes(_dialect("pyformat"), None)
-    for column in (FILES.path, FILES.size, FILES.version, FILES.path):
+    for column in (FILES.path, FILES.size, FILES.version, FILES.stats, FILES.path):
         assert known.state(select(column).where(FILES.version == 3)).parameters == {"version_1": 3}
+    assert len(known._known) == 3

@@ -27,15 +27,20 @@ class Shapes:
         shape = statement._generate_cache_key()  # type: ignore[attr-defined]
         if shape is None:
             return self._compile(statement).construct_expanded_state()
-        if shape.key not in self._known:
-            while len(self._known) >= MAX_SHAPES:
-                self._known.pop(next(iter(self._known)), None)
-            names = [parameter.key for parameter in shape.bindparams]
-            self._known[shape.key] = self._compile(statement), names
-        compiled, names = self._known[shape.key]
+        known = self._known.get(shape.key)
+        if known is None:
+            known = self._compile(statement), [parameter.key for parameter in shape.bindparams]
+            self._remember(shape.key, known)
+        compiled, names = known
         # The parameters of two statements of one shape have other names, but the same order.
         values = {name: parameter.value for name, parameter in zip(names, shape.bindparams, strict=True)}
         return compiled.construct_expanded_state(values)
+
+    def _remember(self, key: Any, known: tuple[SQLCompiler, list[str]]) -> None:
+        # Threads share this. Whoever comes second has compiled for nothing, and that is all.
+        for oldest in list(self._known)[: max(0, len(self._known) + 1 - MAX_SHAPES)]:
+            self._known.pop(oldest, None)
+        self._known[key] = known
 
     def _compile(self, statement: Executable) -> SQLCompiler:
         compiled = statement.compile(dialect=self._dialect, **self._options)  # type: ignore[attr-defined]
