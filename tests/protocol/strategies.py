@@ -194,7 +194,13 @@ nasty_texts = st.sampled_from(
      "x" * 40, "😀" * 40, "~" * 33, "\U0010ffff" * 70]
 )  # fmt: skip
 _dates = st.dates() | st.sampled_from([date.min, date.max, date(1970, 1, 1), date(1582, 10, 10)])
-_moments = st.datetimes() | st.sampled_from([datetime.min, datetime.max, datetime(1969, 12, 31, 23, 59, 59, 999999)])
+_AROUND_SUMMER_TIME = [  # as clocks in New York and on Lord Howe jump and turn back, by UTC and by the wall
+    datetime(2026, 3, 8, 2, 30), datetime(2026, 3, 8, 7), datetime(2026, 11, 1, 1, 30), datetime(2026, 11, 1, 5, 30),
+    datetime(2026, 10, 3, 15, 30), datetime(2026, 10, 4, 2, 15), datetime(2026, 4, 4, 15, 0),
+]  # fmt: skip
+_moments = st.datetimes() | st.sampled_from(
+    [datetime.min, datetime.max, datetime(1969, 12, 31, 23, 59, 59, 999999), *_AROUND_SUMMER_TIME]
+)
 
 
 def values_of(type_: PrimitiveType) -> st.SearchStrategy[Any]:
