@@ -5,35 +5,25 @@ from __future__ import annotations
 import http.client
 import http.server
 import threading
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
 import deltars
 from tests.first_mistakes.conftest import ROWS
-
-moto = pytest.importorskip("moto.server", reason="moto is not installed: no S3 to test against")
-
-SECRET = "very-secret"
+from tests.support.s3 import SECRET, new_bucket, s3_server
 
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with s3_server() as server:
+        yield server
 
 
 @pytest.fixture
 def bucket(endpoint: str) -> str:
-    name = f"lake-{uuid4()}"
-    urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{name}", method="PUT")).close()
-    return name
+    return new_bucket(endpoint)
 
 
 @pytest.fixture

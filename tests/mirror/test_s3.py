@@ -5,7 +5,6 @@ from __future__ import annotations
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import polars as pl
 import pyarrow as pa
@@ -16,37 +15,25 @@ import deltars
 from deltars.mirror import Publication
 from deltars.storage import Storage, open_storage
 from deltars.store.mirror_status import MirrorState
-
-moto = pytest.importorskip("moto.server", reason="moto is not installed: no S3 to test against")
+from tests.support.s3 import SECRET, new_bucket, options_for, s3_server
 
 ROWS = pa.table({"id": [1]})
 
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    server = moto.ThreadedMotoServer(port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with s3_server() as server:
+        yield server
 
 
 @pytest.fixture
 def options(endpoint: str) -> dict[str, str]:
-    return {
-        "aws_endpoint": endpoint,
-        "aws_allow_http": "true",
-        "aws_region": "us-east-1",
-        "aws_access_key_id": "nobody",
-        "aws_secret_access_key": "very secret",
-    }
+    return options_for(endpoint)
 
 
 @pytest.fixture
 def lake(endpoint: str) -> str:
-    bucket = f"lake-{uuid4()}"
-    urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{bucket}", method="PUT")).close()
-    return f"s3://{bucket}/warehouse"
+    return f"s3://{new_bucket(endpoint)}/warehouse"
 
 
 @pytest.fixture
@@ -120,4 +107,4 @@ def test_bucket_out_of_reach_leaves_the_commit_standing_and_shows_no_secret(
     [status] = catalog.mirror_status()
     assert (status.state, status.current_version, status.published_version) == (MirrorState.FAILED, 1, 0)
     assert status.last_error is not None
-    assert "very secret" not in status.last_error
+    assert SECRET not in status.last_error

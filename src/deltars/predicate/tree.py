@@ -188,6 +188,11 @@ def partition_part(predicate: Predicate, partition_columns: Collection[str]) -> 
     return _kept(predicate, lambda leaf: all(column.path[0] in partition_columns for column in columns_of(leaf)))
 
 
+def known_part(predicate: Predicate) -> Predicate:
+    """What of it can be judged outside Spark: every row that matches the whole matches this too."""
+    return _kept(predicate, lambda leaf: not isinstance(leaf, Unknown))
+
+
 def _kept(predicate: Predicate, keeps: Callable[[Predicate], bool]) -> Predicate:
     match predicate:
         case And(parts):

@@ -85,7 +85,8 @@ class SparkPlane:
         where: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> DataFrame:
-        return read_scan(running_session(spark), scan, where=where, columns=columns)
+        predicate = self.predicate(spark, where, scan.schema)
+        return read_scan(running_session(spark), scan, where=where, predicate=predicate, columns=columns)
 
 
 def _zone(spark: SparkSession | None) -> str | None:

@@ -28,6 +28,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from deltars.data.files import Scan
 from deltars.errors import ValidationError
+from deltars.predicate import Predicate, columns_of
 from deltars.protocol import (
     NULL_PARTITION,
     DataType,
@@ -52,9 +53,17 @@ _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(E-?[0-9]+)?|NaN|-?Infinity")
 
 
 def read_scan(
-    spark: SparkSession, scan: Scan, *, where: str | None = None, columns: Sequence[str] | None = None
+    spark: SparkSession,
+    scan: Scan,
+    *,
+    where: str | None = None,
+    predicate: Predicate | None = None,
+    columns: Sequence[str] | None = None,
 ) -> DataFrame:
-    """The rows that match, with these columns. No job runs, but for what Spark does to find the files."""
+    """The rows that match, with these columns. No job runs, but for what Spark does to find the files.
+
+    `predicate` is the condition once more, for files that Spark does not read itself.
+    """
     wanted = None if columns is None else _wanted(scan.schema, as_names(columns))
     sides = ScanColumns(scan)
     files = data_files(scan)
@@ -64,9 +73,9 @@ def read_scan(
     parts = [_part(spark, scan, sides, part) for part in _parts(compress(files, (not is_for for is_for in foreign)))]
     if any(foreign):
         those = scan.files.filter(pa.array(foreign))
-        if not parts and where is None and wanted is not None:
-            return read_by_arrow(spark, scan, sides, those, wanted)
-        parts.append(read_by_arrow(spark, scan, sides, those, scan.schema.names))
+        # Where native parts are read with them, all have all columns.
+        needed = scan.schema.names if parts or wanted is None else _needed(scan.schema, wanted, where, predicate)
+        parts.append(read_by_arrow(spark, scan, sides, those, needed, predicate))
     frame = reduce(DataFrame.union, parts) if parts else spark.createDataFrame([], sides.table)
     frame = frame if where is None else frame.where(where)
     return frame if wanted is None else frame.select(*map(quoted, wanted))
@@ -84,6 +93,15 @@ def _wanted(schema: StructType, columns: Sequence[str]) -> list[str]:
     if len(set(wanted)) < len(wanted):
         raise ValidationError("a column is asked for twice", field="columns")
     return wanted
+
+
+def _needed(schema: StructType, wanted: Sequence[str], where: str | None, predicate: Predicate | None) -> Sequence[str]:
+    """The columns of the result, and those that its condition asks for."""
+    if where is None:
+        return wanted
+    if predicate is None:
+        return schema.names
+    return list(dict.fromkeys([*wanted, *(column.path[0] for column in columns_of(predicate))]))
 
 
 def _for_arrow(spark: SparkSession, files: Sequence[DataFile]) -> list[bool]:

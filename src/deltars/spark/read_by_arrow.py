@@ -4,7 +4,7 @@
                                                 on the executors
 
 It serves object stores for which the session has no file system, and files whose names Spark takes for hidden.
-Filters do not reach the files; columns do.
+Columns and, as far as they can be judged without Spark, conditions reach the files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType as SparkStructType
 
 from deltars.data.files import SCAN_COLUMNS, Scan
+from deltars.data.filter import PredicateFilter
 from deltars.data.reader import read_scan as read_arrow
+from deltars.predicate import Predicate, known_part
 from deltars.protocol import StructType
 from deltars.spark.read_columns import ScanColumns
 
@@ -52,15 +54,21 @@ def is_hidden(path: str) -> bool:
 
 
 def read_by_arrow(
-    spark: SparkSession, scan: Scan, sides: ScanColumns, files: pa.Table, columns: Sequence[str]
+    spark: SparkSession,
+    scan: Scan,
+    sides: ScanColumns,
+    files: pa.Table,
+    columns: Sequence[str],
+    predicate: Predicate | None = None,
 ) -> DataFrame:
-    """These of the scan's files, with these columns."""
+    """These of the scan's files, with these columns; rows that cannot match are left out, not all of them."""
     # mapInArrow cannot take a name with a dot or a backquote in it.
     plain = SparkStructType()
     for number, name in enumerate(columns):
         plain.add(f"c{number}", sides.table[name].dataType)
     told = (scan.root, scan.schema.to_json(), scan.partition_columns, scan.table, scan.version)
-    task = partial(read_batches, told, dict(scan.storage_options), scan.column_mapping, list(columns))
+    kept = None if predicate is None else known_part(predicate)
+    task = partial(read_batches, told, dict(scan.storage_options), scan.column_mapping, list(columns), kept)
     tasks = min(files.num_rows, MAX_TASKS)
     rows = spark.createDataFrame(files.select(SCAN_COLUMNS)).repartition(tasks).mapInArrow(task, plain)
     return rows.select(
@@ -73,6 +81,7 @@ def read_batches(
     storage_options: dict[str, str],
     column_mapping: Any,
     columns: list[str],
+    predicate: Predicate | None,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """One task's part, on an executor."""
@@ -88,5 +97,6 @@ def read_batches(
             storage_options,
             column_mapping,
         )
-        for rows in read_arrow(scan, columns=columns):
+        row_filter = None if predicate is None else PredicateFilter(predicate)
+        for rows in read_arrow(scan, columns=columns, row_filter=row_filter):
             yield rows.rename_columns([f"c{number}" for number in range(len(columns))])
