@@ -20,7 +20,7 @@ from tests.support import soak, soak_report
 from tests.support.delta_spark import DeltaSpark, NoDeltaSpark, delta_jars
 from tests.support.postgres import URL_VARIABLE, PostgresServer, server_elsewhere, server_of_this_run
 from tests.support.run_directory import RunDirectory
-from tests.support.spark import local_session
+from tests.support.spark import connect_server, local_session
 
 _RUN = pytest.StashKey[RunDirectory]()
 _OURS = ("DELTARS_TEST_", "DELTARS_GOLDEN", "DELTARS_SOAK", "DELTARS_SEED")
@@ -79,6 +79,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             # One JVM is enough for two cores.
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("spark"))
+        if "connect_url" in fixtures:
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("connect"))
         if "delta_spark" in fixtures:
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("delta-spark"))
@@ -142,6 +145,13 @@ def postgres16_catalog_uri(postgres16_server: PostgresServer) -> Iterator[str]:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with local_session(tmp_path_factory.mktemp("spark")) as session:
         yield session
+
+
+@pytest.fixture(scope="session")
+def connect_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of Spark Connect in a process of its own."""
+    with connect_server(tmp_path_factory.mktemp("connect")) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

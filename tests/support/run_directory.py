@@ -2,7 +2,7 @@
 
     pytest ──pipe──▶ keeper        the pipe closes when pytest ends: done, Ctrl-C, killed or crashed
                        │
-                       ├─ stops every PostgreSQL server whose data lies in the directory
+                       ├─ stops every PostgreSQL server whose data lies in the directory, and every JVM noted there
                        └─ removes the directory
 
 Workers of a parallel run inherit the directory through the environment, so they share what is in it.
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 VARIABLE = "DELTARS_TEST_RUN"
@@ -53,6 +54,9 @@ def _keep(directory: Path) -> None:
     sys.stdin.read()
     for pid_file in directory.glob("*/postmaster.pid"):
         _stop_server(int(pid_file.read_text().splitlines()[0]))
+    for pid_file in directory.glob("jvm/*.pid"):
+        with suppress(ProcessLookupError):
+            os.killpg(int(pid_file.stem), signal.SIGKILL)
     shutil.rmtree(directory, ignore_errors=True)
 
 

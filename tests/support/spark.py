@@ -1,4 +1,4 @@
-"""The Spark session of the tests: small, local, quiet, and in UTC."""
+"""The Spark sessions of the tests, small, quiet, and in UTC: a local one, and a server of Spark Connect."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 from pyspark.sql import SparkSession
+
+from tests.support.jvm import SHORT_LIVED, Jvm
+
+_CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
+"""Whether pyspark's functions make columns of Spark Connect; it looks at each call."""
 
 
 @contextmanager
@@ -34,3 +40,41 @@ def local_session(scratch: Path) -> Iterator[SparkSession]:
         yield session
     finally:
         session.stop()
+
+
+@contextmanager
+def connect_server(scratch: Path) -> Iterator[str]:
+    """The URL of a server on this machine, in a process of its own."""
+    settings = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.local.dir": str(scratch / "local"),
+    }
+    command = ["org.apache.spark.deploy.SparkSubmit", "--master", "local[2]", "--driver-memory", "1g"]
+    command += ["--driver-java-options", SHORT_LIVED]
+    command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    with Jvm(scratch, "connect", command, os.environ) as server:
+        port = server.wait_for(r"Spark Connect server started at: \S*?:(\d+)")
+        yield f"sc://127.0.0.1:{port}"
+
+
+@contextmanager
+def connected(url: str) -> Iterator[SparkSession]:
+    """A session of Spark Connect, the active one of this process for as long as the block lasts."""
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    is_first = _CONNECT_MODE not in os.environ
+    os.environ[_CONNECT_MODE] = "1"
+    session = ConnectSession.builder.remote(url).create()
+    try:
+        yield cast(SparkSession, session)  # as users see it: pyspark's own types know one session
+    finally:
+        session.stop()
+        if is_first:
+            os.environ.pop(_CONNECT_MODE, None)

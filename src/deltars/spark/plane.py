@@ -31,13 +31,13 @@ class SparkPlane:
 
     def schema(self, frame: object) -> StructType:
         """The schema a table would have that is made from this frame; no job runs."""
+        running_session(cast(DataFrame, frame).sparkSession)
         return table_schema(cast(DataFrame, frame).schema)
 
     def completed(self, frame: object, table: StructType) -> DataFrame:
         return complete(cast(DataFrame, frame), table)
 
     def write(self, frame: object, target: WriteTarget, conditions: Sequence[Condition] = ()) -> list[WrittenFile]:
-        running_session(cast(DataFrame, frame).sparkSession)
         return write_frame(cast(DataFrame, frame), target, conditions)
 
     def without(self, frame: object, scan: Scan, where: str) -> DataFrame:

@@ -1,6 +1,8 @@
 """How far Spark is with a long write, for somebody who watches: in a terminal or a notebook.
 
 DELTARS_PROGRESS=1 or 0 says yes or no. Where Spark shows its own bar, and with Spark Connect, there is none of ours.
+
+rich is loaded where a bar may be shown: executors import this module and need not have it.
 """
 
 from __future__ import annotations
@@ -9,11 +11,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
+from typing import TYPE_CHECKING
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext  # which the client of Spark Connect, installed by itself, does not have
+    from rich.console import Console
 
 PATIENCE_S = 3.0
 """What is done sooner needs no bar."""
@@ -23,6 +27,8 @@ _EVERY_S = 0.5
 
 @contextmanager
 def shown(spark: SparkSession, what: str, console: Console | None = None) -> Iterator[None]:
+    from rich.console import Console
+
     console = console or Console(stderr=True)
     if not _is_watched(spark, console):
         yield
@@ -50,6 +56,8 @@ def _is_watched(spark: SparkSession, console: Console) -> bool:
 def _show(context: SparkContext, what: str, console: Console, done: Event) -> None:
     if done.wait(PATIENCE_S):
         return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("tasks"))
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
         bar = progress.add_task(f"writing {what}", total=None)

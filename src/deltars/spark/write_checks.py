@@ -79,7 +79,9 @@ def _broken(error: PySparkException, checks: Sequence[Check]) -> DeltarsError | 
 
 
 def _own_error(error: PySparkException) -> DeltarsError | None:
-    traceback = (error.getMessageParameters() or {}).get("traceback", "")
+    # Spark Connect has the traceback in the message alone, with a line of its own behind it.
+    told = (error.getMessageParameters() or {}).get("traceback") or (error.getMessage() or "")
+    traceback = told.partition("\n SQLSTATE: ")[0]
     if "No module named 'deltars'" in traceback:
         return ConfigError(
             "the Python of Spark's executors has no deltars",
