@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import re
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -11,10 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
 
 import deltars
 from deltars.errors import ConfigError, SchemaMismatch, ValidationError
-from deltars.spark import SparkPlane, active_session, read_files
+from deltars.spark import SparkPlane, active_session, progress, read_files
 from tests.support.scans import scan_of_files, write_file
 from tests.support.spark import connected
 
@@ -148,6 +151,16 @@ def test_deleted_rows_and_files_that_spark_would_hide_are_read_as_elsewhere(
     scan = scan_of_files(tmp_path, "id BIGINT, p INT", files, ["p"])
     wanted = [(1, 1), (1, 2), (2, 2), (2, 3), (3, 1), (3, 2), (3, 3)]
     assert content(SparkPlane().read(remote, scan)) == wanted
+
+
+def test_long_write_shows_how_far_the_server_is(remote: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    slow = remote.sql("select java_method('java.lang.Thread', 'sleep', 2500L) from range(0, 4, 1, 4)")
+    screen = io.StringIO()
+    with progress.shown(remote, "/lake/events", Console(file=screen, force_terminal=True, width=100)):
+        slow.collect()
+    assert "writing /lake/events" in screen.getvalue()
+    assert re.search(r"\d/4\b", screen.getvalue())
 
 
 def test_a_stopped_session_is_called_that(catalog: deltars.Catalog, connect_url: str, remote: SparkSession) -> None:
