@@ -45,5 +45,5 @@ def resolve(txn_id: UUID, catalog: str | None, output: Output) -> None:
     versions = {} if found is None else found.versions
     output.report(
         {"txn_id": txn_id, "outcome": "aborted" if found is None else "committed"},
-        {"tables": [{"table": name, "version": version} for name, version in versions.items()]},
+        {"tables": [{"table": name, "version": version} for name, version in sorted(versions.items())]},
     )

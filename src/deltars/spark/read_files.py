@@ -77,7 +77,7 @@ def data_files(scan: Scan) -> list[DataFile]:
         files.append(DataFile(path, f"{root}/{path}", size, time, decoded[text], vector))
     # A Spark elsewhere may see files that this machine does not.
     if storage.location.is_local and os.path.isdir(storage.location.path):
-        _refusemissing_file(scan, storage, files)
+        _refuse_missing_file(scan, storage, files)
     return files
 
 
@@ -161,7 +161,7 @@ def _literal_path(location: str) -> str:
     return location.translate(_GLOB_CHARACTERS)
 
 
-def _refusemissing_file(scan: Scan, storage: Storage, files: Sequence[DataFile]) -> None:
+def _refuse_missing_file(scan: Scan, storage: Storage, files: Sequence[DataFile]) -> None:
     """Before anything runs; elsewhere Spark says it when it comes to the file. No link may lead out of the table."""
     root = storage.location.path
     directories = set()
