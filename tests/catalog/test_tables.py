@@ -108,7 +108,10 @@ def test_schema_may_be_given_in_every_form(catalog: deltars.Catalog, kind: str) 
     ("arguments", "message"),
     [
         ({"schema": StructType()}, "a table needs at least one column"),
-        ({"schema": "id BIGINT, ID STRING"}, "is there twice: names must differ by more than upper and lower case"),
+        (
+            {"schema": "id BIGINT, ID STRING"},
+            "is there twice, but for upper and lower case: rename or drop one of them",
+        ),
         ({"schema": "id BIGINTEGER"}, "BIGINTEGER"),
         ({"schema": 5}, "int is not a schema"),
         ({"partition_by": ["month"]}, "there is no column 'month' to partition by; the columns are id, day, tags"),

@@ -135,9 +135,9 @@ MISTAKES = {
     ),
     "duplicate columns in Arrow": Mistake(
         lambda lake: lake.write("new", pa.table([[1], [2]], names=["a", "A"])),
-        deltars.SchemaMismatch,
-        "column A is in the data twice, but for upper and lower case",
-        "Rename or drop one",
+        deltars.ValidationError,
+        "the column a is there twice, but for upper and lower case",
+        "rename or drop one",
     ),
     "a frame without columns": Mistake(
         lambda lake: lake.write("new", pd.DataFrame()),

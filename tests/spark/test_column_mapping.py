@@ -27,7 +27,7 @@ def test_frames_are_written_by_physical_names_and_read_back(
 ) -> None:
     table = catalog.create_table("t", DDL, partition_by=partition_by, properties={"delta.columnMapping.mode": mode})
     catalog.write("t", spark.sql(ROWS))
-    catalog.write("t", spark.sql("SELECT 9L AS id, 1.5D AS `brand new`"), merge_schema=True)
+    catalog.write("t", spark.sql("SELECT 9L AS id, NULL AS kind, 1.5D AS `brand new`"), merge_schema=True)
     expected = sorted(
         spark.sql(
             "SELECT id, IF(id % 2 = 0, NULL, named_struct('x', int(id), 'y z', array(named_struct('q', string(id)))))"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -269,6 +271,10 @@ def test_delta_spark_understands_what_the_schema_says(catalog: deltars.Catalog, 
     table = catalog.create_table("t", f"{limited}, d INT DEFAULT 5, g BIGINT GENERATED ALWAYS AS (id * 2)")
     catalog.write("t", pa.table({"id": [1], "c": ["a"], "v": ["b"], "l": [["c"]]}))
     assert delta_spark.read(table.location).to_pylist() == table.to_arrow().to_pylist()
-    described = delta_spark.sql(f"DESCRIBE delta.`{table.location}`").to_pydict()
-    kinds = dict(zip(described["col_name"], described["data_type"], strict=True))
-    assert (kinds["c"], kinds["v"], kinds["l"]) == ("char(3)", "varchar(3)", "array<varchar(2)>")
+    theirs = f"{table.location}-of-delta-spark"
+    log = Path(theirs, f"_delta_log/{0:020}.json")
+    delta_spark.sql(f"CREATE TABLE delta.`{theirs}` ({limited}) USING delta")
+    (actions,) = (json.loads(line) for line in log.read_text().splitlines() if '"metaData"' in line)
+    said = {field["name"]: field["metadata"] for field in json.loads(actions["metaData"]["schemaString"])["fields"]}
+    # The names of types have no case.
+    assert str({name: dict(table.schema[name].metadata) for name in said}).lower() == str(said).lower()

@@ -27,6 +27,7 @@ from deltars.data import ArrowPlane, WriteTarget, WrittenFile
 from deltars.errors import SchemaMismatch, StorageError, ValidationError
 from deltars.protocol import StructType, schema_from_ddl, schema_to_arrow
 from deltars.spark import SparkPlane, progress, small, write_natively
+from deltars.spark.schema import schema_to_spark
 from deltars.spark.small import small_rows
 from deltars.spark.write_natively import native_columns
 from tests.mirror.test_readers import READERS
@@ -97,7 +98,7 @@ def test_bounds_from_footers_are_those_of_the_rows_or_left_out(spark: SparkSessi
     def check(drawn: tuple[StructType, list[dict[str, Any]]]) -> None:
         schema, found = drawn
         root = tmp_path / uuid4().hex
-        frame = spark.createDataFrame(pa.Table.from_pylist(found, schema_to_arrow(schema)))
+        frame = spark.createDataFrame(pa.Table.from_pylist(found, schema_to_arrow(schema)), schema_to_spark(schema))
         for file in PLANE.write(frame.coalesce(1), target := target_of(root, schema, max_records_per_file=1)):
             (wanted,) = ArrowPlane().write(pq.read_table(root / file.add.path), target)
             told, exact = json.loads(file.add.stats or ""), json.loads(wanted.add.stats or "")
