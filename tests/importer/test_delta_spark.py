@@ -20,6 +20,10 @@ pytestmark = [pytest.mark.backends("sqlite"), pytest.mark.timeout(900)]
 
 Make = Callable[..., Path]
 
+rare = pytest.mark.skipif(
+    not is_soak(), reason="takes delta-spark a minute: in `make soak`; in short there are the handmade logs"
+)
+
 
 @pytest.fixture
 def make(delta_spark: DeltaSpark, tmp_path: Path) -> Make:
@@ -37,6 +41,8 @@ def _ids(rows: pa.Table) -> list[int]:
     return sorted(rows["id"].to_pylist())
 
 
+@rare
+@pytest.mark.soak
 def test_a_table_of_delta_spark_goes_on_here_and_every_version_is_read_by_all(
     catalog: deltars.Catalog, delta_spark: DeltaSpark, make: Make
 ) -> None:
@@ -96,10 +102,6 @@ def test_delta_spark_writes_a_released_table_and_all_of_it_is_adopted(
 
 
 # -- features that are rare --------------------------------------------------------------------------------------------
-
-rare = pytest.mark.skipif(
-    not is_soak(), reason="takes delta-spark a minute: in `make soak`; in short there are the handmade logs"
-)
 
 
 @rare
