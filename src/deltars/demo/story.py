@@ -213,7 +213,9 @@ def _by_deltalake(location: str, options: dict[str, str]) -> tuple[int | None, i
 
 
 def _by_polars(location: str, options: dict[str, str]) -> tuple[int | None, int]:
-    return None, import_module("polars").read_delta(location, storage_options=options).height
+    # With pyarrow, because its own Parquet reader opens no directory whose path has a blank in it.
+    found = import_module("polars").read_delta(location, storage_options=options, use_pyarrow=True)
+    return None, found.height
 
 
 def _insist(is_so: bool, otherwise: str) -> None:
