@@ -110,7 +110,7 @@ def test_schema_may_be_given_in_every_form(catalog: deltars.Catalog, kind: str) 
         ({"schema": StructType()}, "a table needs at least one column"),
         (
             {"schema": "id BIGINT, ID STRING"},
-            "is there twice, but for upper and lower case: rename or drop one of them",
+            "is there twice, but for upper and lower case: rename or drop one",
         ),
         ({"schema": "id BIGINTEGER"}, "BIGINTEGER"),
         ({"schema": 5}, "int is not a schema"),

@@ -32,7 +32,7 @@ def _check_names(schema: StructType, column_mapping: bool) -> str | None:
     count = Counter(tuple(name.lower() for name in path) for path in paths)
     for path in paths:
         if count[tuple(name.lower() for name in path)] > 1:
-            return f"the column {'.'.join(path)} is there twice, but for upper and lower case: rename or drop one of them"
+            return f"the column {'.'.join(path)} is there twice, but for upper and lower case: rename or drop one"
     return None
 
 
