@@ -6,6 +6,7 @@ narrows that at collection, so nothing is skipped.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,6 +92,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """What a test, or a command that it runs, makes of our logger is not for the next one."""
+    logger = logging.getLogger("deltars")
+    level, handlers = logger.level, list(logger.handlers)
+    yield
+    logger.setLevel(level)
+    logger.handlers[:] = handlers
 
 
 @pytest.fixture(scope="session")

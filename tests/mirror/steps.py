@@ -96,17 +96,17 @@ class DyingAt:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class FailingEvery:
-    """Every nth step fails, as a store does that is overloaded."""
+class FailingOneIn:
+    """One step in n fails, as in an overloaded store; in no rhythm, which could hit the same step of every try."""
 
     def __init__(self, number: int, error: str = "503 Slow Down") -> None:
         self._number = number
         self._error = error
-        self.count = self.failures = 0
+        self._random = random.Random(number)
+        self.failures = 0
 
     def __call__(self, what: str, path: str) -> None:
-        self.count += 1
-        if self.count % self._number == 0:
+        if self._random.randrange(self._number) == 0:
             self.failures += 1
             raise StorageError(self._error, path=path, retryable=True)
 

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from deltars.mirror import Publication, Publisher, Reconciler
 from deltars.mirror.verify import Verifier
 from tests.mirror.ledger import CREATE, Ledger, added, version_names
-from tests.mirror.steps import DyingAt, FailingEvery, stepping
+from tests.mirror.steps import DyingAt, FailingOneIn, stepping
 from tests.support.soak import record, scaled, seed
 
 VERSIONS = 5
@@ -103,7 +103,7 @@ def test_storage_that_fails_now_and_then_delays_and_breaks_nothing(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
     tables = committed_tables(ledger, every)
-    failing = FailingEvery(every)
+    failing = FailingOneIn(every)
     publisher = Publisher(ledger.database, checkpoint_interval=2)
     reconciler = Reconciler(ledger.database, publisher)
     with stepping(monkeypatch, failing):
@@ -126,7 +126,7 @@ def test_answer_lost_after_the_file_was_written_is_recognised_the_next_time(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables = committed_tables(ledger, "lost")
-    lost = FailingEvery(2, "the connection was reset")
+    lost = FailingOneIn(2, "the connection was reset")
     publisher = Publisher(ledger.database, checkpoint_interval=2)
     with stepping(monkeypatch, lambda what, path: None, lost):
         for _ in range(100):
