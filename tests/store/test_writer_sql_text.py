@@ -30,6 +30,9 @@ JUSTIFIED = {
         "prepare": "a Prepared, as above",
         "run_pipeline": "the BEGIN and COMMIT of the same package",
     },
+    "store/backends/postgresql.py": {
+        "PostgreSQL.scan": "a Prepared, as above",
+    },
     "store/grants.py": {
         "grant": "composed by psycopg.sql, which quotes every name; only escaped for the driver here",
         "_on": "a right, all of them constants of the same module",
