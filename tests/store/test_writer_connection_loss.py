@@ -116,11 +116,18 @@ def test_outcome_that_cannot_be_known_in_time_is_settled_later(
 ) -> None:
     log = _log(open_log, tap, timeout=1.0)
     _delay_commit(log_uri, seconds=4.0)
-    txn_id = uuid4()
-    started = time.monotonic()
-    with tap.judging(_at("COMMIT", Verdict.CUT_DURING)), pytest.raises(CommitUnknown) as caught:
-        log.commit(actions, version=2, txn_id=txn_id)
-    assert time.monotonic() - started < 3.5
+    for _ in range(5):
+        txn_id, started = uuid4(), time.monotonic()
+        with (
+            tap.judging(_at("COMMIT", Verdict.CUT_DURING)),
+            pytest.raises((CommitUnknown, DatabaseError)) as caught,
+        ):
+            log.commit(actions, version=2, txn_id=txn_id)
+        assert time.monotonic() - started < 3.5
+        # On a busy machine the server's own time-out may come first, and then the outcome is known.
+        if isinstance(caught.value, CommitUnknown):
+            break
+    assert isinstance(caught.value, CommitUnknown)
     assert (caught.value.txn_id, caught.value.stage) == (txn_id, "commit")
     assert "catalog.resolve" in str(caught.value)
     assert not caught.value.retryable
