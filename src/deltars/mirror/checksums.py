@@ -13,9 +13,9 @@ from uuid import UUID
 from deltars.errors import StorageError
 from deltars.mirror.checksum import Checksum, checksum_path, sums_in
 from deltars.storage import Storage
+from deltars.store.changes import CommittedVersion
 from deltars.store.checkpoint_rows import CheckpointRows, FileSums
 from deltars.store.database import Database
-from deltars.store.mirror_status import CommittedVersion
 
 MAX_REMEMBERED = 10_000
 

@@ -38,7 +38,7 @@ def clean_up_log(database: Database, publisher: Publisher, table_id: UUID) -> li
     properties = CheckpointRows(database).at(table_id, status.published_version).metadata.configuration
     span_ms = parse_interval_ms(properties.get(RETENTION, ""))
     kept_from_ms = status.now // 1000 - (DEFAULT_RETENTION_MS if span_ms is None else span_ms)
-    cut_off = publisher.status.last_version_before(table_id, kept_from_ms)
+    cut_off = publisher.records.last_version_before(table_id, kept_from_ms)
     if cut_off is None:
         return []
     storage = publisher.storage_at(status.location)
@@ -50,7 +50,7 @@ def clean_up_log(database: Database, publisher: Publisher, table_id: UUID) -> li
     first_kept = next((version for version in checkpoints if is_ours(storage, version)), None)
     if first_kept is None:
         return []
-    publisher.status.note_cleaned_up(table_id, before=first_kept)
+    publisher.records.note_cleaned_up(table_id, before=first_kept)
     old = [path for path in paths if (match := _OF_A_VERSION.fullmatch(path)) and int(match[1]) < first_kept]
     storage.delete(old)
     _log.info("table %s: %s old files of the log were deleted", status.name, len(old))

@@ -6,8 +6,8 @@ from hashlib import sha256
 
 from deltars.mirror.commit_json import commit_path, render_commit, render_pieces
 from deltars.storage import Storage
-from deltars.store.changes import ManyActions
-from deltars.store.mirror_status import CommittedVersion
+from deltars.store.changes import CommittedVersion
+from deltars.store.unpublished import ManyActions
 
 
 def put_commit(storage: Storage, commit: CommittedVersion) -> tuple[bool, str]:

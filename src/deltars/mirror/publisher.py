@@ -37,11 +37,12 @@ from deltars.mirror.commit_json import LOG, commit_path, is_same_commit, render_
 from deltars.mirror.warehouse import Warehouse
 from deltars.observe import PublicationFailed, VersionPublished, emit
 from deltars.storage import Storage, open_storage
+from deltars.store.changes import CommittedVersion
 from deltars.store.database import Database
+from deltars.store.mirror_records import MirrorRecords
 from deltars.store.mirror_status import (
     LEASE_S,
     Advance,
-    CommittedVersion,
     MirrorMode,
     MirrorState,
     MirrorStatus,
@@ -121,7 +122,8 @@ class Publisher:
         self._source = database.source
         self._options = storage_options
         self._mode = mode
-        self.warehouse = Warehouse(self.status, self.storage_at)
+        self.records = MirrorRecords(database)
+        self.warehouse = Warehouse(self.status, self.records, self.storage_at)
         self.checkpointer = Checkpointer(database, self.status, interval=checkpoint_interval)
         self._checksums = Checksums(database)
         self._behind = Behind()

@@ -67,7 +67,7 @@ class Repairs:
         return repairs
 
     def _mend_commits(self, storage: Storage, status: MirrorStatus, names: set[str]) -> list[Repair]:
-        published = self._publisher.status.published(status.table_id)
+        published = self._publisher.records.published(status.table_id)
         missing = [version for version in sorted(published) if commit_path(version) not in names]
         return [
             Repair("a published commit was missing", storage.url_of(commit_path(version)), status.name)

@@ -137,7 +137,7 @@ class _Check:
             yield self._finding(Problem.DIVERGED, path, self._status.last_error or "the log diverged")
 
     def commits(self, *, deep: bool) -> Iterator[Finding]:
-        published = self._publisher.status.published(self._status.table_id)
+        published = self._publisher.records.published(self._status.table_id)
         there = {int(match[1]) for path in self._sizes if (match := _COMMIT.fullmatch(path))}
         self.num_commits = len(published)
         for version in sorted(published.keys() - there):

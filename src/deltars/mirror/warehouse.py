@@ -16,13 +16,9 @@ import msgspec
 from deltars.errors import DeltarsError
 from deltars.observe import TransactionPublished, emit, is_watched
 from deltars.storage import Storage
-from deltars.store.mirror_status import (
-    CommittedVersion,
-    MirrorStatus,
-    MirrorStatusStore,
-    Registration,
-    TransactionTables,
-)
+from deltars.store.changes import CommittedVersion
+from deltars.store.mirror_records import MirrorRecords, Registration, TransactionTables
+from deltars.store.mirror_status import MirrorStatus, MirrorStatusStore
 
 SETTLED_US = 600_000_000
 
@@ -32,13 +28,14 @@ _log = logging.getLogger(__name__)
 
 
 class Warehouse:
-    def __init__(self, status: MirrorStatusStore, open_storage: OpenStorage) -> None:
+    def __init__(self, status: MirrorStatusStore, records: MirrorRecords, open_storage: OpenStorage) -> None:
         self._status = status
+        self._records = records
         self._open_storage = open_storage
 
     def publish_registration(self, table_id: UUID) -> None:
         """A table's name and location as they are now: after it was created, renamed or dropped."""
-        entry = self._status.registration(table_id)
+        entry = self._records.registration(table_id)
         if entry.warehouse is not None:
             self._open_storage(entry.warehouse).put(registration_path(table_id), render_registration(entry))
 
@@ -50,7 +47,7 @@ class Warehouse:
         try:
             ids = sorted({UUID(key) for commit in several for key in commit.participants})
             tables = {str(status.table_id): status for status in self._status.read_all(ids)}
-            place = self._status.registration(several[0].table_id).warehouse
+            place = self._records.registration(several[0].table_id).warehouse
             storage = None if place is None else self._open_storage(place)
             for commit in several:
                 participants = [tables[key] for key in sorted(commit.participants)]
@@ -67,7 +64,7 @@ class Warehouse:
         if not is_watched():
             return
         try:
-            skew_s = self._status.skew_us(commit.participants) / 1_000_000
+            skew_s = self._records.skew_us(commit.participants) / 1_000_000
         except DeltarsError as error:
             _log.debug("the skew of transaction %s is not known: %s", commit.txn_id, error)
         else:
@@ -76,7 +73,7 @@ class Warehouse:
     def mend_registrations(self) -> list[str]:
         """Publish again what a crash, or somebody's hand, left missing or out of date; the paths."""
         mended = []
-        for entry in self._status.registrations():
+        for entry in self._records.registrations():
             if entry.warehouse is None:
                 break
             path = registration_path(entry.table_id)
@@ -89,11 +86,11 @@ class Warehouse:
 
     def mend_version_maps(self, since: int = 0) -> tuple[list[str], int]:
         """Publish the maps that are missing, of transactions from `since` (µs) on; the paths, and where to go on."""
-        transactions = self._status.transactions_over_several(since)
+        transactions = self._records.transactions_over_several(since)
         if not transactions:
             return [], since
         tables = {str(status.table_id): status for status in self._status.overview(with_dropped=True)}
-        place = self._status.registration(UUID(next(iter(transactions[0].participants)))).warehouse
+        place = self._records.registration(UUID(next(iter(transactions[0].participants)))).warehouse
         if place is None:
             return [], since
         storage = self._open_storage(place)

@@ -28,7 +28,8 @@ from deltars.store import schema
 from deltars.store.bulk import AddBatches, Placement
 from deltars.store.database import Database
 from deltars.store.held import HELD, lock_row
-from deltars.store.mirror_status import FOREIGN, MirrorState
+from deltars.store.mirror_records import FOREIGN
+from deltars.store.mirror_status import MirrorState
 from deltars.store.rows import TABLE_OF, Row, to_row
 from deltars.store.schema import dl_add_files, dl_mirror_log, dl_table_versions, dl_transactions
 from deltars.store.statements import end_live_rows

@@ -3,7 +3,7 @@
     changes(table, 3, 7) ──▶ CommittedVersion 3 ──▶ 4 ──▶ … ──▶ 7       streamed, a few versions at a time
     transaction(txn_id)  ──▶ the CommittedVersion of every table that it wrote
 
-The mirror publishes the same records; the actions of a very large one it goes through bit by bit.
+The mirror publishes the same records, and reads them its own way (`unpublished`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, func, literal, select, union_all
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, bindparam, literal, select, union_all
 
 from deltars.protocol import Action
 from deltars.store import schema
@@ -26,7 +26,7 @@ FILES_AT_ONCE = 20_000
 
 _versions, _transactions = schema.dl_table_versions.c, schema.dl_transactions.c
 
-_NOT_OF_AN_ACTION = ("num_records", "removed_version", "slot", "mins", "maxs")
+NOT_OF_AN_ACTION = ("num_records", "removed_version", "slot", "mins", "maxs")
 """Columns that are for searching."""
 
 
@@ -36,7 +36,7 @@ def _of_range(table: Any) -> ColumnElement[bool]:
 
 # Built once: the mirror runs them for every single commit.
 _ACTIONS = {
-    name: select(*(column for column in table.c if column.name not in _NOT_OF_AN_ACTION)).where(_of_range(table))
+    name: select(*(column for column in table.c if column.name not in NOT_OF_AN_ACTION)).where(_of_range(table))
     for name in TABLE_OF.values()
     for table in (schema.metadata.tables[name],)
 }
@@ -48,7 +48,6 @@ _KINDS = union_all(
         for table in (schema.metadata.tables[name],)
     )
 )
-_FIRST_ACTIONS = {name: query.limit(bindparam("limit")) for name, query in _ACTIONS.items()}
 _VERSIONS = (
     select(schema.dl_table_versions, _transactions.participants)
     .outerjoin(schema.dl_transactions, _transactions.txn_id == _versions.txn_id)
@@ -68,7 +67,7 @@ class CommittedVersion:
     txn_id: UUID
     operation: str
     actions: Iterable[Action]
-    """A tuple; for the mirror, where there are very many, `ManyActions`."""
+    """A tuple; for the mirror, where there are very many, `unpublished.ManyActions`."""
     operation_params: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     committer: str | None = None
@@ -100,75 +99,17 @@ def stream_versions(database: Readable, table_id: UUID, first: int, last: int) -
         first = some[-1].version + 1
 
 
-class ManyActions:
-    """The actions of a large commit, read again each time they are gone through, some thousands at once."""
-
-    def __init__(self, database: Readable, table_id: UUID, version: int) -> None:
-        self._database = database
-        self._table_id = table_id
-        self._version = version
-
-    def __iter__(self) -> Iterator[Action]:
-        # A version does not change, so that it need not be read in one transaction.
-        for first in range(0, self._count(), FILES_AT_ONCE):
-            with self._database.read() as connection:
-                some = self._some(connection, first)
-            yield from some
-
-    def _count(self) -> int:
-        lasts = []
-        with self._database.read() as connection:
-            for name in _ACTIONS:
-                column = schema.metadata.tables[name].c
-                last = select(func.max(column.ord)).where(
-                    column.table_id == self._table_id, column.version == self._version
-                )
-                lasts.append(connection.scalar(last))
-        return max((last + 1 for last in lasts if last is not None), default=0)
-
-    def _some(self, connection: Connection, first: int) -> list[Action]:
-        found: list[tuple[int, Action]] = []
-        values = {"table": self._table_id, "first": self._version, "last": self._version}
-        for name, query in _ACTIONS.items():
-            ord_ = schema.metadata.tables[name].c.ord
-            rows = connection.execute(query.where(ord_.between(first, first + FILES_AT_ONCE - 1)), values).mappings()
-            found += [(row["ord"], from_row(name, cast(Mapping[str, Any], row))) for row in rows]
-        return [action for _, action in sorted(found, key=lambda pair: pair[0])]
-
-
 def next_versions(connection: Connection, table_id: UUID, first: int, limit: int) -> list[CommittedVersion]:
     """At most so many versions, oldest first; fewer where they hold many files, but one."""
     few = _few_files(connection, table_id, first, limit) if limit > 1 else 1
     return committed_versions(connection, table_id, first, first + few - 1)
 
 
-def versions_to_publish(database: Readable, table_id: UUID, first: int, limit: int) -> list[CommittedVersion]:
-    """The same; one that holds very many files comes without them, to be gone through bit by bit."""
-    with database.read() as connection:
-        if limit > 1 and (few := _few_files(connection, table_id, first, limit)) > 1:
-            return committed_versions(connection, table_id, first, first + few - 1)
-        return [
-            _committed_version(row, _actions_of_one(database, connection, table_id, first))
-            for row in connection.execute(_VERSIONS, {"table": table_id, "first": first, "last": first}).all()
-        ]
-
-
-def _actions_of_one(database: Readable, connection: Connection, table_id: UUID, version: int) -> Iterable[Action]:
-    found: list[tuple[int, Action]] = []
-    values = {"table": table_id, "first": version, "last": version}
-    for name in connection.scalars(_KINDS, values).all():
-        rows = connection.execute(_FIRST_ACTIONS[name], values | {"limit": FILES_AT_ONCE + 1}).mappings().all()
-        if len(rows) > FILES_AT_ONCE:
-            return ManyActions(database, table_id, version)
-        found += [(row["ord"], from_row(name, cast(Mapping[str, Any], row))) for row in rows]
-    return tuple(action for _, action in sorted(found, key=lambda pair: pair[0]))
-
-
 def committed_versions(connection: Connection, table_id: UUID, first: int, last: int) -> list[CommittedVersion]:
     """Those there are of a range of versions, oldest first."""
     versions = connection.execute(_VERSIONS, {"table": table_id, "first": first, "last": last}).all()
     actions = _actions(connection, table_id, first, last) if versions else {}
-    return [_committed_version(row, tuple(actions[row.version])) for row in versions]
+    return [committed_version(row._mapping, tuple(actions[row.version])) for row in versions]
 
 
 def committed_transaction(connection: Connection, txn_id: UUID) -> CommittedTransaction | None:
@@ -185,23 +126,24 @@ def committed_transaction(connection: Connection, txn_id: UUID) -> CommittedTran
     return CommittedTransaction(txn_id, row.commit_ts, row.committer, row.user_metadata, tables)
 
 
-def _committed_version(row: Row[Any], actions: Iterable[Action]) -> CommittedVersion:
+def committed_version(row: Mapping[str, Any] | RowMapping, actions: Iterable[Action]) -> CommittedVersion:
+    """A row of `dl_table_versions` with its transaction's participants, and its actions."""
     return CommittedVersion(
-        table_id=row.table_id,
-        version=row.version,
-        commit_ts=row.commit_ts,
-        in_commit_timestamp=row.in_commit_timestamp,
-        txn_id=row.txn_id,
-        operation=row.operation,
+        table_id=row["table_id"],
+        version=row["version"],
+        commit_ts=row["commit_ts"],
+        in_commit_timestamp=row["in_commit_timestamp"],
+        txn_id=row["txn_id"],
+        operation=row["operation"],
         actions=actions,
-        operation_params=row.operation_params or {},
-        metrics=row.metrics or {},
-        committer=row.committer,
-        read_version=row.read_version,
-        isolation=row.isolation,
-        is_blind_append=row.is_blind_append,
-        user_metadata=row.user_metadata,
-        participants=row.participants or {},
+        operation_params=row["operation_params"] or {},
+        metrics=row["metrics"] or {},
+        committer=row["committer"],
+        read_version=row["read_version"],
+        isolation=row["isolation"],
+        is_blind_append=row["is_blind_append"],
+        user_metadata=row["user_metadata"],
+        participants=row["participants"] or {},
     )
 
 

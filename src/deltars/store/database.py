@@ -1,7 +1,7 @@
 """One open catalog database: its connections, and the transactions they carry.
 
     Database(uri) ── read()    → Connection: one consistent state, blocks nobody, cannot write
-                  ├─ look_up() → rows of one statement that reads
+                  ├─ look_up() → rows of one statement that reads; look_up_each() of several
                   ├─ fetch()   → record batches: many rows, the backend's fastest way
                   └─ write()   → Connection: the backend's write transaction; commits on clean exit, else rolls back
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 from weakref import WeakSet
@@ -38,6 +38,8 @@ class Readable(Protocol):
     def read(self) -> AbstractContextManager[Connection]: ...
 
     def look_up(self, statement: Prepared, values: Mapping[str, Any]) -> Rows: ...
+
+    def look_up_each(self, asked: Sequence[tuple[Prepared, Mapping[str, Any]]]) -> list[Rows]: ...
 
     def fetch(self, query: Query, columns: pa.Schema, *, may_be_large: bool = False) -> Iterator[pa.RecordBatch]: ...
 
@@ -76,6 +78,11 @@ class Database:
         """The answer to one statement that reads: one round trip where the driver can."""
         with self.backend.translating():
             return self.backend.look_up(self.engine, statement, values)
+
+    def look_up_each(self, asked: Sequence[tuple[Prepared, Mapping[str, Any]]]) -> list[Rows]:
+        """The answers to several statements that read one state: one round trip where the driver can."""
+        with self.backend.translating():
+            return self.backend.look_up_each(self.engine, asked)
 
     def fetch(self, query: Query, columns: pa.Schema, *, may_be_large: bool = False) -> Iterator[pa.RecordBatch]:
         """The answer of a query as Arrow, streamed; see `Backend.fetch`."""

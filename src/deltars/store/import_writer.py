@@ -26,7 +26,8 @@ from deltars.store import schema
 from deltars.store.appender import LATER, TIMEOUT_S, Appender, HeldTable
 from deltars.store.database import Database
 from deltars.store.held import HELD, lock_row
-from deltars.store.mirror_status import FOREIGN, MirrorState
+from deltars.store.mirror_records import FOREIGN
+from deltars.store.mirror_status import MirrorState
 from deltars.store.rebound import rebound_since
 from deltars.store.registry import TableRecord, create
 from deltars.store.rows import from_row

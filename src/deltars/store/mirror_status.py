@@ -13,40 +13,39 @@ the lease free: no commit is overlooked.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from enum import Enum, StrEnum
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, Select, and_, bindparam, func, insert, or_, select, true, update
+import msgspec
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    RowMapping,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    insert,
+    or_,
+    select,
+    true,
+    update,
+)
 
 from deltars.errors import DeltarsError, TableNotFound
 from deltars.store import schema
-from deltars.store.backends import Opening
-from deltars.store.changes import CommittedVersion, versions_to_publish
+from deltars.store.backends import Backend, Opening, Prepared, Rows
+from deltars.store.changes import CommittedVersion
 from deltars.store.database import Database
-
-__all__ = [
-    "LEASE_S",
-    "Advance",
-    "CommittedVersion",
-    "MirrorMode",
-    "MirrorState",
-    "MirrorStatus",
-    "MirrorStatusStore",
-    "Registration",
-    "TransactionTables",
-]
+from deltars.store.plain_rows import PlainRows
+from deltars.store.unpublished import Unpublished
 
 LEASE_S = 30
-FOREIGN = "foreign "
-"""Before the digest of a commit that was imported: it is not ours to put back or to clean up."""
-
-CLEANED_UP = ""
-"""The digest of a published version whose file the clean-up of old logs deleted."""
 FIRST_PAUSE_S = 1
 LONGEST_PAUSE_S = 300
 
@@ -57,9 +56,11 @@ _SECOND_US = 1_000_000
 _status, _tables, _versions = schema.dl_mirror_status.c, schema.dl_tables.c, schema.dl_table_versions.c
 
 
-_TABLE = select(_tables.name, _tables.location, _tables.current_version, _tables.dropped_at, _tables.properties).where(
-    _tables.table_id == bindparam("table")
-)
+_STATUS = PlainRows(schema.dl_mirror_status.c)
+_TABLE = PlainRows([_tables.name, _tables.location, _tables.current_version, _tables.dropped_at, _tables.properties])
+_MODES = PlainRows([_tables.table_id, _tables.properties])
+
+_encode = msgspec.json.Encoder().encode
 
 
 class MirrorMode(StrEnum):
@@ -127,51 +128,28 @@ class MirrorStatus:
         return self.lease_until is not None and self.lease_until > self.now
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """A table as the catalog knows it, and where the catalog's warehouse is, if it has one."""
-
-    catalog_id: UUID
-    warehouse: str | None
-    table_id: UUID
-    name: str
-    location: str
-    created_at: datetime
-    dropped_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionTables:
-    """A transaction, and the version that it gave to each of its tables, by table id."""
-
-    txn_id: UUID
-    commit_ts: int
-    participants: Mapping[str, int]
-
-
 class MirrorStatusStore:
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._backend = database.backend
+        self._statements = _Statements(database.backend)
+        self._unpublished = Unpublished(database)
         self.source = database.source
-        # Built once, as `_TABLE`: they run several times for every commit that is published.
-        now = database.backend.clock_us().label("now")
-        self._unlocked = select(schema.dl_mirror_status, now).where(_status.table_id == bindparam("table"))
-        self._locked = self._unlocked.with_for_update() if database.backend.locks_rows else self._unlocked
 
     def read(self, table_id: UUID) -> MirrorStatus:
-        with self._database.read() as connection:
-            return self._read(connection, table_id, lock=False)
+        values = {"table": str(table_id)}
+        asked = [(self._statements.status, values), (self._statements.table, values)]
+        return _status_in([row for rows in self._database.look_up_each(asked) for row in rows], table_id)
 
     def read_all(self, table_ids: Iterable[UUID]) -> list[MirrorStatus]:
         """The status of each of these tables, all of one moment."""
-        with self._database.read() as connection:
-            return [self._read(connection, table_id, lock=False) for table_id in table_ids]
+        return self._overview(_status.table_id.in_(list(table_ids)))
 
     def modes(self, table_ids: Iterable[UUID]) -> dict[UUID, MirrorMode | None]:
         """Who publishes each of these tables, as far as its own property says."""
-        query = select(_tables.table_id, _tables.properties).where(_tables.table_id.in_(list(table_ids)))
-        with self._database.read() as connection:
-            return {row.table_id: _mode(row.properties) for row in connection.execute(query)}
+        document = _encode([{"table_id": str(table_id)} for table_id in table_ids]).decode()
+        rows = map(_MODES.read, self._database.look_up(self._statements.modes, {"tables": document}))
+        return {row["table_id"]: _mode(row["properties"]) for row in rows}
 
     def announce(self) -> None:
         """Wake whoever listens, where the database can. Those who poll find out a little later."""
@@ -186,12 +164,11 @@ class MirrorStatusStore:
 
     def claim(self, table_id: UUID, owner: str, *, even_if_idle: bool = False) -> tuple[bool, MirrorStatus]:
         """Take the lease, if there is something to publish and nobody is at it; with what the row says."""
-        with self._noting() as connection:
-            status = self._read(connection, table_id, lock=True)
+        with self._locked(table_id) as (connection, status):
             has_work = status.is_pending or even_if_idle
             if not has_work or status.is_leased or status.state is MirrorState.DIVERGED or not status.is_ours:
                 return False, status
-            _set(connection, table_id, lease_owner=owner, lease_until=_later(status.now, LEASE_S))
+            self._set(connection, status, lease_owner=owner, lease_until=_later(status.now, LEASE_S))
             return True, status
 
     def advance(self, table_id: UUID, owner: str, published: Sequence[tuple[int, str]]) -> tuple[Advance, int]:
@@ -199,51 +176,46 @@ class MirrorStatusStore:
 
         The lease is kept only if another version waits.
         """
-        with self._noting() as connection:
-            status = self._read(connection, table_id, lock=True)
+        with self._locked(table_id) as (connection, status):
             if status.lease_owner != owner:
                 return Advance.LOST, status.now
             last, _ = published[-1]
             more = last < status.current_version
-            _set(
+            rows = [
+                {"table_id": str(table_id), "version": version, "published_at": status.now, "digest": digest}
+                for version, digest in published
+            ]
+            self._backend.run(connection, self._statements.log, {"rows": _encode(rows).decode()})
+            self._set(
                 connection,
-                table_id,
+                status,
                 published_version=last,
-                state=MirrorState.ACTIVE,
+                state=MirrorState.ACTIVE.value,
                 lease_owner=owner if more else None,
                 lease_until=_later(status.now, LEASE_S) if more else None,
                 attempts=0,
                 last_error=None,
                 next_attempt_at=None,
             )
-            connection.execute(
-                insert(schema.dl_mirror_log),
-                [
-                    {"table_id": table_id, "version": version, "published_at": status.now, "digest": digest}
-                    for version, digest in published
-                ],
-            )
             return Advance.MORE if more else Advance.DONE, status.now
 
     def release(self, table_id: UUID, owner: str) -> bool:
         """Give the lease back; True if a version waits, for whoever comes next."""
-        with self._noting() as connection:
-            status = self._read(connection, table_id, lock=True)
+        with self._locked(table_id) as (connection, status):
             if status.lease_owner == owner:
-                _set(connection, table_id, lease_owner=None, lease_until=None)
+                self._set(connection, status, lease_owner=None, lease_until=None)
             return status.is_pending
 
     def fail(self, table_id: UUID, owner: str, state: MirrorState, error: str) -> None:
         """Note what went wrong, give the lease back, and wait twice as long as the last time."""
-        with self._noting() as connection:
-            status = self._read(connection, table_id, lock=True)
+        with self._locked(table_id) as (connection, status):
             if status.lease_owner != owner:
                 return
             pause_s = min(FIRST_PAUSE_S * 2 ** min(status.attempts, 30), LONGEST_PAUSE_S)
-            _set(
+            self._set(
                 connection,
-                table_id,
-                state=state,
+                status,
+                state=state.value,
                 lease_owner=None,
                 lease_until=None,
                 attempts=status.attempts + 1,
@@ -253,142 +225,147 @@ class MirrorStatusStore:
 
     def due(self) -> list[UUID]:
         """The tables that somebody should publish now: behind, not leased, not diverged, their pause over."""
-        clock = self._database.backend.clock_us()
-        waiting = (
-            select(_status.table_id, _tables.properties)
-            .join(schema.dl_tables, _tables.table_id == _status.table_id)
-            .where(
-                _tables.dropped_at.is_(None),
-                _status.published_version < _tables.current_version,
-                _status.state != MirrorState.DIVERGED,
-                or_(_status.lease_until.is_(None), _status.lease_until <= clock),
-                or_(_status.next_attempt_at.is_(None), _status.next_attempt_at <= clock),
-            )
-            .order_by(_status.table_id)
-        )
-        with self._database.read() as connection:
-            rows = connection.execute(waiting).all()
-        return [row.table_id for row in rows if _mode(row.properties) is not MirrorMode.OFF]
+        rows = map(_MODES.read, self._database.look_up(self._statements.due, {}))
+        return [row["table_id"] for row in rows if _mode(row["properties"]) is not MirrorMode.OFF]
 
     def overview(self, *, with_dropped: bool = False) -> list[MirrorStatus]:
         """Every table, by name, with since when it waits for its oldest unpublished version."""
-        columns = (_tables.name, _tables.location, _tables.current_version, _tables.properties)
+        return self._overview(true() if with_dropped else _tables.dropped_at.is_(None))
+
+    def pending(self, table_id: UUID, after: int, limit: int) -> list[CommittedVersion]:
+        """The next versions to publish, oldest first: at most `limit`, fewer where they hold many files, but one."""
+        return self._unpublished.next(table_id, after + 1, limit)
+
+    def _overview(self, which: ColumnElement[bool]) -> list[MirrorStatus]:
         query = (
             select(
                 schema.dl_mirror_status,
-                *columns,
+                *(_tables.name, _tables.location, _tables.current_version, _tables.properties),
                 _versions.commit_ts.label("pending_since"),
-                self._database.backend.clock_us().label("now"),
+                self._backend.clock_us().label("now"),
             )
             .join(schema.dl_tables, _tables.table_id == _status.table_id)
             .outerjoin(
                 schema.dl_table_versions,
                 and_(_versions.table_id == _status.table_id, _versions.version == _status.published_version + 1),
             )
-            .where(true() if with_dropped else _tables.dropped_at.is_(None))
+            .where(which)
             .order_by(_tables.name)
         )
         with self._database.read() as connection:
-            return [_status_of(row, row, row.current_version, row.pending_since) for row in connection.execute(query)]
+            return [_status_of(row) for row in connection.execute(query).mappings()]
 
-    def pending(self, table_id: UUID, after: int, limit: int) -> list[CommittedVersion]:
-        """The next versions to publish, oldest first: at most `limit`, fewer where they hold many files, but one."""
-        return versions_to_publish(self._database, table_id, after + 1, limit)
+    @contextmanager
+    def _locked(self, table_id: UUID) -> Iterator[tuple[Connection, MirrorStatus]]:
+        """The status, locked until the block ends.
 
-    def published(self, table_id: UUID) -> dict[int, str]:
-        """The versions that were published and should be there, with the digests of their files."""
-        log = schema.dl_mirror_log.c
-        query = select(log.version, log.digest).where(
-            log.table_id == table_id, log.digest != CLEANED_UP, log.digest.not_like(f"{FOREIGN}%")
+        COMMIT does not wait for the disk: a crash of the server may take back what is noted here. Whoever publishes
+        next finds the files, and notes it again.
+        """
+        values = {"table": str(table_id)}
+        # The table in a statement of its own: its snapshot must be younger than the wait for the lock.
+        opening = Opening([(self._statements.locked, values), (self._statements.table, values)], waits_for_disk=False)
+        with self._database.write(_TIMEOUT_S, opening) as connection:
+            yield connection, _status_in(opening.rows, table_id)
+
+    def _set(self, connection: Connection, status: MirrorStatus, **values: Any) -> None:
+        """The last statement of its transaction."""
+        statement = self._statements.update(tuple(values))
+        given = {f"new_{name}": value for name, value in values.items()}
+        self._backend.run_and_commit(connection, statement, {"table": str(status.table_id), **given})
+
+
+class _Statements:
+    """Compiled once a backend: they run several times for every commit that is published."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._updates: dict[tuple[str, ...], Prepared] = {}
+
+    @cached_property
+    def status(self) -> Prepared:
+        return self._backend.prepare(self._status())
+
+    @cached_property
+    def locked(self) -> Prepared:
+        return self._backend.prepare(self._status().with_for_update() if self._backend.locks_rows else self._status())
+
+    @cached_property
+    def table(self) -> Prepared:
+        return self._backend.prepare(select(*_TABLE.columns).where(_tables.table_id == self._table_id()))
+
+    @cached_property
+    def modes(self) -> Prepared:
+        asked = self._backend.rows(bindparam("tables", type_=Text()), [_tables.table_id])
+        return self._backend.prepare(select(*_MODES.columns).where(_tables.table_id.in_(select(asked.c.table_id))))
+
+    @cached_property
+    def due(self) -> Prepared:
+        clock = self._backend.clock_us()
+        waiting = (
+            select(*_MODES.columns)
+            .join(schema.dl_mirror_status, _tables.table_id == _status.table_id)
+            .where(
+                _tables.dropped_at.is_(None),
+                _status.published_version < _tables.current_version,
+                _status.state != MirrorState.DIVERGED.value,
+                or_(_status.lease_until.is_(None), _status.lease_until <= clock),
+                or_(_status.next_attempt_at.is_(None), _status.next_attempt_at <= clock),
+            )
+            .order_by(_status.table_id)
         )
-        with self._database.read() as connection:
-            return {row.version: row.digest for row in connection.execute(query)}
+        return self._backend.prepare(waiting)
 
-    def last_version_before(self, table_id: UUID, moment_ms: int) -> int | None:
-        """The newest published version that was committed before a moment, by in-commit timestamps."""
-        query = select(func.max(_versions.version)).where(
-            _versions.table_id == table_id,
-            _versions.in_commit_timestamp < moment_ms,
-            _versions.version
-            <= select(_status.published_version).where(_status.table_id == table_id).scalar_subquery(),
-        )
-        with self._database.read() as connection:
-            version: int | None = connection.scalar(query)
-            return version
-
-    def note_cleaned_up(self, table_id: UUID, before: int) -> None:
-        """The files of the versions before this one were deleted on purpose."""
+    @cached_property
+    def log(self) -> Prepared:
         log = schema.dl_mirror_log
-        older = update(log).where(log.c.table_id == table_id, log.c.version < before, log.c.digest != CLEANED_UP)
-        with self._database.write(_TIMEOUT_S) as connection:
-            connection.execute(older.values(digest=CLEANED_UP))
+        rows = self._backend.rows(bindparam("rows", type_=Text()), list(log.c))
+        return self._backend.prepare(insert(log).from_select(log.c.keys(), select(*(rows.c[c.name] for c in log.c))))
 
-    def transactions_over_several(self, since: int) -> list[TransactionTables]:
-        """The transactions over several tables, committed at `since` (µs) or later, in their order."""
-        transactions = schema.dl_transactions.c
-        query = (
-            select(transactions.txn_id, transactions.commit_ts, transactions.participants)
-            .where(transactions.commit_ts >= since, transactions.participants.is_not(None))
-            .order_by(transactions.commit_ts)
-            .execution_options(yield_per=10_000)
-        )
-        with self._database.read() as connection:
-            return [
-                TransactionTables(row.txn_id, row.commit_ts, row.participants)
-                for row in connection.execute(query)
-                if len(row.participants) > 1
-            ]
+    def update(self, names: tuple[str, ...]) -> Prepared:
+        """These columns of one table's status: `new_…` are their values."""
+        if names not in self._updates:
+            new = {name: bindparam(f"new_{name}", type_=_status[name].type) for name in names}
+            statement = update(schema.dl_mirror_status).where(_status.table_id == self._table_id()).values(new)
+            self._updates[names] = self._backend.prepare(statement)
+        return self._updates[names]
 
-    def skew_us(self, participants: Mapping[str, int]) -> int:
-        """How much later the last of these versions, by table id, was published than the first."""
-        log = schema.dl_mirror_log.c
-        each = [and_(log.table_id == UUID(key), log.version == version) for key, version in participants.items()]
-        with self._database.read() as connection:
-            times = connection.execute(select(log.published_at).where(or_(*each))).scalars().all()
-        return max(times) - min(times) if times else 0
+    def _status(self) -> Select[Any]:
+        clock = self._backend.clock_us().label("now")
+        return select(*_STATUS.columns, clock).where(_status.table_id == self._table_id())
 
-    def registration(self, table_id: UUID) -> Registration:
-        with self._database.read() as connection:
-            row = connection.execute(_registrations().where(_tables.table_id == table_id)).one_or_none()
-        if row is None:
-            raise TableNotFound(table_id=table_id)
-        return Registration(*row)
+    def _table_id(self) -> ColumnElement[Any]:
+        return self._backend.id_of(bindparam("table", type_=Text()))
 
-    def registrations(self) -> list[Registration]:
-        """Every table there is or was."""
-        with self._database.read() as connection:
-            return [Registration(*row) for row in connection.execute(_registrations())]
 
-    def _noting(self) -> AbstractContextManager[Connection]:
-        """For what a crash of the server may take back: whoever publishes next finds the files, and notes it again."""
-        return self._database.write(_TIMEOUT_S, Opening((), waits_for_disk=False))
-
-    def _read(self, connection: Connection, table_id: UUID, *, lock: bool) -> MirrorStatus:
-        row = connection.execute(self._locked if lock else self._unlocked, {"table": table_id}).one_or_none()
-        # A statement of its own: its snapshot must be younger than the wait for the lock.
-        table = connection.execute(_TABLE, {"table": table_id}).one_or_none()
-        if row is None or table is None:
-            raise TableNotFound(table_id=table_id)
+def _status_in(rows: Rows, table_id: UUID) -> MirrorStatus:
+    """Of the row of `dl_mirror_status` and that of `dl_tables`."""
+    if len(rows) != 2:
+        raise TableNotFound(table_id=table_id)
+    (*of_status, now), of_table = rows
+    status, table = _STATUS.read(of_status), _TABLE.read(of_table)
+    if table["dropped_at"] is not None:
         # Nothing is published for a table that was dropped: its directory may be gone.
-        return _status_of(row, table, table.current_version if table.dropped_at is None else row.published_version)
+        table["current_version"] = status["published_version"]
+    return _status_of(status | table | {"now": now})
 
 
-def _status_of(row: Any, table: Any, current_version: int, pending_since: int | None = None) -> MirrorStatus:
+def _status_of(row: Mapping[str, Any] | RowMapping) -> MirrorStatus:
     return MirrorStatus(
-        table_id=row.table_id,
-        name=table.name,
-        location=table.location,
-        current_version=current_version,
-        published_version=row.published_version,
-        state=MirrorState(row.state),
-        lease_owner=row.lease_owner,
-        lease_until=row.lease_until,
-        attempts=row.attempts,
-        last_error=row.last_error,
-        next_attempt_at=row.next_attempt_at,
-        now=row.now,
-        mode=_mode(table.properties),
-        pending_since=pending_since,
+        table_id=row["table_id"],
+        name=row["name"],
+        location=row["location"],
+        current_version=row["current_version"],
+        published_version=row["published_version"],
+        state=MirrorState(row["state"]),
+        lease_owner=row["lease_owner"],
+        lease_until=row["lease_until"],
+        attempts=row["attempts"],
+        last_error=row["last_error"],
+        next_attempt_at=row["next_attempt_at"],
+        now=row["now"],
+        mode=_mode(row["properties"]),
+        pending_since=row.get("pending_since"),
     )
 
 
@@ -396,23 +373,6 @@ def _mode(properties: Mapping[str, str] | None) -> MirrorMode | None:
     """What is none of them counts as not said: a wrong word must not keep commits from being published."""
     said = (properties or {}).get(MODE_PROPERTY, "").strip().lower()
     return MirrorMode(said) if said in set(MirrorMode) else None
-
-
-def _registrations() -> Select[Any]:
-    catalog = schema.dl_catalog.c
-    return select(
-        catalog.catalog_id,
-        catalog.warehouse,
-        _tables.table_id,
-        _tables.name,
-        _tables.location,
-        _tables.created_at,
-        _tables.dropped_at,
-    ).join_from(schema.dl_tables, schema.dl_catalog, true())
-
-
-def _set(connection: Connection, table_id: UUID, **values: Any) -> None:
-    connection.execute(update(schema.dl_mirror_status).where(_status.table_id == table_id).values(**values))
 
 
 def _later(now: int, seconds: int) -> int:

@@ -141,8 +141,13 @@ class Backend(ABC):
 
     def look_up(self, engine: Engine, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         """The answer to one statement that reads, in a transaction of its own."""
+        [rows] = self.look_up_each(engine, [(statement, values)])
+        return rows
+
+    def look_up_each(self, engine: Engine, asked: Sequence[tuple[Prepared, Mapping[str, Any]]]) -> list[Rows]:
+        """The answers to several statements that read one state, in a transaction of their own."""
         with self.read_transaction(engine) as connection:
-            return self.run(connection, statement, values)
+            return [self.run(connection, statement, values) for statement, values in asked]
 
     def fetch(
         self, engine: Engine, query: Query, columns: pa.Schema, *, may_be_large: bool = False

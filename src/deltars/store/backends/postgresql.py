@@ -142,14 +142,13 @@ class PostgreSQL(Backend):
             rows_of(run_pipeline(connection, [_BEGIN_READING]))
             yield connection
 
-    def look_up(self, engine: Engine, statement: Prepared, values: Mapping[str, Any]) -> Rows:
-        # One round trip: BEGIN and COMMIT travel with the statement.
+    def look_up_each(self, engine: Engine, asked: Sequence[tuple[Prepared, Mapping[str, Any]]]) -> list[Rows]:
+        # One round trip: BEGIN and COMMIT travel with the statements.
         with engine.connect() as connection, connection.begin():
-            steps = [_BEGIN_READING, Step(PLANS), Step(statement, values), _END]
-            *answers, end = run_pipeline(connection, steps)
-            rows = rows_of(answers)
-            rows_of([end])
-            return rows
+            steps = [_BEGIN_READING, Step(PLANS), *(Step(*question) for question in asked), _END]
+            answers = run_pipeline(connection, steps)
+            rows_of(answers)
+            return [rows_of([answer]) for answer in answers[2:-1]]
 
     def fetch(
         self, engine: Engine, query: Query, columns: pa.Schema, *, may_be_large: bool = False
