@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from deltars.errors import MirrorFailure
-from deltars.mirror import Publication, Publisher
+from deltars.mirror import Publication, Publisher, Reconciler
 from deltars.protocol import (
     Action,
     CdcFile,
@@ -256,3 +256,25 @@ def test_version_map_of_a_transaction_appears_with_its_last_table(ledger: Ledger
     assert info["commitInfo"]["txnId"] == document["txnId"]
     assert info["commitInfo"]["commitTs"] == document["commitTs"]
     assert info["commitInfo"]["participants"] == {str(table): versions[table] for table in tables}
+
+
+def test_log_whose_directory_was_moved_away_is_not_begun_anew(ledger: Ledger, publisher: Publisher) -> None:
+    table = ledger.create_table("t")
+    ledger.append(table)
+    assert publisher.drain(table).publication is Publication.PUBLISHED
+    home = ledger.warehouse / "t"
+    home.rename(home.with_name("elsewhere"))
+
+    ledger.append(table)
+    outcome = publisher.drain(table)
+    assert outcome.publication is Publication.FAILED
+    assert "the published version 1 is not there" in str(outcome.failure)
+    assert "moved, deleted or not mounted" in str(outcome.failure)
+    done = Reconciler(ledger.database, publisher).once()
+    assert (done.repairs, len(done.errors)) == ([], 1)
+    assert not home.exists()
+
+    home.with_name("elsewhere").rename(home)
+    ledger.set_status(table, next_attempt_at=1)
+    assert publisher.drain(table).publication is Publication.PUBLISHED
+    assert ledger.files_of("t", "*.json") == [f"{version:020}.json" for version in range(3)]

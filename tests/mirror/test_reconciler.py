@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -56,7 +57,7 @@ def test_failed_publication_is_on_the_result_and_in_the_status_and_mended_by_the
         result.raise_for_mirror()
     failure = raised.value
     assert (failure.table, failure.table_id, failure.version) == ("t", str(catalog.table("t").id), 1)
-    assert "Not a directory" in failure.error
+    assert "the published version 0 is not there" in failure.error
     # The commit stands.
     assert result.versions == {"t": 1}
     assert catalog.table("t").version == 1
@@ -275,6 +276,38 @@ def test_stopping_in_a_backlog_gives_the_lease_back_and_loses_nothing(ledger: Le
     assert (status.published_version, status.lease_owner) == (0, None)
     publisher.drain(table)
     assert ledger.log_of("t") == version_names(31)
+
+
+def test_checkpoint_that_takes_long_keeps_no_version_waiting(
+    ledger: Ledger, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = ledger.create_table("t")
+    begun, go_on = threading.Event(), threading.Event()
+    opened: list[str] = []
+
+    def wait_at_checkpoint(what: str, path: str) -> None:
+        if what == "open":
+            opened.append(path)
+            begun.set()
+            assert go_on.wait(60)
+
+    with stepping(monkeypatch, wait_at_checkpoint):
+        reconciler = Reconciler(ledger.database, publisher, poll_s=0.02, inspect_s=3600)
+        # What was never published needs no mending: the inspection at the start writes no checkpoint.
+        running = Meanwhile(reconciler.run)
+        for _ in range(10):
+            ledger.append(table)
+        until(begun.is_set)
+        for version in range(11, 41):
+            ledger.append(table)
+            until(lambda version=version: publisher.status.read(table).published_version == version)  # type: ignore[misc]
+        go_on.set()
+        until(lambda: len(opened) == 2)
+        reconciler.stop()
+        running.result()
+    assert ledger.log_of("t") == version_names(41)
+    # Three more fell due meanwhile: the last of them stands for all.
+    assert [int(Path(path).name[:20]) for path in opened][1:] == [40]
 
 
 @pytest.mark.soak

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from deltars.mirror.publisher import MirrorOutcome, Publication, Publisher
+from deltars.mirror.outcome import MirrorOutcome, Publication
+from deltars.mirror.publisher import Publisher
 from deltars.mirror.reconciler import Reconciler, Reconciliation
 from deltars.mirror.repair import Repair
 

@@ -1,19 +1,33 @@
-"""Work that goes on after the caller got its answer, and how to wait for its end."""
+"""Work that goes on after the caller got its answer, and how to wait for its end.
+
+start("t", work, 10) ──▶ a thread: work(10) ─────────▶ work(30) ──▶ ends
+start("t", work, 20) ──▶     waits; start("t", work, 30) takes its place
+"""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, wait
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+AT_ONCE = 2
+"""How many pieces of work that were started here may run: they must leave something to those who publish."""
 
 
 class Behind:
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
         self._process = os.getpid()
         self._lock = threading.Lock()
+        self._turns = threading.Semaphore(AT_ONCE)
         self._jobs: set[Future[Any]] = set()
+        self._waiting: dict[Hashable, list[Any]] = {}
 
     def add(self, job: Future[Any]) -> None:
         self._forget_after_fork()
@@ -21,13 +35,28 @@ class Behind:
             self._jobs.add(job)
         job.add_done_callback(self._forget)
 
-    def start(self, work: Callable[..., object], *arguments: object) -> None:
-        """Do this in a thread of its own, which the program waits for at its end."""
+    def start(self, key: Hashable, work: Callable[[T], object], what: T) -> None:
+        """Do this in a thread, which the program waits for at its end; one thing of a key at a time.
+
+        What is started while another of the key is done waits for it, and only the last of those is done.
+        """
+        self._forget_after_fork()
+        with self._lock:
+            is_busy = key in self._waiting
+            self._waiting[key] = [what]
+        if is_busy:
+            return
         job: Future[Any] = Future()
 
         def run() -> None:
             try:
-                work(*arguments)
+                while (last := self._next(key)) is not None:
+                    with self._turns:
+                        work(last)
+            except BaseException:
+                with self._lock:
+                    del self._waiting[key]
+                raise
             finally:
                 job.set_result(None)
 
@@ -46,6 +75,14 @@ class Behind:
             for job in jobs:
                 self._forget(job)
 
+    def _next(self, key: Hashable) -> Any:
+        """What is to be done next of a key; None where that was all, and another `start` begins anew."""
+        with self._lock:
+            if self._waiting[key]:
+                return self._waiting[key].pop()
+            del self._waiting[key]
+            return None
+
     def _forget(self, job: Future[Any]) -> None:
         with self._lock:
             self._jobs.discard(job)
@@ -53,4 +90,4 @@ class Behind:
     def _forget_after_fork(self) -> None:
         # The threads are the parent's: they will never end here.
         if self._process != os.getpid():
-            self._process, self._lock, self._jobs = os.getpid(), threading.Lock(), set()
+            self._begin()

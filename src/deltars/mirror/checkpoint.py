@@ -31,6 +31,7 @@ STATS_AS_STRUCT = "delta.checkpoint.writeStatsAsStruct"
 DEFAULT_RETENTION_MS = 7 * 24 * 3_600_000
 
 ROW_GROUP_ROWS = 50_000
+BUFFER_BYTES = 2**20
 
 OURS = "deltars.txnId"
 """The key in a checkpoint's footer that says whose it is, and of which commit."""
@@ -77,12 +78,15 @@ def write_checkpoint(storage: Storage, state: VersionState, *, replace: bool = F
     )
     num_actions = num_adds = 0
     with storage.open_writer(checkpoint_path(state.version), if_absent=not replace) as sink:
-        with _parquet(sink, schema) as parquet:
+        # Arrow writes each page and each header by itself, hundreds of them for a table of ten files.
+        buffered = pa.BufferedOutputStream(pa.PythonFile(cast(Any, sink), mode="w"), BUFFER_BYTES)
+        with _parquet(buffered, schema) as parquet:
             parquet.add_key_value_metadata({OURS: str(state.txn_id)})
             for rows, is_adds in _row_groups(state, schema):
                 parquet.write_table(rows, row_group_size=ROW_GROUP_ROWS)
                 num_actions += rows.num_rows
                 num_adds += rows.num_rows if is_adds else 0
+        buffered.flush()
         size_bytes = sink.tell()
         sink.close()
     return Checkpoint(state.version, num_actions, num_adds, size_bytes, sink.created)

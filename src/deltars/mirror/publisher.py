@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from enum import StrEnum
 from hashlib import sha256
 from typing import NamedTuple
 from uuid import UUID, uuid4
@@ -34,6 +33,7 @@ from deltars.mirror.checksum import checksum_path
 from deltars.mirror.checksums import Checksums
 from deltars.mirror.commit_file import put_commit
 from deltars.mirror.commit_json import LOG, commit_path, is_same_commit, render_commit
+from deltars.mirror.outcome import SEE_WHAT_DIFFERS, MirrorOutcome, Publication, outcome_of
 from deltars.mirror.warehouse import Warehouse
 from deltars.observe import PublicationFailed, VersionPublished, emit
 from deltars.storage import Storage, open_storage
@@ -53,27 +53,11 @@ VERSIONS_AT_ONCE = 100
 """How many are put before the catalog is told."""
 
 PUTTING_S = 1.0
-_SEE_WHAT_DIFFERS = "Somebody else has written to the table's log. See what differs: deltars verify '{}'"
 """And for how long: whoever waits for one of them hears of it then, and the lease is renewed."""
 
+MOVED = "Was the table's directory moved, deleted or not mounted? Nothing is written there until it is back."
+
 _log = logging.getLogger(__name__)
-
-
-class Publication(StrEnum):
-    """What became of a version that should be published."""
-
-    PUBLISHED = "published"
-    PENDING = "pending"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class MirrorOutcome:
-    table_id: UUID
-    publication: Publication
-    published_version: int | None = None
-    """The last version known to be published; None where that was not learnt in time."""
-    failure: MirrorFailure | None = None
 
 
 @dataclass(slots=True)
@@ -168,14 +152,17 @@ class Publisher:
         wait(answers.values(), timeout=wait_s)
         return outcomes | {table_id: answer.result() for table_id, answer in answers.items() if answer.done()}
 
-    def drain(self, table_id: UUID, *, stop: threading.Event | None = None) -> MirrorOutcome:
+    def drain(
+        self, table_id: UUID, *, stop: threading.Event | None = None, checkpoint_behind: bool = False
+    ) -> MirrorOutcome:
         """Publish everything that is pending, in order, unless somebody else is at it; then the checkpoint, if due.
 
-        `stop` ends it early, between two versions; the rest is left to whoever comes next.
+        `stop` ends it early, between two versions; the rest is left to whoever comes next. With `checkpoint_behind` a
+        checkpoint is not waited for: what is committed meanwhile can be published.
         """
         outcome, checkpoint = self._drain(table_id, stop=stop)
-        if checkpoint is not None and not (stop and stop.is_set()):
-            self._checkpoint(checkpoint)
+        if checkpoint is not None:
+            (self._checkpoint_behind if checkpoint_behind else self._checkpoint)(checkpoint)
         return outcome
 
     def republish(self, table_id: UUID, location: str, version: int) -> bool:
@@ -210,7 +197,7 @@ class Publisher:
         owner = _new_owner()
         claimed, status = self.status.claim(table_id, owner)
         if not claimed:
-            return _outcome(status, until), None
+            return outcome_of(status, until), None
         run = _Drain(status, owner, until, status.published_version, stop or threading.Event())
         try:
             outcome = self._publish(run, self.storage_at(status.location), on_published)
@@ -225,6 +212,7 @@ class Publisher:
 
     def _publish(self, run: _Drain, storage: Storage, on_published: Callable[[int], None] | None) -> MirrorOutcome:
         hand_over_at = time.monotonic() + LEASE_S
+        _see_published(storage, run.published)
         while True:
             there, problem = self._put_some(storage, self._next(run), run)
             if there:
@@ -238,7 +226,7 @@ class Publisher:
                     run.table_id, run.owner, [(put.commit.version, put.digest) for put in there]
                 )
                 if step is Advance.LOST:
-                    return _outcome(self.status.read(run.table_id), run.until)
+                    return outcome_of(self.status.read(run.table_id), run.until)
                 for put in there:
                     self._tell(run, put, now)
                 if self.checkpointer.is_due(checksum.metadata, run.published, checksum.version):
@@ -255,7 +243,7 @@ class Publisher:
             is_served = run.until is not None and run.published >= run.until
             if run.stop.is_set() or ((is_served or run.checkpoint is not None) and time.monotonic() > hand_over_at):
                 self.status.release(run.table_id, run.owner)
-                return _outcome(self.status.read(run.table_id), run.until)
+                return outcome_of(self.status.read(run.table_id), run.until)
         return MirrorOutcome(run.table_id, Publication.PUBLISHED, run.published)
 
     def _put_some(
@@ -297,18 +285,28 @@ class Publisher:
                 self.publish_registration(commit.table_id)
         return digest
 
+    def _checkpoint_behind(self, run: _Drain) -> None:
+        """In a thread of its own: a large one must keep neither the committer nor the next table waiting.
+
+        A table that is faster than its checkpoints gets the last that was due, and none of those between.
+        """
+        self._behind.start(run.table_id, self._checkpoint, run)
+
     def _checkpoint(self, run: _Drain) -> None:
         """Write the checkpoint that is due; and what was committed while the lease was held for it."""
         due: _Drain | None = run
-        while due is not None:
+        while due is not None and not due.stop.is_set():
             assert due.checkpoint is not None
             try:
                 storage = self.storage_at(due.status.location)
                 waits = self.checkpointer.try_write(storage, due.table_id, due.checkpoint, due.owner)
-            except Exception:
-                _log.exception("a defect stopped the checkpoint of table %s", due.status.name)
+                due = self._drain(due.table_id, stop=due.stop)[1] if waits else None
+            except DeltarsError as error:
+                _log.warning("table %s was not looked after, after its checkpoint: %s", run.status.name, error)
                 return
-            due = self._drain(due.table_id)[1] if waits else None
+            except Exception:
+                _log.exception("a defect stopped the checkpoint of table %s", run.status.name)
+                return
 
     def _follow(self, table_id: UUID, version: int, deadline: float, answer: Future[MirrorOutcome]) -> None:
         """Answer when `version` is published, by us or by others, or failed, or the deadline is over."""
@@ -325,7 +323,7 @@ class Publisher:
                 # Looked at without a lock, so as not to be in the way of whoever is at it.
                 status = self.status.read(table_id)
                 if status.is_leased:
-                    outcome = _outcome(status, version)
+                    outcome = outcome_of(status, version)
                 else:
                     outcome, due = self._drain(table_id, version, note)
         except Exception as error:
@@ -333,8 +331,7 @@ class Publisher:
             failure = MirrorFailure(error=str(error), table_id=table_id, version=version)
             outcome = MirrorOutcome(table_id, Publication.FAILED, failure=failure)
         if due is not None:
-            # In a thread of its own: a large one must keep neither the committer nor the next table waiting.
-            self._behind.start(self._checkpoint, due)
+            self._checkpoint_behind(due)
         if not answer.done():
             answer.set_result(outcome)
 
@@ -353,7 +350,7 @@ class Publisher:
         table_id, name = run.status.table_id, run.status.name
         version, at = run.published + 1, run.putting
         txn_id = at.txn_id if at is not None and at.version == version else None
-        hint = _SEE_WHAT_DIFFERS.format(name) if state is MirrorState.DIVERGED else None
+        hint = SEE_WHAT_DIFFERS.format(name) if state is MirrorState.DIVERGED else None
         failure = MirrorFailure(error=error, table=name, table_id=table_id, version=version, txn_id=txn_id, hint=hint)
         emit(PublicationFailed(self._source, txn_id, name, version, state.value, failure))
         try:
@@ -374,6 +371,17 @@ def _told(what: str, *which: object) -> Iterator[None]:
         _log.warning(f"{what} was not written: %s", *which, error)
 
 
+def _see_published(storage: Storage, version: int) -> None:
+    """A version is put only after the one before it was seen: a log that begins in the middle is nobody's table."""
+    if version >= 0 and not storage.exists(commit_path(version)):
+        raise StorageError(
+            f"the published version {version} is not there: {storage.url_of(commit_path(version))}",
+            path=commit_path(version),
+            retryable=True,
+            hint=MOVED,
+        )
+
+
 def _set_time(storage: Storage, commit: CommittedVersion) -> None:
     # deltalake takes the file's time for the commit's. Only the file's owner may set it.
     with suppress(StorageError):
@@ -382,18 +390,3 @@ def _set_time(storage: Storage, commit: CommittedVersion) -> None:
 
 def _new_owner() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{uuid4()}"
-
-
-def _outcome(status: MirrorStatus, until: int | None) -> MirrorOutcome:
-    if status.published_version >= (status.current_version if until is None else until):
-        return MirrorOutcome(status.table_id, Publication.PUBLISHED, status.published_version)
-    if status.state is not MirrorState.DIVERGED:
-        return MirrorOutcome(status.table_id, Publication.PENDING, status.published_version)
-    failure = MirrorFailure(
-        error=status.last_error or "the log diverged",
-        table=status.name,
-        table_id=status.table_id,
-        version=status.published_version + 1,
-        hint=_SEE_WHAT_DIFFERS.format(status.name),
-    )
-    return MirrorOutcome(status.table_id, Publication.FAILED, status.published_version, failure)

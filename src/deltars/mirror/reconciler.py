@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from deltars.errors import DeltarsError
-from deltars.mirror.publisher import MirrorOutcome, Publisher
+from deltars.mirror.outcome import MirrorOutcome
+from deltars.mirror.publisher import Publisher
 from deltars.mirror.repair import Repair, Repairs
 from deltars.observe import MirrorSeen, TableLag, emit
 from deltars.store.database import Database
@@ -112,13 +113,14 @@ class Reconciler:
                     _log.warning("the catalog could not be asked: %s", error)
                 self._wake.wait(self._poll_s)
         listener.join()
+        self._publisher.close()
 
     def _drain(self, table_id: UUID) -> MirrorOutcome:
         return self._publisher.drain(table_id, stop=self._stop)
 
     def _drain_and_wake(self, table_id: UUID) -> None:
         try:
-            self._drain(table_id)
+            self._publisher.drain(table_id, stop=self._stop, checkpoint_behind=True)
         except DeltarsError as error:
             _log.warning("table %s could not be published: %s", table_id, error)
         # What was committed to it since may be due already.

@@ -17,10 +17,11 @@ import logging
 from dataclasses import dataclass
 from uuid import UUID, uuid4
 
+from deltars.errors import StorageError
 from deltars.mirror.checkpoint import checkpoint_path
 from deltars.mirror.commit_json import commit_path
 from deltars.mirror.last_checkpoint import LAST_CHECKPOINT, parse_last_checkpoint
-from deltars.mirror.publisher import Publisher
+from deltars.mirror.publisher import MOVED, Publisher
 from deltars.storage import Storage
 from deltars.store.checkpoint_rows import CheckpointRows
 from deltars.store.database import Database
@@ -51,6 +52,10 @@ class Repairs:
             return []
         storage = self._publisher.storage_at(status.location)
         names = {info.path for info in storage.list("_delta_log")}
+        if not names:
+            # A log of which nothing is left was hardly deleted by mistake: what is written there now would be in the
+            # way, or hidden, when the table comes back.
+            raise StorageError(f"nothing is left of the log at {storage.url_of('_delta_log')}", hint=MOVED)
         repairs = [*self._mend_commits(storage, status, names), *self._mend_checkpoint(storage, status, names)]
         for repair in repairs:
             _log.warning("table %s: %s, written from the catalog: %s", status.name, repair.what, repair.file)

@@ -11,17 +11,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
-from sqlalchemy import Connection, Table, Text, and_, cast, exists, func, select
+from sqlalchemy import (
+    BigInteger,
+    BindParameter,
+    ColumnElement,
+    Table,
+    Text,
+    and_,
+    bindparam,
+    cast,
+    exists,
+    func,
+    select,
+)
 
 from deltars.errors import ValidationError
 from deltars.log.snapshot import file_schema
 from deltars.protocol import DomainMetadata, Metadata, Protocol, Txn
+from deltars.store.backends import Prepared
 from deltars.store.contents import TableContents
 from deltars.store.database import Database
+from deltars.store.plain_rows import PlainRows
 from deltars.store.rows import from_row
 from deltars.store.schema import (
     dl_add_files,
@@ -61,6 +76,18 @@ CLOCK_SLACK_US = 86_400_000_000
 """A file is said to be deleted at a time of its deleter's clock: no more than a day off its commit's."""
 
 _add, _remove, _versions = dl_add_files.c, dl_remove_files.c, dl_table_versions.c
+
+
+def _same_file(other: Any) -> Any:
+    return and_(other.c.table_id == _remove.table_id, other.c.path == _remove.path, other.c.dv_id == _remove.dv_id)
+
+
+# Made once: an alias of a wide table takes longer to make than its query to run.
+_later, _added = dl_remove_files.alias("later"), dl_add_files.alias("added")
+_LATER_SAME, _ADDED_SAME = _same_file(_later), _same_file(_added)
+
+_COMMIT = PlainRows([_versions.txn_id, _versions.in_commit_timestamp])
+_METADATA, _PROTOCOL = PlainRows(dl_metadata_updates.c), PlainRows(dl_protocol_updates.c)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +136,12 @@ class VersionState:
             .where(_versions.table_id == key, _versions.commit_ts >= deleted_after_ms * 1000 - CLOCK_SLACK_US)
             .scalar_subquery()
         )
-        later, added = dl_remove_files.alias("later"), dl_add_files.alias("added")
         query = select(*(_column(dl_remove_files, field) for field in REMOVES)).where(
             _remove.table_id == key,
             _remove.version.between(since, version),
             _remove.deletion_timestamp > deleted_after_ms,
-            ~exists().where(_same_file(added), added.c.version.between(_remove.version, version)),
-            ~exists().where(_same_file(later), later.c.version.between(_remove.version + 1, version)),
+            ~exists().where(_ADDED_SAME, _added.c.version.between(_remove.version, version)),
+            ~exists().where(_LATER_SAME, _later.c.version.between(_remove.version + 1, version)),
         )
         return self.database.fetch(query, REMOVES)
 
@@ -130,45 +156,64 @@ class CheckpointRows:
         self._database = database
 
     def at(self, table_id: UUID, version: int) -> VersionState:
-        with self._database.read() as connection:
-            commit = connection.execute(
-                select(_versions.txn_id, _versions.in_commit_timestamp).where(
-                    _versions.table_id == table_id, _versions.version == version
-                )
-            ).one_or_none()
-            if commit is None:
-                raise ValidationError(f"there is no version {version}", table_id=table_id, version=version)
-            metadata = _newest(connection, dl_metadata_updates, table_id, version)
-            protocol = _newest(connection, dl_protocol_updates, table_id, version)
+        values = {"table": str(table_id), "last": version}
+        statements = (self._commit, self._metadata, self._protocol)
+        commits, *newest = self._database.look_up_each([(statement, values) for statement in statements])
+        if not commits or not all(newest):
+            raise ValidationError(f"there is no version {version}", table_id=table_id, version=version)
+        commit, [metadata_row], [protocol_row] = _COMMIT.read(commits[0]), *newest
+        metadata = from_row(dl_metadata_updates.name, _METADATA.read(metadata_row))
+        protocol = from_row(dl_protocol_updates.name, _PROTOCOL.read(protocol_row))
         assert isinstance(metadata, Metadata)
         assert isinstance(protocol, Protocol)
         return VersionState(
-            self._database, table_id, version, commit.txn_id, commit.in_commit_timestamp, metadata, protocol
+            self._database,
+            table_id,
+            version,
+            commit["txn_id"],
+            commit["in_commit_timestamp"],
+            metadata,
+            protocol,
         )
 
     def gone(self, table_id: UUID, first: int, last: int) -> dict[int, FileSums]:
         """The live files that each of these versions took away: removed, or added anew."""
+        values = {"table": str(table_id), "first": first, "last": last}
+        rows = self._database.look_up(self._gone, values)
+        return {version: FileSums(int(count), int(size)) for version, count, size in rows}
+
+    @cached_property
+    def _commit(self) -> Prepared:
+        query = select(*_COMMIT.columns).where(self._is_of_table(dl_table_versions))
+        return self._database.backend.prepare(query.where(_versions.version == _bound("last")))
+
+    @cached_property
+    def _metadata(self) -> Prepared:
+        return self._newest(dl_metadata_updates, _METADATA)
+
+    @cached_property
+    def _protocol(self) -> Prepared:
+        return self._newest(dl_protocol_updates, _PROTOCOL)
+
+    @cached_property
+    def _gone(self) -> Prepared:
         query = (
             select(_add.removed_version, func.count(), func.sum(_add.size))
-            .where(_add.table_id == table_id, _add.removed_version.between(first, last))
+            .where(self._is_of_table(dl_add_files), _add.removed_version.between(_bound("first"), _bound("last")))
             .group_by(_add.removed_version)
         )
-        with self._database.read() as connection:
-            return {version: FileSums(int(count), int(size)) for version, count, size in connection.execute(query)}
+        return self._database.backend.prepare(query)
+
+    def _newest(self, table: Table, rows: PlainRows) -> Prepared:
+        query = select(*rows.columns).where(self._is_of_table(table), table.c.version <= _bound("last"))
+        return self._database.backend.prepare(query.order_by(table.c.version.desc()).limit(1))
+
+    def _is_of_table(self, table: Table) -> ColumnElement[bool]:
+        return table.c.table_id == self._database.backend.id_of(bindparam("table", type_=Text()))
 
 
-def _newest(connection: Connection, table: Table, table_id: UUID, version: int) -> Any:
-    query = (
-        select(table)
-        .where(table.c.table_id == table_id, table.c.version <= version)
-        .order_by(table.c.version.desc())
-        .limit(1)
-    )
-    return from_row(table.name, connection.execute(query).mappings().one())
-
-
-def _same_file(other: Any) -> Any:
-    return and_(other.c.table_id == _remove.table_id, other.c.path == _remove.path, other.c.dv_id == _remove.dv_id)
+def _bound(name: str) -> BindParameter[int]:
+    return bindparam(name, type_=BigInteger())
 
 
 def _column(table: Table, field: pa.Field) -> Any:

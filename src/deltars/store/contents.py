@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
 from sqlalchemy import (
     JSON,
+    BigInteger,
     ColumnElement,
     CompoundSelect,
     Select,
     Table,
     Text,
     and_,
+    bindparam,
     cast,
     func,
     not_,
@@ -117,16 +120,22 @@ class TableContents:
 
     def _newest(self, table: Table, key: str) -> list[Any]:
         """The newest action of each key."""
-        seen = (
-            select(table.c[key], func.max(table.c.version).label("version"))
-            .where(table.c.table_id == self.table_id, table.c.version <= self.version)
-            .group_by(table.c[key])
-            .subquery()
-        )
-        newest = and_(table.c[key] == seen.c[key], table.c.version == seen.c.version)
-        query = select(table).join(seen, newest).where(table.c.table_id == self.table_id).order_by(table.c[key])
+        query, values = _newest_of_each(table, key), {"table": self.table_id, "last": self.version}
         with self.database.read() as connection:
-            return [from_row(table.name, row) for row in connection.execute(query).mappings()]
+            return [from_row(table.name, row) for row in connection.execute(query, values).mappings()]
+
+
+@cache
+def _newest_of_each(table: Table, key: str) -> Select[Any]:
+    table_id, last = bindparam("table", type_=table.c.table_id.type), bindparam("last", type_=BigInteger())
+    seen = (
+        select(table.c[key], func.max(table.c.version).label("version"))
+        .where(table.c.table_id == table_id, table.c.version <= last)
+        .group_by(table.c[key])
+        .subquery()
+    )
+    newest = and_(table.c[key] == seen.c[key], table.c.version == seen.c.version)
+    return select(table).join(seen, newest).where(table.c.table_id == table_id).order_by(table.c[key])
 
 
 def live_files(

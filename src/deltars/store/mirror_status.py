@@ -25,6 +25,7 @@ import msgspec
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Insert,
     RowMapping,
     Select,
     Text,
@@ -185,10 +186,10 @@ class MirrorStatusStore:
                 {"table_id": str(table_id), "version": version, "published_at": status.now, "digest": digest}
                 for version, digest in published
             ]
-            self._backend.run(connection, self._statements.log, {"rows": _encode(rows).decode()})
             self._set(
                 connection,
                 status,
+                log_rows=rows,
                 published_version=last,
                 state=MirrorState.ACTIVE.value,
                 lease_owner=owner if more else None,
@@ -268,11 +269,21 @@ class MirrorStatusStore:
         with self._database.write(_TIMEOUT_S, opening) as connection:
             yield connection, _status_in(opening.rows, table_id)
 
-    def _set(self, connection: Connection, status: MirrorStatus, **values: Any) -> None:
-        """The last statement of its transaction."""
-        statement = self._statements.update(tuple(values))
-        given = {f"new_{name}": value for name, value in values.items()}
-        self._backend.run_and_commit(connection, statement, {"table": str(status.table_id), **given})
+    def _set(
+        self,
+        connection: Connection,
+        status: MirrorStatus,
+        log_rows: Sequence[Mapping[str, Any]] = (),
+        **values: Any,
+    ) -> None:
+        """The last statement of its transaction; with rows for the log, in the same statement where that can be."""
+        given = {"table": str(status.table_id), **{f"new_{name}": value for name, value in values.items()}}
+        if log_rows:
+            given["rows"] = _encode(log_rows).decode()
+            if not self._backend.chains_writes:
+                self._backend.run(connection, self._statements.log, given)
+        statement = self._statements.update(tuple(values), bool(log_rows) and self._backend.chains_writes)
+        self._backend.run_and_commit(connection, statement, given)
 
 
 class _Statements:
@@ -280,7 +291,7 @@ class _Statements:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._updates: dict[tuple[str, ...], Prepared] = {}
+        self._updates: dict[tuple[tuple[str, ...], bool], Prepared] = {}
 
     @cached_property
     def status(self) -> Prepared:
@@ -318,17 +329,21 @@ class _Statements:
 
     @cached_property
     def log(self) -> Prepared:
-        log = schema.dl_mirror_log
-        rows = self._backend.rows(bindparam("rows", type_=Text()), list(log.c))
-        return self._backend.prepare(insert(log).from_select(log.c.keys(), select(*(rows.c[c.name] for c in log.c))))
+        return self._backend.prepare(self._log())
 
-    def update(self, names: tuple[str, ...]) -> Prepared:
-        """These columns of one table's status: `new_…` are their values."""
-        if names not in self._updates:
+    def update(self, names: tuple[str, ...], and_log: bool) -> Prepared:
+        """These columns of one table's status: `new_…` are their values; and rows for the log with it."""
+        if (names, and_log) not in self._updates:
             new = {name: bindparam(f"new_{name}", type_=_status[name].type) for name in names}
             statement = update(schema.dl_mirror_status).where(_status.table_id == self._table_id()).values(new)
-            self._updates[names] = self._backend.prepare(statement)
-        return self._updates[names]
+            chained = statement.add_cte(self._log().cte("logged")) if and_log else statement
+            self._updates[names, and_log] = self._backend.prepare(chained)
+        return self._updates[names, and_log]
+
+    def _log(self) -> Insert:
+        log = schema.dl_mirror_log
+        rows = self._backend.rows(bindparam("rows", type_=Text()), list(log.c))
+        return insert(log).from_select(log.c.keys(), select(*(rows.c[column.name] for column in log.c)))
 
     def _status(self) -> Select[Any]:
         clock = self._backend.clock_us().label("now")

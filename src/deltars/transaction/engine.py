@@ -14,7 +14,8 @@ from uuid import UUID
 from deltars.config import Settings
 from deltars.errors import DeltarsError, TableNotFound, ValidationError, VersionConflict
 from deltars.log.commit import Commit, Committed, VersionTaken
-from deltars.mirror.publisher import MirrorOutcome, Publisher
+from deltars.mirror.outcome import MirrorOutcome
+from deltars.mirror.publisher import Publisher
 from deltars.store.backends import backend_for
 from deltars.store.cuts import Cuts
 from deltars.store.database import Database

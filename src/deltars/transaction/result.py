@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from deltars.mirror.publisher import MirrorOutcome
+from deltars.mirror.outcome import MirrorOutcome
 
 
 @dataclass(frozen=True, slots=True)
