@@ -38,6 +38,8 @@ def main(master: str, directory: Path, rounds: int) -> None:
         .config("spark.speculation", "true")
         .config("spark.speculation.interval", "50ms")
         .config("spark.speculation.quantile", "0.5")
+        # However slow the machine made the tasks that are done.
+        .config("spark.speculation.multiplier", "0.1")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.extraJavaOptions", SHORT_LIVED)

@@ -29,8 +29,8 @@ class Opened(NamedTuple):
     """Files as a frame, with the columns that they have."""
 
     frame: DataFrame
-    found: dict[str, Column]
-    """The table's columns that are not simply the frame's."""
+    found: dict[str, Column] | None
+    """The table's columns that are not simply the frame's; None where the frame has just those of the table."""
 
 
 class _Kept(NamedTuple):

@@ -73,8 +73,7 @@ def read_scan(
     opened, foreign = recall(spark, scan), None
     if opened is None:
         opened, foreign = _opened(spark, scan, sides)
-    # Columns of their own for every frame, or Spark could not tell two frames of one version apart in a join.
-    parts = [part.frame.select(*sides.of_table(part.found)) for part in opened]
+    parts = [sides.of_table(part.frame, part.found) for part in opened]
     if foreign is not None:
         # Where native parts are read with them, all have all columns.
         needed = scan.schema.names if parts or wanted is None else _needed(scan.schema, wanted, where, predicate)
@@ -160,7 +159,8 @@ def _part(spark: SparkSession, scan: Scan, sides: ScanColumns, files: Sequence[D
         frame, found = _by_join(spark, scan, sides, files, has_vectors), {}
     if has_vectors:
         frame = without_deleted(spark, scan, frame, files)
-    return Opened(frame, found)
+    is_the_tables = not names and not has_vectors and scan.column_mapping == "none"
+    return Opened(frame, None if is_the_tables else found)
 
 
 # -- partition columns -------------------------------------------------------------------------------------------------
