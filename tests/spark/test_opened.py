@@ -67,16 +67,17 @@ def test_version_that_is_read_again_is_not_looked_at_again(
     monkeypatch.setattr(read_files, "LISTED_FILES", listed)
     table = table_of(catalog, partition_by=partition_by)
     assert [ids(table.read(spark)) for _ in range(3)] == [list(range(6))] * 3
-    assert ids(table.read(spark, columns=["id"])) == list(range(6))
+    assert ids(table.read(columns=["id"])) == list(range(6))  # with the active session, which is the same
     assert ids(catalog.snapshot().read("t", spark=spark)) == list(range(6))
     assert looked_at == [3]
     # Each condition has files of its own, and so has each version.
     assert [ids(table.read(spark, where="id > 3")) for _ in range(2)] == [[4, 5]] * 2
     assert [ids(table.read(spark, version=1)) for _ in range(2)] == [list(range(4))] * 2
     assert looked_at == [3, 1, 2]
+    assert ids(table.read(spark.newSession())) == list(range(6))
     catalog.write("t", pa.table({"id": [6], "p": [6]}))
     assert ids(table.read(spark)) == list(range(7))
-    assert looked_at == [3, 1, 2, 4]
+    assert looked_at == [3, 1, 2, 3, 4]
 
 
 def test_two_frames_of_one_version_are_told_apart_in_a_join(

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -39,16 +39,18 @@ class _Kept(NamedTuple):
     directories: Directories
 
 
-_kept: OrderedDict[tuple[SparkSession, Hashable], _Kept] = OrderedDict()
+_Key: TypeAlias = tuple[str, Hashable]
+
+_kept: OrderedDict[_Key, _Kept] = OrderedDict()
 _lock = Lock()
 
 
 def recall(spark: SparkSession, scan: Scan) -> list[Opened] | None:
     """The frames over the files of this scan, if they are known and the files are still there."""
-    key = (spark, scan.identity)
+    key = _key(spark, scan)
     with _lock:
-        kept = _kept.get(key)
-        if kept is None:
+        kept = None if key is None else _kept.get(key)
+        if key is None or kept is None:
             return None
         _kept.move_to_end(key)
     if kept.directories.are_unchanged():
@@ -60,12 +62,12 @@ def recall(spark: SparkSession, scan: Scan) -> list[Opened] | None:
 
 def keep(spark: SparkSession, scan: Scan, parts: list[Opened], num_files: int, directories: Directories | None) -> None:
     """For the next read, if what could go wrong until then would be seen."""
-    if scan.identity is None or directories is None or not directories.can_tell or num_files > MAX_FILES:
+    if directories is None or not directories.can_tell or num_files > MAX_FILES:
         return
-    if not all(hasattr(part.frame, "_jdf") for part in parts):
+    if (key := _key(spark, scan)) is None:
         return
     with _lock:
-        _kept[spark, scan.identity] = _Kept(parts, num_files, directories)
+        _kept[key] = _Kept(parts, num_files, directories)
         while len(_kept) > MAX_FRAMES or sum(kept.num_files for kept in _kept.values()) > MAX_FILES:
             _kept.popitem(last=False)
 
@@ -74,3 +76,9 @@ def forget() -> None:
     """Everything that is kept."""
     with _lock:
         _kept.clear()
+
+
+def _key(spark: SparkSession, scan: Scan) -> _Key | None:
+    """None with Spark Connect. Python has many objects for one session, which has one id."""
+    classic = getattr(spark, "_jsparkSession", None)
+    return None if classic is None or scan.identity is None else (classic.sessionUUID(), scan.identity)
