@@ -15,6 +15,7 @@ import deltars
 from deltars.data.files import Scan
 from deltars.errors import StorageError
 from deltars.spark import opened, read, read_files
+from deltars.spark.directories import Directories
 
 pytestmark = pytest.mark.backends("sqlite")
 
@@ -23,10 +24,9 @@ pytestmark = pytest.mark.backends("sqlite")
 def looked_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """How many files were looked at, for each time that it was done."""
     counts: list[int] = []
-    look = read.data_files
 
-    def counted(scan: Scan) -> tuple[list[read_files.DataFile], read_files.Directories | None]:
-        found = look(scan)
+    def counted(scan: Scan) -> tuple[list[read_files.DataFile], Directories | None]:
+        found = read_files.data_files(scan)
         counts.append(len(found[0]))
         return found
 

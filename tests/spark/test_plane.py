@@ -24,7 +24,7 @@ from deltars.data import ArrowPlane, Scan, WriteTarget, WrittenFile, write_table
 from deltars.errors import ConfigError, SchemaMismatch, StorageError, ValidationError
 from deltars.protocol import StructType, schema_from_ddl
 from deltars.spark import SparkPlane, active_session, small
-from deltars.spark.write_by_arrow import write_by_arrow
+from deltars.spark.write_by_arrow import arranged, write_by_arrow
 
 PLANE = SparkPlane()
 
@@ -304,8 +304,9 @@ def test_a_missing_file_is_not_passed_over_by_a_session_that_would(spark: SparkS
 
 def test_a_failing_task_raises_and_leaves_whole_files_only(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.range(0, 1000, 1, 4).selectExpr("if(id = 999, raise_error('no such feature'), id) as id", "0 as p")
+    target = target_of(tmp_path, "id BIGINT, p INT", "p")
     with pytest.raises(PySparkException, match="no such feature"):
-        write_by_arrow(frame, target_of(tmp_path, "id BIGINT, p INT", "p"))
+        write_by_arrow(arranged(frame, target), target, frame.columns)
     for path in data_files(tmp_path):
         assert pq.read_metadata(tmp_path / path).num_rows == 250
     assert len(data_files(tmp_path)) <= 3

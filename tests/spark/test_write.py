@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 import deltars
-from deltars.data import ArrowPlane, WriteTarget, WrittenFile
+from deltars.data import ArrowPlane, WriteTarget, WrittenFile, write_table
 from deltars.errors import SchemaMismatch, StorageError, ValidationError
 from deltars.protocol import StructType, schema_from_ddl, schema_to_arrow
 from deltars.spark import SparkPlane, progress, small, write_by_arrow, write_natively
@@ -289,10 +289,9 @@ def test_rdd_is_written_by_its_tasks_unless_they_find_few_rows(
     target = target_of(tmp_path, PLANE.schema(frame), partition_columns=partition_by)
     monkeypatch.setattr(small, "SMALL_BYTES", 40_000)
     fetched: list[int] = []
-    write = write_by_arrow.write_table
 
     def by_driver(target: WriteTarget, batches: Iterable[pa.RecordBatch]) -> list[WrittenFile]:
-        files = write(target, batches)
+        files = write_table(target, batches)
         fetched.append(sum(group.num_rows for file in files for group in file.row_groups))
         return files
 
