@@ -1,4 +1,4 @@
-"""A real cluster: executors that have no database, and a worker that is lost in the middle of a write."""
+"""A real cluster: executors without a database, a worker that is lost half-way, and tasks that run twice at once."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import deltars
 from tests.spark.driver import PATIENCE_S, ROWS, TABLES
-from tests.support.cluster import standalone_cluster
+from tests.support.cluster import Cluster, standalone_cluster
 from tests.support.soak import record, scaled
 
 
@@ -25,29 +27,18 @@ def test_executors_without_a_database_write_and_read_and_a_lost_worker_loses_no_
     catalog: deltars.Catalog, catalog_uri: str, tmp_path: Path
 ) -> None:
     losses = scaled(2, soak=20)
-    environment = {
-        **os.environ,
-        "DELTARS_CATALOG": catalog_uri,
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
     (tmp_path / "cluster").mkdir()
-    with standalone_cluster(tmp_path / "cluster") as cluster, (tmp_path / "driver.log").open("w+") as log:
-        command = [sys.executable, "-m", "tests.spark.driver", cluster.url, str(tmp_path), str(losses)]
-        driver = subprocess.Popen(
-            command, cwd=Path(__file__).parents[2], env=environment, stdout=log, stderr=subprocess.STDOUT
-        )
-        try:
-            for number in range(losses):
-                _wait_for_two_tasks(driver, tmp_path / str(number))
-                cluster.kill_worker(number)
-                (tmp_path / str(number) / "go").touch()
-                if number + 1 < losses:
-                    cluster.add_workers(1)
-            assert driver.wait(timeout=PATIENCE_S * 2) == 0, _tail(tmp_path)
-        finally:
-            driver.kill()
-            driver.wait()
+    with (
+        standalone_cluster(tmp_path / "cluster") as cluster,
+        _driver("tests.spark.driver", cluster, tmp_path, losses, catalog_uri) as driver,
+    ):
+        for number in range(losses):
+            _wait_for_two_tasks(driver, tmp_path / str(number))
+            cluster.kill_worker(number)
+            (tmp_path / str(number) / "go").touch()
+            if number + 1 < losses:
+                cluster.add_workers(1)
+        assert driver.wait(timeout=PATIENCE_S * 2) == 0, _tail(tmp_path)
     told = json.loads((tmp_path / "told.json").read_text())
     assert told["executors"] == [[], []]
     assert told["read"] == {name: list(range(1, ROWS, 4)) for name in TABLES}
@@ -61,6 +52,52 @@ def test_executors_without_a_database_write_and_read_and_a_lost_worker_loses_no_
         rows = [range(ROWS), *(range(ROWS * (n + 1), ROWS * (n + 2)) for n in range(losses) if n % 2 == at)]
         assert sorted(catalog.table(name).to_arrow()["id"].to_pylist()) == [id_ for some in rows for id_ in some]
     record("workers lost in the middle of a write", losses=losses, rows_lost=0, rows_twice=0)
+
+
+@pytest.mark.soak
+@pytest.mark.backends("postgres")
+@pytest.mark.spark
+@pytest.mark.xdist_group("cluster")
+def test_slow_task_that_spark_starts_a_second_time_writes_no_row_twice_and_loses_none(
+    catalog: deltars.Catalog, catalog_uri: str, tmp_path: Path
+) -> None:
+    rounds = scaled(2, soak=20)
+    (tmp_path / "cluster").mkdir()
+    with (
+        standalone_cluster(tmp_path / "cluster") as cluster,
+        _driver("tests.spark.stragglers", cluster, tmp_path, rounds, catalog_uri) as driver,
+    ):
+        assert driver.wait(timeout=PATIENCE_S * (2 + rounds)) == 0, _tail(tmp_path)
+    for name in TABLES:
+        for number in range(rounds):
+            assert (tmp_path / f"{name}-{number}" / "attempt-1").exists(), "no task was started twice"
+        table = catalog.table(name)
+        assert table.version == rounds - 1
+        assert sorted(table.to_arrow()["id"].to_pylist()) == list(range(ROWS * rounds))
+        assert not [entry for entry in os.listdir(table.location) if entry.startswith("write-")]
+    record("tasks that ran twice at once", tasks=rounds * len(TABLES), rows_lost=0, rows_twice=0)
+
+
+@contextmanager
+def _driver(
+    program: str, cluster: Cluster, directory: Path, rounds: int, catalog_uri: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    environment = {
+        **os.environ,
+        "DELTARS_CATALOG": catalog_uri,
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+    command = [sys.executable, "-m", program, cluster.url, str(directory), str(rounds)]
+    with (directory / "driver.log").open("w+") as log:
+        driver = subprocess.Popen(
+            command, cwd=Path(__file__).parents[2], env=environment, stdout=log, stderr=subprocess.STDOUT
+        )
+        try:
+            yield driver
+        finally:
+            driver.kill()
+            driver.wait()
 
 
 def _wait_for_two_tasks(driver: subprocess.Popen[bytes], signs: Path) -> None:

@@ -24,7 +24,7 @@ from deltars.data import ArrowPlane, Scan, WriteTarget, WrittenFile, write_table
 from deltars.errors import ConfigError, SchemaMismatch, StorageError, ValidationError
 from deltars.protocol import StructType, schema_from_ddl
 from deltars.spark import SparkPlane, active_session, small
-from deltars.spark.write_by_arrow import write_by_arrow
+from deltars.spark.write_by_arrow import arranged, write_by_arrow
 
 PLANE = SparkPlane()
 
@@ -78,7 +78,7 @@ def scan_of(target: WriteTarget, files: Sequence[WrittenFile]) -> Scan:
         root=target.root,
         schema=target.schema,
         partition_columns=target.partition_columns,
-        files=pa.table(
+        source=pa.table(
             {
                 "path": pa.array([file.add.path for file in files], pa.string()),
                 "size": pa.array([file.add.size for file in files], pa.int64()),
@@ -226,7 +226,7 @@ def test_the_log_decides_where_a_path_says_something_else(
     os.makedirs(tmp_path / directory, exist_ok=True)
     os.rename(tmp_path / files[0].add.path, tmp_path / directory / "part.parquet")
     scan = scan_of(target, files)
-    scan = replace(scan, files=scan.files.set_column(0, "path", pa.array([f"{directory}/part.parquet".lstrip("/")])))
+    scan = replace(scan, source=scan.files.set_column(0, "path", pa.array([f"{directory}/part.parquet".lstrip("/")])))
     assert PLANE.read(spark, scan).collect() == [(1, value)]
 
 
@@ -238,7 +238,7 @@ def test_a_directory_that_looks_like_a_partition_is_none_where_the_table_has_non
     os.makedirs(tmp_path / "day=sunday")
     os.rename(tmp_path / files[0].add.path, tmp_path / "day=sunday" / "part.parquet")
     scan = scan_of(target, files)
-    scan = replace(scan, files=scan.files.set_column(0, "path", pa.array(["day=sunday/part.parquet"])))
+    scan = replace(scan, source=scan.files.set_column(0, "path", pa.array(["day=sunday/part.parquet"])))
     assert PLANE.read(spark, scan).collect() == [(1, "monday")]
 
 
@@ -250,7 +250,7 @@ def test_an_absolute_path_is_read_where_it_leads_into_the_table_and_refused_else
     uri = f"file://{tmp_path}/my%20table/{file.add.path}"
     for root, reads in ((target, True), (target_of(tmp_path / "another", "id BIGINT"), False)):
         scan = scan_of(root, [file])
-        scan = replace(scan, files=scan.files.set_column(0, "path", pa.array([uri])))
+        scan = replace(scan, source=scan.files.set_column(0, "path", pa.array([uri])))
         if reads:
             assert [row.id for row in PLANE.read(spark, scan).collect()] == [7]
         else:
@@ -304,8 +304,9 @@ def test_a_missing_file_is_not_passed_over_by_a_session_that_would(spark: SparkS
 
 def test_a_failing_task_raises_and_leaves_whole_files_only(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.range(0, 1000, 1, 4).selectExpr("if(id = 999, raise_error('no such feature'), id) as id", "0 as p")
+    target = target_of(tmp_path, "id BIGINT, p INT", "p")
     with pytest.raises(PySparkException, match="no such feature"):
-        write_by_arrow(frame, target_of(tmp_path, "id BIGINT, p INT", "p"))
+        write_by_arrow(arranged(frame, target), target, frame.columns)
     for path in data_files(tmp_path):
         assert pq.read_metadata(tmp_path / path).num_rows == 250
     assert len(data_files(tmp_path)) <= 3

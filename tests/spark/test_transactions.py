@@ -59,6 +59,31 @@ def test_frame_that_fails_half_way_leaves_nothing_of_the_other(catalog: deltars.
 
 
 @pytest.mark.backends("sqlite")
+def test_ten_tables_are_created_together_or_not_at_all(catalog: deltars.Catalog, spark: SparkSession) -> None:
+    names = [f"t{number}" for number in range(10)]
+    good = spark.range(4).selectExpr("id", "id % 2 AS p")
+    bad = good.selectExpr("id", "if(id = 3, raise_error('no'), p) AS p")
+
+    def write_all(last: DataFrame) -> None:
+        with catalog.begin() as tx:
+            for name in names:
+                frame = last if name == names[-1] else good
+                tx.write(name, frame, partition_by=["p"], properties={"delta.appendOnly": "true"})
+            assert catalog.tables() == []
+
+    with pytest.raises(PySparkException, match="no"):
+        write_all(bad)
+    assert catalog.tables() == []
+    write_all(good)
+    cut = catalog.snapshot()
+    assert cut.versions == dict.fromkeys(names, 0)
+    for name in names:
+        metadata = cut.table(name).metadata
+        assert (metadata.partition_columns, metadata.configuration["delta.appendOnly"]) == (["p"], "true")
+        assert content(catalog.table(name)) == [(n, n % 2) for n in range(4)]
+
+
+@pytest.mark.backends("sqlite")
 def test_transaction_reads_its_own_frames(catalog: deltars.Catalog, frame: Any) -> None:
     catalog.write("events", frame((1, DAY_1)))
     with catalog.begin() as tx:

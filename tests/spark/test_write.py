@@ -8,7 +8,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,12 +24,12 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 import deltars
-from deltars.data import ArrowPlane, WriteTarget, WrittenFile
+from deltars.data import ArrowPlane, WriteTarget, WrittenFile, write_table
 from deltars.errors import SchemaMismatch, StorageError, ValidationError
 from deltars.protocol import StructType, schema_from_ddl, schema_to_arrow
-from deltars.spark import SparkPlane, progress, small, write_natively
+from deltars.spark import SparkPlane, progress, small, write_by_arrow, write_natively
 from deltars.spark.schema import schema_to_spark
-from deltars.spark.small import small_rows
+from deltars.spark.small import bytes_to_hand_over, small_rows
 from deltars.spark.write_natively import native_columns
 from tests.mirror.test_readers import READERS
 from tests.spark.test_round_trip import data_types as random_types
@@ -226,6 +227,24 @@ def test_condition_is_asked_of_the_frames_own_rows_only(catalog: deltars.Catalog
 # -- small frames ------------------------------------------------------------------------------------------------------
 
 
+def test_files_that_executors_wrote_elsewhere_are_missed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = str(tmp_path / "of an executor")
+    write = write_by_arrow.write_batches
+
+    def write_elsewhere(target: WriteTarget, *rest: Any) -> Iterator[pa.RecordBatch]:
+        yield from write(replace(target, root=elsewhere), *rest)
+
+    monkeypatch.setattr(write_by_arrow, "write_batches", write_elsewhere)
+    monkeypatch.setattr(small, "SMALL_BYTES", -1)
+    frame = spark.range(4).selectExpr("id", "id % 2 as p")
+    target = target_of(tmp_path / "table", PLANE.schema(frame), partition_columns=("p",))
+    with pytest.raises(StorageError, match="not seen from here") as caught:
+        PLANE.write(frame, target)
+    assert "disk that the driver and the executors share" in str(caught.value.hint)
+
+
 @pytest.mark.parametrize(
     ("make", "wanted"),
     [
@@ -243,6 +262,63 @@ def test_frame_is_small_only_where_its_plan_says_so(
     spark: SparkSession, make: Callable[[SparkSession], DataFrame], wanted: bool
 ) -> None:
     assert (small_rows(make(spark)) is not None) is wanted
+
+
+@pytest.mark.parametrize("partition_by", [(), ("p",)], ids=["flat", "partitioned"])
+@pytest.mark.parametrize(
+    ("make", "is_few"),
+    [
+        (lambda spark: spark.createDataFrame([(i, i % 2) for i in range(100)], "id BIGINT, p BIGINT"), True),
+        (lambda spark: spark.sparkContext.parallelize([(i, i % 2) for i in range(100)], 4).toDF(["id", "p"]), True),
+        (lambda spark: spark.createDataFrame([(i, 1) for i in range(100)], "id INT, p INT").where("id < 0"), True),
+        (lambda spark: spark.sparkContext.parallelize([0, 1], 2).flatMap(many).toDF("id BIGINT, p BIGINT"), False),
+        (lambda spark: spark.sparkContext.parallelize([0, 9], 2).flatMap(many).toDF("id BIGINT, p BIGINT"), None),
+    ],
+    ids=["list", "tuples", "nothing", "much", "much and few"],
+)
+def test_rdd_is_written_by_its_tasks_unless_they_find_few_rows(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[SparkSession], DataFrame],
+    is_few: bool | None,
+    partition_by: tuple[str, ...],
+) -> None:
+    frame = make(spark)
+    wanted = sorted(map(tuple, frame.collect()))
+    target = target_of(tmp_path, PLANE.schema(frame), partition_columns=partition_by)
+    monkeypatch.setattr(small, "SMALL_BYTES", 40_000)
+    fetched: list[int] = []
+
+    def by_driver(target: WriteTarget, batches: Iterable[pa.RecordBatch]) -> list[WrittenFile]:
+        files = write_table(target, batches)
+        fetched.append(sum(group.num_rows for file in files for group in file.row_groups))
+        return files
+
+    monkeypatch.setattr(write_by_arrow, "write_table", by_driver)
+    files = PLANE.write(frame, target)
+    rows = [row for file in files for row in rows_in(tmp_path, file)]
+    assert sorted(rows) == wanted
+    assert fetched == [{True: len(wanted), False: 0, None: 1}[is_few]]
+
+
+def many(number: int) -> Iterator[tuple[int, int]]:
+    """Far more rows than anybody would hand over; of 9 a single one."""
+    yield from ((i, number) for i in range(10 if number == 9 else 0, 11 if number == 9 else 10_000))
+
+
+def rows_in(root: Path, file: WrittenFile) -> list[tuple[Any, ...]]:
+    rows = pq.ParquetFile(root / file.add.path).read().to_pylist()
+    given = {name: int(value or 0) for name, value in file.add.partition_values.items()}
+    return [(row["id"], (row | given)["p"]) for row in rows]
+
+
+def test_frame_whose_size_is_known_is_not_handed_over(spark: SparkSession) -> None:
+    listed = spark.createDataFrame([(1,)], "id BIGINT")
+    assert bytes_to_hand_over(listed) == small.SMALL_BYTES // listed.rdd.getNumPartitions()
+    for other in (spark.range(10), listed.repartition(3), listed.orderBy("id"), listed.groupBy("id").count()):
+        assert bytes_to_hand_over(other) is None
+    assert bytes_to_hand_over(spark.range(10_000_000).localCheckpoint()) is None
 
 
 def test_small_frame_becomes_one_file_with_its_rows_as_they_were_drawn(spark: SparkSession, tmp_path: Path) -> None:

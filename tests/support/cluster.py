@@ -1,5 +1,7 @@
 """A standalone cluster of Spark on this machine: a master and two workers, each a JVM of its own, of one core.
 
+To Spark the workers are hosts of their own (127.0.0.2, 127.0.0.3, …): it starts no task twice on one.
+
 Its executors are machines without a database: none of our settings are in their environment, and what would open a
 catalog, or belongs to the driver alone, cannot be imported by their Python. What a task needs of it fails the job.
 """
@@ -50,10 +52,13 @@ class Cluster:
 
     def add_workers(self, count: int) -> None:
         """They start at once."""
-        command = ["org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "512m"]
-        command += ["--webui-port", "0", "--work-dir", str(self._scratch / "work"), self.url]
+        command = ["org.apache.spark.deploy.worker.Worker", "--cores", "1", "--memory", "512m", "--webui-port", "0"]
+        command += ["--work-dir", str(self._scratch / "work"), self.url]
         first = len(self._workers)
-        self._workers += [self._start(f"worker-{number}", command) for number in range(first, first + count)]
+        self._workers += [
+            self._start(f"worker-{number}", [*command, "--host", f"127.0.0.{number + 2}"])
+            for number in range(first, first + count)
+        ]
         for worker in self._workers[first:]:
             worker.wait_for(r"(Successfully registered with master)")
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from deltars.data.files import SCAN_COLUMNS, Scan
+from deltars.data.files import Scan
 from deltars.errors import TableNotFound, ValidationError
 from deltars.log.commit import NO_VERSION
 from deltars.log.snapshot import Snapshot
@@ -132,12 +132,12 @@ class CatalogSnapshot:
         return self._engine.reader.snapshot(table.table_id, table.version)
 
     def _scan(self, table: CutTable, snapshot: Snapshot, where: Predicate | None) -> Scan:
-        return Scan.of(
-            snapshot.metadata,
-            snapshot.select_files(columns=SCAN_COLUMNS, where=where),
+        return Scan.of_snapshot(
+            snapshot,
+            where,
+            catalog=str(self._engine.uri),
             root=self._engine.registry.location(table.table_id),
             table=table.name,
-            version=table.version,
             storage_options=self._engine.settings.storage_options,
         )
 

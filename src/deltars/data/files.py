@@ -6,13 +6,16 @@ Scan         ──files are read──────>  a frame
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
 from deltars.log.commit import RowGroup
+from deltars.log.snapshot import Snapshot
+from deltars.predicate import Predicate
 from deltars.protocol import AddFile, ColumnMapping, Metadata, StructType, column_mapping
 
 SCAN_COLUMNS = ("path", "size", "modification_time", "partition_values", "deletion_vector")
@@ -70,22 +73,28 @@ class WrittenFile:
     row_groups: tuple[RowGroup, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scan:
-    """The files of one version of a table.
-
-    `files` has the columns SCAN_COLUMNS: `path` (the log's form), `size`, `modification_time` and, as the log's JSON
-    or null, `partition_values` and `deletion_vector`.
-    """
+    """The files of one version of a table."""
 
     root: str
     schema: StructType
     partition_columns: tuple[str, ...]
-    files: pa.Table
+    source: pa.Table | Callable[[], pa.Table] = field(repr=False)
+    """The files, or how to get them: who knows them already need not fetch them."""
     table: str
     version: int
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     column_mapping: ColumnMapping = "none"
+    identity: Hashable = None
+    """Scans with the same one have the same files; None says nothing."""
+
+    @cached_property
+    def files(self) -> pa.Table:
+        """The columns SCAN_COLUMNS: `path` (the log's form), `size`, `modification_time` and, as the log's JSON or
+        null, `partition_values` and `deletion_vector`.
+        """
+        return self.source() if callable(self.source) else self.source
 
     @classmethod
     def of(
@@ -103,11 +112,37 @@ class Scan:
             root=root,
             schema=metadata.schema,
             partition_columns=tuple(metadata.partition_columns),
-            files=files.select(SCAN_COLUMNS),
+            source=files.select(SCAN_COLUMNS),
             table=table,
             version=version,
             storage_options=storage_options,
             column_mapping=column_mapping(metadata.configuration),
+        )
+
+    @classmethod
+    def of_snapshot(
+        cls,
+        snapshot: Snapshot,
+        where: Predicate | None,
+        *,
+        catalog: str,
+        root: str,
+        table: str,
+        storage_options: Mapping[str, str],
+    ) -> Scan:
+        """The files of a snapshot that can hold a matching row, fetched when they are asked for."""
+        return cls(
+            root=root,
+            schema=snapshot.schema,
+            partition_columns=tuple(snapshot.metadata.partition_columns),
+            source=lambda: snapshot.select_files(columns=SCAN_COLUMNS, where=where),
+            table=table,
+            version=snapshot.version,
+            storage_options=storage_options,
+            column_mapping=column_mapping(snapshot.metadata.configuration),
+            # The time tells versions apart that have one number because the database was set back in between; the
+            # condition's text tells literals apart that are equal to Python, as 1 and True are.
+            identity=(catalog, snapshot.table_id, snapshot.version, snapshot.timestamp, root, repr(where)),
         )
 
     def value_names(self) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
 """Reading the files of a snapshot as a DataFrame, with Spark's own Parquet reader.
 
-    Scan ──no files─────────────────────────────────> an empty frame
-         ──files──┬─ without deletion vectors ───┐
-                  ├─ with: minus deleted rows ───┼──> their union ──> the table's columns ──> where ──> columns
-                  └─ not for Spark: by Arrow ────┘
+    Scan ──no files────────────────────────────────────> an empty frame
+         ──read before─┬─ the frames of then ───────┐
+         ──else, files─┼─ without deletion vectors ─┼──> the table's columns ──> their union ──> where ──> columns
+                       ├─ with: minus deleted rows ─┤
+                       └─ not for Spark: by Arrow ──┘
 
     partition columns
       every path says what the log says ──> from the paths
@@ -40,6 +41,7 @@ from deltars.protocol import (
     type_to_arrow,
 )
 from deltars.spark.manifest import file_uri
+from deltars.spark.opened import Opened, keep, recall
 from deltars.spark.read_by_arrow import can_open, is_hidden, read_by_arrow
 from deltars.spark.read_columns import ScanColumns, quoted
 from deltars.spark.read_deleted import PATH, check_places, with_place, without_deleted
@@ -66,19 +68,33 @@ def read_scan(
     """
     wanted = None if columns is None else _wanted(scan.schema, as_names(columns))
     sides = ScanColumns(scan)
-    files = data_files(scan)
     if scan.column_mapping == "id":
         _read_by_field_ids(spark)
-    foreign = _for_arrow(spark, files)
-    parts = [_part(spark, scan, sides, part) for part in _parts(compress(files, (not is_for for is_for in foreign)))]
-    if any(foreign):
-        those = scan.files.filter(pa.array(foreign))
+    opened, foreign = recall(spark, scan), None
+    if opened is None:
+        opened, foreign = _opened(spark, scan, sides)
+    parts = [sides.of_table(part.frame, part.found) for part in opened]
+    if foreign is not None:
         # Where native parts are read with them, all have all columns.
         needed = scan.schema.names if parts or wanted is None else _needed(scan.schema, wanted, where, predicate)
-        parts.append(read_by_arrow(spark, scan, sides, those, needed, predicate))
+        parts.append(read_by_arrow(spark, scan, sides, foreign, needed, predicate))
     frame = reduce(DataFrame.union, parts) if parts else spark.createDataFrame([], sides.table)
     frame = frame if where is None else frame.where(where)
     return frame if wanted is None else frame.select(*map(quoted, wanted))
+
+
+def _opened(spark: SparkSession, scan: Scan, sides: ScanColumns) -> tuple[list[Opened], pa.Table | None]:
+    """The files that Spark reads itself, and those for Arrow, if there are any."""
+    files, directories = data_files(scan)
+    foreign = _for_arrow(spark, files)
+    parts = _parts(compress(files, (not is_for for is_for in foreign)))
+    opened = [_part(spark, scan, sides, part) for part in parts]
+    if any(foreign):
+        return opened, scan.files.filter(pa.array(foreign))
+    # Rows that are deleted would be kept with the frame, however many they are.
+    if not any(part[0].vector for part in parts):
+        keep(spark, scan, opened, len(files), directories)
+    return opened, None
 
 
 def _wanted(schema: StructType, columns: Sequence[str]) -> list[str]:
@@ -128,7 +144,7 @@ def _parts(files: Iterable[DataFile]) -> list[list[DataFile]]:
     return list(parts.values())
 
 
-def _part(spark: SparkSession, scan: Scan, sides: ScanColumns, files: Sequence[DataFile]) -> DataFrame:
+def _part(spark: SparkSession, scan: Scan, sides: ScanColumns, files: Sequence[DataFile]) -> Opened:
     has_vectors = files[0].vector is not None
     names = scan.value_names()
     found = _found_in_paths(scan, files)
@@ -143,7 +159,8 @@ def _part(spark: SparkSession, scan: Scan, sides: ScanColumns, files: Sequence[D
         frame, found = _by_join(spark, scan, sides, files, has_vectors), {}
     if has_vectors:
         frame = without_deleted(spark, scan, frame, files)
-    return frame.select(*sides.of_table(found))
+    is_the_tables = not names and not has_vectors and scan.column_mapping == "none"
+    return Opened(frame, None if is_the_tables else found)
 
 
 # -- partition columns -------------------------------------------------------------------------------------------------

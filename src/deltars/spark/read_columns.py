@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Collection
 from typing import Any
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType as SparkStructType
 
@@ -45,8 +45,14 @@ class ScanColumns:
                 schema.add(field)
         return schema
 
-    def of_table(self, found: dict[str, Column]) -> list[Column]:
-        """The table's columns, made of the files'; `found`: those that are made of something else."""
+    def of_table(self, frame: DataFrame, found: dict[str, Column] | None) -> DataFrame:
+        """A frame of the files with the table's columns; `found`: those that are made of something else than a file's.
+
+        None says that the frame has the table's columns and no others. They are made anew all the same: Spark could
+        not tell two frames over the same files apart in a join.
+        """
+        if found is None:
+            return frame.toDF(*self.table.names)
         columns = []
         for inside, outside in zip(self._files.fields, self.table.fields, strict=True):
             column = found.get(inside.name, F.col(quoted(inside.name)))
@@ -54,7 +60,7 @@ class ScanColumns:
                 # The same, but for the names of nested fields, which go by position.
                 column = column.cast(outside.dataType)
             columns.append(column.alias(outside.name, metadata=outside.metadata))
-        return columns
+        return frame.select(*columns)
 
     def _in_file(self, field: dict[str, Any]) -> dict[str, Any]:
         metadata = field["metadata"]

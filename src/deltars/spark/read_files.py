@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType as SparkStructType
 from deltars.data.files import Scan
 from deltars.data.table_files import missing_file, refuse_link_outside, relative_path
 from deltars.errors import DeltarsError, StorageError
+from deltars.spark.directories import Directories
 from deltars.spark.manifest import write_manifest
 from deltars.storage import Storage, open_storage, parse_location
 
@@ -59,7 +60,8 @@ class DataFile(NamedTuple):
     vector: str | None
 
 
-def data_files(scan: Scan) -> list[DataFile]:
+def data_files(scan: Scan) -> tuple[list[DataFile], Directories | None]:
+    """The files, and the directories they were seen in, if they were."""
     storage = open_storage(scan.root, scan.storage_options)
     root = spark_path(scan.root)
     names = scan.value_names()
@@ -76,9 +78,8 @@ def data_files(scan: Scan) -> list[DataFile]:
             raise error.located(table=scan.table, version=scan.version) from error.__cause__
         files.append(DataFile(path, f"{root}/{path}", size, time, decoded[text], vector))
     # A Spark elsewhere may see files that this machine does not.
-    if storage.location.is_local and os.path.isdir(storage.location.path):
-        _refuse_missing_file(scan, storage, files)
-    return files
+    is_here = storage.location.is_local and os.path.isdir(storage.location.path)
+    return files, _refuse_missing_file(scan, storage, files) if is_here else None
 
 
 def open_files(
@@ -161,21 +162,24 @@ def _literal_path(location: str) -> str:
     return location.translate(_GLOB_CHARACTERS)
 
 
-def _refuse_missing_file(scan: Scan, storage: Storage, files: Sequence[DataFile]) -> None:
+def _refuse_missing_file(scan: Scan, storage: Storage, files: Sequence[DataFile]) -> Directories:
     """Before anything runs; elsewhere Spark says it when it comes to the file. No link may lead out of the table."""
     root = storage.location.path
-    directories = set()
+    directories, last = Directories(), None
     for file in files:
         name = f"{root}/{file.path}"
         directory = file.path.rpartition("/")[0]
         try:
-            if directory not in directories:
-                refuse_link_outside(storage, f"{root}/{directory}")
-                directories.add(directory)
+            if directory != last:
+                if (place := f"{root}/{directory}") not in directories:
+                    refuse_link_outside(storage, place)
+                    directories.add(place)
+                last = directory
             status = os.lstat(name)
             if stat.S_ISLNK(status.st_mode):
                 refuse_link_outside(storage, name)
                 status = os.stat(name)
+                directories.has_links = True
         except (FileNotFoundError, NotADirectoryError):
             raise missing_file(scan, file.path) from None
         except DeltarsError as error:
@@ -188,3 +192,4 @@ def _refuse_missing_file(scan: Scan, storage: Storage, files: Sequence[DataFile]
                 table=scan.table,
                 version=scan.version,
             )
+    return directories

@@ -1,8 +1,10 @@
 """Writing a DataFrame. Its rows are checked in the plan that writes them, and are written once.
 
-frame ──checks──┬─ a few rows, and the plan says so ──────────> fetched, and written by this process   `small`
-                ├─ no partitions, on disk, columns that fit ──> Spark's own Parquet writer     `write_natively`
-                └─ else ──────────────────────────────────────> the Arrow writer in its tasks  `write_by_arrow`
+frame ──checks──┬─ a few rows, and the plan says so ──────────> fetched, and written by this process           `small`
+                ├─ RDDs, of whose size nobody knows ──────────> few: handed over, and written by this process
+                │                                               else: the Arrow writer in their tasks
+                ├─ no partitions, on disk, columns that fit ──> Spark's own Parquet writer             `write_natively`
+                └─ else ──────────────────────────────────────> the Arrow writer in its tasks          `write_by_arrow`
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from deltars.data.writer import check_writable, write_table
 from deltars.protocol import schema_to_arrow
 from deltars.spark.progress import shown
 from deltars.spark.schema import schema_from_spark
-from deltars.spark.small import small_rows
+from deltars.spark.small import bytes_to_hand_over, small_rows
 from deltars.spark.write_by_arrow import arranged, write_by_arrow
 from deltars.spark.write_checks import checks_of, guarded, raised_by_tasks
 from deltars.spark.write_natively import native_columns, write_natively
@@ -28,10 +30,16 @@ def write_frame(frame: DataFrame, target: WriteTarget, conditions: Sequence[Cond
     """Write the frame's rows as data files. What can be refused is refused before a job runs."""
     check_writable(target)
     check_fits(schema_to_arrow(schema_from_spark(frame.schema)), schema_to_arrow(target.schema))
-    native = native_columns(frame, target)
-    checks = [*checks_of(conditions), *(native.not_null if native else ())]
-    rows = guarded(frame, checks, target.schema)
-    with raised_by_tasks(checks), shown(frame.sparkSession, target.root):
-        if (fetched := small_rows(arranged(rows, target))) is not None:
-            return write_table(target, fetched.rename_columns(frame.columns).to_batches())
-        return write_natively(rows, target, native) if native else write_by_arrow(rows, target)
+    checks = checks_of(conditions)
+    rows = arranged(guarded(frame, checks, target.schema), target)
+    with shown(frame.sparkSession, target.root):
+        with raised_by_tasks(checks):
+            if (fetched := small_rows(rows)) is not None:
+                return write_table(target, fetched.rename_columns(frame.columns).to_batches())
+            few = bytes_to_hand_over(rows)
+            native = None if few else native_columns(frame, target)
+            if native is None:
+                return write_by_arrow(rows, target, frame.columns, few or 0)
+        checks += native.not_null
+        with raised_by_tasks(checks):
+            return write_natively(guarded(frame, checks, target.schema), target, native)

@@ -1,7 +1,8 @@
 """The Arrow writer of `data`, run by Spark's tasks: straight to the final paths, nothing is renamed.
 
     frame ──sorted within tasks by partition──> mapInArrow(write_batches) ──> one row a file: its WrittenFile
-                                                  on the executors            on the driver
+                                                  on the executors       └──> or the rows, where they are few
+                                                                              on the driver, which writes those
 
 The driver gets the rows of successful attempts only. Files of attempts that failed, or that lost a race of
 speculation, are in no row, and VACUUM finds them.
@@ -9,8 +10,10 @@ speculation, are in no row, and VACUUM finds them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain
 
 import msgspec
 import pyarrow as pa
@@ -19,28 +22,81 @@ from pyspark.sql import DataFrame
 
 from deltars.data.files import WriteTarget, WrittenFile
 from deltars.data.writer import write_table
+from deltars.errors import StorageError
+from deltars.protocol import uri_to_path
+from deltars.storage import parse_location
+
+SHARED_DISK = "The table must be on a disk that the driver and the executors share, or in an object store."
 
 
-def write_by_arrow(frame: DataFrame, target: WriteTarget) -> list[WrittenFile]:
-    task = partial(write_batches, target, frame.columns)
-    return decoded(arranged(frame, target).mapInArrow(task, "file binary"))
+def write_by_arrow(
+    rows: DataFrame, target: WriteTarget, columns: Sequence[str], bytes_to_hand_over: int = 0
+) -> list[WrittenFile]:
+    """Write rows that are `arranged`, of these columns. A task that has no more than so many bytes hands them over."""
+    task = partial(write_batches, target, columns, bytes_to_hand_over)
+    answers = rows.mapInArrow(task, "file binary, rows binary").collect()
+    files = [decoded(answer.file) for answer in answers if answer.file is not None]
+    _refuse_files_elsewhere(files, target)
+    few = [answer.rows for answer in answers if answer.rows is not None]
+    return files + write_table(target, chain.from_iterable(map(pa.ipc.open_stream, few)))
 
 
 def write_batches(
-    target: WriteTarget, names: Sequence[str], batches: Iterator[pa.RecordBatch]
+    target: WriteTarget, names: Sequence[str], bytes_to_hand_over: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """One task's part, on an executor."""
     context = TaskContext.get()
     named = (batch.rename_columns(names) for batch in batches)
-    yield encoded(write_table(target, named, task=context.partitionId() if context else 0))
+    few, rest = _until(named, bytes_to_hand_over)
+    if few is None:
+        files = encoded(write_table(target, rest, task=context.partitionId() if context else 0))
+        yield pa.record_batch({"file": files, "rows": pa.nulls(len(files), pa.binary())})
+    elif few:
+        yield pa.record_batch({"file": pa.nulls(1, pa.binary()), "rows": pa.array([_as_stream(few)], pa.binary())})
 
 
-def encoded(files: Sequence[WrittenFile]) -> pa.RecordBatch:
-    return pa.record_batch({"file": pa.array([msgspec.msgpack.encode(file) for file in files], pa.binary())})
+def _until(
+    batches: Iterator[pa.RecordBatch], size_bytes: int
+) -> tuple[list[pa.RecordBatch] | None, Iterator[pa.RecordBatch]]:
+    """All batches, if they have no more than so many bytes; else the same batches as they would have come."""
+    taken: list[pa.RecordBatch] = []
+    held_bytes = 0
+    while size_bytes:
+        batch = next(batches, None)
+        if batch is None:
+            return taken, iter(())
+        taken.append(batch)
+        held_bytes += batch.nbytes
+        if held_bytes > size_bytes:
+            break
+    return None, chain(taken, batches)
 
 
-def decoded(rows: DataFrame) -> list[WrittenFile]:
-    return [msgspec.msgpack.decode(row.file, type=WrittenFile) for row in rows.collect()]
+def _refuse_files_elsewhere(files: Sequence[WrittenFile], target: WriteTarget) -> None:
+    place = parse_location(target.root)
+    for path in (uri_to_path(file.add.path) for file in files) if place.is_local else ():
+        if not os.path.exists(os.path.join(place.path, path)):
+            raise StorageError(
+                f"a task of Spark wrote {path} to {target.root}, and it is not seen from here",
+                path=path,
+                hint=SHARED_DISK,
+            )
+
+
+def _as_stream(batches: Sequence[pa.RecordBatch]) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def encoded(files: Sequence[WrittenFile]) -> pa.Array:
+    return pa.array([msgspec.msgpack.encode(file) for file in files], pa.binary())
+
+
+def decoded(file: bytes) -> WrittenFile:
+    return msgspec.msgpack.decode(file, type=WrittenFile)
 
 
 def arranged(frame: DataFrame, target: WriteTarget) -> DataFrame:

@@ -30,7 +30,7 @@ from deltars.protocol import ArrayType, DataType, MapType, PrimitiveType, Struct
 from deltars.spark.read_columns import FIELD_ID, quoted
 from deltars.spark.read_files import spark_path
 from deltars.spark.schema import schema_from_spark, schema_to_spark
-from deltars.spark.write_by_arrow import decoded, encoded
+from deltars.spark.write_by_arrow import SHARED_DISK, decoded, encoded
 from deltars.spark.write_checks import Check
 from deltars.storage import parse_location
 from deltars.storage.failures import storage_errors
@@ -131,8 +131,8 @@ def _described(spark: SparkSession, target: WriteTarget, directory: str) -> list
     if len(names) <= DESCRIBED_HERE and not is_work:
         return describe(target, directory, names)
     listed = spark.createDataFrame(pa.table({"name": names})).repartition(min(len(names), DESCRIBED_HERE))
-    found = decoded(listed.mapInArrow(partial(describe_batches, target, directory), "file binary"))
-    return sorted(found, key=lambda file: file.add.path)
+    found = listed.mapInArrow(partial(describe_batches, target, directory), "file binary").collect()
+    return sorted((decoded(row.file) for row in found), key=lambda file: file.add.path)
 
 
 def describe_batches(
@@ -140,7 +140,7 @@ def describe_batches(
 ) -> Iterator[pa.RecordBatch]:
     """One task's part, on an executor."""
     for batch in batches:
-        yield encoded(describe(target, directory, batch.column(0).to_pylist()))
+        yield pa.record_batch({"file": encoded(describe(target, directory, batch.column(0).to_pylist()))})
 
 
 def describe(target: WriteTarget, directory: str, names: Sequence[str]) -> list[WrittenFile]:
@@ -169,7 +169,7 @@ def _refuse_lost_rows(written: Sequence[WrittenFile], count: int | None, target:
         raise StorageError(
             f"Spark wrote {count} rows to {target.root}, and {found} of them are seen from here",
             path=target.root,
-            hint="The table must be on a disk that the driver and the executors share, or in an object store.",
+            hint=SHARED_DISK,
         )
 
 

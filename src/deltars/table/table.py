@@ -8,11 +8,12 @@ from html import escape
 from typing import Any
 from uuid import UUID
 
-from deltars.data.files import SCAN_COLUMNS, Scan
+from deltars.data.files import Scan
 from deltars.errors import DeltarsError
-from deltars.log.snapshot import HistoryEntry, Moment, Snapshot, Where
+from deltars.log.snapshot import HistoryEntry, Moment, Snapshot
 from deltars.mirror.cleanup import clean_up_log
 from deltars.mirror.verify import Verification, Verifier
+from deltars.predicate import Predicate, parse
 from deltars.protocol import StructType, supported_features
 from deltars.store.registry import TableRecord
 from deltars.table.arrow_rows import ArrowRows, as_html
@@ -129,15 +130,16 @@ class Table(ArrowRows):
 
     def scan(self, version: int | None = None, *, timestamp: Moment | None = None, where: str | None = None) -> Scan:
         """The files of a version that can hold a matching row, and what is needed to read them."""
-        return self._scan(self.snapshot(version, timestamp=timestamp), where)
+        snapshot = self.snapshot(version, timestamp=timestamp)
+        return self._scan(snapshot, None if where is None else parse(where, snapshot.schema))
 
-    def _scan(self, snapshot: Snapshot, where: Where | None) -> Scan:
-        return Scan.of(
-            snapshot.metadata,
-            snapshot.select_files(columns=SCAN_COLUMNS, where=where),
+    def _scan(self, snapshot: Snapshot, where: Predicate | None) -> Scan:
+        return Scan.of_snapshot(
+            snapshot,
+            where,
+            catalog=str(self._engine.uri),
             root=self.location,
             table=self.name,
-            version=snapshot.version,
             storage_options=self._engine.settings.storage_options,
         )
 
