@@ -266,7 +266,10 @@ def _new_catalog(server: PostgresServer, **options: Any) -> deltars.Catalog:
 
 
 def _until_published(catalog: deltars.Catalog) -> None:
+    deadline = time.monotonic() + 300
     while any(status.is_pending for status in catalog.mirror_status()):
+        if time.monotonic() > deadline:
+            raise RuntimeError("nobody publishes")
         time.sleep(0.05)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import uuid
+from pathlib import Path
 
 import pytest
 from obstore import exceptions
@@ -107,3 +108,29 @@ def test_forked_child_is_told_that_it_cannot_use_object_storage() -> None:
         return True
 
     assert is_true_in_forked_child(is_refused)
+
+
+def test_upload_that_fails_leaves_nothing_and_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = open_storage("memory://left-open")
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("the connection was reset")
+
+    def upload(name: str) -> int:
+        with storage.open_writer(name, if_absent=True) as file:
+            file.write(b"content")
+        return _open_files()
+
+    # After the first one obstore has its own threads and files, and the store in memory keeps what it was given.
+    open_files = upload("first")
+    with monkeypatch.context() as patch:
+        patch.setattr("deltars.storage.objects.obstore.put", fail)
+        with pytest.raises(StorageError) as failed:
+            upload("second")
+        # Looked at while the exception, and all that it knows of, is still there.
+        assert _open_files() == open_files, failed
+    assert storage.get_or_none("second") is None
+
+
+def _open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))

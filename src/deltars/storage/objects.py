@@ -7,7 +7,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import timedelta
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -192,14 +192,25 @@ class _CreatingWriter(Writer):
     def _finish(self) -> bool:
         with self._spool as spool:
             spool.flush()
-            content = mmap.mmap(spool.fileno(), 0, access=mmap.ACCESS_READ) if self.tell() else b""
-            with suppress(AlreadyExistsError):
+            with _mapped(spool) if self.tell() else nullcontext(b"") as content, suppress(AlreadyExistsError):
                 obstore.put(self._store, self._object_key, content, mode="create")
                 return True
             return False
 
     def _abandon(self) -> None:
         self._spool.close()
+
+
+@contextmanager
+def _mapped(spool: BinaryIO) -> Iterator[mmap.mmap]:
+    """The content of a file, unmapped at the end: a mapping keeps the file open, however the upload went."""
+    content = mmap.mmap(spool.fileno(), 0, access=mmap.ACCESS_READ)
+    try:
+        yield content
+    finally:
+        # Whoever still looks at it lets go of it later.
+        with suppress(BufferError):
+            content.close()
 
 
 @lru_cache(maxsize=64)
