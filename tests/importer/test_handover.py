@@ -128,7 +128,7 @@ class _Interrupted(Exception):
 
 
 class _Steps:
-    """Stops an import before one of its steps: a flush, the fence, the last transaction."""
+    """Stops an import before one of its steps: a transaction of the copy, the fence, the last transaction."""
 
     def __init__(self, stop_at: int) -> None:
         self.count = 0
@@ -153,7 +153,7 @@ def test_an_import_interrupted_anywhere_is_finished_by_running_it_again(
         shutil.copytree(plain, place)
         with monkeypatch.context() as patch, suppress(_Interrupted):
             patch.setattr("deltars.store.appender.FLUSH_ROWS", 2)
-            patch.setattr("deltars.store.appender.Appender.flush", steps.counted(Appender.flush))
+            patch.setattr("deltars.store.appender.Appender._write", steps.counted(Appender._write))
             patch.setattr("deltars.importer.importer.fence_commit", steps.counted(fence_commit))
             patch.setattr("deltars.store.import_writer.ImportWriter.finish", steps.counted(ImportWriter.finish))
             catalog.import_table(place, name)
