@@ -38,8 +38,10 @@ class Progress:
     """How far an import is."""
 
     version: int
+    """The last version that was read to its end."""
     latest: int
     actions: int
+    """How many actions were read so far, those of the version that is being read included."""
 
 
 Report = Callable[[Progress], None]
@@ -116,17 +118,22 @@ class Importer:
         latest = source.listing.latest
         state = _State(table.metadata, table.protocol)
         actions = 0
+
+        def tell(version: int) -> None:
+            if report is not None:
+                report(Progress(version, max(latest, version), actions))
+
         with self.writer.appender(table) as appender:
             for version in source.versions(after=table.last_version):
                 place = 0
                 for batch in version.batches():
                     actions += len(batch)
                     place = _append(appender, version.version, place, batch, state)
+                    tell(version.version - 1)
                 state.check(version.version)
                 about = version.about(table_id)
                 appender.complete(about if is_own else replace(about, commit_ts=None))
-                if report is not None:
-                    report(Progress(version.version, max(latest, version.version), actions))
+                tell(version.version)
             appender.flush()
         return self.writer.read(table_id)
 

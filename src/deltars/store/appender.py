@@ -229,10 +229,12 @@ class Appender:
                     "the table was taken over by somebody else", table=self._table.name, table_id=self._table.table_id
                 )
             self._refuse_others(connection)
-            if batch.ended:
-                self._backend.run(connection, self._end, {"ended": self._ended(batch)})
+            # The files of a checkpoint come first of all: a later version may end them. Those of commits come last, or
+            # a file that is added again would be ended itself.
             for columns, place in batch.columns:
                 self._backend.load(connection, dl_add_files, columns.rows(place))
+            if batch.ended:
+                self._backend.run(connection, self._end, {"ended": self._ended(batch)})
             for files in batch.files:
                 self._backend.load(connection, dl_add_files, self._rows(files))
             for name in sorted(batch.rows):
