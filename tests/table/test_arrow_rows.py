@@ -63,7 +63,10 @@ def test_every_library_takes_the_rows_that_are_asked_for(days: deltars.Table, re
     assert sorted(read(days, columns=["id"])) == [(10,), (11,), (20,), (21,), (30,), (31,)]
     assert sorted(read(days, version=0, columns=["id"])) == [(10,), (11,)]
     assert sorted(read(days, timestamp=days.snapshot(1).timestamp, columns=["id"])) == [(10,), (11,), (20,), (21,)]
-    assert sorted(read(days, where="name IS NOT NULL AND id > 10", columns=["name", "id"])) == [("<a>", 20), ("<a>", 30)]
+    assert sorted(read(days, where="name IS NOT NULL AND id > 10", columns=["name", "id"])) == [
+        ("<a>", 20),
+        ("<a>", 30),
+    ]
     assert sorted(read(days, version=1, where="day = '2026-01-02'", columns=["id"])) == [(20,), (21,)]
 
 
