@@ -37,6 +37,14 @@ def test_a_table_comes_in_goes_out_and_comes_back(run: Run, uri: str, tmp_path: 
     assert json.loads(run("adopt", "events", "--catalog", uri, "--json").stdout)["version"] == 4
 
 
+def test_a_directory_is_named_as_a_shell_names_it(run: Run, uri: str, tmp_path: Path) -> None:
+    write_deltalake("events", pa.table({"id": [1]}))
+    imported = run("import", "events", "--catalog", uri, "--json")
+    assert json.loads(imported.stdout)["location"] == str(Path.cwd() / "events")
+    again = f"deltasql://sqlite/{tmp_path}/again.db"
+    assert run("rebuild", "../warehouse", "--catalog", again).stdout.split() == ["events", "1"]
+
+
 def test_a_table_that_is_none_is_told_and_fails(run: Run, uri: str, tmp_path: Path) -> None:
     result = run("import", str(tmp_path / "nothing"), "--catalog", uri)
     assert result.exit_code == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 from contextlib import suppress
@@ -86,8 +87,16 @@ def test_a_cut_since_the_import_has_the_last_of_the_imported_versions(catalog: d
 
 def test_a_table_is_imported_once(catalog: deltars.Catalog, plain: str) -> None:
     catalog.import_table(plain, "features")
-    with pytest.raises(deltars.TableExists):
+    with pytest.raises(deltars.TableExists, match="in this catalog already, as 'features'"):
+        catalog.import_table(plain, "features")
+    with pytest.raises(deltars.TableExists, match="that of the table 'features'"):
         catalog.import_table(plain, "again")
+
+
+def test_a_name_that_another_table_has_is_told_with_its_place(catalog: deltars.Catalog, plain: str) -> None:
+    place = catalog.create_table("features", "id BIGINT").location
+    with pytest.raises(deltars.TableExists, match=f"already a table named 'features', at {re.escape(place)}"):
+        catalog.import_table(plain, "features")
 
 
 def test_nothing_can_be_committed_while_the_import_is_under_way(
