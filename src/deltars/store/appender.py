@@ -246,9 +246,10 @@ class Appender:
             self._send()
 
     def _add_file(self, version: int, place: int, add: AddFile) -> None:
-        self._end_file(add.key, version)
+        key = add.key
+        self._end_file(key, version)
         files = self._batch.files_with(self._bounds)
-        self._batch.live[add.key] = files, files.put(version, place, add)
+        self._batch.live[key] = files, files.put(version, place, add)
         self._batch.count += 1
 
     def _end_file(self, key: FileKey, version: int) -> None:
