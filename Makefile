@@ -6,7 +6,7 @@ WORKERS ?= 2
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports unit format soak bench-log bench-mirror bench-spark bench-observe docs requirements constraints clean
+.PHONY: help setup demo test lint types imports unit format soak bench-log bench-import bench-mirror bench-spark bench-observe docs requirements constraints clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -46,6 +46,9 @@ bench-log: setup  ## Measure commits and snapshots of the log
 	@$(PY) -m benchmarks.log
 	@$(PY) -m benchmarks.reading
 	@$(PY) -m benchmarks.transactions
+
+bench-import: setup  ## Measure the import of a table of 1,000,000 files
+	@$(PY) -m benchmarks.imports
 
 bench-mirror: setup  ## Measure the mirror: lag, catching up, a large checkpoint
 	@$(PY) -m benchmarks.mirror

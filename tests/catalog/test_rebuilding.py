@@ -90,8 +90,7 @@ def test_a_lost_catalog_is_rebuilt_with_every_cut_and_goes_on(
             tx.write("renamed", _rows(-1))
             tx.write("t2", _rows(-1))
         tx.result.raise_for_mirror()
-        # A checkpoint that is due now is written behind our back.
-        again.engine.publisher.close()
+        # A checkpoint that is due now is written meanwhile.
         assert [finding for table in again.tables() for finding in table.verify(deep=True).findings] == []
         assert -1 in again.table("t2").to_arrow()["id"].to_pylist()
         assert tx.result.commit_ts is not None
@@ -108,7 +107,7 @@ def test_a_rebuild_that_was_interrupted_goes_on(
     lose()
 
     def interrupt(name: str, progress: Any) -> None:
-        if name == "t3" and progress.version:
+        if name == "t3" and progress.version > 0:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 from contextlib import suppress
@@ -86,8 +87,16 @@ def test_a_cut_since_the_import_has_the_last_of_the_imported_versions(catalog: d
 
 def test_a_table_is_imported_once(catalog: deltars.Catalog, plain: str) -> None:
     catalog.import_table(plain, "features")
-    with pytest.raises(deltars.TableExists):
+    with pytest.raises(deltars.TableExists, match="in this catalog already, as 'features'"):
+        catalog.import_table(plain, "features")
+    with pytest.raises(deltars.TableExists, match="that of the table 'features'"):
         catalog.import_table(plain, "again")
+
+
+def test_a_name_that_another_table_has_is_told_with_its_place(catalog: deltars.Catalog, plain: str) -> None:
+    place = catalog.create_table("features", "id BIGINT").location
+    with pytest.raises(deltars.TableExists, match=f"already a table named 'features', at {re.escape(place)}"):
+        catalog.import_table(plain, "features")
 
 
 def test_nothing_can_be_committed_while_the_import_is_under_way(
@@ -128,7 +137,7 @@ class _Interrupted(Exception):
 
 
 class _Steps:
-    """Stops an import before one of its steps: a flush, the fence, the last transaction."""
+    """Stops an import before one of its steps: a transaction of the copy, the fence, the last transaction."""
 
     def __init__(self, stop_at: int) -> None:
         self.count = 0
@@ -153,7 +162,7 @@ def test_an_import_interrupted_anywhere_is_finished_by_running_it_again(
         shutil.copytree(plain, place)
         with monkeypatch.context() as patch, suppress(_Interrupted):
             patch.setattr("deltars.store.appender.FLUSH_ROWS", 2)
-            patch.setattr("deltars.store.appender.Appender.flush", steps.counted(Appender.flush))
+            patch.setattr("deltars.store.appender.Appender._write", steps.counted(Appender._write))
             patch.setattr("deltars.importer.importer.fence_commit", steps.counted(fence_commit))
             patch.setattr("deltars.store.import_writer.ImportWriter.finish", steps.counted(ImportWriter.finish))
             catalog.import_table(place, name)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import deltars
-from tests.support.handmade_log import METADATA, PROTOCOL, HandmadeLog
+from tests.support.handmade_log import CHECKPOINT_HEAD, METADATA, PROTOCOL, HandmadeLog, checkpointed
 from tests.support.handmade_log import add as _add
 
 
@@ -174,49 +174,11 @@ def test_garbage_beside_the_commits_does_no_harm(catalog: deltars.Catalog, log: 
     assert catalog.import_table(str(log.root)).to_arrow().num_rows == 3
 
 
-def _checkpoint(log: HandmadeLog, name: str, rows: list[dict[str, Any]]) -> None:
-    add = pa.struct(
-        [
-            ("path", pa.string()),
-            ("partitionValues", pa.map_(pa.string(), pa.string())),
-            ("size", pa.int64()),
-            ("modificationTime", pa.int64()),
-            ("dataChange", pa.bool_()),
-            ("stats_parsed", pa.struct([("numRecords", pa.int64()), ("minValues", pa.struct([("id", pa.int64())]))])),
-        ]
-    )
-    text = pa.string()
-    metadata = pa.struct(
-        [
-            ("id", text),
-            ("format", pa.struct([("provider", text), ("options", pa.map_(text, text))])),
-            ("schemaString", text),
-            ("partitionColumns", pa.list_(text)),
-            ("configuration", pa.map_(text, text)),
-        ]
-    )
-    protocol = pa.struct([("minReaderVersion", pa.int32()), ("minWriterVersion", pa.int32())])
-    sidecar = pa.struct([("path", text), ("sizeInBytes", pa.int64()), ("modificationTime", pa.int64())])
-    schema = pa.schema([("protocol", protocol), ("metaData", metadata), ("add", add), ("sidecar", sidecar)])
-    pq.write_table(pa.Table.from_pylist(rows, schema), log.log / name)
-
-
-HEAD: list[dict[str, Any]] = [
-    PROTOCOL,
-    {"metaData": METADATA["metaData"] | {"format": {"provider": "parquet", "options": []}, "configuration": []}},
-]
-
-
-def _checkpointed(path: str) -> dict[str, Any]:
-    add = _add(path)["add"] | {"partitionValues": [], "stats_parsed": {"numRecords": 3, "minValues": {"id": 1}}}
-    return {"add": add}
-
-
 def test_a_table_whose_old_commits_are_gone_begins_with_its_checkpoint(
     catalog: deltars.Catalog, log: HandmadeLog
 ) -> None:
     (log.log / f"{0:020}.json").unlink()
-    _checkpoint(log, f"{4:020}.checkpoint.parquet", [*HEAD, _checkpointed("a.parquet")])
+    log.checkpoint(f"{4:020}.checkpoint.parquet", [*CHECKPOINT_HEAD, checkpointed("a.parquet")])
     pq.write_table(pa.table({"id": [7]}), log.root / "b.parquet")
     log.commit(5, _add("b.parquet"))
     table = catalog.import_table(str(log.root))
@@ -232,21 +194,21 @@ def test_a_table_whose_old_commits_are_gone_begins_with_its_checkpoint(
 def test_a_checkpoint_is_read_as_strictly_as_commits(catalog: deltars.Catalog, log: HandmadeLog) -> None:
     (log.log / f"{0:020}.json").unlink()
     for rows, reason in (
-        ([*HEAD, _checkpointed("../a.parquet")], r"\.\. segment"),
-        ([*HEAD, _checkpointed("a.parquet"), _checkpointed("a.parquet")], "stands twice"),
-        ([HEAD[0], _checkpointed("a.parquet")], "has no metaData"),
-        ([HEAD[1], _checkpointed("a.parquet")], "has no protocol"),
+        ([*CHECKPOINT_HEAD, checkpointed("../a.parquet")], r"\.\. segment"),
+        ([*CHECKPOINT_HEAD, checkpointed("a.parquet"), checkpointed("a.parquet")], "stands twice"),
+        ([CHECKPOINT_HEAD[0], checkpointed("a.parquet")], "has no metaData"),
+        ([CHECKPOINT_HEAD[1], checkpointed("a.parquet")], "has no protocol"),
     ):
-        _checkpoint(log, f"{4:020}.checkpoint.parquet", rows)
+        log.checkpoint(f"{4:020}.checkpoint.parquet", rows)
         _refused(catalog, log, reason)
 
 
 def test_a_checkpoint_that_lacks_a_part_is_none(catalog: deltars.Catalog, log: HandmadeLog) -> None:
     (log.log / f"{0:020}.json").unlink()
-    _checkpoint(log, f"{4:020}.checkpoint.{1:010}.{2:010}.parquet", [*HEAD])
+    log.checkpoint(f"{4:020}.checkpoint.{1:010}.{2:010}.parquet", [*CHECKPOINT_HEAD])
     with pytest.raises(deltars.NotADeltaTable):
         catalog.import_table(str(log.root))
-    _checkpoint(log, f"{4:020}.checkpoint.{2:010}.{2:010}.parquet", [_checkpointed("a.parquet")])
+    log.checkpoint(f"{4:020}.checkpoint.{2:010}.{2:010}.parquet", [checkpointed("a.parquet")])
     assert catalog.import_table(str(log.root)).to_arrow().num_rows == 3
 
 
@@ -254,8 +216,8 @@ def test_a_checkpoint_that_lacks_a_part_is_none(catalog: deltars.Catalog, log: H
 def test_sidecars_outside_the_table_are_never_opened(catalog: deltars.Catalog, log: HandmadeLog, path: str) -> None:
     (log.log / f"{0:020}.json").unlink()
     uuid = "6374b053-df23-479b-b2cf-c9c550132b49"
-    rows = [*HEAD, {"sidecar": {"path": path, "sizeInBytes": 1, "modificationTime": 1}}]
-    _checkpoint(log, f"{4:020}.checkpoint.{uuid}.parquet", rows)
+    rows = [*CHECKPOINT_HEAD, {"sidecar": {"path": path, "sizeInBytes": 1, "modificationTime": 1}}]
+    log.checkpoint(f"{4:020}.checkpoint.{uuid}.parquet", rows)
     with pytest.raises(deltars.ValidationError):
         catalog.import_table(str(log.root))
     assert not catalog.tables()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ import deltars
 from deltars.cli import main
 from deltars.mirror.verify import Problem
 from deltars.protocol import AddFile, DeletionVector
+from deltars.storage import ObjectInfo
+from deltars.storage.local import LocalStorage
 from tests.mirror.ledger import version_names
 
 ROWS = pa.table({"id": [1, 2], "p": ["a b", "c/d"]})
@@ -49,6 +51,33 @@ def test_table_as_it_was_written_has_no_difference(table: deltars.Table) -> None
     assert checked.findings == ()
     assert checked.is_ok
     assert (checked.commits, checked.data_files, checked.published_version) == (12, 22, 11)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_commits_and_checkpoints_meanwhile_are_no_difference(
+    table: deltars.Table, catalog: deltars.Catalog, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listing = LocalStorage.list
+
+    def commit() -> None:
+        for _ in range(10):
+            catalog.write("t", ROWS)
+        catalog.engine.publisher.close()
+
+    def list_meanwhile(storage: LocalStorage, prefix: str = "") -> Iterator[ObjectInfo]:
+        # Once: what publishing lists by itself is not meant.
+        monkeypatch.undo()
+        if moment == "before":
+            commit()
+        found = list(listing(storage, prefix))
+        if moment == "after":
+            commit()
+        return iter(found)
+
+    monkeypatch.setattr(LocalStorage, "list", list_meanwhile)
+    assert found(table, deep=True) == []
+    assert table.verify().published_version == 21
+    assert commit_file(table, 20).with_suffix(".checkpoint.parquet").exists()
 
 
 def remove_commit(table: deltars.Table) -> None:

@@ -58,3 +58,54 @@ class HandmadeLog:
         file = self.log / f"{version:020}.json"
         file.write_bytes(b"\n".join(lines) + b"\n")
         return file
+
+    def checkpoint(self, name: str, rows: list[dict[str, Any]]) -> Path:
+        """A checkpoint, a part of one, or a sidecar; the statistics of its files stand there as columns only."""
+        file = self.log / name
+        file.parent.mkdir(exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(rows, _CHECKPOINT), file)
+        return file
+
+
+_TEXT = pa.string()
+_MAP = pa.map_(_TEXT, _TEXT)
+_CHECKPOINT = pa.schema(
+    {
+        "protocol": pa.struct({"minReaderVersion": pa.int32(), "minWriterVersion": pa.int32()}),
+        "metaData": pa.struct(
+            {
+                "id": _TEXT,
+                "format": pa.struct({"provider": _TEXT, "options": _MAP}),
+                "schemaString": _TEXT,
+                "partitionColumns": pa.list_(_TEXT),
+                "configuration": _MAP,
+            }
+        ),
+        "add": pa.struct(
+            {
+                "path": _TEXT,
+                "partitionValues": _MAP,
+                "size": pa.int64(),
+                "modificationTime": pa.int64(),
+                "dataChange": pa.bool_(),
+                "stats_parsed": pa.struct({"numRecords": pa.int64(), "minValues": pa.struct({"id": pa.int64()})}),
+            }
+        ),
+        "sidecar": pa.struct({"path": _TEXT, "sizeInBytes": pa.int64(), "modificationTime": pa.int64()}),
+    }
+)
+
+CHECKPOINT_HEAD: list[dict[str, Any]] = [
+    PROTOCOL,
+    {"metaData": METADATA["metaData"] | {"format": {"provider": "parquet", "options": []}, "configuration": []}},
+]
+
+
+def checkpointed(path: str) -> dict[str, Any]:
+    """A file as a row of a checkpoint."""
+    known = add(path)["add"] | {"partitionValues": [], "stats_parsed": {"numRecords": 3, "minValues": {"id": 1}}}
+    return {"add": known}
+
+
+def sidecar(path: str) -> dict[str, Any]:
+    return {"sidecar": {"path": path, "sizeInBytes": 1, "modificationTime": 1}}

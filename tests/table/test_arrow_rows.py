@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -39,13 +42,38 @@ def test_a_condition_leaves_files_unopened(days: deltars.Table) -> None:
         days.to_arrow()
 
 
+READERS: dict[str, Callable[..., list[tuple[Any, ...]]]] = {
+    "to_arrow": lambda table, **asked: _tuples(table.to_arrow(**asked)),
+    "to_arrow_batch_reader": lambda table, **asked: _tuples(table.to_arrow_batch_reader(**asked).read_all()),
+    "to_pandas": lambda table, **asked: list(table.to_pandas(**asked).itertuples(index=False, name=None)),
+    "to_polars": lambda table, **asked: table.to_polars(**asked).rows(),
+    "to_duckdb": lambda table, **asked: table.to_duckdb(**asked).fetchall(),
+    "to_duckdb of a connection": lambda table, **asked: table.to_duckdb(duckdb.connect(), **asked).fetchall(),
+}
+
+
+def _tuples(rows: pa.Table) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in rows.to_pylist()]
+
+
 @pytest.mark.backends("sqlite")
-def test_other_libraries_take_the_same_rows(days: deltars.Table) -> None:
-    assert len(days.to_pandas(where="id > 20")) == 3
-    assert days.to_polars(columns=["id"])["id"].sum() == 123
-    assert days.to_duckdb(version=0).aggregate("count(*)").fetchall() == [(2,)]
+@pytest.mark.parametrize("reader", READERS)
+def test_every_library_takes_the_rows_that_are_asked_for(days: deltars.Table, reader: str) -> None:
+    read = READERS[reader]
+    assert sorted(read(days, columns=["id"])) == [(10,), (11,), (20,), (21,), (30,), (31,)]
+    assert sorted(read(days, version=0, columns=["id"])) == [(10,), (11,)]
+    assert sorted(read(days, timestamp=days.snapshot(1).timestamp, columns=["id"])) == [(10,), (11,), (20,), (21,)]
+    assert sorted(read(days, where="name IS NOT NULL AND id > 10", columns=["name", "id"])) == [
+        ("<a>", 20),
+        ("<a>", 30),
+    ]
+    assert sorted(read(days, version=1, where="day = '2026-01-02'", columns=["id"])) == [(20,), (21,)]
+
+
+@pytest.mark.backends("sqlite")
+def test_libraries_that_take_arrow_streams_take_a_table(days: deltars.Table) -> None:
     assert pl.DataFrame(days).height == 6
-    assert sum(batch.num_rows for batch in days.to_arrow_batch_reader()) == 6
+    assert pa.table(days).num_rows == 6
 
 
 @pytest.mark.backends("sqlite")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os.path
+
 import click
 
 import deltars
@@ -30,7 +32,11 @@ def import_table(
     """
     with deltars.connect(catalog, migrate=False) as opened, bar() as report:
         table = opened.import_table(
-            location, name, read_only=read_only, take_over=take_over, report=lambda step: report("import", step)
+            _directory(location),
+            name,
+            read_only=read_only,
+            take_over=take_over,
+            report=lambda step: report("import", step),
         )
         output.record({"table": table.name, "version": table.version, "location": table.location, "id": table.id})
 
@@ -79,7 +85,7 @@ def rebuild(warehouse: str, catalog: str | None, output: Output) -> None:
       deltars rebuild s3://bucket/lake --catalog deltasql://postgres/lake/public
     """
     with bar() as report:
-        rebuilt = deltars.rebuild(warehouse, catalog, report=report)
+        rebuilt = deltars.rebuild(_directory(warehouse), catalog, report=report)
     output.records(
         [{"name": name, "version": version} for name, version in rebuilt.versions.items()],
         columns=("name", "version"),
@@ -89,3 +95,8 @@ def rebuild(warehouse: str, catalog: str | None, output: Output) -> None:
         click.echo(f"Dropped long ago, their logs are gone: {', '.join(rebuilt.gone)}", err=True)
     for txn_id in rebuilt.torn:
         click.echo(f"Only a part of transaction {txn_id} had been published.", err=True)
+
+
+def _directory(location: str) -> str:
+    """A directory may be named as a shell names it; the catalog remembers where it is."""
+    return os.path.abspath(location) if os.path.isdir(location) else location

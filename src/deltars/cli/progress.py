@@ -24,14 +24,16 @@ if TYPE_CHECKING:
 @contextmanager
 def bar() -> Iterator[Callable[[str, Step], None]]:
     """A bar for each table whose versions are counted."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("versions"))
-    with _shown(*columns, TimeElapsedColumn()) as shown:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("versions,"))
+    # One version may have a million of them.
+    actions = TextColumn("{task.fields[actions]:,} actions")
+    with _shown(*columns, actions, TimeElapsedColumn()) as shown:
         tasks = {}
 
         def report(name: str, step: Step) -> None:
             if name not in tasks:
-                tasks[name] = shown.add_task(name)
-            shown.update(tasks[name], completed=step.version + 1, total=step.latest + 1)
+                tasks[name] = shown.add_task(name, actions=0)
+            shown.update(tasks[name], completed=step.version + 1, total=step.latest + 1, actions=step.actions)
 
         yield report
 

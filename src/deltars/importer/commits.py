@@ -53,6 +53,14 @@ class CommitFile:
         self.digest = content.hexdigest()
         yield batch
 
+    def read_digest(self) -> str:
+        """The digest alone: what the file says is not looked at."""
+        content = sha256()
+        with open_log_file(self._storage, self._file.path) as file:
+            while part := file.read(READ_BYTES):
+                content.update(part)
+        return content.hexdigest()
+
     def _late_metadata(self) -> dict[int, Action]:
         """A large commit is read twice, the first time for this."""
         found: dict[int, Action] = {}

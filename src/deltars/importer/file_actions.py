@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltars.errors import ValidationError
-from deltars.log.add_columns import COUNTS, REQUIRED, deletion_vectors
+from deltars.log.add_columns import COUNTS, REQUIRED, deletion_vectors, unusual_paths
 from deltars.log.bounds import Bounds
 from deltars.log.file_rules import Problem, check_count, check_stats, check_values, check_vector
 from deltars.log.validation import has_null_character
@@ -48,17 +49,25 @@ def check_add_columns(adds: pa.Table, seen: set[tuple[str, ...]]) -> None:
     for name in COUNTS:
         if name in adds.column_names and (pc.min(adds[name]).as_py() or 0) < 0:
             raise ValidationError(f"{name}: must not be negative", field=name)
+    for row in unusual_paths(adds["path"]):
+        path = adds["path"][row].as_py()
+        if problem := _check_path(path):
+            raise ValidationError(f"{path}: {problem[0]}: {problem[1]}", field=problem[0])
     nothing = [None] * adds.num_rows
+    paths = adds["path"].to_pylist()
     texts = adds["stats"].to_pylist() if "stats" in adds.column_names else nothing
     vectors = deletion_vectors(adds["deletion_vector"]) if "deletion_vector" in adds.column_names else nothing
-    for path, text, vector in zip(adds["path"].to_pylist(), texts, vectors, strict=True):
-        problem = _check_path(path) or check_vector(vector) or check_stats(text, needs_count=False)
+    for path, text, vector in zip(paths, texts, vectors, strict=True):
+        problem = check_vector(vector) or check_stats(text, needs_count=False)
         if problem is not None:
             raise ValidationError(f"{path}: {problem[0]}: {problem[1]}", field=problem[0])
-        key = ("file", path, vector.unique_id if vector else "")
-        if key in seen:
-            raise ValidationError(f"the file {path} stands twice", field="path")
-        seen.add(key)
+    keys = [("file", path, vector.unique_id if vector else "") for path, vector in zip(paths, vectors, strict=True)]
+    fresh = set(keys)
+    if len(fresh) < len(keys) or not fresh.isdisjoint(seen):
+        counts = Counter(keys)
+        path = next(key[1] for key in keys if key in seen or counts[key] > 1)
+        raise ValidationError(f"the file {path} stands twice", field="path")
+    seen |= fresh
 
 
 def _problem(action: Action) -> Problem | None:

@@ -38,8 +38,10 @@ class Progress:
     """How far an import is."""
 
     version: int
+    """The last version that was read to its end."""
     latest: int
     actions: int
+    """How many actions were read so far, those of the version that is being read included."""
 
 
 Report = Callable[[Progress], None]
@@ -114,20 +116,25 @@ class Importer:
         source = LogSource(table.location, self._options)
         self._refuse_divergence(source, table)
         latest = source.listing.latest
-        appender = self.writer.appender(table)
         state = _State(table.metadata, table.protocol)
         actions = 0
-        for version in source.versions(after=table.last_version):
-            place = 0
-            for batch in version.batches():
-                actions += len(batch)
-                place = _append(appender, version.version, place, batch, state)
-            state.check(version.version)
-            about = version.about(table_id)
-            appender.complete(about if is_own else replace(about, commit_ts=None))
+
+        def tell(version: int) -> None:
             if report is not None:
-                report(Progress(version.version, max(latest, version.version), actions))
-        appender.flush()
+                report(Progress(version, max(latest, version), actions))
+
+        with self.writer.appender(table) as appender:
+            for version in source.versions(after=table.last_version):
+                place = 0
+                for batch in version.batches():
+                    actions += len(batch)
+                    place = _append(appender, version.version, place, batch, state)
+                    tell(version.version - 1)
+                state.check(version.version)
+                about = version.about(table_id)
+                appender.complete(about if is_own else replace(about, commit_ts=None))
+                tell(version.version)
+            appender.flush()
         return self.writer.read(table_id)
 
     def _times(self, table: HeldTable) -> dict[str, int]:
@@ -147,10 +154,7 @@ class Importer:
                 version=table.last_version,
                 hint="Drop the table here, and import it anew.",
             )
-        commit = CommitFile(source.storage, file)
-        for _ in commit.batches():
-            pass
-        if commit.digest != table.last_digest:
+        if CommitFile(source.storage, file).read_digest() != table.last_digest:
             raise LogDiverged(
                 f"version {table.last_version} of the log is another one than the catalog has",
                 table=table.name,

@@ -107,10 +107,16 @@ def _type_for(field: pa.Field) -> pa.DataType:
     return wanted
 
 
-def _check_paths(paths: pa.ChunkedArray, refuse: Refuse) -> None:
+def unusual_paths(paths: pa.ChunkedArray) -> list[int]:
+    """The rows whose path needs a closer look."""
     is_plain = pc.match_substring_regex(paths, _PLAIN_PATH)
-    suspect = pc.or_(pc.invert(is_plain), pc.starts_with(paths, "_delta_log"))
-    for row in pc.indices_nonzero(suspect.combine_chunks()).to_pylist():
+    unusual = pc.or_(pc.invert(is_plain), pc.starts_with(paths, "_delta_log"))
+    rows: list[int] = pc.indices_nonzero(unusual.combine_chunks()).to_pylist()
+    return rows
+
+
+def _check_paths(paths: pa.ChunkedArray, refuse: Refuse) -> None:
+    for row in unusual_paths(paths):
         problem = check_path(paths[row].as_py())
         if problem:
             refuse(f"row {row}: path: {problem}", "path")

@@ -69,9 +69,10 @@ class Bounds:
         physical = dict(zip(names, (path for path, _ in schema.leaves(physical=True)), strict=True))
         order = (*([first] if first else ()), *leaves)
         widened = once_single(schema)
-        self._leaves = [
+        self.leaves: Sequence[tuple[_Path, Callable[..., Number]]] = [
             (physical[path], float_number if path in widened else _converter(leaves[path])) for path in order
         ]
+        """The columns of `mins` and `maxs`, by their physical names, each with what makes a number of its values."""
         self.places: Mapping[_Path, int] = {physical[path]: place for place, path in enumerate(leaves, start=2)}
         """Where in `mins` and `maxs` a leaf stands, by its physical name, counted from 1; the range column also 1."""
         self.range_column: _Path | None = physical[first] if first else None
@@ -85,11 +86,11 @@ class Bounds:
             return self.unknown
         document = read_stats(stats)
         count = document.get("numRecords")
-        if not self._leaves:
+        if not self.leaves:
             return FileBounds(count, None, None)
         minima, maxima = document.get("minValues"), document.get("maxValues")
-        mins = [convert(_at(minima, path), down=True) for path, convert in self._leaves]
-        maxs = [convert(_at(maxima, path), down=False) for path, convert in self._leaves]
+        mins = [convert(value_at(minima, path), down=True) for path, convert in self.leaves]
+        maxs = [convert(value_at(maxima, path), down=False) for path, convert in self.leaves]
         mins[0] = LOWEST if mins[0] is None else on_scale(mins[0])
         maxs[0] = HIGHEST if maxs[0] is None else on_scale(maxs[0])
         return FileBounds(count, mins, maxs)
@@ -140,7 +141,8 @@ def _range_column(leaves: Mapping[tuple[str, ...], LeafType], properties: Mappin
     )
 
 
-def _at(values: Any, path: tuple[str, ...]) -> Any:
+def value_at(values: Any, path: tuple[str, ...]) -> Any:
+    """What statistics say of one leaf; None where they say nothing."""
     for name in path:
         if not isinstance(values, dict):
             return None

@@ -93,8 +93,14 @@ class Verifier:
     def verify(self, table_id: UUID, *, deep: bool = False, orphans: bool = False) -> Verification:
         status = self._publisher.status.read(table_id)
         storage = self._publisher.storage_at(status.location)
+        # Others may go on committing meanwhile. So what must be there is asked before the files are listed, and what
+        # may be there after it.
+        published = self._publisher.records.published(table_id)
+        hint = storage.get_or_none(LAST_CHECKPOINT)
         sizes = {info.path: info.size for info in storage.list()}
-        check = _Check(self._publisher, self._rows, self._audit, status, storage, sizes)
+        newest = self._publisher.status.read(table_id).current_version
+        seen = _Seen(status, published, hint, sizes, newest)
+        check = _Check(self._publisher, self._rows, self._audit, storage, seen)
         findings = [*check.state(), *check.commits(deep=deep), *check.hint()]
         if deep:
             findings += [*check.checksums(), *check.checkpoints()]
@@ -112,22 +118,29 @@ class Verifier:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The table, in the order in which it was looked at."""
+
+    status: MirrorStatus
+    published: dict[int, str]
+    hint: bytes | None
+    sizes: dict[str, int]
+    newest: int
+    """The last version that the catalog had after the files were listed."""
+
+
 class _Check:
     def __init__(
-        self,
-        publisher: Publisher,
-        rows: CheckpointRows,
-        audit: AuditRows,
-        status: MirrorStatus,
-        storage: Storage,
-        sizes: dict[str, int],
+        self, publisher: Publisher, rows: CheckpointRows, audit: AuditRows, storage: Storage, seen: _Seen
     ) -> None:
         self._publisher = publisher
         self._rows = rows
         self._audit = audit
-        self._status = status
         self._storage = storage
-        self._sizes = sizes
+        self._seen = seen
+        self._status = seen.status
+        self._sizes = seen.sizes
         self.num_commits = 0
         self.num_data_files = 0
 
@@ -137,15 +150,19 @@ class _Check:
             yield self._finding(Problem.DIVERGED, path, self._status.last_error or "the log diverged")
 
     def commits(self, *, deep: bool) -> Iterator[Finding]:
-        published = self._publisher.records.published(self._status.table_id)
+        published = self._seen.published
         there = {int(match[1]) for path in self._sizes if (match := _COMMIT.fullmatch(path))}
         self.num_commits = len(published)
-        for version in sorted(published.keys() - there):
+        missing = published.keys() - there
+        if missing:
+            # What was cleaned up meanwhile is not missing.
+            missing &= self._publisher.records.published(self._status.table_id).keys()
+        for version in sorted(missing):
             yield self._finding(Problem.MISSING, commit_path(version), "was published and is gone")
         unknown = sorted(version for version in there - published.keys() if version > self._status.published_version)
         for version in unknown:
             # One that is ours is about to be noted as published.
-            if version > self._status.current_version or not self._is_as_committed(version):
+            if version > self._seen.newest or not self._is_as_committed(version):
                 yield self._finding(Problem.EXTRA, commit_path(version), "is not a commit of the catalog")
         for path in sorted(self._sizes):
             if path.startswith("_delta_log/") and not _is_known(_checked_by(path)):
@@ -164,8 +181,8 @@ class _Check:
         yield from self._each(differs, sorted(published.keys() & there), commit_path)
 
     def hint(self) -> Iterator[Finding]:
-        if LAST_CHECKPOINT in self._sizes:
-            hint = parse_last_checkpoint(self._storage.get_or_none(LAST_CHECKPOINT))
+        if self._seen.hint is not None:
+            hint = parse_last_checkpoint(self._seen.hint)
             if hint is None or not hint.is_ours:
                 yield self._finding(Problem.DIFFERENT, LAST_CHECKPOINT, "was written by another program")
             elif checkpoint_path(hint.version) not in self._sizes:
@@ -187,7 +204,7 @@ class _Check:
     def checkpoints(self) -> Iterator[Finding]:
         versions = sorted(int(match[1]) for path in self._sizes if (match := _CHECKPOINT.fullmatch(path)))
         for version in versions:
-            if version > self._status.current_version:
+            if version > self._seen.newest:
                 yield self._finding(Problem.EXTRA, checkpoint_path(version), "is of a version never committed")
             elif (reason := self._checkpoint_difference(version)) is not None:
                 yield self._finding(Problem.DIFFERENT, checkpoint_path(version), reason)

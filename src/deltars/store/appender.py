@@ -1,15 +1,17 @@
 """The rows of a log that was made elsewhere, collected version by version and written many at a time.
 
     actions of a version ──▶ rows of their tables ┐
-    … of the next                                 ├─ when there are many ──▶ one SQL transaction
-    a version's own row, when it is complete      ┘
+    … of the next                                 ├─ when there are many ──▶ one SQL transaction,
+    a version's own row, when it is complete      ┘                          while the next batch is collected
 
 A file that is added and ended again within one batch is inserted with both versions at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -23,9 +25,10 @@ from deltars.errors import DamagedLog, LogDiverged, VersionConflict
 from deltars.log.bounds import Bounds
 from deltars.log.commit import NO_VERSION
 from deltars.log.foreign import ForeignVersion
+from deltars.log.reads import FileKey
 from deltars.protocol import Action, AddFile, Metadata, Protocol, RemoveFile, StructType
 from deltars.store import schema
-from deltars.store.bulk import AddBatches, Placement
+from deltars.store.bulk import AddBatches, PastPlacement, Placement, columns_of
 from deltars.store.database import Database
 from deltars.store.held import HELD, lock_row
 from deltars.store.mirror_records import FOREIGN
@@ -65,16 +68,41 @@ class HeldTable:
 
 
 @dataclass(slots=True)
+class _Files:
+    """Added files whose bounds are made the same way, and where each belongs."""
+
+    bounds: Bounds
+    adds: list[AddFile] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    ords: list[int] = field(default_factory=list)
+    removed_versions: list[int | None] = field(default_factory=list)
+
+    def put(self, version: int, place: int, add: AddFile) -> int:
+        """The file's number among these."""
+        self.adds.append(add)
+        self.versions.append(version)
+        self.ords.append(place)
+        self.removed_versions.append(None)
+        return len(self.adds) - 1
+
+
+@dataclass(slots=True)
 class _Batch:
     """Rows that wait for their transaction."""
 
     rows: dict[str, list[Row]] = field(default_factory=dict)
-    live: dict[tuple[str, str], Row] = field(default_factory=dict)
+    files: list[_Files] = field(default_factory=list)
+    live: dict[FileKey, tuple[_Files, int]] = field(default_factory=dict)
     """The files that this batch adds."""
-    ended: dict[tuple[str, str], int] = field(default_factory=dict)
+    ended: dict[FileKey, int] = field(default_factory=dict)
     """The files of earlier batches that this one ends, and the version that does."""
     columns: list[tuple[AddBatches, Placement]] = field(default_factory=list)
     count: int = 0
+
+    def files_with(self, bounds: Bounds) -> _Files:
+        if not self.files or self.files[-1].bounds is not bounds:
+            self.files.append(_Files(bounds))
+        return self.files[-1]
 
     def put(self, table: str, row: Row) -> None:
         self.rows.setdefault(table, []).append(row)
@@ -92,6 +120,9 @@ class Appender:
         self._after = table.last_version
         self._next = table.last_version
         self._timestamp_ms = table.last_timestamp_ms
+        # One thread, so one transaction after the other; each is written while the next is read.
+        self._thread = ThreadPoolExecutor(1, "deltars-import")
+        self._writing: Future[None] | None = None
         self._bounds = Bounds(StructType()) if table.metadata is None else _bounds(table.metadata)
         self._end = database.backend.prepare(
             end_live_rows(self._backend, self._backend.rows(bindparam("ended", type_=Text()), _FILE_KEY))
@@ -105,14 +136,12 @@ class Appender:
                 self._bounds = _bounds(action)
         key = {"table_id": str(self._table.table_id), "version": version}
         for place, action in placed:
-            row = key | {"ord": place} | to_row(action, self._bounds)
             if isinstance(action, AddFile):
+                self._add_file(version, place, action)
+                continue
+            if isinstance(action, RemoveFile):
                 self._end_file(action.key, version)
-                row["slot"] = self._table.slot
-                self._batch.live[action.key] = row
-            elif isinstance(action, RemoveFile):
-                self._end_file(action.key, version)
-            self._batch.put(TABLE_OF[type(action)], row)
+            self._batch.put(TABLE_OF[type(action)], key | {"ord": place} | to_row(action, self._bounds))
         self._flush_if_full()
 
     def add_files(self, version: int, first_place: int, files: pa.Table) -> None:
@@ -170,9 +199,30 @@ class Appender:
         self._flush_if_full()
 
     def flush(self) -> None:
+        """Write everything that was given."""
+        self._send()
+        self._await()
+
+    def __enter__(self) -> Appender:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Nothing is under way any more when the import is over, whichever way it ends.
+        self._thread.shutdown()
+
+    def _send(self) -> None:
+        """Write the batch while the next one is collected."""
         batch, self._batch = self._batch, _Batch()
-        if not batch.count:
-            return
+        self._await()
+        if batch.count:
+            self._writing = self._thread.submit(copy_context().run, self._write, batch, self._next)
+
+    def _await(self) -> None:
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def _write(self, batch: _Batch, last: int) -> None:
         with self._database.write(TIMEOUT_S) as connection:
             row = lock_row(connection, self._database, self._table.table_id)
             if row.protocol_version != HELD:
@@ -180,26 +230,40 @@ class Appender:
                     "the table was taken over by somebody else", table=self._table.name, table_id=self._table.table_id
                 )
             self._refuse_others(connection)
+            # The files of a checkpoint come first of all: a later version may end them. Those of commits come last, or
+            # a file that is added again would be ended itself.
+            for columns, place in batch.columns:
+                self._backend.load(connection, dl_add_files, columns.rows(place))
             if batch.ended:
                 self._backend.run(connection, self._end, {"ended": self._ended(batch)})
-            for files, place in batch.columns:
-                self._backend.load(connection, dl_add_files, files.rows(place))
+            for files in batch.files:
+                self._backend.load(connection, dl_add_files, self._rows(files))
             for name in sorted(batch.rows):
                 self._insert(connection, schema.metadata.tables[name], batch.rows[name])
-        self._after = self._next
+        self._after = last
 
     def _flush_if_full(self) -> None:
         if self._batch.count >= FLUSH_ROWS:
-            self.flush()
+            self._send()
 
-    def _end_file(self, key: tuple[str, str], version: int) -> None:
-        earlier = self._batch.live.pop(key, None)
-        if earlier is None:
-            self._batch.ended.setdefault(key, version)
-        elif earlier["version"] == version:
+    def _add_file(self, version: int, place: int, add: AddFile) -> None:
+        key = add.key
+        self._end_file(key, version)
+        files = self._batch.files_with(self._bounds)
+        self._batch.live[key] = files, files.put(version, place, add)
+        self._batch.count += 1
+
+    def _end_file(self, key: FileKey, version: int) -> None:
+        """The file, if it is live, ends here: it is removed, or added again."""
+        files, number = self._batch.live.pop(key, (None, 0))
+        if files is None:
+            # In the first version that there is, nothing is live.
+            if self._next != NO_VERSION:
+                self._batch.ended.setdefault(key, version)
+        elif files.versions[number] == version:
             raise DamagedLog(f"the file {key[0]} stands twice in one commit", version=version)
         else:
-            earlier["removed_version"] = version
+            files.removed_versions[number] = version
 
     def _ended(self, batch: _Batch) -> str:
         table_id = str(self._table.table_id)
@@ -209,6 +273,12 @@ class Appender:
                 for (path, dv_id), version in batch.ended.items()
             ]
         ).decode()
+
+    def _rows(self, files: _Files) -> Iterator[pa.RecordBatch]:
+        where = PastPlacement(
+            self._table.table_id, self._table.slot, files.versions, files.ords, files.removed_versions
+        )
+        return AddBatches(columns_of(files.adds), files.bounds, self._backend).rows(where)
 
     def _insert(self, connection: Connection, table: Table, rows: Sequence[Row]) -> None:
         if table is dl_transactions:

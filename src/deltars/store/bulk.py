@@ -18,7 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltars.log.add_columns import deletion_vectors
-from deltars.log.bounds import Bounds
+from deltars.log.bounds import Bounds, Number
+from deltars.log.bounds_columns import bounds_columns
+from deltars.log.file_rules import num_records
 from deltars.protocol import AddFile, DeletionVector
 from deltars.store.backends import Backend
 
@@ -27,7 +29,7 @@ BATCH_ROWS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the rows of a batch belong: what only the locked table can tell."""
+    """Where the files of one commit belong: what only the locked table can tell."""
 
     table_id: UUID
     version: int
@@ -35,6 +37,33 @@ class Placement:
     slot: int
     next_row_id: int | None
     """The first free row id, where the table tracks rows."""
+
+    def columns(self, start: int, count: int) -> dict[str, pa.Array]:
+        first = self.first_ord + start
+        return {
+            "version": _constant(self.version, count),
+            "ord": pa.array(range(first, first + count), pa.int32()),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PastPlacement:
+    """Where files of several commits belong, that were made elsewhere: all of it is known."""
+
+    table_id: UUID
+    slot: int
+    versions: Sequence[int]
+    ords: Sequence[int]
+    removed_versions: Sequence[int | None]
+    next_row_id: None = None
+
+    def columns(self, start: int, count: int) -> dict[str, pa.Array]:
+        rows = slice(start, start + count)
+        return {
+            "version": pa.array(self.versions[rows], pa.int64()),
+            "ord": pa.array(self.ords[rows], pa.int32()),
+            "removed_version": pa.array(self.removed_versions[rows], pa.int64()),
+        }
 
 
 def columns_of(adds: Sequence[AddFile]) -> pa.Table:
@@ -64,57 +93,61 @@ class AddBatches:
         self._bounds = bounds
         self._backend = backend
 
-    def rows(self, place: Placement) -> Iterator[pa.RecordBatch]:
+    def rows(self, place: Placement | PastPlacement) -> Iterator[pa.RecordBatch]:
         """The batches, in order; `next_row_id` afterwards is what the last one left free."""
         self.next_row_id = place.next_row_id
-        first = place.first_ord
+        start = 0
         for batch in self._adds.to_batches(max_chunksize=BATCH_ROWS):
-            yield self._batch(batch, place, first)
-            first += batch.num_rows
+            yield self._batch(batch, place, start)
+            start += batch.num_rows
 
     def ids_needed(self) -> int:
         """How many row ids these files are given: those that bring none."""
         given = self._adds["base_row_id"].to_pylist() if "base_row_id" in self._adds.column_names else repeat(None)
         counts = zip(given, self._adds["stats"].to_pylist(), strict=False)
-        return sum(self._bounds.of(stats).num_records or 0 for first, stats in counts if first is None)
+        return sum(num_records(stats) or 0 for first, stats in counts if first is None)
 
-    def _batch(self, batch: pa.RecordBatch, place: Placement, first_ord: int) -> pa.RecordBatch:
+    def _batch(self, batch: pa.RecordBatch, place: Placement | PastPlacement, start: int) -> pa.RecordBatch:
         count = batch.num_rows
-        known = [self._bounds.of(stats) for stats in _strings(batch, "stats").to_pylist()]
+        stats = _strings(batch, "stats")
+        known = bounds_columns(self._bounds, stats.to_pylist())
         vectors = _vectors(batch)
         columns: dict[str, Any] = {
             "table_id": _constant(str(place.table_id), count),
-            "version": _constant(place.version, count),
-            "ord": pa.array(range(first_ord, first_ord + count), pa.int32()),
+            **place.columns(start, count),
             "path": batch["path"],
             "size": batch["size"].cast(pa.int64()),
             "partition_values": _partition_values(_documents(batch, "partition_values")),
-            "stats": _strings(batch, "stats"),
+            "stats": stats,
             "modification_time": batch["modification_time"].cast(pa.int64()),
             "data_change": batch["data_change"],
             "deletion_vector": _json(vectors),
             "dv_id": pa.array([vector.unique_id if vector else "" for vector in vectors], pa.string()),
             "tags": _documents(batch, "tags"),
             "clustering_provider": _strings(batch, "clustering_provider"),
-            "num_records": pa.array([numbers.num_records for numbers in known], pa.int64()),
+            "num_records": known.num_records,
             "slot": _constant(place.slot, count),
-            "mins": self._numbers([numbers.mins for numbers in known]),
-            "maxs": self._numbers([numbers.maxs for numbers in known]),
+            "mins": self._numbers(known.mins, stats, self._bounds.unknown.mins),
+            "maxs": self._numbers(known.maxs, stats, self._bounds.unknown.maxs),
         }
-        columns |= self._row_ids(batch, place, columns["num_records"])
+        columns |= self._row_ids(batch, columns["version"], columns["num_records"])
         return pa.RecordBatch.from_pydict(columns)
 
-    def _numbers(self, arrays: list[list[float | None] | None]) -> pa.Array:
-        as_text = self._backend.array_text
-        return pa.array([None if numbers is None else as_text(numbers) for numbers in arrays], pa.string())
+    def _numbers(self, columns: Sequence[pa.Array], stats: pa.Array, unknown: list[Number] | None) -> pa.Array:
+        if not columns:
+            return pa.nulls(len(stats), pa.string())
+        texts = self._backend.array_texts(columns)
+        if not stats.null_count or unknown is None:
+            return texts
+        return pc.if_else(stats.is_valid(), texts, self._backend.array_text(unknown))
 
-    def _row_ids(self, batch: pa.RecordBatch, place: Placement, counts: pa.Array) -> dict[str, pa.Array]:
+    def _row_ids(self, batch: pa.RecordBatch, of_commit: pa.Array, counts: pa.Array) -> dict[str, pa.Array]:
         ids, versions = _integers(batch, "base_row_id"), _integers(batch, "default_row_commit_version")
         if self.next_row_id is not None:
             needed = pc.if_else(pc.is_null(ids), counts, 0)
             ends = pc.add(pc.cumulative_sum(needed), self.next_row_id)
             ids = pc.coalesce(ids, pc.subtract(ends, needed))
-            versions = pc.coalesce(versions, pa.scalar(place.version, pa.int64()))
+            versions = pc.coalesce(versions, of_commit)
             self.next_row_id = ends[-1].as_py() if len(ends) else self.next_row_id
         return {"base_row_id": ids, "default_row_commit_version": versions}
 

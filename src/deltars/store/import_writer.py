@@ -49,7 +49,7 @@ class ImportWriter:
         with self._database.write(TIMEOUT_S) as connection:
             owner = create(connection, [table], self._database)
             if owner is not None:
-                raise _name_taken(owner, table)
+                raise _taken(owner, table)
             values: dict[str, Any] = {"protocol_version": HELD}
             if created_at is not None:
                 values["created_at"] = created_at
@@ -305,7 +305,13 @@ def _next_row_id(connection: Connection, table_id: UUID) -> int:
         raise DamagedLog(f"the domain {ROW_TRACKING_DOMAIN} cannot be read: {text!r:.200}") from error
 
 
-def _name_taken(owner: TableRecord, table: NewTable) -> TableExists:
+def _taken(owner: TableRecord, table: NewTable) -> TableExists:
+    if owner.location == table.location:
+        return TableExists(
+            f"the table at {table.location} is in this catalog already, as {owner.name!r}",
+            table=owner.name,
+            table_id=owner.table_id,
+        )
     return TableExists(
         f"there is already a table named {table.name!r}, at {owner.location}",
         table=table.name,

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TextIO, TypeAlias
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlalchemy import (
     ARRAY,
     JSON,
@@ -102,6 +103,9 @@ class Backend(ABC):
     """Whether one statement can carry all inserts of a commit (data-modifying CTEs)."""
 
     survives_fork: ClassVar[bool]
+
+    array_marks: ClassVar[tuple[str, str, str]] = ("[", "null", "]")
+    """How an array of numbers is written: its beginning, a number that is not known, and its end."""
 
     def __init__(self, uri: CatalogUri) -> None:
         self.uri = uri
@@ -249,7 +253,15 @@ class Backend(ABC):
 
     def array_text(self, numbers: Sequence[float | None]) -> str:
         """An array of numbers as this database reads it from text."""
-        return _encode(numbers).decode()
+        begin, unknown, end = self.array_marks
+        return begin + ",".join(unknown if number is None else repr(number) for number in numbers) + end
+
+    def array_texts(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """Many of them, whose first numbers, second numbers and so on are columns."""
+        begin, unknown, end = self.array_marks
+        texts = (column.cast(pa.string()) for column in columns)
+        inner = pc.binary_join_element_wise(*texts, ",", null_handling="replace", null_replacement=unknown)
+        return pc.binary_join_element_wise(begin, inner, end, "")
 
     def bound(self, numbers: ColumnElement[Any], place: int) -> ColumnElement[float]:
         """One of the numbers in `mins` or `maxs`, counted from 1; NULL where there is none."""

@@ -94,6 +94,7 @@ class PostgreSQL(Backend):
     locks_rows = True
     chains_writes = True
     survives_fork = True
+    array_marks = ("{", "NULL", "}")
     driver_errors = (psycopg.Error,)
 
     @property
@@ -259,9 +260,6 @@ class PostgreSQL(Backend):
         )
         # Sent by a thread of its own: the next batch is made while the server takes this one.
         return cursor.copy(statement, writer=QueuedLibpqWriter(cursor))
-
-    def array_text(self, numbers: Sequence[float | None]) -> str:
-        return "{" + ",".join("NULL" if number is None else repr(number) for number in numbers) + "}"
 
     def in_range(self, low: float, high: float, slot: int) -> ColumnElement[bool]:
         # The expression of ix_dl_add_files_range, word for word: a 1 sent as a parameter would not be its 1.

@@ -1,0 +1,172 @@
+"""The numbers of many files at once: what `Bounds.of` makes of each, column by column.
+
+    statistics of n files ──▶ documents ──▶ the values of one leaf ──▶ n numbers, converted by Arrow
+                                                                 └──▶ one by one, where a value is unusual
+
+Arrow answers for the values that nearly every file has: whole numbers that a double holds, strings, ISO dates. A
+column with any other goes through the converter that `Bounds.of` uses, so that both always say the same.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from types import NoneType
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltars.log.bounds import (
+    HIGHEST,
+    LOWEST,
+    STRING_BYTES,
+    TIMESTAMP_SLACK_US,
+    Bounds,
+    Number,
+    date_number,
+    decimal_number,
+    float_number,
+    plain_number,
+    read_stats,
+    string_number,
+    timestamp_number,
+    value_at,
+)
+
+_EXACT = 2**53
+"""Up to here every whole number is a double."""
+_WORD_BYTES = 8
+_EPOCH_DAY = date(1970, 1, 1).toordinal()
+
+_Values: TypeAlias = list[Any]
+_Quick: TypeAlias = Callable[[_Values, bool], pa.Array]
+
+
+class _UnusualError(ValueError):
+    """A value that Arrow may see otherwise than the converter of single values."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundsColumns:
+    """One entry a file; minima and maxima of each leaf, those of the range column first."""
+
+    num_records: pa.Array
+    mins: Sequence[pa.Array]
+    """None for a file without statistics, which has `Bounds.unknown` instead; no columns where no leaf has bounds."""
+    maxs: Sequence[pa.Array]
+
+
+def bounds_columns(bounds: Bounds, stats: Sequence[str | None]) -> BoundsColumns:
+    documents: list[dict[str, Any]] = [{} if text is None else read_stats(text) for text in stats]
+    minima = [document.get("minValues") for document in documents]
+    maxima = [document.get("maxValues") for document in documents]
+    return BoundsColumns(
+        pa.array([document.get("numRecords") for document in documents], pa.int64()),
+        _columns(bounds, minima, down=True),
+        _columns(bounds, maxima, down=False),
+    )
+
+
+def _columns(bounds: Bounds, values: _Values, *, down: bool) -> list[pa.Array]:
+    # The range column stands twice, and is converted once.
+    known = {path: _numbers(values, path, convert, down=down) for path, convert in bounds.leaves}
+    columns = [known[path] for path, _ in bounds.leaves]
+    if columns:
+        unknown = pa.scalar(LOWEST if down else HIGHEST)
+        columns[0] = pc.max_element_wise(pc.min_element_wise(columns[0].fill_null(unknown), HIGHEST), LOWEST)
+    return columns
+
+
+def _numbers(values: _Values, path: tuple[str, ...], convert: Callable[..., Number], *, down: bool) -> pa.Array:
+    [name, *deeper] = path
+    found = [value_at(entry, path) for entry in values] if deeper else [_entry(entry, name) for entry in values]
+    try:
+        return _QUICK[convert](found, down)
+    except (_UnusualError, pa.ArrowException, TypeError, ValueError, AttributeError, OverflowError):
+        return pa.array([convert(value, down=down) for value in found], pa.float64())
+
+
+def _entry(values: Any, name: str) -> Any:
+    return values.get(name) if isinstance(values, dict) else None
+
+
+def _plain(values: _Values, down: bool) -> pa.Array:
+    # Asked for: to Arrow, True is 1.0, and 1.5 is the whole number 1.
+    kinds = set(map(type, values))
+    if kinds <= {int, NoneType}:
+        return _exactly(pa.array(values, pa.int64()))
+    if kinds <= {int, float, NoneType}:
+        found = pa.array(values, pa.float64())
+        if pc.all(pc.is_finite(found)).as_py() is not False:
+            return found
+    raise _UnusualError
+
+
+def _exactly(whole: pa.Array) -> pa.Array:
+    ends = pc.min_max(whole).as_py()
+    if any(end is not None and abs(end) > _EXACT for end in ends.values()):
+        raise _UnusualError
+    return whole.cast(pa.float64())
+
+
+def _single(values: _Values, down: bool) -> pa.Array:
+    numbers = _plain(values, down)
+    singles = numbers.cast(pa.float32(), safe=False).cast(pa.float64())
+    if pc.all(pc.is_finite(singles)).as_py() is False:
+        raise _UnusualError
+    outer = pc.min_element_wise if down else pc.max_element_wise
+    return outer(numbers, singles)
+
+
+def _decimal(values: _Values, down: bool) -> pa.Array:
+    numbers = _plain(values, down).to_pylist()
+    if any(number is not None and abs(number) > _EXACT for number in numbers):
+        raise _UnusualError
+    beyond = -math.inf if down else math.inf
+    return pa.array([None if number is None else math.nextafter(number, beyond) for number in numbers], pa.float64())
+
+
+def _date(values: _Values, down: bool) -> pa.Array:
+    days = pc.add(pa.array(values, pa.string()).cast(pa.date32()).cast(pa.int32()), _EPOCH_DAY)
+    if (pc.min(days).as_py() or 1) < date.min.toordinal() or (pc.max(days).as_py() or 1) > date.max.toordinal():
+        raise _UnusualError
+    return days.cast(pa.float64())
+
+
+def _timestamp(values: _Values, down: bool) -> pa.Array:
+    texts = pa.array(values, pa.string())
+    try:
+        moments = texts.cast(pa.timestamp("us", "UTC"))
+    except pa.ArrowInvalid:
+        moments = texts.cast(pa.timestamp("us"))
+    # Those that are exact are far from the first and the last year there is.
+    return _exactly(pc.add(moments.cast(pa.int64()), 0 if down else TIMESTAMP_SLACK_US))
+
+
+def _string(values: _Values, down: bool) -> pa.Array:
+    texts = pa.array(values, pa.string())
+    heads = texts.fill_null("").cast(pa.binary())
+    filled = pc.binary_slice(pc.binary_join_element_wise(heads, b"\0" * STRING_BYTES, b""), 0, STRING_BYTES)
+    words = array("Q")
+    # Eight bytes each, one behind the other: so they lie in the array's own memory.
+    padded = pc.binary_join_element_wise(b"\0" * (_WORD_BYTES - STRING_BYTES), filled, b"")
+    words.frombytes(memoryview(padded.buffers()[2])[: len(values) * _WORD_BYTES])
+    if sys.byteorder == "little":
+        words.byteswap()
+    numbers = pa.Array.from_buffers(pa.uint64(), len(words), [None, pa.py_buffer(words)]).cast(pa.float64())
+    return pc.if_else(texts.is_valid(), pc.add(numbers, 0.0 if down else 1.0), pa.scalar(None, pa.float64()))
+
+
+_QUICK: Mapping[Callable[..., Number], _Quick] = {
+    plain_number: _plain,
+    float_number: _single,
+    decimal_number: _decimal,
+    date_number: _date,
+    timestamp_number: _timestamp,
+    string_number: _string,
+}
