@@ -103,6 +103,9 @@ class Backend(ABC):
 
     survives_fork: ClassVar[bool]
 
+    has_range_index: ClassVar[bool] = False
+    """Whether an index finds live files by the range of their chosen column; see `in_range`."""
+
     def __init__(self, uri: CatalogUri) -> None:
         self.uri = uri
 

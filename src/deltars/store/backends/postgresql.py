@@ -94,6 +94,7 @@ class PostgreSQL(Backend):
     locks_rows = True
     chains_writes = True
     survives_fork = True
+    has_range_index = True
     driver_errors = (psycopg.Error,)
 
     @property
