@@ -56,7 +56,8 @@ class Pruner:
         names = (path for path, _ in schema.leaves())
         physical = dict(zip(names, (path for path, _ in schema.leaves(physical=True)), strict=True))
         columns = [column for column in columns_of(_judged(predicate)) if column.path in physical]
-        self._predicate = predicate
+        self.predicate = predicate
+        self.metadata = metadata
         self._once_single = once_single(schema)
         self._partition = {
             column: physical[column.path][0] for column in columns if column.path[0] in metadata.partition_columns
@@ -106,7 +107,7 @@ class Pruner:
             column: partition_span(partition_values[name], column.type) if name in partition_values else ANYTHING
             for column, name in self._partition.items()
         }
-        left = self._reduced(self._predicate, spans)
+        left = self._reduced(self.predicate, spans)
         return left == TRUE if isinstance(left, Constant) else self._judge(left)
 
     def _reduced(self, predicate: Predicate, spans: Mapping[Column, Span]) -> Predicate:
