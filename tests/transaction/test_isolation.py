@@ -19,6 +19,7 @@ from deltars.errors import (
     VersionConflict,
 )
 from deltars.protocol import DomainMetadata, Txn
+from deltars.store import winners
 from tests.support.lake import Lake, OpenLake
 from tests.support.log import FEATURES, added, metadata, protocol, removed
 
@@ -115,8 +116,12 @@ def test_winner_that_read_is_no_blind_append(open_lake: OpenLake) -> None:
     _refused(lake, tx, ConcurrentAppend, began=0, actual=1)
 
 
+@pytest.mark.parametrize("many", [1, 100], ids=["judged by the database first", "judged here"])
 @pytest.mark.parametrize("level", ["serializable", "write_serializable"])
-def test_predicate_reads_conflict_only_with_files_that_may_match(open_lake: OpenLake, level: str) -> None:
+def test_predicate_reads_conflict_only_with_files_that_may_match(
+    open_lake: OpenLake, monkeypatch: pytest.MonkeyPatch, level: str, many: int
+) -> None:
+    monkeypatch.setattr(winners, "MANY_COMMITS", many)
     lake = open_lake("a", "b", isolation=level)
     lake["a"].commit([_file("low", 0, 9), _file("high", 90, 99)])
 
@@ -145,6 +150,33 @@ def test_predicate_reads_conflict_only_with_files_that_may_match(open_lake: Open
     tx.stage("b", [added("other")])
     lake["a"].commit([removed("low")])
     _refused(lake, tx, ConcurrentDeleteRead, began=began, actual=began + 1)
+
+
+@pytest.mark.parametrize("many", [1, 100], ids=["judged by the database first", "judged here"])
+def test_bounds_laid_out_anew_hide_no_conflict(open_lake: OpenLake, monkeypatch: pytest.MonkeyPatch, many: int) -> None:
+    monkeypatch.setattr(winners, "MANY_COMMITS", many)
+    lake = open_lake("a", isolation="serializable")
+    tx = lake.begin()
+    tx.files("a", "id = 5")
+    tx.stage("a", [_file("mine", 1, 2)])
+    lake["a"].commit([_file("theirs", 5, 5)])
+    lake["a"].commit([metadata("name STRING, id BIGINT")])
+    with pytest.raises(ConcurrentAppend) as caught:
+        tx.commit()
+    assert caught.value.winning_version == 1
+
+
+@pytest.mark.parametrize("many", [1, 100], ids=["judged by the database first", "judged here"])
+def test_condition_on_a_column_that_is_only_staged_is_held_against_every_file(
+    open_lake: OpenLake, monkeypatch: pytest.MonkeyPatch, many: int
+) -> None:
+    monkeypatch.setattr(winners, "MANY_COMMITS", many)
+    lake = open_lake("a", isolation="serializable")
+    tx = lake.begin()
+    tx.stage("a", [metadata("id BIGINT, name STRING, other BIGINT")])
+    tx.files("a", "other = 5")
+    lake["a"].commit([_file("theirs", 7, 7)])
+    _refused(lake, tx, ConcurrentAppend, began=0, actual=1)
 
 
 def test_file_that_two_remove_goes_once(open_lake: OpenLake) -> None:

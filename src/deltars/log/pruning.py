@@ -10,8 +10,9 @@ wider than need be. Row groups have statistics of the same form, and are judged 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import msgspec
@@ -56,7 +57,8 @@ class Pruner:
         names = (path for path, _ in schema.leaves())
         physical = dict(zip(names, (path for path, _ in schema.leaves(physical=True)), strict=True))
         columns = [column for column in columns_of(_judged(predicate)) if column.path in physical]
-        self._predicate = predicate
+        self.predicate = predicate
+        self.metadata = metadata
         self._once_single = once_single(schema)
         self._partition = {
             column: physical[column.path][0] for column in columns if column.path[0] in metadata.partition_columns
@@ -106,7 +108,7 @@ class Pruner:
             column: partition_span(partition_values[name], column.type) if name in partition_values else ANYTHING
             for column, name in self._partition.items()
         }
-        left = self._reduced(self._predicate, spans)
+        left = self._reduced(self.predicate, spans)
         return left == TRUE if isinstance(left, Constant) else self._judge(left)
 
     def _reduced(self, predicate: Predicate, spans: Mapping[Column, Span]) -> Predicate:
@@ -170,12 +172,7 @@ class _StatsReader:
 
     def __init__(self, paths: list[_Path]) -> None:
         self._paths = paths
-        part = _struct(_tree(paths)) | None
-        document = msgspec.defstruct(
-            "Stats", [("numRecords", Any, None), *((name, part, None) for name in _PARTS)]
-        )  # fmt: skip
-        # Numbers with a point come as Decimal: only the column's type tells whether they may become a float.
-        self._decode = msgspec.json.Decoder(document, float_hook=Decimal).decode
+        self._decode = _decoder(tuple(paths)).decode
         names = _field_names(_tree(paths))
         self._places = [names[path] for path in paths]
 
@@ -213,7 +210,16 @@ class _StatsReader:
         return values
 
 
-def _tree(paths: list[_Path]) -> dict[str, Any]:
+@lru_cache(maxsize=100)
+def _decoder(paths: tuple[_Path, ...]) -> msgspec.json.Decoder[Any]:
+    """The types it takes are made anew for each: not for every condition on the same columns."""
+    part = _struct(_tree(paths)) | None
+    document = msgspec.defstruct("Stats", [("numRecords", Any, None), *((name, part, None) for name in _PARTS)])
+    # Numbers with a point come as Decimal: only the column's type tells whether they may become a float.
+    return msgspec.json.Decoder(document, float_hook=Decimal)
+
+
+def _tree(paths: Sequence[_Path]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for path in paths:
         inner = tree

@@ -10,6 +10,7 @@ beyond the fields known here is kept in `extra` and written again.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -130,7 +131,13 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
     @property
     def schema(self) -> StructType:
-        return StructType.from_json(self.schema_string) if self.schema_string else StructType()
+        return _schema(self.schema_string)
+
+
+@lru_cache(maxsize=100)
+def _schema(text: str) -> StructType:
+    """Parsed once: every question about a table's files begins with its schema."""
+    return StructType.from_json(text) if text else StructType()
 
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):

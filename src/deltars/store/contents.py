@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from uuid import UUID
 
@@ -24,11 +24,14 @@ from sqlalchemy import (
     Text,
     and_,
     bindparam,
+    case,
     cast,
+    false,
     func,
     not_,
     or_,
     select,
+    true,
     union_all,
 )
 
@@ -37,7 +40,7 @@ from deltars.log.snapshot import FILE_SCHEMA, ROW_GROUP_SCHEMA, Totals, file_sch
 from deltars.predicate import Predicate, partition_part
 from deltars.protocol import DomainMetadata, Metadata, Txn
 from deltars.store.database import Readable
-from deltars.store.pruning import condition, layout_is
+from deltars.store.pruning import Translation, layout_is
 from deltars.store.rows import from_row
 from deltars.store.schema import dl_add_files, dl_domain_metadata, dl_row_groups, dl_txn_actions
 
@@ -55,6 +58,8 @@ class Asked:
     """By bounds and partition values."""
     partition: ColumnElement[bool]
     """By partition values alone."""
+    is_by_range: bool
+    """Whether the index on the range column finds every live file that `whole` is true of."""
 
 
 _files, _groups = dl_add_files.c, dl_row_groups.c
@@ -74,21 +79,27 @@ class TableContents:
     def batches(self, columns: pa.Schema, where: Predicate | None) -> Iterator[pa.RecordBatch]:
         if where is None:
             query = live_files(self.table_id, self.version, columns.names)
-            return self.database.fetch(query, columns, may_be_large=True)
+            shares = partial(shares_of_live_files, self.table_id, self.version, columns.names)
+            return self.database.fetch(query, columns, shares=shares)
         judged = pa.unify_schemas([columns, _JUDGED])
-        query = live_files(self.table_id, self.version, judged.names, self._asked(where))
+        query = live_files(self.table_id, self.version, judged.names, self.asked(where))
         return self._kept(self.database.fetch(query, judged), where, columns)
 
     def row_groups(self, where: Predicate | None) -> Iterator[pa.RecordBatch]:
-        query = row_groups(self.table_id, self.version, None if where is None else self._asked(where))
+        query = row_groups(self.table_id, self.version, None if where is None else self.asked(where))
         batches = self.database.fetch(query, ROW_GROUP_SCHEMA)
         return batches if where is None else self._kept(batches, where, ROW_GROUP_SCHEMA)
 
-    def _asked(self, where: Predicate) -> Asked:
+    def asked(self, where: Predicate) -> Asked:
         """The where as the database can judge it."""
-        parts = (where, partition_part(where, self.metadata.partition_columns))
-        whole, partition = (condition(part, self.metadata, self.slot, self.database.backend) for part in parts)
-        return Asked(layout_is(self.table_id, self.metadata_version), whole, partition)
+        translation = Translation(self.metadata, self.slot, self.database.backend)
+        partition = partition_part(where, self.metadata.partition_columns)
+        return Asked(
+            layout_is(self.table_id, self.metadata_version),
+            translation.condition(where),
+            translation.condition(partition),
+            translation.is_by_range(where),
+        )
 
     def _kept(
         self, batches: Iterator[pa.RecordBatch], where: Predicate, columns: pa.Schema
@@ -145,6 +156,13 @@ def live_files(
     return _live(table_id, version, [_as_text(_files[name]) for name in columns], asked)
 
 
+def shares_of_live_files(table_id: UUID, version: int, columns: Sequence[str], count: int) -> list[CompoundSelect[Any]]:
+    """The same files in so many queries, whether they came by many commits or by one."""
+    place = _files.version + _files.ord
+    texts = [_as_text(_files[name]) for name in columns]
+    return [_live(table_id, version, texts, share=place % count == number) for number in range(count)]
+
+
 def row_groups(table_id: UUID, version: int, asked: Asked | None = None) -> Select[Any]:
     """The row groups of the files of a table at a version, in their order in each file."""
     columns_of_files = [_files.version, _files.ord, _files.path, _as_text(_files.partition_values)]
@@ -163,9 +181,15 @@ def row_groups(table_id: UUID, version: int, asked: Asked | None = None) -> Sele
 
 
 def _live(
-    table_id: UUID, version: int, columns: Sequence[ColumnElement[Any]], asked: Asked | None = None
+    table_id: UUID,
+    version: int,
+    columns: Sequence[ColumnElement[Any]],
+    asked: Asked | None = None,
+    share: ColumnElement[bool] | None = None,
 ) -> CompoundSelect[Any]:
-    of_table = select(*columns).where(_files.table_id == table_id, _files.version <= version)
+    # Both halves in one statement, whatever the share: a commit may move a row from the first to the second meanwhile.
+    is_of_table = and_(_files.table_id == table_id, _files.version <= version, *([] if share is None else [share]))
+    of_table = select(*columns).where(is_of_table)
     still_live = of_table.where(_files.removed_version.is_(None))
     removed_later = of_table.where(_files.removed_version.is_not(None), _files.removed_version > version)
     if asked is None:
@@ -174,8 +198,14 @@ def _live(
         parts = [still_live.where(asked.whole), removed_later.where(asked.whole)]
     else:
         # Apart, not joined by OR: an index can answer the first, and which of the two is asked is settled once.
+        by_bounds = still_live
+        if asked.is_by_range:
+            # No index answers a CASE. Without statistics a planner takes the table's id for the rarer thing to ask for,
+            # and would walk through every live file of the table.
+            only_checked = case((is_of_table, true()), else_=false())
+            by_bounds = select(*columns).where(_files.removed_version.is_(None), only_checked)
         parts = [
-            still_live.where(asked.is_current, asked.whole),
+            by_bounds.where(asked.is_current, asked.whole),
             still_live.where(not_(asked.is_current), asked.partition),
             removed_later.where(
                 or_(and_(asked.is_current, asked.whole), and_(not_(asked.is_current), asked.partition))

@@ -54,18 +54,15 @@ _FLOATS = (PrimitiveType("float"), PrimitiveType("double"))
 _files = dl_add_files.c
 
 
-def condition(predicate: Predicate, metadata: Metadata, slot: int, backend: Backend) -> ColumnElement[bool]:
-    """Which files can hold a row that matches, as far as the database can tell; TRUE where it cannot."""
-    return _Translation(metadata, slot, backend).of(predicate, frozenset())
-
-
 def layout_is(table_id: UUID, metadata_version: int) -> ColumnElement[bool]:
     """Whether the files of a table carry their bounds as the metadata of this version has them."""
     current = select(dl_tables.c.metadata_version).where(dl_tables.c.table_id == table_id).scalar_subquery()
     return current == metadata_version
 
 
-class _Translation:
+class Translation:
+    """Of predicates on one table."""
+
     def __init__(self, metadata: Metadata, slot: int, backend: Backend) -> None:
         schema = metadata.schema
         names = (path for path, _ in schema.leaves())
@@ -75,12 +72,28 @@ class _Translation:
         self._slot = slot
         self._backend = backend
 
-    def of(self, predicate: Predicate, without_nan: frozenset[Column]) -> ColumnElement[bool]:
+    def condition(self, predicate: Predicate) -> ColumnElement[bool]:
+        """Which files can hold a row that matches, as far as the database can tell; TRUE where it cannot."""
+        return self._of(predicate, frozenset())
+
+    def is_by_range(self, predicate: Predicate) -> bool:
+        """Whether the index on the range column finds every live file that the condition is true of."""
+        match predicate:
+            case And(parts):
+                return any(map(self.is_by_range, parts))
+            case Or(parts):
+                return all(map(self.is_by_range, parts))
+            case Constant() | Unknown():
+                return False
+        is_range = self._physical.get(predicate.column.path) == self._bounds.range_column
+        return self._backend.has_range_index and is_range and self._intervals(predicate, frozenset()) is not None
+
+    def _of(self, predicate: Predicate, without_nan: frozenset[Column]) -> ColumnElement[bool]:
         match predicate:
             case And(parts):
                 return self._all(parts, without_nan)
             case Or(parts):
-                return or_(false(), *(self.of(part, without_nan) for part in parts))
+                return or_(false(), *(self._of(part, without_nan) for part in parts))
             case Constant(value):
                 return true() if value else false()
             case Unknown():
@@ -103,7 +116,7 @@ class _Translation:
             if isinstance(part, Comparison | StartsWith) and part.column.path[0] not in self._partition_columns:
                 one = self._intervals(part, without_nan)
             if one is None or isinstance(part, And | Or | Constant | Unknown | In | IsNull):
-                conditions.append(self.of(part, without_nan))
+                conditions.append(self._of(part, without_nan))
                 continue
             [(low, high)] = one
             before = intervals.get(part.column, (-math.inf, math.inf))

@@ -1,7 +1,7 @@
 """What others committed to a table since it was read: the winners that `log.conflicts` judges.
 
-Only what the rules will ask for is looked up: a blind append is held against a thousand commits without their files.
-All of it comes by the driver's own cursor, because the table is locked meanwhile.
+Only what the rules will ask for is looked up, because the table is locked meanwhile: a blind append is held against a
+thousand commits without their files, and who read by a condition against those files that the database cannot rule out.
 """
 
 from __future__ import annotations
@@ -12,10 +12,25 @@ from functools import cached_property
 from typing import TypeVar
 from uuid import UUID
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Table, Text, bindparam, cast, literal, select, union_all
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Table,
+    Text,
+    bindparam,
+    cast,
+    literal,
+    or_,
+    select,
+    union_all,
+)
 
-from deltars.log.conflicts import Added, Evidence, Removed, Winner
+from deltars.log.conflicts import Added, Evidence, Reads, Removed, Winner
+from deltars.log.pruning import Pruner
 from deltars.store.backends import Backend, Prepared, Rows
+from deltars.store.plan import LockedTable
+from deltars.store.pruning import Translation
 from deltars.store.schema import (
     dl_add_files,
     dl_domain_metadata,
@@ -25,8 +40,20 @@ from deltars.store.schema import (
     dl_table_versions,
     dl_txn_actions,
 )
+from deltars.store.states import KnownState
 
 T = TypeVar("T")
+
+MANY_COMMITS = 100
+"""The files of fewer are judged here sooner than the question for some of them is put together."""
+
+MANY_CONDITIONS = 16
+"""More are not asked for: each is one more comparison for every file."""
+
+_files = dl_add_files.c
+_ADDED = (
+    _files.version, _files.path, _files.dv_id, cast(_files.partition_values, Text), _files.stats, _files.data_change,
+)  # fmt: skip
 
 _METADATA, _PROTOCOL, _APP_ID, _DOMAIN = "metadata", "protocol", "app id", "domain"
 
@@ -35,16 +62,35 @@ class Winners:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
-    def since(self, connection: Connection, table_id: UUID, after: int, needed: Evidence) -> Iterator[Winner]:
-        """The commits of a table after a version, oldest first."""
+    def since(
+        self,
+        connection: Connection,
+        table_id: UUID,
+        after: int,
+        needed: Evidence,
+        near: ColumnElement[bool] | None = None,
+    ) -> Iterator[Winner]:
+        """The commits of a table after a version, oldest first, without those that did nothing the rules ask for.
+
+        `near` is true of every added file that matters.
+        """
 
         def rows(statement: Prepared) -> Rows:
             return self._backend.scan(connection, statement, {"table_id": str(table_id), "after": after})
 
-        added = _by_version(rows(self._adds), Added) if needed.adds else {}
+        found: Rows = []
+        if needed.adds and near is None:
+            found = rows(self._adds)
+        elif needed.adds and near is not None:
+            later = select(*_ADDED).where(_files.table_id == table_id, _files.version > after, near)
+            found = [tuple(row) for row in connection.execute(later)]
+        added = _by_version(found, Added)
         removed = _by_version(rows(self._removes), Removed) if needed.removes else {}
         changed = _by_version(rows(self._changes), lambda kind, name: (kind, name))
-        for version, is_blind in rows(self._versions):
+        telling = added.keys() | removed.keys() | changed.keys()
+        for version, is_blind in rows(self._versions) if telling else ():
+            if version not in telling:
+                continue
             changes = changed.get(version, ())
             yield Winner(
                 version,
@@ -80,9 +126,7 @@ class Winners:
 
     @cached_property
     def _adds(self) -> Prepared:
-        files = dl_add_files.c
-        columns = (files.version, files.path, files.dv_id, cast(files.partition_values, Text), files.stats)
-        return self._backend.prepare(select(*columns, files.data_change).where(self._is_later(dl_add_files)))
+        return self._backend.prepare(select(*_ADDED).where(self._is_later(dl_add_files)))
 
     @cached_property
     def _removes(self) -> Prepared:
@@ -93,6 +137,29 @@ class Winners:
     def _is_later(self, table: Table) -> ColumnElement[bool]:
         table_id = self._backend.id_of(bindparam("table_id", type_=Text()))
         return (table.c.table_id == table_id) & (table.c.version > bindparam("after", type_=BigInteger()))
+
+
+def near(
+    reads: Reads, after: int, table: LockedTable, known: KnownState | None, backend: Backend
+) -> ColumnElement[bool] | None:
+    """What is true of every file that a transaction would have read by its conditions; None: not worth asking for."""
+    metadata = known.state.metadata if known is not None else None
+    if (
+        table.current_version - after < MANY_COMMITS
+        or reads.whole_table
+        or not 0 < len(reads.predicates) <= MANY_CONDITIONS
+        or known is None
+        or metadata is None
+        # The bounds of files are laid out by the metadata in force: by any other they would be looked for elsewhere.
+        or not known.metadata_version == table.metadata_version <= after
+    ):
+        return None
+    translation, conditions = Translation(metadata, table.slot, backend), []
+    for predicate in reads.predicates:
+        if not isinstance(predicate, Pruner) or predicate.metadata != metadata:
+            return None
+        conditions.append(translation.condition(predicate.predicate))
+    return or_(*conditions)
 
 
 def _by_version(rows: Rows, make: Callable[..., T]) -> Mapping[int, list[T]]:

@@ -51,7 +51,7 @@ from deltars.store.registry import create
 from deltars.store.schema import dl_add_files, dl_transactions
 from deltars.store.statements import REMOVES, TRANSACTION, VERSIONS, CommitStatements, Shape
 from deltars.store.states import UNCOMMITTED, KnownState, States
-from deltars.store.winners import Winners
+from deltars.store.winners import Winners, near
 
 COPY_THRESHOLD = 1_000
 
@@ -210,7 +210,8 @@ class LogWriter:
         if level == "strict" or row.current_version < expected:
             return VersionTaken(row.table_id, row.name, expected, row.current_version)
         reads = commit.reads_of(row.table_id)
-        since = self._winners.since(connection, row.table_id, expected, evidence(mine, reads, level))
+        asked = near(reads, expected, row, self._states.get(row.table_id), self._database.backend)
+        since = self._winners.since(connection, row.table_id, expected, evidence(mine, reads, level), asked)
         conflict = find_conflict(mine, reads, since, level)
         if conflict is None:
             return None

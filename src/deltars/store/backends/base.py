@@ -49,6 +49,8 @@ from deltars.uri import CatalogUri
 
 Query: TypeAlias = Select[Any] | CompoundSelect[Any]
 Rows: TypeAlias = list[tuple[Any, ...]]
+Shares: TypeAlias = Callable[[int], Sequence[Query]]
+"""A query as so many others that have its rows between them, about as many each."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -107,6 +109,9 @@ class Backend(ABC):
     array_marks: ClassVar[tuple[str, str, str]] = ("[", "null", "]")
     """How an array of numbers is written: its beginning, a number that is not known, and its end."""
 
+    has_range_index: ClassVar[bool] = False
+    """Whether an index finds live files by the range of their chosen column; see `in_range`."""
+
     def __init__(self, uri: CatalogUri) -> None:
         self.uri = uri
 
@@ -154,11 +159,11 @@ class Backend(ABC):
             return [self.run(connection, statement, values) for statement, values in asked]
 
     def fetch(
-        self, engine: Engine, query: Query, columns: pa.Schema, *, may_be_large: bool = False
+        self, engine: Engine, query: Query, columns: pa.Schema, *, shares: Shares | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The answer of a query as Arrow, in a transaction of its own.
 
-        What `may_be_large` may come through another session, so it must be the same in each.
+        What can be had in `shares` may come through several sessions, so it must be the same in each.
         """
         with self.read_transaction(engine) as connection:
             yield from self.batches(connection, query, columns)
