@@ -39,8 +39,9 @@ from deltars.protocol import (
     partition_directory,
     type_to_arrow,
 )
+from deltars.spark.access import native_root
 from deltars.spark.manifest import file_uri
-from deltars.spark.read_by_arrow import can_open, is_hidden, read_by_arrow
+from deltars.spark.read_by_arrow import is_hidden, read_by_arrow
 from deltars.spark.read_columns import ScanColumns, quoted
 from deltars.spark.read_deleted import PATH, check_places, with_place, without_deleted
 from deltars.spark.read_files import DataFile, PartitionValues, data_files, open_files
@@ -66,10 +67,12 @@ def read_scan(
     """
     wanted = None if columns is None else _wanted(scan.schema, as_names(columns))
     sides = ScanColumns(scan)
-    files = data_files(scan)
+    root = native_root(spark, scan)
+    files = data_files(scan, root)
     if scan.column_mapping == "id":
         _read_by_field_ids(spark)
-    foreign = _for_arrow(spark, files)
+    # Each file that is not one for Spark's own reader.
+    foreign = [root is None or is_hidden(file.path) for file in files]
     parts = [_part(spark, scan, sides, part) for part in _parts(compress(files, (not is_for for is_for in foreign)))]
     if any(foreign):
         those = scan.files.filter(pa.array(foreign))
@@ -102,13 +105,6 @@ def _needed(schema: StructType, wanted: Sequence[str], where: str | None, predic
     if predicate is None:
         return schema.names
     return list(dict.fromkeys([*wanted, *(column.path[0] for column in columns_of(predicate))]))
-
-
-def _for_arrow(spark: SparkSession, files: Sequence[DataFile]) -> list[bool]:
-    """For each file, whether it is not one for Spark's own reader."""
-    if files and not can_open(spark, files[0].location):
-        return [True] * len(files)
-    return [is_hidden(file.path) for file in files]
 
 
 def _read_by_field_ids(spark: SparkSession) -> None:
