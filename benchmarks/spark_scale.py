@@ -81,7 +81,7 @@ def scale(sizes: Sizes, directory: Path) -> tuple[str, str]:
     history_s = in_own_process(fill, uri, str(directory), sizes.files)
     took = {name: in_own_process(measured, uri, name, str(directory), sizes) for name in ("at_once", "one_by_one")}
     alone, history = took["at_once"], took["one_by_one"]
-    rows = [
+    rows: list[list[object]] = [
         _row("open: version, schema, protocol", alone.opened, history.opened),
         _row("plan: `table.read(spark)`", alone.planned, history.planned),
         _row("first row, from the call on", alone.first_row, history.first_row),

@@ -105,7 +105,7 @@ def seen(spark: SparkSession, name: str, asked: Mapping[str, Any]) -> dict[str, 
             "plan of some": plan_of(some),
             "some": sorted(row.name for row in some.collect()),
             "rows": {name: sorted(map(list, frame.collect())) for name, frame in frames.items()},
-            "query": catalog.sql(query, spark=spark).first()["n"],  # type: ignore[index]
+            "query": catalog.sql(query, spark=spark).first()["n"],
             "without deleted": sorted(row.id for row in SparkPlane().read(spark, with_deleted(catalog)).collect()),
             "reading": [finding.state, finding.found],
         }

@@ -30,7 +30,7 @@ def test_tables_in_s3_are_read_natively_where_the_session_sees_them(tmp_path: Pa
     jars = _jars()
     with s3_server() as endpoint, s3_server() as other:
         options = options_for(endpoint)
-        asked = {
+        asked: dict[str, Any] = {
             "class_path": ":".join(map(str, sorted(jars.glob("*.jar")))),
             "options": options,
             "other_endpoint": other,
