@@ -6,10 +6,10 @@ WORKERS ?= 2
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports unit format soak bench-log bench-import bench-mirror bench-spark bench-observe docs requirements constraints clean
+.PHONY: help setup demo test lint types imports unit format soak test-spark-matrix bench-log bench-import bench-mirror bench-spark bench-observe docs requirements constraints clean
 
 help:  ## Say what each target does
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
 
 setup: .venv/.installed  ## Make .venv with the pinned versions and see to Java; quick when nothing changed
 
@@ -42,6 +42,9 @@ format: setup  ## Put style and formatting right
 soak: setup  ## Run the soak tests at their long sizes and write docs/soak.md; DELTARS_SEED=n repeats a run
 	@DELTARS_SOAK=1 $(PY) -m pytest -m soak -n 0 --timeout 7200 $(PYTEST_ARGS)
 
+test-spark-matrix: setup  ## Test the Spark data plane on pyspark 4.1, 4.2 and the newest, each in an environment of its own
+	@$(PY) scripts/spark_matrix.py
+
 bench-log: setup  ## Measure commits and snapshots of the log
 	@$(PY) -m benchmarks.log
 	@$(PY) -m benchmarks.reading
@@ -55,6 +58,7 @@ bench-mirror: setup  ## Measure the mirror: lag, catching up, a large checkpoint
 
 bench-spark: setup  ## Measure writing and reading with Spark beside delta-spark
 	@$(PY) -m benchmarks.spark
+	@$(PY) -m benchmarks.spark_scale
 
 bench-observe: setup  ## Measure what metrics and spans cost a commit
 	@$(PY) -m benchmarks.observe

@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 import deltars
 from deltars.uri import BACKENDS, CatalogUri
 from tests.support import soak, soak_report
-from tests.support.delta_spark import DeltaSpark, NoDeltaSpark, delta_jars
+from tests.support.delta_spark import DeltaSpark, delta_jars
+from tests.support.maven import NoJars
 from tests.support.postgres import URL_VARIABLE, PostgresServer, server_elsewhere, server_of_this_run
 from tests.support.run_directory import RunDirectory
 from tests.support.spark import connect_server, local_session
@@ -170,7 +171,7 @@ def delta_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeltaSpark
     """delta-spark in a process of its own, which all tests that take it share."""
     try:
         jars = delta_jars()
-    except NoDeltaSpark as reason:
+    except NoJars as reason:
         pytest.skip(str(reason))
     with DeltaSpark(jars, tmp_path_factory.mktemp("delta-spark")) as process:
         yield process

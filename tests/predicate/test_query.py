@@ -84,6 +84,28 @@ def test_what_is_asked_of_one_table_alone_chooses_its_files(text: str, predicate
 
 
 @pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("SELECT score FROM features WHERE DAY > '2026-01-01'", [["day", "score"]]),
+        ("SELECT count(*) FROM features", [["id"]]),
+        ("SELECT count(*), f.s.x FROM features f JOIN labels USING (id)", [["id", "s"], ["id"]]),
+        ("SELECT clicks FROM (SELECT clicks, label FROM labels)", [["label", "clicks"]]),
+        ("SELECT id FROM features WHERE EXISTS (SELECT * FROM labels)", [None, None]),
+        ("SELECT l.* FROM features JOIN labels l USING (id)", [None, None]),
+        ("FROM features", [None]),
+        ("SELECT id FROM features NATURAL JOIN labels", [None, None]),
+        ("SELECT id FROM features AS f(a, id, b, c)", [None]),
+        ("SELECT id FROM labels PIVOT (sum(clicks) FOR label IN ('a'))", [None]),
+        ("SELECT IDENTIFIER('sc' || 'ore') FROM features", [None]),
+        ("SELECT count(DISTINCT *) FROM labels", [None]),
+    ],
+)
+def test_columns_that_are_named_nowhere_are_not_needed(text: str, columns: list[list[str] | None]) -> None:
+    query = Query(text)
+    assert query.columns([SCHEMAS[reference.name] for reference in query.tables]) == columns
+
+
+@pytest.mark.parametrize(
     ("text", "problem"),
     [
         ("DELETE FROM features", "only one query"),

@@ -2,8 +2,9 @@
 
     python -m tests.spark.driver <master> <directory> <losses>
 
-It writes and reads the tables `flat` and `partitioned` of $DELTARS_CATALOG, then to one after the other in <losses>
-writes whose tasks wait, half-way, for somebody to have lost a worker. What it saw is in told.json.
+It writes and reads the tables `flat` and `partitioned` of $DELTARS_CATALOG, runs the suite of behaviours there, and
+then writes to one table after the other in <losses> writes whose tasks wait, half-way, for somebody to have lost a
+worker. What it saw is in told.json.
 
     <directory>/<number>/task-<partition>-<attempt>    is at work
     <directory>/<number>/go                            and may go on
@@ -25,6 +26,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 import deltars
+from tests.spark.behaviours import chosen
 from tests.support.cluster import NOT_ON_EXECUTORS, OF_THE_DRIVER
 from tests.support.jvm import SHORT_LIVED
 
@@ -54,6 +56,9 @@ def main(master: str, directory: Path, losses: int) -> None:
         told: dict[str, Any] = {"executors": look_around(spark)}
         with deltars.connect() as catalog, deltars.connect() as other:
             told["read"] = write_and_read(spark, catalog)
+            for behaviour in chosen().values():
+                behaviour(spark, catalog)
+            told["behaviours"] = list(chosen())
             told["versions"] = []
             for number in range(losses):
                 signs = directory / str(number)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import deltars
+from tests.spark.behaviours import chosen
 from tests.spark.driver import PATIENCE_S, ROWS, TABLES
 from tests.support.cluster import Cluster, standalone_cluster
 from tests.support.soak import record, scaled
@@ -42,6 +43,7 @@ def test_executors_without_a_database_write_and_read_and_a_lost_worker_loses_no_
     told = json.loads((tmp_path / "told.json").read_text())
     assert told["executors"] == [[], []]
     assert told["read"] == {name: list(range(1, ROWS, 4)) for name in TABLES}
+    assert told["behaviours"] == list(chosen())
     # Nothing was visible before the commit, and each write was one.
     assert told["versions"] == [[number // 2, number // 2] for number in range(losses)]
     retried = 0

@@ -25,8 +25,8 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """How many files were looked at, for each time that it was done."""
     counts: list[int] = []
 
-    def counted(scan: Scan) -> tuple[list[read_files.DataFile], Directories | None]:
-        found = read_files.data_files(scan)
+    def counted(scan: Scan, root: str | None) -> tuple[list[read_files.DataFile], Directories | None]:
+        found = read_files.data_files(scan, root)
         counts.append(len(found[0]))
         return found
 

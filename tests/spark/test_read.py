@@ -23,7 +23,7 @@ from deltars.data.files import Scan
 from deltars.errors import StorageError, ValidationError
 from deltars.protocol import StructType
 from deltars.spark import SparkPlane, manifest, read_files
-from deltars.spark.read_by_arrow import can_open
+from deltars.spark.access import Access, access_to
 from tests.support.scans import TestFile, scan_of_files, write_file
 
 PLANE = SparkPlane()
@@ -206,7 +206,8 @@ def test_files_that_spark_would_hide_are_read_all_the_same(spark: SparkSession, 
 
 
 def test_a_place_that_the_session_has_no_file_system_for_is_known(spark: SparkSession) -> None:
-    assert [can_open(spark, place) for place in ("s3://bucket/a.parquet", "file:/nothing/there")] == [False, True]
+    access = access_to(spark, "s3://bucket", "a.parquet")
+    assert access == Access(None, "the session has no file system for s3://", has_classes=False)
 
 
 # -- today's schema over old files -------------------------------------------------------------------------------------

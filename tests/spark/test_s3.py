@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -11,8 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 import deltars
 from deltars.data.files import SCAN_COLUMNS
+from deltars.doctor.reading import reading
 from deltars.predicate import known_part, parse
-from deltars.spark.read_by_arrow import can_open, read_batches
+from deltars.spark.access import access_to
+from deltars.spark.read_by_arrow import read_batches
 from deltars.storage import open_storage
 from tests.support.s3 import SECRET, new_bucket, options_for, s3_server
 
@@ -46,12 +49,27 @@ def plan_of(frame: DataFrame) -> str:
     return str(frame._jdf.queryExecution().toString())
 
 
+def rows_out_of_tasks(frame: DataFrame) -> int:
+    """Of a frame that was collected: what the Arrow readers handed to Spark."""
+
+    def nodes(plan: Any) -> Iterator[Any]:
+        while (name := plan.nodeName()).endswith("QueryStage") or name == "AdaptiveSparkPlan":
+            plan = plan.executedPlan() if name == "AdaptiveSparkPlan" else plan.plan()
+        yield plan
+        for at in range(plan.children().size()):
+            yield from nodes(plan.children().apply(at))
+
+    found = [node for node in nodes(frame._jdf.queryExecution().executedPlan()) if node.nodeName() == "MapInArrow"]
+    assert found
+    return sum(int(node.metrics().apply("pythonNumRowsReceived").value()) for node in found)
+
+
 @pytest.mark.parametrize("table", ["by_day", "plain"])
 def test_rows_written_to_an_object_store_are_read_back_by_spark_and_by_others(
     table: str, catalog: deltars.Catalog, written: deltars.Transaction, options: dict[str, str], spark: SparkSession
 ) -> None:
     location = catalog.table(table).location
-    assert not can_open(spark, location)
+    assert access_to(spark, location, "any").scheme is None
     assert sorted(map(tuple, catalog.table(table).read(spark).select("id", "day", "name").collect())) == ROWS
     outside = DeltaTable(location, storage_options=options).to_pyarrow_table()
     assert sorted(zip(*(outside[name].to_pylist() for name in ("id", "day", "name")), strict=True)) == ROWS
@@ -93,6 +111,55 @@ def test_a_query_joins_tables_in_an_object_store(
 ) -> None:
     text = "SELECT count(*) AS n FROM by_day JOIN plain USING (id, day) WHERE id BETWEEN 10 AND 19"
     assert catalog.sql(text, spark=spark).first()["n"] == 10
+
+
+@pytest.mark.parametrize("table", ["by_day", "plain"])
+def test_tasks_of_a_query_read_the_rows_and_columns_that_it_can_need(
+    table: str, catalog: deltars.Catalog, written: deltars.Transaction, spark: SparkSession
+) -> None:
+    some = catalog.sql(f"SELECT count(*) AS n, max(name) AS last FROM {table} WHERE id < 40", spark=spark)
+    assert [tuple(row) for row in some.collect()] == [(40, "name 9")]
+    assert rows_out_of_tasks(some) == 40
+    assert [line for line in plan_of(some).splitlines() if "MapInArrow" in line]
+    assert not [line for line in plan_of(some).splitlines() if "MapInArrow" in line and "c2#" in line]
+    joined = catalog.sql(
+        f"SELECT a.id FROM {table} a LEFT JOIN {table} b ON a.id = b.id AND b.id > 85 WHERE a.id >= 80", spark=spark
+    )
+    assert sorted(row.id for row in joined.collect()) == list(range(80, 90))
+    assert rows_out_of_tasks(joined) == 10 + 4
+    whole = catalog.sql(f"SELECT * FROM {table} WHERE id = 3", spark=spark)
+    assert [row.asDict() for row in whole.collect()] == [{"id": 3, "day": "2026-01-01", "name": "name 3"}]
+
+
+def test_doctor_says_which_way_a_session_reads_and_why(
+    catalog: deltars.Catalog, written: deltars.Transaction, options: dict[str, str], spark: SparkSession, tmp_path: Path
+) -> None:
+    config = tmp_path / "deltars.toml"
+    listed = "\n".join(f'{name} = "{value}"' for name, value in options.items())
+    config.write_text(f'[catalogs.lake]\nuri = "{catalog.uri}"\n[catalogs.lake.storage_options]\n{listed}\n')
+    before = objects_of(catalog)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DELTARS_CONFIG", str(config))
+        of_session = deltars.diagnose("lake", spark=spark)
+        without = deltars.diagnose("lake", spark=False)
+    [finding] = [finding for finding in of_session if finding.check == "reading"]
+    assert (finding.state, finding.fix) == ("ok", None)
+    assert "through obstore inside its tasks: the session has no file system for s3://" in finding.found
+    [session] = [finding for finding in of_session if finding.check == "spark"]
+    assert (session.state, spark.version in session.found) == ("ok", True)
+    assert not [finding for finding in without if finding.check == "reading"]
+    # One that is started for it is asked in the same way, and a disk is never in question.
+    assert list(reading(catalog.warehouse, options, True)) == [finding]
+    assert list(reading(str(tmp_path), {}, spark)) == []
+    assert objects_of(catalog) == before
+    [unknown] = reading("s3://not-there/lake", options, spark)
+    assert unknown.state == "skipped"
+    assert SECRET not in unknown.found
+
+
+def objects_of(catalog: deltars.Catalog) -> list[str]:
+    storage = open_storage(str(catalog.warehouse), catalog.engine.settings.storage_options)
+    return sorted(entry.path for entry in storage.list(""))
 
 
 def test_credentials_are_in_no_plan_and_in_no_error(

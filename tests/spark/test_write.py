@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,10 +65,23 @@ def table_of(root: Path, files: list[WrittenFile]) -> pa.Table:
     return pa.concat_tables([pq.read_table(root / file.add.path) for file in files], promote_options="default")
 
 
+@contextmanager
+def moments_written_as(spark: SparkSession, kind: str) -> Iterator[None]:
+    name = "spark.sql.parquet.outputTimestampType"
+    before = str(spark.conf.get(name))
+    spark.conf.set(name, kind)
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before)
+
+
 def natively(frame: DataFrame, root: Path, **options: Any) -> list[WrittenFile]:
     target = target_of(root, PLANE.schema(frame), **options)
-    assert native_columns(frame, target)
-    return PLANE.write(frame, target)
+    # From Spark 4.2 on we ask for it with each write; before, the session decides.
+    with moments_written_as(frame.sparkSession, "TIMESTAMP_MICROS"):
+        assert native_columns(frame, target)
+        return PLANE.write(frame, target)
 
 
 @pytest.mark.usefixtures("nothing_is_small")
@@ -200,6 +214,21 @@ def test_sessions_that_ask_for_other_files_are_left_to_arrow(spark: SparkSession
             assert native_columns(frame, target) is None
         finally:
             spark.conf.set(name, str(before))
+
+
+@pytest.mark.usefixtures("nothing_is_small")
+@pytest.mark.parametrize("kind", ["INT96", "TIMESTAMP_MICROS"])
+def test_moments_are_never_written_as_int96(kind: str, spark: SparkSession, tmp_path: Path) -> None:
+    frame = spark.sql(
+        "select id, timestamp_micros(id) as at, array(timestamp_micros(id)) as all from range(0, 4, 1, 2)"
+    )
+    with moments_written_as(spark, kind):
+        written = PLANE.write(frame, target_of(tmp_path, PLANE.schema(frame)))
+    assert written
+    for file in written:
+        footer = pq.read_metadata(tmp_path / file.add.path).row_group(0)
+        assert [footer.column(at).physical_type for at in range(3)] == ["INT64"] * 3
+        assert "at" in json.loads(file.add.stats or "")["maxValues"]
 
 
 @pytest.mark.usefixtures("nothing_is_small")

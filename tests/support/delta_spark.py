@@ -8,10 +8,8 @@ DELTARS_TEST_DELTA_JARS names a directory that has them already. `delta_jars` an
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,7 +22,7 @@ import pyarrow as pa
 import pyarrow.feather as feather
 from pyspark.sql import SparkSession
 
-from tests.support.run_directory import run_directory
+from tests.support.maven import fetch_jars
 
 JARS_VARIABLE = "DELTARS_TEST_DELTA_JARS"
 DELTA = "4.4.0"
@@ -32,16 +30,6 @@ FETCH_S = 180
 
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A JVM of a few dozen statements is done before its best compiler pays."""
-
-_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
-<groupId>deltars</groupId><artifactId>jars</artifactId><version>1</version><dependencies><dependency>
-<groupId>io.delta</groupId><artifactId>delta-spark_{spark}_2.13</artifactId><version>{delta}</version>
-<exclusions><exclusion><groupId>org.apache.spark</groupId><artifactId>*</artifactId></exclusion></exclusions>
-</dependency></dependencies></project>"""
-
-
-class NoDeltaSpark(Exception):
-    """delta-spark's JARs cannot be had here."""
 
 
 class DeltaSparkError(Exception):
@@ -53,31 +41,9 @@ def delta_jars() -> Path:
     given = os.environ.get(JARS_VARIABLE)
     if given:
         return Path(given)
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise NoDeltaSpark("there is no mvn to fetch delta-spark's JARs with")
-    place = run_directory() / "delta-spark"
-    place.mkdir(exist_ok=True)
-    with (place / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        said = place / "said"
-        if not said.exists():
-            said.write_text(_fetch(maven, place))
-    if said.read_text():
-        raise NoDeltaSpark(f"Maven could not fetch delta-spark: {said.read_text()}")
-    return place / "jars"
-
-
-def _fetch(maven: str, place: Path) -> str:
-    """What went wrong, or nothing."""
     spark = ".".join(version("pyspark").split(".")[:2])
-    (place / "pom.xml").write_text(_POM.format(spark=spark, delta=DELTA))
-    command = [maven, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={place / 'jars'}"]
-    try:
-        ended = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False, timeout=FETCH_S)
-    except subprocess.TimeoutExpired:
-        return f"no answer within {FETCH_S} s"
-    return ended.stdout.strip()[:300] or f"exit {ended.returncode}" if ended.returncode else ""
+    artifact = f"delta-spark_{spark}_2.13"
+    return fetch_jars("io.delta", artifact, DELTA, without="org.apache.spark", timeout_s=FETCH_S)
 
 
 @contextmanager

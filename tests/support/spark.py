@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
@@ -43,8 +43,8 @@ def local_session(scratch: Path) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def connect_server(scratch: Path) -> Iterator[str]:
-    """The URL of a server on this machine, in a process of its own."""
+def connect_server(scratch: Path, more: Mapping[str, str] | None = None) -> Iterator[str]:
+    """The URL of a server on this machine, in a process of its own; `more` settings than it needs."""
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": "0",
@@ -54,6 +54,7 @@ def connect_server(scratch: Path) -> Iterator[str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.local.dir": str(scratch / "local"),
+        **(more or {}),
     }
     command = ["org.apache.spark.deploy.SparkSubmit", "--master", "local[2]", "--driver-memory", "1g"]
     command += ["--driver-java-options", SHORT_LIVED]

@@ -80,7 +80,7 @@ class CatalogSnapshot:
             self._scan(table, snapshots[table.table_id], predicate)
             for table, predicate in zip(tables, predicates, strict=True)
         ]
-        return plane.query(spark, parsed, scans, args)
+        return plane.query(spark, parsed, scans, predicates, args)
 
     def register_views(
         self, spark: Any = None, *, tables: Sequence[str | UUID] | None = None, prefix: str = ""

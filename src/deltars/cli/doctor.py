@@ -19,7 +19,8 @@ from deltars.cli.progress import working
 def doctor(context: click.Context, spark: bool, catalog: str | None, output: Output) -> None:
     """Look at Java, Spark, the catalog, its schema, the clocks, the storage and the mirror, and say how to mend them.
 
-    Writes a small file to the warehouse and deletes it. Exits with 1 if something failed.
+    Of an object store it says which way Spark reads: by itself, or through obstore inside its tasks, and why. Writes
+    a small file to the warehouse and deletes it. Exits with 1 if something failed.
 
     \b
     Example:

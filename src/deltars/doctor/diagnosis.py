@@ -3,6 +3,7 @@
 java ──▶ spark: a session in a process of its own, a job that writes as the tables are written
 settings ──▶ catalog ──▶ schema ──▶ clock
                                 ├─▶ warehouse ──▶ storage: a file is put where there is one already
+                                │                    └─▶ reading: how Spark gets at a file in an object store
                                 └─▶ mirror
 """
 
@@ -15,11 +16,13 @@ import time
 from collections.abc import Iterator
 from importlib import metadata
 from importlib.util import find_spec
+from typing import Any
 
 from deltars.catalog import Catalog, connect, migrate
 from deltars.config import CatalogConfig, configure
 from deltars.doctor.finding import Finding
 from deltars.doctor.java import find_java
+from deltars.doctor.reading import reading
 from deltars.errors import DeltarsError
 from deltars.storage import open_storage, try_storage
 from deltars.store.mirror_status import MirrorState
@@ -29,12 +32,14 @@ SPARK_STARTS_WITHIN_S = 180
 EMBEDDED = ("sqlite", "duckdb")
 
 
-def diagnose(catalog: str | None = None, *, spark: bool = True) -> list[Finding]:
+def diagnose(catalog: str | None = None, *, spark: Any = True) -> list[Finding]:
     """Everything that was looked at. A small file is written to the warehouse and deleted; nothing else is changed.
 
-    `spark=False` starts no Spark, which takes some seconds.
+    A Spark is started, which takes some seconds, unless `spark` is False, or a session to look at.
     """
-    return [*_python(), *_spark(start=spark), *_catalog(catalog)]
+    findings = [*_python(), *_spark(spark)]
+    has_spark = any(finding.check == "spark" and finding.state == "ok" for finding in findings)
+    return [*findings, *_catalog(catalog, spark if has_spark else False)]
 
 
 def _python() -> Iterator[Finding]:
@@ -45,7 +50,11 @@ def _python() -> Iterator[Finding]:
 # -- Spark -----------------------------------------------------------------------------------------------------------
 
 
-def _spark(*, start: bool) -> Iterator[Finding]:
+def _spark(spark: Any) -> Iterator[Finding]:
+    if not isinstance(spark, bool):
+        yield Finding("java", "skipped", "the session runs already")
+        yield Finding("spark", "ok", f"a session of Spark {spark.version}")
+        return
     if find_spec("pyspark") is None:
         yield Finding("java", "skipped", "only Spark needs it")
         yield Finding(
@@ -60,7 +69,7 @@ def _spark(*, start: bool) -> Iterator[Finding]:
     version = metadata.version("pyspark")
     if java.state != "ok":
         yield Finding("spark", "skipped", f"pyspark {version} cannot start without Java")
-    elif not start:
+    elif not spark:
         yield Finding("spark", "skipped", f"pyspark {version} is installed, and was not started")
     else:
         yield _started(version)
@@ -95,7 +104,7 @@ def _started(version: str) -> Finding:
 # -- the catalog -----------------------------------------------------------------------------------------------------
 
 
-def _catalog(catalog: str | None) -> Iterator[Finding]:
+def _catalog(catalog: str | None, spark: Any) -> Iterator[Finding]:
     try:
         config = configure(catalog)
     except DeltarsError as error:
@@ -113,6 +122,8 @@ def _catalog(catalog: str | None) -> Iterator[Finding]:
     if status.is_current:
         with connect(catalog, migrate=False) as opened:
             yield from _opened(opened, config)
+            if not isinstance(spark, bool) or spark:
+                yield from reading(opened.warehouse, config.settings.storage_options, spark)
 
 
 def _schema(config: CatalogConfig, status: migrate.SchemaStatus) -> Finding:

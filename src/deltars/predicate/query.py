@@ -9,6 +9,7 @@ a table's own SELECT, or in the ON of its join, but not across an outer join, wh
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -41,7 +42,8 @@ class Query:
             raise self._source.error_at(
                 "only one query can stand here", 0, hint="Begin with SELECT or WITH; write in a transaction."
             )
-        self._nodes = [node for node in statements[0].find_all(exp.Table) if _is_named(node) and not _is_cte(node)]
+        self._statement = statements[0]
+        self._nodes = [node for node in self._statement.find_all(exp.Table) if _is_named(node) and not _is_cte(node)]
         self._nodes.sort(key=lambda node: _span(node)[0])
         for node in self._nodes:
             if node.args.get("version") is not None:
@@ -65,6 +67,30 @@ class Query:
             if not node.alias_column_names  # or its columns have other names here
         }
         return [self._predicate(node, known, zone) for node in self._nodes]
+
+    def columns(self, schemas: Sequence[StructType]) -> list[list[str] | None]:
+        """The columns of each table that the query can need, by `tables`; None where that is all of them.
+
+        A column whose name is nowhere in the text is needed by nobody, unless something stands for all columns.
+        """
+        text = self._source.text.lower()
+        if self._has_all_columns() or "identifier" in text:  # IDENTIFIER(…) makes names of what is not in the text
+            return [None] * len(schemas)
+        found: list[list[str] | None] = []
+        for node, schema in zip(self._nodes, schemas, strict=True):
+            needed = [name for name in schema.names if _is_word_of(name.lower().replace("`", "``"), text)]
+            # Rows are counted by some column of theirs.
+            found.append(None if node.alias_column_names else needed or [*schema.names[:1]])
+        return found
+
+    def _has_all_columns(self) -> bool:
+        """Whether all columns of something are asked for, or joined by, without their names."""
+        return (
+            any(not isinstance(star.parent, exp.Count) for star in self._statement.find_all(exp.Star))
+            or self._statement.find(exp.Pivot) is not None
+            or any(join.method for join in self._statement.find_all(exp.Join))
+            or any(not isinstance(node.parent, exp.From | exp.Join) for node in self._nodes)
+        )
 
     def rewritten(self, name: Callable[[int], str], escape: Callable[[str], str]) -> str:
         """The text with the n-th table named otherwise; all the rest goes through `escape`."""
@@ -130,6 +156,10 @@ def _is_cte(node: exp.Table) -> bool:
 def _span(node: exp.Table) -> tuple[int, int]:
     """Where its name begins and ends in the text."""
     return node.parts[0].meta["start"], node.parts[-1].meta["end"] + 1
+
+
+def _is_word_of(name: str, text: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
 
 
 # -- conditions on one table -------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from deltars.log.snapshot import Moment
 from deltars.predicate import Predicate, Query, parse
 from deltars.predicate.literals import zone_of
 from deltars.protocol import StructType
+from deltars.spark.access import Access, access_to
 from deltars.spark.completion import complete
 from deltars.spark.query import run_query
 from deltars.spark.read import read_scan
@@ -64,9 +65,13 @@ class SparkPlane:
         spark: SparkSession | None,
         query: Query,
         scans: Sequence[Scan],
+        predicates: Sequence[Predicate | None],
         args: Mapping[str, Any] | Sequence[Any] | None = None,
     ) -> DataFrame:
-        return run_query(running_session(spark), query, scans, args)
+        return run_query(running_session(spark), query, scans, predicates, args)
+
+    def access(self, spark: SparkSession | None, root: str, path: str) -> Access:
+        return access_to(running_session(spark), root, path)
 
     def moment(self, spark: SparkSession | None, timestamp: Moment | None) -> Moment | None:
         if timestamp is None:

@@ -8,14 +8,23 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from deltars.data.files import Scan
-from deltars.predicate import Query
+from deltars.predicate import Predicate, Query
 from deltars.spark.read import read_scan
 
 
 def run_query(
-    spark: SparkSession, query: Query, scans: Sequence[Scan], args: Mapping[str, Any] | Sequence[Any] | None = None
+    spark: SparkSession,
+    query: Query,
+    scans: Sequence[Scan],
+    predicates: Sequence[Predicate | None],
+    args: Mapping[str, Any] | Sequence[Any] | None = None,
 ) -> DataFrame:
-    frames = {f"table_{place}": read_scan(spark, scan) for place, scan in enumerate(scans)}
+    """`predicates`: what the query asks of each scan alone, for files that Spark does not read itself."""
+    columns = query.columns([scan.schema for scan in scans])
+    frames = {
+        f"table_{place}": read_scan(spark, scan, predicate=predicates[place], columns=columns[place])
+        for place, scan in enumerate(scans)
+    }
     given = dict(args) if isinstance(args, Mapping) else None if args is None else list(args)
     if not frames:
         return spark.sql(query.rewritten(_placeholder, str), given)

@@ -40,9 +40,10 @@ from deltars.protocol import (
     partition_directory,
     type_to_arrow,
 )
+from deltars.spark.access import native_root
 from deltars.spark.manifest import file_uri
 from deltars.spark.opened import Opened, keep, recall
-from deltars.spark.read_by_arrow import can_open, is_hidden, read_by_arrow
+from deltars.spark.read_by_arrow import is_hidden, read_by_arrow
 from deltars.spark.read_columns import ScanColumns, quoted
 from deltars.spark.read_deleted import PATH, check_places, with_place, without_deleted
 from deltars.spark.read_files import DataFile, PartitionValues, data_files, open_files
@@ -85,8 +86,9 @@ def read_scan(
 
 def _opened(spark: SparkSession, scan: Scan, sides: ScanColumns) -> tuple[list[Opened], pa.Table | None]:
     """The files that Spark reads itself, and those for Arrow, if there are any."""
-    files, directories = data_files(scan)
-    foreign = _for_arrow(spark, files)
+    root = native_root(spark, scan)
+    files, directories = data_files(scan, root)
+    foreign = [root is None or is_hidden(file.path) for file in files]
     parts = _parts(compress(files, (not is_for for is_for in foreign)))
     opened = [_part(spark, scan, sides, part) for part in parts]
     if any(foreign):
@@ -118,13 +120,6 @@ def _needed(schema: StructType, wanted: Sequence[str], where: str | None, predic
     if predicate is None:
         return schema.names
     return list(dict.fromkeys([*wanted, *(column.path[0] for column in columns_of(predicate))]))
-
-
-def _for_arrow(spark: SparkSession, files: Sequence[DataFile]) -> list[bool]:
-    """For each file, whether it is not one for Spark's own reader."""
-    if files and not can_open(spark, files[0].location):
-        return [True] * len(files)
-    return [is_hidden(file.path) for file in files]
 
 
 def _read_by_field_ids(spark: SparkSession) -> None:

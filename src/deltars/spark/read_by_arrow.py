@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -27,24 +26,6 @@ from deltars.protocol import StructType
 from deltars.spark.read_columns import ScanColumns
 
 MAX_TASKS = 200
-
-_NO_FILE_SYSTEM = ("No FileSystem for scheme", "UnsupportedFileSystem", "ClassNotFoundException")
-_can_open: WeakKeyDictionary[SparkSession, dict[str, bool]] = WeakKeyDictionary()
-
-
-def can_open(spark: SparkSession, location: str) -> bool:
-    """Whether the session has a file system for such places; asked once for each scheme."""
-    known = _can_open.setdefault(spark, {"file": True})
-    scheme = location.partition(":")[0]
-    if scheme not in known:
-        try:
-            # That there is nothing to be found is an answer too.
-            spark.read.schema("nothing int").parquet(location)
-        except Exception as error:
-            known[scheme] = not any(sign in str(error) for sign in _NO_FILE_SYSTEM)
-        else:
-            known[scheme] = True
-    return known[scheme]
 
 
 def is_hidden(path: str) -> bool:

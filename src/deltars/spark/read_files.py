@@ -60,10 +60,13 @@ class DataFile(NamedTuple):
     vector: str | None
 
 
-def data_files(scan: Scan) -> tuple[list[DataFile], Directories | None]:
-    """The files, and the directories they were seen in, if they were."""
+def data_files(scan: Scan, root: str | None) -> tuple[list[DataFile], Directories | None]:
+    """The files, and the directories they were seen in, if they were.
+
+    `root`: the table's own as Spark names it, where Spark opens it.
+    """
     storage = open_storage(scan.root, scan.storage_options)
-    root = spark_path(scan.root)
+    root = root or scan.root
     names = scan.value_names()
     decoded: dict[str | None, PartitionValues] = {None: (None,) * len(names)}
     files = []
@@ -128,7 +131,7 @@ def _by_manifest(reader: DataFrameReader, files: Sequence[DataFile], by_paths: b
 def _listed(scan: Scan, reader: DataFrameReader, files: Sequence[DataFile], by_paths: bool) -> DataFrame:
     reader = reader.option("recursiveFileLookup", "false")
     if by_paths:
-        reader = reader.option("basePath", spark_path(scan.root))
+        reader = reader.option("basePath", files[0].location.removesuffix(f"/{files[0].path}"))
     try:
         frame = reader.parquet(*(_literal_path(file.location) for file in files))
     except AnalysisException as error:

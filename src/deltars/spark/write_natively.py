@@ -39,8 +39,11 @@ from deltars.storage.local import make_directory, sync_path
 DESCRIBED_HERE = 32
 """So many footers the driver reads; more are read by a job."""
 
+_MOMENTS = "spark.sql.parquet.outputTimestampType"
+_MICROS = "TIMESTAMP_MICROS"
+
 _OPTIONS = {
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    _MOMENTS: _MICROS,
     # As the Arrow writer has it.
     "parquet.compression.codec.zstd.level": "1",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
@@ -73,6 +76,8 @@ def native_columns(frame: DataFrame, target: WriteTarget) -> NativeColumns | Non
     if any(set(field.metadata) - {"comment"} for _, field in target.schema.walk()):
         return None
     if FIELD_ID in frame.schema.json() or not _has_usual_settings(frame.sparkSession):
+        return None
+    if _has_moments(target.schema) and not _writes_micros(frame.sparkSession):
         return None
     data = schema_from_spark(frame.schema)
     given = {field.name.lower(): field for field in data.fields}
@@ -180,6 +185,17 @@ def _is_here(frame: DataFrame) -> bool:
 
 def _has_usual_settings(spark: SparkSession) -> bool:
     return all(str(spark.conf.get(name)).upper() == value.upper() for name, value in _SETTINGS.items())
+
+
+def _has_moments(schema: StructType) -> bool:
+    # A list or a map of them is no field of its own.
+    return '"timestamp"' in schema.to_json()
+
+
+def _writes_micros(spark: SparkSession) -> bool:
+    """Spark 4.1 does not look at the option: its session alone says so, or it writes INT96, which has no statistics."""
+    major, minor = map(int, spark.version.split(".")[:2])
+    return (major, minor) >= (4, 2) or spark.conf.get(_MOMENTS) == _MICROS
 
 
 def _is_same(source: DataType, table: DataType) -> bool:

@@ -48,9 +48,17 @@ class SparkDataPlane(DataPlane, Protocol):
         """What a query asks of each of its tables alone, as this session understands it."""
 
     def query(
-        self, spark: Any, query: Query, scans: Sequence[Scan], args: Mapping[str, Any] | Sequence[Any] | None
+        self,
+        spark: Any,
+        query: Query,
+        scans: Sequence[Scan],
+        predicates: Sequence[Predicate | None],
+        args: Mapping[str, Any] | Sequence[Any] | None,
     ) -> Any:
         """The answer to a query, each of its tables read by the scan in its place, as a DataFrame."""
+
+    def access(self, spark: Any, root: str, path: str) -> Any:
+        """How the session gets at this file of an object store: `scheme`, `why` and `has_classes`."""
 
     def moment(self, spark: Any, timestamp: Moment | None) -> Moment | None:
         """A time without a zone is in the session's."""
