@@ -130,6 +130,9 @@ def _read_by_field_ids(spark: SparkSession) -> None:
 
 def _parts(files: Iterable[DataFile]) -> list[list[DataFile]]:
     """Those without deletion vectors, and those with. Spark reads a path once: one that is live twice is in two."""
+    files = list(files)
+    if len({file.location for file in files if file.vector is None}) == len(files):
+        return [files] if files else []
     parts: dict[tuple[bool, int], list[DataFile]] = defaultdict(list)
     times: Counter[tuple[bool, str]] = Counter()
     for file in files:

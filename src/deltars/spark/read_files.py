@@ -14,6 +14,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import repeat
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -70,8 +71,14 @@ def data_files(scan: Scan, root: str | None) -> tuple[list[DataFile], Directorie
     names = scan.value_names()
     decoded: dict[str | None, PartitionValues] = {None: (None,) * len(names)}
     files = []
-    columns = ("path", "size", "modification_time", "partition_values", "deletion_vector")
-    for uri, size, time, text, vector in zip(*(scan.files.column(name).to_pylist() for name in columns), strict=True):
+    # Most tables have no deletion vectors, and many no partitions: no Python object is made for what is not there.
+    skipped = {"partition_values"} if not names else set()
+    skipped |= {"deletion_vector"} if scan.files["deletion_vector"].null_count == scan.files.num_rows else set()
+    columns = (
+        repeat(None, scan.files.num_rows) if name in skipped else scan.files[name].to_pylist()
+        for name in ("path", "size", "modification_time", "partition_values", "deletion_vector")
+    )
+    for uri, size, time, text, vector in zip(*columns, strict=True):
         if text not in decoded:
             document = _decode_values(text)
             decoded[text] = tuple(document.get(name) or None for name in names)
