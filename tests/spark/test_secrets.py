@@ -63,9 +63,9 @@ def test_credentials_are_not_seen_on_a_connect_server(asked: dict[str, Any], tmp
         with connected(url) as remote:
             plans = work(remote, asked)
         log = scratch / "connect.log"
-        found = re.search(r"SparkUI .* started at (http\S+)", log.read_text())
+        found = re.search(r"service 'SparkUI' on port (\d+)", log.read_text())
         assert found is not None
-        seen = "\n".join([*plans, *pages(found[1])])
+        seen = "\n".join([*plans, *pages(f"http://127.0.0.1:{found[1]}")])
         told = log.read_text()
     assert "MapInArrow" in seen
     assert "MapInArrow" in events(scratch)

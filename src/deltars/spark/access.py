@@ -76,7 +76,8 @@ def _tried(spark: SparkSession, scheme: str, rest: str) -> tuple[Access, bool]:
     reasons = {}
     for name in filter(None, (scheme, _SAME_STORE.get(scheme))):
         try:
-            spark.read.schema("nothing int").parquet(f"{name}://{rest}")
+            # Spark Connect looks when it has to, and not before.
+            spark.read.schema("nothing int").parquet(f"{name}://{rest}").inputFiles()
         except Exception as error:
             said = str(error)
             if any(sign in said for sign in _NO_FILE_SYSTEM):
