@@ -17,7 +17,7 @@ import deltars
 from tests.spark.behaviours import chosen
 from tests.spark.driver import PATIENCE_S, ROWS, TABLES
 from tests.support.cluster import Cluster, standalone_cluster
-from tests.support.soak import record, scaled
+from tests.support.soak import is_soak, record, scaled
 
 
 @pytest.mark.soak
@@ -57,13 +57,14 @@ def test_executors_without_a_database_write_and_read_and_a_lost_worker_loses_no_
 
 
 @pytest.mark.soak
+@pytest.mark.skipif(not is_soak(), reason="takes a cluster of its own a minute: in `make soak`")
 @pytest.mark.backends("postgres")
 @pytest.mark.spark
 @pytest.mark.xdist_group("cluster")
 def test_slow_task_that_spark_starts_a_second_time_writes_no_row_twice_and_loses_none(
     catalog: deltars.Catalog, catalog_uri: str, tmp_path: Path
 ) -> None:
-    rounds = scaled(2, soak=20)
+    rounds = 20
     (tmp_path / "cluster").mkdir()
     with (
         standalone_cluster(tmp_path / "cluster") as cluster,
