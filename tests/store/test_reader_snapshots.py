@@ -18,7 +18,6 @@ from deltars.errors import TableNotFound, TimestampTooEarly, ValidationError, Ve
 from deltars.log.commit import RowGroup
 from deltars.log.snapshot import FILE_SCHEMA, ROW_GROUP_SCHEMA, Snapshot
 from deltars.protocol import DomainMetadata, Txn
-from deltars.store.contents import shares_of_live_files
 from deltars.store.schema import dl_table_versions
 from tests.store.conftest import OpenLog
 from tests.support.log import Log, added, metadata, removed, row_groups, stats, vector
@@ -244,19 +243,6 @@ def test_files_come_as_a_stream_that_may_be_left(log: Log, reader: deltars.SqlTx
     leaving.close()  # type: ignore[attr-defined]
     assert log.append("after").version == 2
     assert len(paths(snapshot)) == 25_000
-
-
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_shares_have_every_file_once_however_they_came(log: Log, reader: deltars.SqlTxnLogReader, count: int) -> None:
-    log.commit(_many(60))
-    for number in range(40):
-        log.append(f"alone-{number}")
-    version = log.commit([removed("alone-7")]).version - 1
-    shares = shares_of_live_files(log.table_id, version, ["path"], count)
-    with log.catalog.engine.database.read() as connection:
-        found = [connection.execute(share).scalars().all() for share in shares]
-    assert sorted(path for share in found for path in share) == paths(reader.snapshot(log.table_id, version))
-    assert all(len(share) > 90 // count for share in found)
 
 
 def test_files_fetched_late_are_those_of_the_snapshot(log: Log, reader: deltars.SqlTxnLogReader) -> None:

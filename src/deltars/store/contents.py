@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -79,8 +79,7 @@ class TableContents:
     def batches(self, columns: pa.Schema, where: Predicate | None) -> Iterator[pa.RecordBatch]:
         if where is None:
             query = live_files(self.table_id, self.version, columns.names)
-            shares = partial(shares_of_live_files, self.table_id, self.version, columns.names)
-            return self.database.fetch(query, columns, shares=shares)
+            return self.database.fetch(query, columns, may_be_large=True)
         judged = pa.unify_schemas([columns, _JUDGED])
         query = live_files(self.table_id, self.version, judged.names, self.asked(where))
         return self._kept(self.database.fetch(query, judged), where, columns)
@@ -156,13 +155,6 @@ def live_files(
     return _live(table_id, version, [_as_text(_files[name]) for name in columns], asked)
 
 
-def shares_of_live_files(table_id: UUID, version: int, columns: Sequence[str], count: int) -> list[CompoundSelect[Any]]:
-    """The same files in so many queries, whether they came by many commits or by one."""
-    place = _files.version + _files.ord
-    texts = [_as_text(_files[name]) for name in columns]
-    return [_live(table_id, version, texts, share=place % count == number) for number in range(count)]
-
-
 def row_groups(table_id: UUID, version: int, asked: Asked | None = None) -> Select[Any]:
     """The row groups of the files of a table at a version, in their order in each file."""
     columns_of_files = [_files.version, _files.ord, _files.path, _as_text(_files.partition_values)]
@@ -181,14 +173,9 @@ def row_groups(table_id: UUID, version: int, asked: Asked | None = None) -> Sele
 
 
 def _live(
-    table_id: UUID,
-    version: int,
-    columns: Sequence[ColumnElement[Any]],
-    asked: Asked | None = None,
-    share: ColumnElement[bool] | None = None,
+    table_id: UUID, version: int, columns: Sequence[ColumnElement[Any]], asked: Asked | None = None
 ) -> CompoundSelect[Any]:
-    # Both halves in one statement, whatever the share: a commit may move a row from the first to the second meanwhile.
-    is_of_table = and_(_files.table_id == table_id, _files.version <= version, *([] if share is None else [share]))
+    is_of_table = and_(_files.table_id == table_id, _files.version <= version)
     of_table = select(*columns).where(is_of_table)
     still_live = of_table.where(_files.removed_version.is_(None))
     removed_later = of_table.where(_files.removed_version.is_not(None), _files.removed_version > version)

@@ -22,7 +22,7 @@ from sqlalchemy import Connection, Engine
 
 from deltars.errors import DatabaseError
 from deltars.observe import PoolUse, Source, watch_pool
-from deltars.store.backends import Backend, Opening, Prepared, Query, Rows, Shares, backend_for
+from deltars.store.backends import Backend, Opening, Prepared, Query, Rows, backend_for
 from deltars.store.backends.pool import WatchedPool
 from deltars.uri import CatalogUri
 
@@ -41,7 +41,7 @@ class Readable(Protocol):
 
     def look_up_each(self, asked: Sequence[tuple[Prepared, Mapping[str, Any]]]) -> list[Rows]: ...
 
-    def fetch(self, query: Query, columns: pa.Schema, *, shares: Shares | None = None) -> Iterator[pa.RecordBatch]: ...
+    def fetch(self, query: Query, columns: pa.Schema, *, may_be_large: bool = False) -> Iterator[pa.RecordBatch]: ...
 
 
 _left_to_the_parent: dict[CatalogUri, list[Engine]] = {}
@@ -84,10 +84,10 @@ class Database:
         with self.backend.translating():
             return self.backend.look_up_each(self.engine, asked)
 
-    def fetch(self, query: Query, columns: pa.Schema, *, shares: Shares | None = None) -> Iterator[pa.RecordBatch]:
+    def fetch(self, query: Query, columns: pa.Schema, *, may_be_large: bool = False) -> Iterator[pa.RecordBatch]:
         """The answer of a query as Arrow, streamed; see `Backend.fetch`."""
         with self.backend.translating():
-            yield from self.backend.fetch(self.engine, query, columns, shares=shares)
+            yield from self.backend.fetch(self.engine, query, columns, may_be_large=may_be_large)
 
     @contextmanager
     def write(self, timeout_s: float, opening: Opening | None = None) -> Iterator[Connection]:

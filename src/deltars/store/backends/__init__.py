@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib
 
 from deltars.errors import ConfigError
-from deltars.store.backends.base import Backend, Opening, Prepared, Query, Rows, Shares
+from deltars.store.backends.base import Backend, Opening, Prepared, Query, Rows
 from deltars.uri import CatalogUri
 
-__all__ = ["Backend", "Opening", "Prepared", "Query", "Rows", "Shares", "backend_for"]
+__all__ = ["Backend", "Opening", "Prepared", "Query", "Rows", "backend_for"]
 
 _BACKENDS = {
     "postgres": ("postgresql", "PostgreSQL"),

@@ -49,8 +49,6 @@ from deltars.uri import CatalogUri
 
 Query: TypeAlias = Select[Any] | CompoundSelect[Any]
 Rows: TypeAlias = list[tuple[Any, ...]]
-Shares: TypeAlias = Callable[[int], Sequence[Query]]
-"""A query as so many others that have its rows between them, about as many each."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -159,11 +157,11 @@ class Backend(ABC):
             return [self.run(connection, statement, values) for statement, values in asked]
 
     def fetch(
-        self, engine: Engine, query: Query, columns: pa.Schema, *, shares: Shares | None = None
+        self, engine: Engine, query: Query, columns: pa.Schema, *, may_be_large: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """The answer of a query as Arrow, in a transaction of its own.
 
-        What can be had in `shares` may come through several sessions, so it must be the same in each.
+        What `may_be_large` may come through another session, so it must be the same in each.
         """
         with self.read_transaction(engine) as connection:
             yield from self.batches(connection, query, columns)

@@ -50,7 +50,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from deltars.errors import DatabaseError, DeltarsError, SchemaVersionError, TimeoutError
 from deltars.store.backends.adbc import IS_INSTALLED, Adbc
-from deltars.store.backends.base import Backend, Opening, Prepared, Query, Rows, Shares, StatementRefused, first_line
+from deltars.store.backends.base import Backend, Opening, Prepared, Query, Rows, StatementRefused, first_line
 from deltars.store.backends.copy_out import copy_batches
 from deltars.store.backends.deadlines import PLANS, begin, dialect, settle
 from deltars.store.backends.pipeline import Step, driver_of, prepare, rows_of, run_pipeline
@@ -60,9 +60,6 @@ from deltars.store.schema import dl_add_files
 
 LARGE_ROWS = 10_000
 """From here on the faster stream of ADBC is worth a session of its own."""
-
-SESSIONS = 2
-"""So many read a long list together: each of them costs the server a walk over all of it."""
 
 _BEGIN_READING = Step(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 _END = Step(b"COMMIT")
@@ -156,15 +153,15 @@ class PostgreSQL(Backend):
             return [rows_of([answer]) for answer in answers[2:-1]]
 
     def fetch(
-        self, engine: Engine, query: Query, columns: pa.Schema, *, shares: Shares | None = None
+        self, engine: Engine, query: Query, columns: pa.Schema, *, may_be_large: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        adbc = self._adbc
+        adbc = self._adbc if may_be_large else None
         with self.read_transaction(engine) as connection:
-            if adbc is None or shares is None or not self._is_large(connection, query):
+            if adbc is None or not self._is_large(connection, query):
                 yield from self.batches(connection, query, columns)
                 return
-            texts = [self._bound(connection, share) for share in shares(SESSIONS)]
-        batches = adbc.batches(texts, columns)
+            text = self._bound(connection, query)
+        batches = adbc.batches(text, columns)
         yield from super().fetch(engine, query, columns) if batches is None else batches
 
     def batches(self, connection: Connection, query: Query, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
