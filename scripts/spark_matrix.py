@@ -39,6 +39,7 @@ PACKAGES = (
     "psutil",
     "pytest",
     "pytest-timeout",
+    "pytest-xdist",
 )
 """With pyspark itself, all that the tests below import."""
 
