@@ -314,6 +314,8 @@ def small(bench: Bench) -> tuple[str, str]:
     note = (
         f"{bench.sizes.small_appends} appends one after the other, seconds each, as means of ten in a row: the "
         "checkpoints that both write every ten versions are in them."
+        " A list is an RDD, whose size no plan tells: a job with Python workers has to run before it is known to be "
+        "small, and that job stands between its figure and that of Arrow."
     )
     return f"Small appends with Spark, beside delta-spark {DELTA}", f"{note}\n\n{table(HEADER, rows)}"
 
