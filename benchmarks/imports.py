@@ -70,7 +70,10 @@ def measure(directory: Path, files: int, backends: list[str]) -> str:
             print(rows[-1], flush=True)
     ours_of, theirs_of = ("import, s", "memory, MiB"), ("deltalake opens it, s", "memory of deltalake, MiB")
     header = ["from, into", ours_of[0], theirs_of[0], "times deltalake", ours_of[1], theirs_of[1], "target"]
-    note = f"{files:,} files with statistics of two columns. deltalake opens the log and lists its files."
+    note = (
+        f"{files:,} files with statistics of two columns. deltalake opens the log and lists its files. "
+        "Memory is at least what the process that made the log had: an upper bound."
+    )
     return f"{note}\n\n{table(header, rows)}"
 
 

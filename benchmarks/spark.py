@@ -207,9 +207,9 @@ def files(bench: Bench) -> tuple[str, str]:
         "The same files and the same log, with a checkpoint: deltars reads it from the catalog, delta-spark from "
         "`_delta_log`. Both keep in memory what they have read of a version. With that they are measured as warm, "
         "without it, in a session that is warm otherwise, as cold. "
-        f"{bench.sizes.scan_rounds} rounds warm, {_cold_rounds(bench.sizes)} cold. Of a cold read of 100,000 files two "
-        "thirds are Spark's, which parses our list of files line by line in one thread: that is what stands between "
-        "it and a higher figure."
+        f"{bench.sizes.scan_rounds} rounds warm, {_cold_rounds(bench.sizes)} cold. Of a cold read of 100,000 files "
+        "most, by estimate two thirds, is Spark's, which parses our list of files line by line in one thread: that is "
+        "what stands between it and a higher figure."
     )
     return f"Tables of many files with Spark, beside delta-spark {DELTA}", f"{note}\n\n{table(HEADER, rows)}"
 
