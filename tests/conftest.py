@@ -42,6 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
     soak.seed()
     if not _is_worker(config) and not config.option.collectonly:
         config.stash[_RUN] = RunDirectory()
+        if soak.is_soak():
+            config.pluginmanager.register(soak_report.Reporter())
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -51,13 +53,6 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_report_header() -> str:
     return f"seed: DELTARS_SEED={soak.seed()}" + (" (soak)" if soak.is_soak() else "")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    reports = [report for kind in ("passed", "failed", "error") for report in terminalreporter.stats.get(kind, [])]
-    if soak.is_soak() and _RUN in config.stash and reports:
-        soak_report.write_report({report.nodeid: report.outcome for report in reports})
-        terminalreporter.write_line(f"wrote {soak_report.REPORT.name}")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

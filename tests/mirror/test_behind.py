@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import queue
 import threading
+
+import pytest
 
 from deltars.mirror.behind import AT_ONCE, Behind
 
@@ -48,7 +51,9 @@ def test_few_run_at_once_and_all_are_done() -> None:
     assert (running, most) == (0, AT_ONCE)
 
 
-def test_what_fails_does_not_keep_out_what_comes_later() -> None:
+def test_what_fails_does_not_keep_out_what_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed: queue.Queue[type[BaseException]] = queue.Queue()
+    monkeypatch.setattr(threading, "excepthook", lambda arguments: failed.put(arguments.exc_type))
     behind = Behind()
     done: list[str] = []
 
@@ -59,6 +64,7 @@ def test_what_fails_does_not_keep_out_what_comes_later() -> None:
 
     behind.start("t", work, "bad")
     behind.wait()
+    assert failed.get(timeout=20) is SystemExit
     behind.start("t", work, "good")
     behind.wait()
     assert done == ["good"]

@@ -17,10 +17,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 import deltars
-from deltars.data.files import SCAN_COLUMNS, Scan
 from deltars.errors import SchemaMismatch, ValidationError
 from deltars.spark import SparkPlane
-from tests.support.scans import vector_of
+from tests.support.scans import without_first_rows
 from tests.support.soak import is_soak
 
 Behaviour = Callable[[SparkSession, deltars.Catalog], None]
@@ -135,18 +134,8 @@ def many_files_and_deleted_rows_are_read_once(spark: SparkSession, catalog: delt
     catalog.write("many", pa.table({"id": list(range(80))}), max_records_per_file=2)
     table = catalog.table("many")
     assert ids(table.read(spark)) == list(range(80))
-    snapshot = table.snapshot()
-    files = snapshot.select_files(columns=SCAN_COLUMNS)
-    assert files.num_rows == 40
-    vectors = pa.array([vector_of([0])] * files.num_rows, pa.string())
-    scan = Scan.of(
-        snapshot.metadata,
-        files.set_column(files.column_names.index("deletion_vector"), "deletion_vector", vectors),
-        root=table.location,
-        table=table.name,
-        version=snapshot.version,
-        storage_options=catalog.engine.settings.storage_options,
-    )
+    scan = without_first_rows(catalog, "many")
+    assert scan.files.num_rows == 40
     # Each file has two rows, and has lost its first.
     assert ids(SparkPlane().read(spark, scan)) == list(range(1, 80, 2))
 

@@ -16,7 +16,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -36,22 +36,7 @@ PATIENCE_S = 120
 
 
 def main(master: str, directory: Path, losses: int) -> None:
-    spark = (
-        SparkSession.builder.master(master)
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.memory", "512m")
-        .config("spark.executor.memory", "512m")
-        .config("spark.cores.max", "2")
-        .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
-        .config("spark.scheduler.maxRegisteredResourcesWaitingTime", f"{PATIENCE_S}s")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.extraJavaOptions", SHORT_LIVED)
-        .config("spark.executor.extraJavaOptions", SHORT_LIVED)
-        .config("spark.local.dir", str(directory / "local"))
-        .getOrCreate()
-    )
+    spark = session_on(master, directory, {"spark.cores.max": "2", "spark.sql.shuffle.partitions": "2"})
     try:
         told: dict[str, Any] = {"executors": look_around(spark)}
         with deltars.connect() as catalog, deltars.connect() as other:
@@ -73,6 +58,23 @@ def main(master: str, directory: Path, losses: int) -> None:
         (directory / "told.json").write_text(json.dumps(told))
     finally:
         spark.stop()
+
+
+def session_on(master: str, directory: Path, more: Mapping[str, str]) -> SparkSession:
+    """A small driver, which begins when both workers are there."""
+    settings = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": "512m",
+        "spark.executor.memory": "512m",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{PATIENCE_S}s",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": SHORT_LIVED,
+        "spark.executor.extraJavaOptions": SHORT_LIVED,
+        "spark.local.dir": str(directory / "local"),
+    }
+    return SparkSession.builder.master(master).config(map={**settings, **more}).getOrCreate()
 
 
 def look_around(spark: SparkSession) -> list[list[str]]:

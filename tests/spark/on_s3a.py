@@ -15,16 +15,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 import deltars
-from deltars.data.files import SCAN_COLUMNS, Scan
 from deltars.doctor.reading import reading
 from deltars.spark import SparkPlane
 from tests.spark.behaviours import chosen
 from tests.support.jvm import SHORT_LIVED
-from tests.support.scans import vector_of
+from tests.support.scans import without_first_rows
 
 ROWS = [(number, f"a b/ü{number % 3}", f"name {number}") for number in range(90)]
 COLUMNS = "id int, part string, name string"
@@ -106,26 +104,11 @@ def seen(spark: SparkSession, name: str, asked: Mapping[str, Any]) -> dict[str, 
             "some": sorted(row.name for row in some.collect()),
             "rows": {name: sorted(map(list, frame.collect())) for name, frame in frames.items()},
             "query": catalog.sql(query, spark=spark).first()["n"],
-            "without deleted": sorted(row.id for row in SparkPlane().read(spark, with_deleted(catalog)).collect()),
+            "without deleted": sorted(
+                row.id for row in SparkPlane().read(spark, without_first_rows(catalog, "many")).collect()
+            ),
             "reading": [finding.state, finding.found],
         }
-
-
-def with_deleted(catalog: deltars.Catalog) -> Scan:
-    """A scan of the table `many` in which each file has lost its first row."""
-    table = catalog.table("many")
-    snapshot = table.snapshot()
-    files = snapshot.select_files(columns=SCAN_COLUMNS)
-    at = files.column_names.index("deletion_vector")
-    vectors = pa.array([vector_of([0])] * files.num_rows, pa.string())
-    return Scan.of(
-        snapshot.metadata,
-        files.set_column(at, "deletion_vector", vectors),
-        root=table.location,
-        table=table.name,
-        version=snapshot.version,
-        storage_options=catalog.engine.settings.storage_options,
-    )
 
 
 def plan_of(frame: DataFrame) -> str:

@@ -17,36 +17,23 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
 
 import deltars
-from tests.spark.driver import PATIENCE_S, ROWS, TABLES, TASKS
-from tests.support.jvm import SHORT_LIVED
+from tests.spark.driver import PATIENCE_S, ROWS, TABLES, TASKS, session_on
 
 SLOW = 2
 """The task that is started twice."""
 
 
 def main(master: str, directory: Path, rounds: int) -> None:
-    spark = (
-        SparkSession.builder.master(master)
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.memory", "512m")
-        .config("spark.executor.memory", "512m")
-        .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
-        .config("spark.scheduler.maxRegisteredResourcesWaitingTime", f"{PATIENCE_S}s")
-        .config("spark.speculation", "true")
-        .config("spark.speculation.interval", "50ms")
-        .config("spark.speculation.quantile", "0.5")
+    speculative = {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "50ms",
+        "spark.speculation.quantile": "0.5",
         # However slow the machine made the tasks that are done.
-        .config("spark.speculation.multiplier", "0.1")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.extraJavaOptions", SHORT_LIVED)
-        .config("spark.executor.extraJavaOptions", SHORT_LIVED)
-        .config("spark.local.dir", str(directory / "local"))
-        .getOrCreate()
-    )
+        "spark.speculation.multiplier": "0.1",
+    }
+    spark = session_on(master, directory, speculative)
     try:
         with deltars.connect() as catalog:
             for number in range(rounds):

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+import deltars
 from deltars.data.deletion_vectors import MAGIC, encode_z85
-from deltars.data.files import Scan
+from deltars.data.files import SCAN_COLUMNS, Scan
 from deltars.protocol import ColumnMapping, StructType, path_to_uri, schema_from_ddl
 
 
@@ -45,6 +46,22 @@ def vector_of(deleted: Sequence[int]) -> str:
     text = encode_z85(data + b"\0" * (-len(data) % 4))
     return json.dumps(
         {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(data), "cardinality": len(deleted)}
+    )
+
+
+def without_first_rows(catalog: deltars.Catalog, name: str) -> Scan:
+    """A table in which each file has lost its first row."""
+    table = catalog.table(name)
+    snapshot = table.snapshot()
+    files = snapshot.select_files(columns=SCAN_COLUMNS)
+    vectors = pa.array([vector_of([0])] * files.num_rows, pa.string())
+    return Scan.of(
+        snapshot.metadata,
+        files.set_column(files.column_names.index("deletion_vector"), "deletion_vector", vectors),
+        root=table.location,
+        table=table.name,
+        version=snapshot.version,
+        storage_options=catalog.engine.settings.storage_options,
     )
 
 

@@ -1,7 +1,8 @@
 """docs/soak.md: the last run of every soak test, each with its own day and seed.
 
 A part of the tests may be run: what was not run keeps its row. A test that failed loses what it showed before, and one
-that is gone from the source loses its row.
+that is gone from the source loses its row. A row is written when its test ends, so a run that is broken off keeps what
+it showed until then.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
 
 from tests.support.soak import Figure, records, seed
 
@@ -34,6 +37,17 @@ class Row(NamedTuple):
     when: str
     machine: str
     test: str
+
+
+class Reporter:
+    """A plugin of pytest for soak runs."""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if (report.when == "call" and not report.skipped) or report.failed:
+            write_report({report.nodeid: report.outcome})
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        terminalreporter.write_line(f"wrote {REPORT.name}")
 
 
 def write_report(outcomes: Mapping[str, str], report: Path = REPORT) -> None:

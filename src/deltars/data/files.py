@@ -94,29 +94,32 @@ class Scan:
         """The columns SCAN_COLUMNS: `path` (the log's form), `size`, `modification_time` and, as the log's JSON or
         null, `partition_values` and `deletion_vector`.
         """
-        return self.source() if callable(self.source) else self.source
+        files = self.source() if callable(self.source) else self.source
+        return files.select(SCAN_COLUMNS)
 
     @classmethod
     def of(
         cls,
         metadata: Metadata,
-        files: pa.Table,
+        source: pa.Table | Callable[[], pa.Table],
         *,
         root: str,
         table: str,
         version: int,
         storage_options: Mapping[str, str],
+        identity: Hashable = None,
     ) -> Scan:
         """These files, as the table's metadata at that version says to read them."""
         return cls(
             root=root,
             schema=metadata.schema,
             partition_columns=tuple(metadata.partition_columns),
-            source=files.select(SCAN_COLUMNS),
+            source=source,
             table=table,
             version=version,
             storage_options=storage_options,
             column_mapping=column_mapping(metadata.configuration),
+            identity=identity,
         )
 
     @classmethod
@@ -131,15 +134,13 @@ class Scan:
         storage_options: Mapping[str, str],
     ) -> Scan:
         """The files of a snapshot that can hold a matching row, fetched when they are asked for."""
-        return cls(
+        return cls.of(
+            snapshot.metadata,
+            lambda: snapshot.select_files(columns=SCAN_COLUMNS, where=where),
             root=root,
-            schema=snapshot.schema,
-            partition_columns=tuple(snapshot.metadata.partition_columns),
-            source=lambda: snapshot.select_files(columns=SCAN_COLUMNS, where=where),
             table=table,
             version=snapshot.version,
             storage_options=storage_options,
-            column_mapping=column_mapping(snapshot.metadata.configuration),
             # The time tells versions apart that have one number because the database was set back in between; the
             # condition's text tells literals apart that are equal to Python, as 1 and True are.
             identity=(catalog, snapshot.table_id, snapshot.version, snapshot.timestamp, root, repr(where)),
