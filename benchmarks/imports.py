@@ -8,7 +8,6 @@ Each in a process of its own, one after the other for each log: what a noisy nei
 from __future__ import annotations
 
 import argparse
-import resource
 import shutil
 import tempfile
 import time
@@ -21,6 +20,7 @@ from benchmarks.report import table, write_section
 from benchmarks.rig import durable_server, in_own_process, new_catalog
 from deltars.uri import BACKENDS
 from tests.support.large_log import LARGE_LOGS
+from tests.support.memory import peak_mib
 from tests.support.run_directory import RunDirectory
 
 FILES = 1_000_000
@@ -87,18 +87,14 @@ def _import(uri: str, place: str) -> tuple[float, float]:
     with deltars.connect(uri) as catalog:
         begun = time.perf_counter()
         catalog.import_table(place, "large")
-        return time.perf_counter() - begun, _memory_mib()
+        return time.perf_counter() - begun, peak_mib()
 
 
 def _open(place: str) -> tuple[float, float]:
     begun = time.perf_counter()
     opened = DeltaTable(place)
     assert opened.get_add_actions().num_rows
-    return time.perf_counter() - begun, _memory_mib()
-
-
-def _memory_mib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return time.perf_counter() - begun, peak_mib()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import resource
 import statistics
 import subprocess
 import sys
@@ -25,6 +24,7 @@ import pyarrow as pa
 import deltars
 from benchmarks.report import table, write_section
 from benchmarks.rig import SCHEMA, add_file, add_table, durable_server, in_own_process, new_catalog
+from tests.support.memory import peak_mib
 from tests.support.postgres import PostgresServer
 from tests.support.run_directory import RunDirectory
 
@@ -153,11 +153,11 @@ def _bulk_commit(uri: str, files: int) -> tuple[float, float]:
     with deltars.connect(uri, timeout=3600) as catalog:
         table_id = catalog.create_table("big", SCHEMA).id
         adds = add_table(files)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        before = peak_mib()
         begun = time.perf_counter()
         deltars.SqlTxnLogWriter(catalog).commit(table_id, 1, adds, operation="WRITE")
         took = time.perf_counter() - begun
-        return took, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        return took, peak_mib() - before
 
 
 def _raw_copy(server: PostgresServer, adds: pa.Table) -> float:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -35,6 +34,7 @@ from deltars.mirror import Publisher
 from deltars.mirror.checkpoint import checkpoint_path, write_checkpoint
 from deltars.storage import open_storage
 from deltars.store.checkpoint_rows import CheckpointRows
+from tests.support.memory import peak_mib
 from tests.support.postgres import PostgresServer
 from tests.support.run_directory import RunDirectory
 
@@ -237,7 +237,7 @@ def _our_checkpoint(uri: str, table_id: UUID) -> tuple[float, float]:
         assert written.created
         with storage.open_reader(checkpoint_path(1)) as file:
             assert pq.read_metadata(file).num_rows == written.num_actions
-        return took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        return took, peak_mib()
 
 
 def _their_checkpoint(location: str) -> tuple[float, float]:
@@ -249,7 +249,7 @@ def _their_checkpoint(location: str) -> tuple[float, float]:
     DeltaTable(copy).create_checkpoint()
     took = time.perf_counter() - begun
     shutil.rmtree(copy)
-    return took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return took, peak_mib()
 
 
 # -- what the parts share --------------------------------------------------------------------------------------

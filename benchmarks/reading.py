@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import tempfile
 import time
@@ -28,6 +27,7 @@ from benchmarks.report import table, write_section
 from benchmarks.rig import durable_server, in_own_process, new_catalog
 from deltars.protocol import AddFile, Metadata, Protocol, encode_action, schema_from_ddl
 from deltars.uri import parse_catalog_uri
+from tests.support.memory import peak_mib
 from tests.support.postgres import PostgresServer
 from tests.support.run_directory import RunDirectory
 from tests.support.witness import postgres_connection
@@ -167,11 +167,11 @@ def read_peer(location: str) -> Took:
 
 
 def _measured(work: Callable[[], int]) -> Took:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_mib()
     begun = time.perf_counter()
     rows = work()
     took = time.perf_counter() - begun
-    return Took(took, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, rows)
+    return Took(took, peak_mib() - before, rows)
 
 
 def _choose(catalog: deltars.Catalog, driver: str) -> None:

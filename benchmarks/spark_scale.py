@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import resource
 import statistics
 import tempfile
 import time
@@ -30,6 +29,7 @@ from benchmarks.report import table, write_section
 from benchmarks.rig import in_own_process
 from deltars.data import WriteTarget, write_table
 from deltars.protocol import AddFile, schema_from_ddl
+from tests.support.memory import peak_mib
 from tests.support.postgres import server_of_this_run
 from tests.support.run_directory import RunDirectory
 from tests.support.spark import local_session
@@ -167,7 +167,7 @@ def measured(uri: str, name: str, directory: str, sizes: Sizes) -> Took:
         planned = _seconds(lambda: catalog.table(name).read(spark), sizes.rounds)
         first_row = _seconds(lambda: catalog.table(name).read(spark).first(), sizes.rounds)
         counted = _seconds(count, 1)
-        python_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        python_mib = peak_mib()
         return Took(opened, planned, first_row, counted, python_mib, _java_mib(spark))
 
 

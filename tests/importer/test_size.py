@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ import pytest
 
 import deltars
 from tests.support.large_log import LARGE_LOGS
+from tests.support.memory import peak_mib
 from tests.support.soak import record, scaled
 
 MEMORY_LIMIT_MIB = 2048
@@ -52,4 +52,4 @@ def import_and_measure(uri: str, place: str, small: str) -> None:
     with deltars.connect(uri) as catalog:
         begun = time.monotonic()
         catalog.import_table(place)
-        print(time.monotonic() - begun, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        print(time.monotonic() - begun, peak_mib())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import resource
 from uuid import UUID
 
 import pyarrow as pa
@@ -14,25 +13,26 @@ import deltars
 from deltars.mirror import Publication, Publisher
 from deltars.mirror.checkpoint import write_checkpoint
 from deltars.store.checkpoint_rows import CheckpointRows
+from tests.support.memory import peak_mib
 from tests.support.soak import record, scaled
 
-GIB = 1024**3
+LIMIT_MIB = 1_024
 
 
-def written_by_itself(uri: str, table_id: UUID) -> tuple[int, int]:
+def written_by_itself(uri: str, table_id: UUID) -> tuple[int, float]:
     """In a process of its own: how many files the checkpoint holds, and the most memory that it took."""
     with deltars.connect(uri) as catalog:
         storage = catalog.engine.publisher.storage_at(catalog.table(table_id).location)
         checkpoint = write_checkpoint(storage, CheckpointRows(catalog.engine.database).at(table_id, 1))
-        return checkpoint.num_adds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return checkpoint.num_adds, peak_mib()
 
 
-def published_by_itself(uri: str, table_id: UUID) -> int:
+def published_by_itself(uri: str, table_id: UUID) -> float:
     """In a process of its own: the most memory that publishing the commit took."""
     with deltars.connect(uri) as catalog:
         outcome = Publisher(catalog.engine.database, checkpoint_interval=1_000).drain(table_id)
         assert outcome.publication is Publication.PUBLISHED
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return peak_mib()
 
 
 @pytest.mark.soak
@@ -60,8 +60,8 @@ def test_commit_and_checkpoint_of_many_files_need_less_than_a_gibibyte(
         num_adds, memory = pool.apply(written_by_itself, (catalog_uri, table_id))
         to_publish = pool.apply(published_by_itself, (catalog_uri, table_id))
     assert num_adds == files
-    assert memory < GIB
-    assert to_publish < GIB
+    assert memory < LIMIT_MIB
+    assert to_publish < LIMIT_MIB
     assert len(DeltaTable(catalog.table("big").location).file_uris()) == files
-    record("checkpoint of many files", files=files, memory_mib=memory // 2**20)
-    record("commit of many files", files=files, memory_mib=to_publish // 2**20)
+    record("checkpoint of many files", files=files, memory_mib=round(memory))
+    record("commit of many files", files=files, memory_mib=round(to_publish))

@@ -42,7 +42,8 @@ def test_tables_named_in_opposite_orders_never_deadlock(
     catalog: deltars.Catalog, catalog_uri: str, backend: str
 ) -> None:
     """A deadlock is no `VersionConflict`, so it would end the test."""
-    writers, each, sets = scaled(4, soak=16), scaled(25, soak=125), scaled(1, soak=50)
+    # DuckDB is for one process, whose threads take turns at one lock: fewer tries say as much there.
+    writers, each, sets = scaled(4, soak=16), scaled(25, soak=125), scaled(1, soak=5 if backend == "duckdb" else 50)
     tables = [[f"table-{i}-{j}" for j in range(4)] for i in range(sets)]
     for name in [name for of_set in tables for name in of_set]:
         catalog.create_table(name, "id BIGINT")
