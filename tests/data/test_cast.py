@@ -49,6 +49,19 @@ def test_structs_inside_lists_and_maps_are_matched_too_in_slices() -> None:
     ]
 
 
+@pytest.mark.parametrize("offsets", [None, pa.py_buffer(b"")])
+def test_empty_lists_and_maps_may_come_without_offsets(offsets: pa.Buffer | None) -> None:
+    entries = pa.StructArray.from_arrays([pa.array([], pa.string()), pa.array([], pa.int32())], ["key", "value"])
+    lists = pa.Array.from_buffers(pa.list_(pa.int32()), 0, [None, offsets], children=[pa.array([], pa.int32())])
+    maps = pa.Array.from_buffers(pa.map_(pa.string(), pa.int32()), 0, [None, offsets], children=[entries])
+    outer = [pa.ListArray.from_arrays([0, 0], inner) for inner in (lists, maps)]
+    batch = pa.RecordBatch.from_arrays(outer, ["lists", "maps"])
+    schema = schema_to_arrow(schema_from_ddl("lists ARRAY<ARRAY<BIGINT>>, maps ARRAY<MAP<STRING, BIGINT>>"))
+    fitted = fit(batch, schema)
+    fitted.validate(full=True)
+    assert fitted.to_pylist() == [{"lists": [], "maps": []}]
+
+
 @pytest.mark.parametrize(
     ("values", "ddl", "expected"),
     [

@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types
 
 from deltars.data.cast import file_schema
+from deltars.data.nested import with_values
 from deltars.errors import SchemaMismatch
 from deltars.protocol import (
     ArrayType,
@@ -96,22 +96,14 @@ class Alignment:
         return pa.StructArray.from_arrays(children, fields=list(target), mask=source.is_null())
 
     def _list(self, source: pa.ListArray, type_: ArrayType, target: pa.DataType, path: str) -> pa.Array:
-        offsets, values = _window(source, source.values)
-        elements = self.array(values, type_.element_type, target.value_type, f"{path}.element")
-        return pa.ListArray.from_arrays(offsets, elements, type=target, mask=source.is_null())
+        def inside(elements: pa.Array, part: str) -> pa.Array:
+            return self.array(elements, type_.element_type, target.value_type, f"{path}.{part}")
+
+        return with_values(source, target, inside)
 
     def _map(self, source: pa.MapArray, type_: MapType, target: pa.DataType, path: str) -> pa.Array:
-        offsets, keys = _window(source, source.keys)
-        _, items = _window(source, source.items)
-        keys = self.array(keys, type_.key_type, target.key_type, f"{path}.key")
-        items = self.array(items, type_.value_type, target.item_type, f"{path}.value")
-        return pa.MapArray.from_arrays(offsets, keys, items, type=target, mask=source.is_null())
-
-
-def _window(array: pa.ListArray | pa.MapArray, child: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Offsets from zero, and the child's values that they cover: a slice has the child of the whole."""
-    start, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
-    return pc.subtract(array.offsets, start).cast(pa.int32()), child.slice(start, end - start)
+        wanted = {"key": (type_.key_type, target.key_type), "value": (type_.value_type, target.item_type)}
+        return with_values(source, target, lambda child, part: self.array(child, *wanted[part], f"{path}.{part}"))
 
 
 def _variant(source: pa.Array, target: pa.DataType, path: str) -> pa.Array:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from deltars.data.nested import with_values
 from deltars.errors import SchemaMismatch, ValidationError
 from deltars.protocol import schema_from_arrow
 
@@ -155,26 +156,18 @@ def _fit_struct(array: pa.StructArray, target: pa.StructType, path: ColumnPath) 
 
 
 def _fit_list(array: pa.ListArray, target: pa.ListType, path: ColumnPath) -> pa.Array:
-    offsets, start, length = _window(array)
-    elements = _fit(array.values.slice(start, length), target.value_type, (*path, "element"))
-    if not target.value_field.nullable and array.flatten().null_count:
+    fitted = with_values(array, _optional(target), lambda child, part: _fit(child, target.value_type, (*path, part)))
+    if not target.value_field.nullable and fitted.flatten().null_count:
         raise _MisfitError((*path, "element"), "is NOT NULL and has nulls in the data", _NOT_NULL)
-    return pa.ListArray.from_arrays(offsets, elements, type=_optional(target), mask=array.is_null())
+    return fitted
 
 
 def _fit_map(array: pa.MapArray, target: pa.MapType, path: ColumnPath) -> pa.Array:
-    offsets, start, length = _window(array)
-    keys = _fit(array.keys.slice(start, length), target.key_type, (*path, "key"))
-    values = _fit(array.items.slice(start, length), target.item_type, (*path, "value"))
-    if not target.item_field.nullable and values.null_count:
+    wanted = {"key": target.key_type, "value": target.item_type}
+    fitted = with_values(array, _optional(target), lambda child, part: _fit(child, wanted[part], (*path, part)))
+    if not target.item_field.nullable and fitted.items.null_count:
         raise _MisfitError((*path, "value"), "is NOT NULL and has nulls in the data", _NOT_NULL)
-    return pa.MapArray.from_arrays(offsets, keys, values, type=_optional(target), mask=array.is_null())
-
-
-def _window(array: pa.ListArray | pa.MapArray) -> tuple[pa.Array, int, int]:
-    """Offsets from zero, and which of the child's values they cover: a slice has the child of the whole."""
-    start, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
-    return pc.subtract(array.offsets, start), start, end - start
+    return fitted
 
 
 def _null_count(array: pa.Array, is_valid: pa.Array | None) -> int:

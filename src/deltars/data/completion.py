@@ -8,8 +8,7 @@ CHAR(n), VARCHAR(n)                CHAR filled up with blanks; blanks beyond n c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +16,7 @@ from pyarrow import types
 
 from deltars.data.cast import file_schema, fit
 from deltars.data.evaluation import Computed, default_value
+from deltars.data.nested import with_values
 from deltars.errors import ValidationError
 from deltars.protocol import StructField, StructType, schema_to_arrow
 from deltars.protocol.char_varchar import Limit, TypePath
@@ -78,18 +78,7 @@ def limited(array: pa.Array, limits: Mapping[TypePath, Limit], path: TypePath, c
     if types.is_struct(array.type):
         children = [inside(array.field(index), field.name) for index, field in enumerate(array.type)]
         return pa.StructArray.from_arrays(children, fields=list(array.type), mask=array.is_null())
-    return _limited_inside(array, inside)
-
-
-def _limited_inside(array: Any, inside: Callable[[pa.Array, str], pa.Array]) -> pa.Array:
-    start, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
-    offsets = pc.subtract(array.offsets, start)
-    if types.is_map(array.type):
-        keys = inside(array.keys.slice(start, end - start), "key")
-        values = inside(array.items.slice(start, end - start), "value")
-        return pa.MapArray.from_arrays(offsets, keys, values, type=array.type, mask=array.is_null())
-    elements = inside(array.values.slice(start, end - start), "element")
-    return pa.ListArray.from_arrays(offsets, elements, type=array.type, mask=array.is_null())
+    return with_values(array, array.type, inside)
 
 
 def _limited_text(text: pa.Array, limit: Limit, column: str) -> pa.Array:

@@ -94,8 +94,7 @@ class Scan:
         """The columns SCAN_COLUMNS: `path` (the log's form), `size`, `modification_time` and, as the log's JSON or
         null, `partition_values` and `deletion_vector`.
         """
-        files = self.source() if callable(self.source) else self.source
-        return files.select(SCAN_COLUMNS)
+        return self.source() if callable(self.source) else self.source
 
     @classmethod
     def of(
@@ -114,7 +113,7 @@ class Scan:
             root=root,
             schema=metadata.schema,
             partition_columns=tuple(metadata.partition_columns),
-            source=source,
+            source=source if callable(source) else source.select(SCAN_COLUMNS),
             table=table,
             version=version,
             storage_options=storage_options,
