@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,14 +15,17 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
+import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 import deltars
-from deltars.mirror import Publication, Publisher, Reconciler
-from deltars.store.mirror_status import MirrorState, MirrorStatus
-from tests.mirror.ledger import Ledger, added, version_names
+from deltars.catalog import migrate
+from deltars.mirror import Publication, Publisher, Reconciler, warehouse
+from deltars.mirror.warehouse import Warehouse
+from deltars.store.mirror_status import MirrorState, MirrorStatus, MirrorStatusStore
+from tests.mirror.ledger import CREATE, Ledger, added, version_names
 from tests.mirror.steps import Unsteady, stepping
 from tests.support.soak import record, scaled, seed
 from tests.support.together import Meanwhile
@@ -178,6 +182,93 @@ def test_version_map_waits_for_the_last_table(ledger: Ledger, publisher: Publish
     ledger.set_status(bad, next_attempt_at=None)
     reconciler.once()
     assert len(list((ledger.warehouse / "_deltars" / "txns").iterdir())) == 1
+
+
+def test_rebuilt_catalog_without_a_table_that_was_dropped_gets_the_version_maps_that_can_be_read(
+    catalog: deltars.Catalog, catalog_uri: str, tmp_path: Path
+) -> None:
+    for name in ("a", "b", "gone"):
+        catalog.create_table(name, "id BIGINT")
+    results = []
+    for pair in (("a", "gone"), ("a", "b")):
+        with catalog.begin() as tx:
+            for name in pair:
+                tx.write(name, ROWS)
+        results.append(tx.result)
+    gone = Path(catalog.table("gone").location)
+    catalog.drop_table("gone")
+    catalog.close()
+    shutil.rmtree(gone)
+    maps = tmp_path / "warehouse" / "_deltars" / "txns"
+    shutil.rmtree(maps)
+    migrate.down(catalog_uri)
+    assert deltars.rebuild(str(tmp_path / "warehouse"), catalog_uri).gone == ("gone",)
+    with deltars.connect(catalog_uri) as again:
+        assert again.reconciler().once().errors == []
+    assert [path.stem for path in maps.iterdir()] == [str(results[1].txn_id)]
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("why", ["dropped", "off", "diverged"])
+def test_table_that_is_never_published_does_not_make_every_inspection_ask_for_all_later_version_maps(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    publisher = Publisher(ledger.database)
+    a, b, stuck = (ledger.create_table(name) for name in ("a", "b", "stuck"))
+    ledger.set_status(stuck, state="diverged")
+    first = ledger.commit({a: [added("x")], stuck: [added("x")]}).commit_ts
+    match why:
+        case "dropped":
+            ledger.registry.drop("stuck")
+        case "off":
+            ledger.commit({stuck: [msgspec.structs.replace(CREATE[1], configuration={"deltars.mirror": "off"})]})
+    for _ in range(5):
+        last = ledger.commit({a: [added("y")], b: [added("y")]}).commit_ts
+    publisher.drain(a)
+    publisher.drain(b)
+    monkeypatch.setattr(warehouse, "SETTLED_US", 0)
+    monkeypatch.setattr(warehouse, "FEW_MAPS", 3)
+    assert publisher.warehouse.mend_version_maps() == ([], first if why == "diverged" else last)
+    asked: list[str] = []
+    with stepping(monkeypatch, lambda what, path: asked.append(path) if what == "head" else None):
+        assert publisher.warehouse.mend_version_maps(first)[0] == []
+    assert asked == []
+
+
+@pytest.mark.backends("sqlite")
+def test_table_that_the_database_fails_for_is_an_error_of_the_pass_and_stops_no_other(
+    ledger: Ledger, publisher: Publisher, reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = [ledger.create_table(name) for name in ("a", "b", "c")]
+    claim = MirrorStatusStore.claim
+
+    def claim_or_fail(status: MirrorStatusStore, table_id: UUID, owner: str) -> tuple[bool, MirrorStatus]:
+        if table_id == tables[1]:
+            raise deltars.DatabaseError("the lock was not had in time")
+        return claim(status, table_id, owner)
+
+    monkeypatch.setattr(MirrorStatusStore, "claim", claim_or_fail)
+    done = reconciler.once()
+    assert {outcome.table_id for outcome in done.outcomes} == {tables[0], tables[2]}
+    assert done.errors == [f"table {tables[1]} could not be published: the lock was not had in time"]
+
+
+@pytest.mark.backends("sqlite")
+def test_defect_in_an_inspection_is_logged_by_the_process_and_stops_no_other(
+    ledger: Ledger, publisher: Publisher, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> list[str]:
+        raise KeyError("a table")
+
+    monkeypatch.setattr(Warehouse, "mend_registrations", fail)
+    table = ledger.create_table("t")
+    reconciler = Reconciler(ledger.database, publisher, poll_s=0.02)
+    running = Meanwhile(reconciler.run)
+    until(lambda: "the warehouse could not be inspected, because of a defect" in caplog.text)
+    until(lambda: publisher.status.read(table).published_version == 0)
+    assert reconciler.once().errors == ["the warehouse could not be inspected: KeyError('a table')"]
+    reconciler.stop()
+    running.result()
 
 
 def test_diverged_table_is_left_alone_and_the_others_go_on(ledger: Ledger, reconciler: Reconciler) -> None:

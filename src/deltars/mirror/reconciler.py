@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import TypeVar
 from uuid import UUID
 
 from deltars.errors import DeltarsError
@@ -32,6 +33,8 @@ OVERVIEW_S = 5.0
 
 HEARKEN_S = 0.5
 """How long to listen before looking whether to stop."""
+
+Done = TypeVar("Done")
 
 _log = logging.getLogger(__name__)
 
@@ -79,7 +82,9 @@ class Reconciler:
         """Publish everything that is due, mend everything there is to mend."""
         result = Reconciliation()
         with ThreadPoolExecutor(self._concurrency, thread_name_prefix="deltars-mirror") as pool:
-            result.outcomes.extend(pool.map(self._drain, self._publisher.status.due()))
+            for outcomes, error in pool.map(self._drain, self._publisher.status.due()):
+                result.outcomes.extend(outcomes)
+                result.errors.extend(error)
             for repairs, error in pool.map(self._mend, self._publisher.status.overview()):
                 result.repairs.extend(repairs)
                 result.errors.extend(error)
@@ -115,14 +120,14 @@ class Reconciler:
         listener.join()
         self._publisher.close()
 
-    def _drain(self, table_id: UUID) -> MirrorOutcome:
-        return self._publisher.drain(table_id, stop=self._stop)
+    def _drain(self, table_id: UUID, *, checkpoint_behind: bool = False) -> tuple[list[MirrorOutcome], list[str]]:
+        def drain() -> list[MirrorOutcome]:
+            return [self._publisher.drain(table_id, stop=self._stop, checkpoint_behind=checkpoint_behind)]
+
+        return self._attempt(f"table {table_id} could not be published", drain)
 
     def _drain_and_wake(self, table_id: UUID) -> None:
-        try:
-            self._publisher.drain(table_id, stop=self._stop, checkpoint_behind=True)
-        except DeltarsError as error:
-            _log.warning("table %s could not be published: %s", table_id, error)
+        self._drain(table_id, checkpoint_behind=True)
         # What was committed to it since may be due already.
         self._wake.set()
 
@@ -133,22 +138,24 @@ class Reconciler:
         pool.submit(self._mend_warehouse)
 
     def _mend(self, status: MirrorStatus) -> tuple[list[Repair], list[str]]:
-        if self._stop.is_set():
-            return [], []
-        try:
-            return self._repairs.mend_table(status), []
-        except DeltarsError as error:
-            _log.warning("table %s could not be inspected: %s", status.name, error)
-            return [], [f"table {status.name} could not be inspected: {error}"]
+        return self._attempt(f"table {status.name} could not be inspected", lambda: self._repairs.mend_table(status))
 
     def _mend_warehouse(self) -> tuple[list[Repair], list[str]]:
+        return self._attempt("the warehouse could not be inspected", self._repairs.mend_warehouse)
+
+    def _attempt(self, failure: str, act: Callable[[], list[Done]]) -> tuple[list[Done], list[str]]:
+        """What was done, or what went wrong: whatever that is, it is said, and the other tables go on."""
         if self._stop.is_set():
             return [], []
         try:
-            return self._repairs.mend_warehouse(), []
+            return act(), []
         except DeltarsError as error:
-            _log.warning("the warehouse could not be inspected: %s", error)
-            return [], [f"the warehouse could not be inspected: {error}"]
+            _log.warning("%s: %s", failure, error)
+            return [], [f"{failure}: {error}"]
+        except Exception as error:
+            # Nobody asks the futures of `run`: what is not said here is never said.
+            _log.exception("%s, because of a defect", failure)
+            return [], [f"{failure}: {error!r}"]
 
     def _watch_lag(self) -> None:
         tables = self._publisher.status.overview()

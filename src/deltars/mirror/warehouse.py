@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -18,9 +18,12 @@ from deltars.observe import TransactionPublished, emit, is_watched
 from deltars.storage import Storage
 from deltars.store.changes import CommittedVersion
 from deltars.store.mirror_records import MirrorRecords, Registration, TransactionTables
-from deltars.store.mirror_status import MirrorStatus, MirrorStatusStore
+from deltars.store.mirror_status import MirrorMode, MirrorStatus, MirrorStatusStore
 
 SETTLED_US = 600_000_000
+
+FEW_MAPS = 20
+"""So many version maps are asked for one by one; for more, all are listed."""
 
 OpenStorage: TypeAlias = Callable[[str], Storage]
 
@@ -87,22 +90,30 @@ class Warehouse:
     def mend_version_maps(self, since: int = 0) -> tuple[list[str], int]:
         """Publish the maps that are missing, of transactions from `since` (µs) on; the paths, and where to go on."""
         transactions = self._records.transactions_over_several(since)
-        if not transactions:
+        entries = self._records.registrations() if transactions else []
+        if not entries or entries[0].warehouse is None:
             return [], since
+        storage = self._open_storage(entries[0].warehouse)
         tables = {str(status.table_id): status for status in self._status.overview(with_dropped=True)}
-        place = self._records.registration(UUID(next(iter(transactions[0].participants)))).warehouse
-        if place is None:
-            return [], since
-        storage = self._open_storage(place)
-        known = {info.path for info in storage.list("_deltars/txns")} if since == 0 else set()
-        mended, unfinished = [], transactions[-1].commit_ts
+        # Nobody is to publish more of these: whatever waits for them would wait for ever.
+        stopped = {str(entry.table_id) for entry in entries if entry.dropped_at is not None}
+        stopped.update(key for key, status in tables.items() if status.mode is MirrorMode.OFF)
+        published, unfinished = {}, transactions[-1].commit_ts
         for transaction in transactions:
-            participants = [tables[key] for key in sorted(transaction.participants)]
-            path = version_map_path(transaction.txn_id)
-            if not is_published(transaction.participants, participants):
+            # A rebuilt catalog lacks the tables whose logs were gone, and nobody can read their cuts.
+            if not transaction.participants.keys() <= tables.keys():
+                continue
+            behind = {
+                key for key, version in transaction.participants.items() if tables[key].published_version < version
+            }
+            if not behind:
+                published[version_map_path(transaction.txn_id)] = transaction
+            elif behind.isdisjoint(stopped):
                 unfinished = min(unfinished, transaction.commit_ts)
-            elif path not in known and not storage.exists(path):
-                storage.put_if_absent(path, render_version_map(transaction, participants))
+        mended = []
+        for path in _missing(storage, published):
+            participants = [tables[key] for key in sorted(published[path].participants)]
+            if storage.put_if_absent(path, render_version_map(published[path], participants)):
                 mended.append(storage.url_of(path))
         # A commit with a smaller time may still be on its way when one with a larger time is there.
         return mended, max(since, unfinished - SETTLED_US)
@@ -150,6 +161,13 @@ def render_version_map(transaction: TransactionTables | CommittedVersion, tables
             ],
         }
     )
+
+
+def _missing(storage: Storage, maps: Collection[str]) -> list[str]:
+    if len(maps) <= FEW_MAPS:
+        return [path for path in maps if not storage.exists(path)]
+    there = {info.path for info in storage.list("_deltars/txns")}
+    return [path for path in maps if path not in there]
 
 
 def _encode(document: dict[str, Any]) -> bytes:
