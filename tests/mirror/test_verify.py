@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 import deltars
 from deltars.cli import main
@@ -21,6 +21,8 @@ from deltars.protocol import AddFile, DeletionVector
 from deltars.storage import ObjectInfo
 from deltars.storage.local import LocalStorage
 from tests.mirror.ledger import version_names
+from tests.mirror.steps import stepping
+from tests.support.handmade_log import CHECKPOINT_HEAD, HandmadeLog, checkpointed
 
 ROWS = pa.table({"id": [1, 2], "p": ["a b", "c/d"]})
 
@@ -197,27 +199,109 @@ def test_command_says_what_differs_and_exits_with_one(table: deltars.Table, cata
     assert (finding["problem"], finding["detail"]) == ("missing", "was published and is gone")
 
 
-@pytest.mark.backends("sqlite")
-def test_file_of_a_deletion_vector_is_no_orphan(catalog: deltars.Catalog) -> None:
-    table = catalog.create_table("v", "id BIGINT", properties={"delta.enableDeletionVectors": "true"})
+@pytest.fixture
+def marked(catalog: deltars.Catalog) -> deltars.Table:
+    """A table of one file, some of whose rows are deleted, with a checkpoint."""
+    properties = {"delta.enableDeletionVectors": "true", "delta.checkpointInterval": "1"}
+    table = catalog.create_table("v", "id BIGINT", properties=properties)
     vector = DeletionVector(
         storage_type="u", path_or_inline_dv="ab^-aqEH.-t@S}K{vb[*k^", offset=4, size_in_bytes=40, cardinality=6
     )
+    pq.write_table(pa.table({"id": range(9)}), Path(table.location, "1.parquet"))
     file = AddFile(
         path="1.parquet",
         partition_values={},
-        size=3,
+        size=Path(table.location, "1.parquet").stat().st_size,
         modification_time=1,
         data_change=True,
         stats='{"numRecords":9}',
         deletion_vector=vector,
     )
+    vector_file(table).parent.mkdir()
+    vector_file(table).write_bytes(bytes(4 + 4 + 40 + 4))
     deltars.SqlTxnLogWriter(catalog).commit(table.id, 1, [file], operation="WRITE")
-    for name in ("1.parquet", "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin", "ab/stray.bin"):
-        path = Path(table.location, name)
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(b"123")
-    assert found(table, orphans=True) == [(Problem.ORPHAN, "stray.bin")]
+    catalog.engine.publish({table.id: 1})
+    catalog.engine.publisher.close()
+    return table
+
+
+def vector_file(table: deltars.Table) -> Path:
+    return Path(table.location, "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin")
+
+
+@pytest.mark.backends("sqlite")
+def test_file_of_a_deletion_vector_is_no_orphan(marked: deltars.Table) -> None:
+    vector_file(marked).with_name("stray.bin").write_bytes(b"123")
+    assert found(marked, deep=True, orphans=True) == [(Problem.ORPHAN, "stray.bin")]
+
+
+@pytest.mark.backends("sqlite")
+def test_file_of_a_deletion_vector_that_is_too_short_or_gone_is_found(marked: deltars.Table) -> None:
+    file = vector_file(marked)
+    file.write_bytes(bytes(51))
+    [finding] = marked.verify().findings
+    assert (finding.problem, finding.detail) == (Problem.DIFFERENT, "has 51 bytes, and a deletion vector ends at 52")
+    file.unlink()
+    assert found(marked) == [(Problem.MISSING, file.name)]
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("offset", [1, None], ids=["another vector", "no vector"])
+def test_checkpoint_with_other_deleted_rows_is_found_by_a_deep_look(marked: deltars.Table, offset: int | None) -> None:
+    file = commit_file(marked, 1).with_suffix(".checkpoint.parquet")
+    content = pq.read_table(file)
+    rows = content.to_pylist()
+    for row in rows:
+        if row["add"] is not None:
+            row["add"]["deletionVector"] = row["add"]["deletionVector"] | {"offset": 1} if offset else None
+    pq.write_table(pa.Table.from_pylist(rows, content.schema), file)
+    assert found(marked) == []
+    [finding] = marked.verify(deep=True).findings
+    assert (finding.problem, Path(finding.file).name) == (Problem.DIFFERENT, file.name)
+    assert finding.detail == "holds 1 files too many and 1 too few"
+
+
+def test_checkpoint_that_came_with_an_imported_table_is_no_difference_and_a_later_one_is(
+    catalog: deltars.Catalog, tmp_path: Path
+) -> None:
+    place = str(tmp_path / "plain")
+    for _ in range(3):
+        write_deltalake(place, ROWS, mode="append")
+    DeltaTable(place).create_checkpoint()
+    table = catalog.import_table(place, "imported")
+    assert found(table, deep=True) == []
+    catalog.write("imported", ROWS)
+    assert found(table, deep=True) == []
+    DeltaTable(place).create_checkpoint()
+    assert found(table) == [(Problem.DIFFERENT, HINT)]
+    commit_file(table, 2).with_name(HINT).write_text('{"version":1,"size":3}')
+    assert found(table) == [(Problem.MISSING, f"{1:020}.checkpoint.parquet")]
+
+
+@pytest.mark.backends("sqlite")
+def test_what_is_left_of_versions_before_an_import_began_is_no_difference(
+    catalog: deltars.Catalog, tmp_path: Path
+) -> None:
+    log = HandmadeLog(tmp_path / "plain")
+    (log.log / f"{0:020}.json").unlink()
+    file = checkpointed("a.parquet")
+    file["add"]["size"] = (log.root / "a.parquet").stat().st_size
+    log.checkpoint(f"{2:020}.checkpoint.parquet", CHECKPOINT_HEAD)
+    log.checkpoint(f"{4:020}.checkpoint.parquet", [*CHECKPOINT_HEAD, file])
+    (log.log / f"{2:020}.crc").write_text('{"tableSizeBytes":0,"numFiles":0}')
+    log.commit(5, {"txn": {"appId": "a", "version": 1}})
+    table = catalog.import_table(str(log.root))
+    assert [entry.version for entry in table.history()] == [6, 5, 4]
+    assert found(table, deep=True) == []
+
+
+@pytest.mark.backends("sqlite")
+def test_deep_look_fetches_each_commit_once(table: deltars.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[str] = []
+    with stepping(monkeypatch, lambda what, path: fetched.append(path) if what == "get" else None):
+        assert found(table, deep=True) == []
+    commits = [path.rpartition("/")[2] for path in fetched if path.endswith(".json")]
+    assert sorted(commits) == version_names(12)
 
 
 @pytest.mark.backends("postgres", "sqlite")

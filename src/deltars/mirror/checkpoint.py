@@ -64,9 +64,10 @@ def is_due(before: int, after: int, interval: int) -> bool:
     return after // interval > max(before, 0) // interval
 
 
-def retention_ms(properties: Mapping[str, str]) -> int:
-    span = parse_interval_ms(properties.get(RETENTION, ""))
-    return DEFAULT_RETENTION_MS if span is None else span
+def span_ms(properties: Mapping[str, str], name: str, default_ms: int) -> int:
+    """A property that is a span of time; what is none counts as not said."""
+    span = parse_interval_ms(properties.get(name, ""))
+    return default_ms if span is None else span
 
 
 def write_checkpoint(storage: Storage, state: VersionState, *, replace: bool = False) -> Checkpoint:
@@ -110,7 +111,7 @@ def _row_groups(state: VersionState, schema: CheckpointSchema) -> Iterator[tuple
     first = schema.state(state.protocol, state.metadata, state.txns, state.domains)
     yield pa.Table.from_batches([first]), False
     # By the commit's own clock, so that whoever writes this checkpoint writes the same one.
-    kept_after_ms = state.in_commit_timestamp - retention_ms(state.metadata.configuration)
+    kept_after_ms = state.in_commit_timestamp - span_ms(state.metadata.configuration, RETENTION, DEFAULT_RETENTION_MS)
     for removes in _gathered(state.removes(kept_after_ms)):
         yield _converted(removes, schema.removes), False
     for adds in _gathered(state.adds()):

@@ -14,9 +14,8 @@ import logging
 import re
 from uuid import UUID
 
-from deltars.mirror.checkpoint import is_ours
+from deltars.mirror.checkpoint import is_ours, span_ms
 from deltars.mirror.publisher import Publisher
-from deltars.protocol.intervals import parse_interval_ms
 from deltars.store.checkpoint_rows import CheckpointRows
 from deltars.store.database import Database
 
@@ -36,8 +35,7 @@ def clean_up_log(database: Database, publisher: Publisher, table_id: UUID) -> li
     if status.published_version < 0 or not status.is_ours:
         return []
     properties = CheckpointRows(database).at(table_id, status.published_version).metadata.configuration
-    span_ms = parse_interval_ms(properties.get(RETENTION, ""))
-    kept_from_ms = status.now // 1000 - (DEFAULT_RETENTION_MS if span_ms is None else span_ms)
+    kept_from_ms = status.now // 1000 - span_ms(properties, RETENTION, DEFAULT_RETENTION_MS)
     cut_off = publisher.records.last_version_before(table_id, kept_from_ms)
     if cut_off is None:
         return []
