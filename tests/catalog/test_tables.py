@@ -197,6 +197,16 @@ def test_replace_removes_files_with_deletion_vectors_and_partitions(catalog: del
     assert removed["deletionVector"]["cardinality"] == 1
 
 
+def test_released_table_has_its_protocol_and_cannot_be_replaced(catalog: deltars.Catalog) -> None:
+    table = catalog.create_table("t", "id BIGINT")
+    version = catalog.release("t")
+    assert table.snapshot().protocol == table.snapshot(version).protocol
+    assert table.detail().table_features == ("appendOnly", "invariants")
+    with pytest.raises(deltars.TableHeld, match="released to other writers"):
+        catalog.create_table("t", "name STRING", replace=True)
+    assert (table.version, table.schema.names) == (version, ("id",))
+
+
 def test_registered_table_is_replaced_by_its_version_0(catalog: deltars.Catalog, tmp_path: Path) -> None:
     registered = catalog.register_table("features", str(tmp_path / "features"))
     made = catalog.create_table("features", DDL, replace=True, committer="etl")

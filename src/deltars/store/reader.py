@@ -149,7 +149,9 @@ class LogReader:
 
 def open_current(backend: Backend) -> Select[Any]:
     """A table's current version and slot, with that version's time, metadata and protocol."""
-    return _opened(backend, _tables.current_version, _tables.metadata_version, _tables.protocol_version)
+    current = _tables.current_version
+    # Not `dl_tables.protocol_version`: that of a table that is held names none.
+    return _opened(backend, current, _tables.metadata_version, _last(dl_protocol_updates, current))
 
 
 def open_version(backend: Backend) -> Select[Any]:
