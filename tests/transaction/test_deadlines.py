@@ -27,6 +27,7 @@ from tests.support.tap import Tap
 from tests.support.together import Meanwhile
 from tests.support.witness import postgres_connection
 from tests.transaction import stuck
+from tests.transaction.holding import held_at
 
 SOON_S = 20.0
 """Surely not a wait for anything that is held."""
@@ -214,6 +215,39 @@ def test_registrys_lock_is_waited_for_as_long_as_the_time_out_says(
         dropping.stays_for(1)
         connection.rollback()
         dropping.result()
+
+
+@pytest.mark.backends("postgres")
+def test_lock_of_a_table_that_is_released_is_waited_for_as_long_as_the_time_out_says(
+    open_lake: OpenLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadlines, "PATIENCE_MS", 100)
+    lake = open_lake("a")
+    other = deltars.connect(lake.uri)
+    with other, other.engine.database.write(60, other.engine.writer._locks([lake["a"].table_id])) as connection:
+        releasing = Meanwhile(lake.catalog.release, "a")
+        releasing.stays_for(1)
+        connection.rollback()
+        assert releasing.result() == 1
+
+
+@pytest.mark.backends("postgres")
+def test_commit_under_way_is_waited_for_by_whoever_resolves_it(
+    open_lake: OpenLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = open_lake("a")
+    tx = lake.begin()
+    tx.stage("a", [added("1")])
+    with held_at(lake.uri, lake.catalog.table("a"), deferred=True) as hold:
+        committing = Meanwhile(tx.commit)
+        hold.wait_until_reached()
+        monkeypatch.setattr(deadlines, "PATIENCE_MS", 100)
+        resolving = Meanwhile(lake.catalog.resolve, tx.id)
+        resolving.stays_for(1)
+    committing.result()
+    resolved = resolving.result()
+    assert resolved is not None
+    assert resolved.versions == {"a": 1}
 
 
 @pytest.mark.backends("postgres")

@@ -61,7 +61,9 @@ def begin(connection: Connection, deadline: float, opening: Opening, tables: str
     while True:
         milliseconds = max(1, round((deadline - time.monotonic()) * 1000))
         limits = {name: milliseconds + grace for name, grace in _GRACE_MS.items()}
-        limits["lock_timeout"] = min(milliseconds, PATIENCE_MS)
+        if opening.statements:
+            # Only these are asked for again: a wait for any other lock may take all of the time there is.
+            limits["lock_timeout"] = min(milliseconds, PATIENCE_MS)
         head = [
             Step(b"BEGIN ISOLATION LEVEL READ COMMITTED"),
             Step(_LIMITS_17 if server >= 170000 else _LIMITS, {**limits, "deadline": milliseconds}),
