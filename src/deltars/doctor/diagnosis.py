@@ -25,7 +25,7 @@ from deltars.doctor.java import find_java
 from deltars.doctor.reading import reading
 from deltars.errors import DeltarsError
 from deltars.storage import open_storage, try_storage
-from deltars.store.mirror_status import MirrorState
+from deltars.store.mirror_status import MirrorMode, MirrorState
 
 CLOCKS_APART_S = 2.0
 SPARK_STARTS_WITHIN_S = 180
@@ -189,8 +189,12 @@ def _mirror(opened: Catalog, config: CatalogConfig) -> Finding:
         if table.state is MirrorState.DIVERGED:
             fix = f"deltars verify '{table.name}' --catalog '{config.uri}'"
             return Finding("mirror", "failed", f"{table.name}: {table.last_error}", fix)
-    behind = [table.name for table in tables if table.is_ours and table.published_version < table.current_version]
-    if behind and config.settings.mirror != "off":
-        found = f"not all of {behind[0]} is published" + (f", and of {len(behind) - 1} more" if len(behind) > 1 else "")
+    behind = [table for table in tables if table.is_ours and table.is_pending]
+    late = [table.name for table in behind if (table.mode or config.settings.mirror) != MirrorMode.OFF]
+    if late:
+        found = f"not all of {late[0]} is published" + (f", and of {len(late) - 1} more" if len(late) > 1 else "")
         return Finding("mirror", "warning", found, f"deltars mirror once --catalog '{config.uri}'")
+    if behind:
+        found = f"{len(tables)} tables, {len(behind)} of them with commits that are not published: their mirror is off"
+        return Finding("mirror", "ok", found)
     return Finding("mirror", "ok", f"{len(tables)} tables, every commit published")
