@@ -9,9 +9,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from sqlalchemy import update
 
 import deltars
 from deltars.errors import TableNotFound, TimeoutError, TransactionNotFound, ValidationError
+from deltars.store.schema import dl_tables
 from tests.support.lake import Lake, OpenLake
 from tests.support.log import SCHEMA, added, removed
 from tests.support.tap import Hold, Tap
@@ -88,6 +90,18 @@ def test_dropped_table_is_in_the_cuts_of_its_lifetime_alone(lake: Lake) -> None:
     with pytest.raises(TableNotFound, match="in this cut") as caught:
         lake.catalog.snapshot(after.txn_id).table("b")
     assert "It has: a, c." in str(caught.value)
+
+
+def test_dropping_a_table_changes_no_cut_although_the_clock_was_set_back(lake: Lake) -> None:
+    tomorrow = time.time_ns() // 1_000 + 86_400_000_000
+    with lake.catalog.engine.database.write(10) as connection:
+        of_a = dl_tables.c.table_id == lake["a"].table_id
+        connection.execute(update(dl_tables).where(of_a).values(last_commit_ts=tomorrow))
+    last = _commit(lake, "a")
+    known = lake.catalog.snapshot(last.txn_id).versions
+    lake.catalog.drop_table("b")
+    assert lake.catalog.snapshot(last.txn_id).versions == known == {"a": 1, "b": 0, "c": 0}
+    assert lake.catalog.snapshot(_commit(lake, "a").txn_id).versions == {"a": 2, "c": 0}
 
 
 def test_cut_of_this_very_moment_is_given_and_holds(lake: Lake) -> None:
@@ -185,19 +199,21 @@ def test_past_cut_waits_for_a_drop_that_is_under_way(open_lake: OpenLake, tap: T
     assert lake.catalog.snapshot(now).versions == {"b": 0}
 
 
-@pytest.mark.backends("postgres")
 def test_cut_that_is_older_than_every_open_transaction_waits_for_none(open_lake: OpenLake, tap: Tap) -> None:
     lake = open_lake("a", "b", tap=tap)
-    past = _commit(lake, "a")
+    past, last = _commit(lake, "a"), _commit(lake, "a")
     other = deltars.connect(lake.uri)
     tx = lake.begin()
     tx.stage("b", [added("1")])
     with other, tap.holding("COMMIT") as hold:
         committing = Meanwhile(tx.commit)
         hold.wait_until_reached()
-        assert other.snapshot(past.txn_id, timeout=0.1).versions == {"a": 1, "b": 0}
+        for moment in (past.txn_id, _moment(past)):
+            assert other.snapshot(moment, timeout=0.1).versions == {"a": 1, "b": 0}
+        assert other.snapshot(last.txn_id, timeout=0.1).versions == {"a": 2, "b": 0}
         hold.release()
         committing.result()
+    assert lake.catalog.snapshot(last.txn_id).versions == {"a": 2, "b": 0}
 
 
 @pytest.mark.backends("postgres", "sqlite")

@@ -23,7 +23,7 @@ from deltars.log.commit import NO_VERSION, NewTable
 from deltars.store.backends import Opening, Prepared
 from deltars.store.database import Database
 from deltars.store.schema import dl_catalog, dl_mirror_status, dl_tables
-from deltars.store.statements import lock_tables
+from deltars.store.statements import lock_tables, next_commit_ts
 
 MAX_NAME_LENGTH = 500
 """In UTF-8 at most 2,000 bytes: a row of PostgreSQL's index on names holds no more than 2,704."""
@@ -105,9 +105,9 @@ class Registry:
         """Leave a tombstone; name and location are free again, the history stays."""
         with self._changing(table) as (connection, record):
             statement = update(dl_tables).where(dl_tables.c.table_id == record.table_id)
-            # As commits are stamped, and after the last of them: past cuts tell by it whether the table was there.
+            # As commits are stamped: past cuts tell by it whether the table was there.
             backend = self._database.backend
-            moment = backend.greatest(backend.clock_us(), dl_tables.c.last_commit_ts + literal_column("1"))
+            moment = next_commit_ts(backend, dl_tables.c.last_commit_ts + literal_column("1"))
             connection.execute(statement.values(dropped_at=backend.instant(moment)))
             return record
 

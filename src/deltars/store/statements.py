@@ -176,11 +176,11 @@ def lock_tables(backend: Backend, count: int, *, shared: bool = False) -> Select
     return statement.with_for_update(read=shared) if backend.locks_rows else statement
 
 
-def next_commit_ts(backend: Backend) -> ColumnElement[int]:
-    """Later than the clock, than everything committed, and than every locked table's last commit."""
+def next_commit_ts(backend: Backend, floor: ColumnElement[int] | None = None) -> ColumnElement[int]:
+    """Later than the clock, than everything committed, and than every locked table's last commit (`floor`)."""
     latest = select(func.coalesce(func.max(dl_transactions.c.commit_ts), literal_column("0")) + literal_column("1"))
-    floor = cast(bindparam("floor", type_=BigInteger), BigInteger)
-    return backend.greatest(backend.clock_us(), floor, latest.scalar_subquery()).label("commit_ts")
+    least = cast(bindparam("floor", type_=BigInteger), BigInteger) if floor is None else floor
+    return backend.greatest(backend.clock_us(), least, latest.scalar_subquery()).label("commit_ts")
 
 
 def supersede_loaded(backend: Backend) -> Update:

@@ -45,6 +45,7 @@ from sqlalchemy import exc as sa_exc
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 
 from deltars.errors import DatabaseError, DeltarsError, TimeoutError
+from deltars.store.schema import dl_transactions
 from deltars.uri import CatalogUri
 
 Query: TypeAlias = Select[Any] | CompoundSelect[Any]
@@ -138,7 +139,12 @@ class Backend(ABC):
 
     def settle(self, engine: Engine, commit_ts: int, timeout_s: float) -> None:
         """Wait until no commit that was stamped up to this time is still under way."""
-        # There is one writer at a time: whoever may write now is after it.
+        # There is one writer at a time, stamped after everything that was committed before it began, whatever the
+        # clock says. So it is after this time if some commit is; else whoever may write now is.
+        with self.read_transaction(engine) as connection:
+            newest = connection.execute(select(func.max(dl_transactions.c.commit_ts))).scalar_one()
+        if newest is not None and newest >= commit_ts:
+            return
         with self.write_transaction(engine, timeout_s, Opening(())):
             return
 
