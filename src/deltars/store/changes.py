@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, and_, bindparam, literal, select, union_all
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, bindparam, literal, or_, select, union_all
 
 from deltars.protocol import Action
 from deltars.store import schema
@@ -118,12 +118,19 @@ def committed_transaction(connection: Connection, txn_id: UUID) -> CommittedTran
     row = connection.execute(query).one_or_none()
     if row is None:
         return None
-    wrote = {UUID(table_id): version for table_id, version in (row.participants or {}).items()}
     tables = {
         table_id: committed_versions(connection, table_id, version, version)[0]
-        for table_id, version in sorted(wrote.items())
+        for table_id, version in sorted(versions_of(connection, txn_id, row.participants).items())
     }
     return CommittedTransaction(txn_id, row.commit_ts, row.committer, row.user_metadata, tables)
+
+
+def versions_of(connection: Connection, txn_id: UUID, participants: Mapping[str, int]) -> dict[UUID, int]:
+    """Those of a transaction's versions that are there: a catalog that was rebuilt lacks what was never published, and
+    may have a version of somebody else in its place."""
+    keys = (and_(_versions.table_id == UUID(key), _versions.version == at) for key, at in participants.items())
+    query = select(_versions.table_id, _versions.version).where(_versions.txn_id == txn_id, or_(*keys))
+    return {row.table_id: row.version for row in connection.execute(query)}
 
 
 def committed_version(row: Mapping[str, Any] | RowMapping, actions: Iterable[Action]) -> CommittedVersion:

@@ -43,6 +43,7 @@ from deltars.observe import Stopwatch, emit
 from deltars.protocol import RemoveFile
 from deltars.store.backends import Opening
 from deltars.store.bulk import BATCH_ROWS
+from deltars.store.changes import versions_of
 from deltars.store.commit_event import commit_ended
 from deltars.store.database import Database
 from deltars.store.plan import ROW_GROUPS, LockedTable, Plan
@@ -226,7 +227,10 @@ class LogWriter:
                 raise ValidationError("this transaction id was settled as aborted", hint="Commit again with a new one.")
             return None
         if earlier.versions.keys() != {table.table_id for table in commit.tables}:
-            raise ValidationError("this transaction id was committed before, to other tables", hint="Use a new one.")
+            raise ValidationError(
+                "this transaction id was committed before, to other tables",
+                hint="Use a new one; catalog.transaction() says what this one did.",
+            )
         return earlier
 
     # -- write ---------------------------------------------------------------------------------------------------
@@ -378,7 +382,7 @@ def _find_committed(connection: Connection, txn_id: UUID) -> Committed | None:
     row = connection.execute(query).one_or_none()
     if row is None:
         return None
-    return Committed(txn_id, row.commit_ts, {UUID(key): version for key, version in row.participants.items()})
+    return Committed(txn_id, row.commit_ts, versions_of(connection, txn_id, row.participants))
 
 
 def _was_live(connection: Connection, remove: RemoveFile, table_id: UUID, version: int) -> bool:
