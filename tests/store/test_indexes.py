@@ -123,11 +123,16 @@ def files(version: int, count: int) -> pa.Table:
 @pytest.mark.backends("postgres")
 @pytest.mark.requirement("T-11")
 def test_newest_version_costs_one_look_up_in_the_index_on_falling_versions(filled: Filled) -> None:
-    plan = filled.plan(newest_first(filled.table_id, limit=1))
-    assert [node["Node Type"] for node in plan] == ["Limit", "Index Scan"]
-    assert plan[1]["Index Name"] == "ix_dl_table_versions_latest"
-    assert plan[1]["Scan Direction"] == "Forward"
-    assert "Filter" not in plan[1]
+    limit, *scans = filled.plan(newest_first(filled.table_id, limit=1))
+    assert limit["Node Type"] == "Limit"
+    # Once, which version is the current one: the table of tables is so small here that reading all of it is as good.
+    [standing] = [node for node in scans if node["Relation Name"] == "dl_tables"]
+    assert standing["Parent Relationship"] == "InitPlan"
+    [newest] = [node for node in scans if node is not standing]
+    assert newest["Node Type"] == "Index Scan"
+    assert newest["Index Name"] == "ix_dl_table_versions_latest"
+    assert newest["Scan Direction"] == "Forward"
+    assert "Filter" not in newest
 
 
 @pytest.mark.backends("postgres")

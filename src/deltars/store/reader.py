@@ -163,11 +163,12 @@ def open_version(backend: Backend) -> Select[Any]:
 def _opened(
     backend: Backend, version: ColumnElement[int], metadata: ColumnElement[int], protocol: ColumnElement[int]
 ) -> Select[Any]:
-    """Every join is a look-up in a primary key."""
+    """Every join is a look-up in a primary key. Versions beyond the current one are of an import under way."""
     joined: FromClause = dl_tables
     at = ((dl_table_versions, version), (dl_metadata_updates, metadata), (dl_protocol_updates, protocol))
     for table, key in at:
-        joined = joined.outerjoin(table, and_(table.c.table_id == _tables.table_id, table.c.version == key))
+        there = table.c.version <= _tables.current_version
+        joined = joined.outerjoin(table, and_(table.c.table_id == _tables.table_id, table.c.version == key, there))
     table_id = backend.id_of(bindparam("table_id", type_=Text()))
     return select(*_STANDING, *_METADATA, *_PROTOCOL).select_from(joined).where(_tables.table_id == table_id)
 
@@ -179,10 +180,12 @@ def _last(table: Table, wanted: ColumnElement[int]) -> ColumnElement[int]:
 
 
 def newest_first(table_id: UUID, limit: int | None = None, first: int | None = None) -> Select[Any]:
-    """The commits of a table, in falling order."""
+    """The commits of a table, in falling order; without those of an import under way, which nobody may see yet."""
     columns = [_versions[name] for name in HistoryEntry.__dataclass_fields__]
     falling = _versions.version.desc().nulls_last()
-    query = select(*columns).where(_versions.table_id == table_id).order_by(falling).limit(limit)
+    current = select(_tables.current_version).where(_tables.table_id == table_id).scalar_subquery()
+    there = and_(_versions.table_id == table_id, _versions.version <= current)
+    query = select(*columns).where(there).order_by(falling).limit(limit)
     return query if first is None else query.where(_versions.version >= first)
 
 
@@ -239,7 +242,7 @@ def _no_table(table_id: UUID) -> TableNotFound:
 
 
 def _version_not_found(table_id: UUID, version: int | None, earliest: int | None, current: int) -> VersionNotFound:
-    if earliest is None:
+    if earliest is None or current == NO_VERSION:
         return VersionNotFound("nothing was committed to the table yet", table_id=table_id, field="version")
     return VersionNotFound(
         f"there is no version {version}",
