@@ -115,13 +115,17 @@ def test_nothing_can_be_committed_while_the_import_is_under_way(
     assert _ids(catalog.table("features")) == [1, 3, 4, 5]
 
 
+def _import_but_for_the_end(catalog: deltars.Catalog, plain: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch, suppress(_Interrupted):
+        patch.setattr("deltars.store.import_writer.ImportWriter.finish", _Steps(1).counted(ImportWriter.finish))
+        catalog.import_table(plain, "features", read_only=True)
+        pytest.fail("the import came to its end")
+
+
 def test_versions_of_an_import_under_way_are_seen_by_nobody(
     catalog: deltars.Catalog, plain: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deltars.store.appender.FLUSH_ROWS", 1)
-    with monkeypatch.context() as patch, pytest.raises(_Interrupted):
-        patch.setattr("deltars.store.import_writer.ImportWriter.finish", _Steps(1).counted(ImportWriter.finish))
-        catalog.import_table(plain, "features", read_only=True)
+    _import_but_for_the_end(catalog, plain, monkeypatch)
     table, reader = catalog.table("features"), deltars.SqlTxnLogReader(catalog)
     assert (table.version, table.history(), table.history(since=0)) == (-1, [], [])
     asked: list[dict[str, Any]] = [{}, {"version": 1}, {"timestamp": "2999-01-01"}]
@@ -133,11 +137,9 @@ def test_versions_of_an_import_under_way_are_seen_by_nobody(
     # The first three are there, and one more under way.
     catalog.import_table(plain, "features", read_only=True)
     write_deltalake(plain, _rows(7), mode="append")
-    with monkeypatch.context() as patch, pytest.raises(_Interrupted):
-        patch.setattr("deltars.store.import_writer.ImportWriter.finish", _Steps(1).counted(ImportWriter.finish))
-        catalog.import_table(plain, "features", read_only=True)
+    _import_but_for_the_end(catalog, plain, monkeypatch)
     assert [entry.version for entry in table.history()] == [2, 1, 0]
-    with pytest.raises(deltars.VersionNotFound, match="there is no version 3 .*versions 0 to 2"):
+    with pytest.raises(deltars.VersionNotFound, match=r"there is no version 3 .*versions 0 to 2"):
         table.snapshot(3)
     assert catalog.import_table(plain, "features", read_only=True).history(1)[0].version == 3
 

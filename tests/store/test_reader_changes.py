@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 import deltars
-from deltars.errors import TableNotFound, VersionNotFound
+from deltars.errors import TableNotFound, ValidationError, VersionNotFound
 from deltars.log.commit import Commit, TableCommit
 from deltars.protocol import AddFile, CdcFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
 from deltars.store import changes
@@ -78,6 +78,30 @@ def test_changes_of_what_is_not_there_are_refused_at_once(log: Log, reader: delt
             reader.changes(log.table_id, *versions)
     with pytest.raises(TableNotFound):
         reader.changes(uuid4(), 0)
+
+
+@pytest.mark.parametrize("versions", [("0",), (0, 1.0), (False,), (0, "now")])
+@pytest.mark.backends("sqlite")
+def test_changes_of_what_is_no_version_are_refused(
+    log: Log, reader: deltars.SqlTxnLogReader, versions: tuple[Any, ...]
+) -> None:
+    with pytest.raises(ValidationError, match=r"a version is a whole number, not .*history\(\) has those there are"):
+        reader.changes(log.table_id, *versions)
+
+
+@pytest.mark.parametrize("txn_id", ["nope", 5, None])
+@pytest.mark.backends("sqlite")
+def test_what_is_no_transaction_id_is_refused(log: Log, reader: deltars.SqlTxnLogReader, txn_id: Any) -> None:
+    for ask in (reader.transaction, log.catalog.transaction):
+        with pytest.raises(ValidationError, match="is not a transaction's id: it is a UUID"):
+            ask(txn_id)
+
+
+def test_transaction_is_found_by_the_text_of_its_id(log: Log, reader: deltars.SqlTxnLogReader) -> None:
+    [entry] = reader.history(log.table_id)
+    found = reader.transaction(str(entry.txn_id))  # type: ignore[arg-type]
+    assert found is not None
+    assert found.txn_id == log.catalog.transaction(str(entry.txn_id)).txn_id == entry.txn_id  # type: ignore[arg-type]
 
 
 def test_transaction_tells_what_it_did_to_each_of_its_tables(open_log: OpenLog) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
@@ -9,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
 from sqlalchemy import delete
@@ -144,6 +146,10 @@ def test_registered_table_has_no_version_to_show(open_log: OpenLog) -> None:
         ({"version": 0, "timestamp": "2026-01-01"}, "exclude each other"),
         ({"timestamp": "yesterday"}, "'yesterday' is not a time"),
         ({"timestamp": 0}, "a time is a datetime or its text, not 0"),
+        ({"version": "abc"}, r"a version is a whole number, not 'abc'.*A time goes to timestamp="),
+        ({"version": 1.5}, r"a version is a whole number, not 1\.5"),
+        ({"version": True}, "a version is a whole number, not True"),
+        ({"version": 2**63}, "a version is a whole number, not 9223372036854775808"),
     ],
 )
 @pytest.mark.backends("sqlite")
@@ -152,6 +158,35 @@ def test_question_that_makes_no_sense_is_refused(
 ) -> None:
     with pytest.raises(ValidationError, match=message):
         reader.snapshot(log.table_id, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"limit": -1}, "a limit of -1 commits cannot be.*Leave it out"),
+        ({"limit": "x"}, "a limit is a whole number, not 'x'.*Leave it out"),
+        ({"limit": True}, "a limit is a whole number, not True"),
+        ({"limit": 2**70}, "a limit is a whole number"),
+        ({"since": 1.5}, r"a version is a whole number, not 1\.5"),
+        ({"since": False}, "a version is a whole number, not False"),
+        ({"since": "yesterday"}, "'yesterday' is not a time"),
+    ],
+)
+@pytest.mark.backends("sqlite")
+def test_history_that_makes_no_sense_is_refused(
+    log: Log, reader: deltars.SqlTxnLogReader, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValidationError, match=message):
+        reader.history(log.table_id, **options)
+
+
+def test_number_of_another_library_is_a_version(log: Log, reader: deltars.SqlTxnLogReader) -> None:
+    log.append("a")
+    first = np.int64(1)
+    assert reader.snapshot(log.table_id, first).version == 1  # type: ignore[arg-type]
+    assert [entry.version for entry in reader.history(log.table_id, limit=first, since=first)] == [1]  # type: ignore[arg-type]
+    assert [change.version for change in reader.changes(log.table_id, first, first)] == [1]  # type: ignore[arg-type]
+    assert reader.history(log.table_id, limit=0) == []
 
 
 @pytest.mark.backends("sqlite")
@@ -223,6 +258,28 @@ def test_columns_can_be_chosen_and_come_in_that_order(log: Log, reader: deltars.
     assert chosen.to_pydict() == {"size": [1, 2], "path": ["a", "b"]}
     with pytest.raises(ValidationError, match=r"no column 'bytes'.*It has: path, size"):
         snapshot.select_files(columns=["bytes"])
+    for where in (None, "id = 1"):
+        with pytest.raises(ValidationError, match=r"no column is named.*Leave it out"):
+            snapshot.select_files(columns=[], where=where)
+        with pytest.raises(ValidationError, match="the column 'path' is named twice"):
+            snapshot.select_files(columns=["path", "size", "path"], where=where)
+
+
+def test_files_without_a_value_are_listed_when_it_is_all_that_is_asked_for(
+    log: Log, reader: deltars.SqlTxnLogReader
+) -> None:
+    log.commit([added("a"), added("b", stats=stats(3)), added("c")])
+    snapshot = reader.snapshot(log.table_id)
+    assert sorted(snapshot.select_files(columns=["num_records"])["num_records"].to_pylist(), key=str) == [3, None, None]
+    assert snapshot.select_files(columns=["stats"]).num_rows == 3
+    assert snapshot.select_files(columns=["tags"])["tags"].to_pylist() == [None] * 3
+
+
+def test_statistics_may_be_longer_than_a_block_of_rows(log: Log, reader: deltars.SqlTxnLogReader) -> None:
+    long = json.dumps({"numRecords": 1, "minValues": {"name": "x" * 3_000_000}})
+    log.commit([added("a"), added("b", stats=long)])
+    found = reader.snapshot(log.table_id).select_files(columns=["stats"])["stats"].to_pylist()
+    assert sorted(found, key=str) == sorted([None, long], key=str)
 
 
 def test_table_without_files_is_an_empty_arrow_table(log: Log, reader: deltars.SqlTxnLogReader) -> None:

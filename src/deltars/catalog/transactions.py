@@ -54,7 +54,7 @@ def transaction_detail(engine: Engine, txn_id: UUID) -> TransactionDetail:
     tables = sorted((_of_table(names[key], version) for key, version in found.tables.items()), key=lambda d: d.table)
     isolation = next((version.isolation for version in found.tables.values()), None)
     committed_at = _EPOCH + timedelta(microseconds=found.commit_ts)
-    return TransactionDetail(txn_id, committed_at, found.committer, found.user_metadata, isolation, tuple(tables))
+    return TransactionDetail(found.txn_id, committed_at, found.committer, found.user_metadata, isolation, tuple(tables))
 
 
 def _of_table(name: str, version: CommittedVersion) -> TableCommitDetail:

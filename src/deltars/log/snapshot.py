@@ -10,6 +10,7 @@ History never changes, so what is fetched late is what would have been fetched a
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -177,14 +178,30 @@ def file_schema(columns: Sequence[str] | None) -> pa.Schema:
     """These columns of `FILE_SCHEMA`, in this order."""
     if columns is None:
         return FILE_SCHEMA
-    for name in columns:
+    names = list(columns)
+    if not names:
+        raise ValidationError("no column is named", field="columns", hint="Leave it out for all of them.")
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise ValidationError(f"the column {name!r} is named twice", field="columns", hint="Name it once.")
         if name not in FILE_SCHEMA.names:
             raise ValidationError(
                 f"a live file has no column {name!r}",
                 field="columns",
                 hint=f"It has: {', '.join(FILE_SCHEMA.names)}.",
             )
-    return pa.schema([FILE_SCHEMA.field(name) for name in columns])
+    return pa.schema([FILE_SCHEMA.field(name) for name in names])
+
+
+def as_whole(value: Any, what: str, *, field: str, hint: str) -> int:
+    """A number of whatever library, if it is a whole one that a database can hold."""
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or number.bit_length() > 63:
+        raise ValidationError(f"{what} is a whole number, not {value!r:.100}", field=field, hint=hint)
+    return number
 
 
 def to_milliseconds(moment: Moment, *, up: bool = False) -> int:

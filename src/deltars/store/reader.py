@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 from uuid import UUID
@@ -34,7 +35,15 @@ from sqlalchemy import (
 
 from deltars.errors import TableNotFound, TimestampTooEarly, ValidationError, VersionNotFound
 from deltars.log.commit import NO_VERSION
-from deltars.log.snapshot import FILE_SCHEMA, HistoryEntry, Moment, Snapshot, from_milliseconds, to_milliseconds
+from deltars.log.snapshot import (
+    FILE_SCHEMA,
+    HistoryEntry,
+    Moment,
+    Snapshot,
+    as_whole,
+    from_milliseconds,
+    to_milliseconds,
+)
 from deltars.protocol import Metadata, Protocol
 from deltars.store.backends import Backend, Prepared
 from deltars.store.changes import CommittedTransaction, CommittedVersion, committed_transaction, stream_versions
@@ -56,6 +65,8 @@ _STANDING = (
     dl_metadata_updates.c.version.label("metadata_version"),
 )
 
+_WITHOUT_LIMIT = "Leave it out for all of them."
+
 
 class LogReader:
     def __init__(self, database: Readable) -> None:
@@ -70,9 +81,16 @@ class LogReader:
         self, table_id: UUID, *, limit: int | None = None, since: int | Moment | None = None
     ) -> list[HistoryEntry]:
         """The commits of a table, newest first: the newest `limit`, and none older than the version or time `since`."""
+        count = None if limit is None else _as_limit(limit)
+        first = start_ms = None
+        if isinstance(since, datetime | str):
+            start_ms = to_milliseconds(since, up=True)
+        elif since is not None:
+            first = _as_version(since, "since")
         with self._database.read() as connection:
-            first = None if since is None else _first_since(connection, table_id, since)
-            rows = connection.execute(newest_first(table_id, limit, first)).all()
+            if start_ms is not None:
+                first = _first_since(connection, table_id, start_ms)
+            rows = connection.execute(newest_first(table_id, count, first)).all()
             if not rows:
                 _current_version(connection, table_id)
         return [HistoryEntry(*row) for row in rows]
@@ -86,6 +104,8 @@ class LogReader:
             if version is not None:
                 raise ValidationError("version and timestamp exclude each other", table_id=table_id)
             version = self._version_at(table_id, timestamp)
+        elif version is not None:
+            version = _as_version(version, "version", hint="A time goes to timestamp=.")
         statement = self._open_current if version is None else self._open_version
         rows = self._database.look_up(statement, {"table_id": str(table_id), "version": version})
         if not rows:
@@ -102,6 +122,8 @@ class LogReader:
 
     def changes(self, table_id: UUID, from_version: int, to_version: int | None = None) -> Iterator[CommittedVersion]:
         """What each version did, oldest first, from one version to another or to the current one, both included."""
+        from_version = _as_version(from_version, "from_version")
+        to_version = None if to_version is None else _as_version(to_version, "to_version")
         with self._database.read() as connection:
             current = _current_version(connection, table_id)
             earliest = _earliest_version(connection, table_id)
@@ -113,6 +135,7 @@ class LogReader:
 
     def transaction(self, txn_id: UUID) -> CommittedTransaction | None:
         """What one transaction did, over all its tables; None where nothing was committed under this id."""
+        txn_id = _as_txn_id(txn_id)
         with self._database.read() as connection:
             return committed_transaction(connection, txn_id)
 
@@ -198,11 +221,31 @@ def _decoded(table: Table, columns: tuple[Any, ...], values: list[Any]) -> Any:
     return from_row(table.name, row)
 
 
-def _first_since(connection: Connection, table_id: UUID, since: int | Moment) -> int:
-    if isinstance(since, int):
-        return since
+def _as_version(value: Any, field: str, hint: str = "history() has those there are.") -> int:
+    return as_whole(value, "a version", field=field, hint=hint)
+
+
+def _as_limit(value: Any) -> int:
+    limit = as_whole(value, "a limit", field="limit", hint=_WITHOUT_LIMIT)
+    if limit < 0:
+        raise ValidationError(f"a limit of {limit} commits cannot be", field="limit", hint=_WITHOUT_LIMIT)
+    return limit
+
+
+def _as_txn_id(value: Any) -> UUID:
+    try:
+        return value if isinstance(value, UUID) else UUID(value)
+    except (ValueError, TypeError, AttributeError):
+        raise ValidationError(
+            f"{value!r:.100} is not a transaction's id: it is a UUID",
+            field="txn_id",
+            hint="history() has the ids of what was committed.",
+        ) from None
+
+
+def _first_since(connection: Connection, table_id: UUID, milliseconds: int) -> int:
     versions = _all_versions(connection, table_id)
-    return versions.start + _count_until(connection, table_id, versions, to_milliseconds(since, up=True) - 1)
+    return versions.start + _count_until(connection, table_id, versions, milliseconds - 1)
 
 
 def _all_versions(connection: Connection, table_id: UUID) -> range:
