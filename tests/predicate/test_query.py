@@ -54,6 +54,14 @@ def test_only_the_names_of_tables_are_rewritten() -> None:
     )
 
 
+@pytest.mark.parametrize("sample", ["TABLESAMPLE (10 ROWS)", "TABLESAMPLE (10 PERCENT) REPEATABLE (7)"])
+def test_name_of_a_table_stands_behind_its_sample(sample: str) -> None:
+    text = f"SELECT features.id FROM features {sample} WHERE features.id = (1)"
+    assert Query(text).rewritten(lambda place: f"<{place}>", str) == (
+        f"SELECT features.id FROM <0> {sample} AS `features` WHERE features.id = (1)"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "predicates"),
     [
@@ -70,6 +78,9 @@ def test_only_the_names_of_tables_are_rewritten() -> None:
         ("SELECT * FROM features AS f(a, id, b, c) WHERE id = 1", [None]),
         ("SELECT * FROM features, (SELECT 1 AS x) d WHERE score = 1.0 AND features.id = 1", ["id = 1"]),
         ("SELECT * FROM features TABLESAMPLE (10 PERCENT) WHERE id = 1", [None]),
+        ("SELECT s.x, count(*) AS id FROM features GROUP BY 1 |> WHERE id = 1", [None]),
+        ("FROM features |> LIMIT 1 |> WHERE id = 1", [None]),
+        ("FROM features |> LIMIT 5 |> JOIN labels ON features.id = 1", [None, None]),
         ("SELECT * FROM features LATERAL VIEW explode(array(1)) e AS day WHERE day = 1", [None]),
         ("SELECT * FROM features WHERE nothing = 1 AND id = 7", ["id = 7"]),
         ("SELECT * FROM features WHERE id = :p AND score = 1", ["score = 1.0"]),

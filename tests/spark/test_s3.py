@@ -88,6 +88,10 @@ def test_conditions_and_columns_are_applied_where_the_files_are_read(
     assert tasks
     assert all("c1#" in line for line in tasks)
     assert not any("c2#" in line for line in tasks), "the day is asked for by nobody"
+    # What is true, or never true, of every row names its columns all the same.
+    every = catalog.table(table).read(spark, where="id < 0 OR 1 = 1", columns=["name"])
+    assert every.count() == len(ROWS)
+    assert catalog.table(table).read(spark, where="id = NULL", columns=["name"]).count() == 0
 
 
 def test_tasks_leave_out_the_rows_that_cannot_match(

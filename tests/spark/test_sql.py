@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
@@ -102,6 +103,11 @@ QUERIES = {
         SELECT o_key, rank() OVER (ORDER BY o_key) FROM (
           SELECT o_key FROM orders WHERE o_key < 2 UNION ALL SELECT l_order FROM lineitem WHERE l_order > 37)
         ORDER BY 1, 2""",
+    "a filter behind a limit": "FROM orders |> ORDER BY o_key |> LIMIT 5 |> WHERE o_key > 3",
+    "a filter behind a group": """
+        SELECT o_customer, count(*) AS o_key FROM orders GROUP BY 1
+        |> WHERE o_key = 3 |> ORDER BY o_customer""",
+    "a sample by the table's name": "SELECT orders.o_key FROM orders TABLESAMPLE (100 PERCENT) ORDER BY 1",
     "by the table's name": "SELECT orders.o_key, 'a {brace} is text' FROM orders WHERE orders.o_key = 7",
 }
 
@@ -142,6 +148,27 @@ def test_all_tables_are_at_one_moment_and_a_past_one_can_be_asked_for(tmp_path: 
         catalog.write("features", pa.table({"id": [3]}))
         assert cut.sql("SELECT count(*) AS n FROM features", spark=spark).first()["n"] == 2
         assert catalog.sql(f"SELECT count(*) AS n FROM `{uri}/features`", spark=spark).first()["n"] == 3
+
+
+def test_time_without_a_zone_is_in_that_of_the_session(tmp_path: Path, spark: SparkSession) -> None:
+    with deltars.connect(f"deltasql://sqlite/{tmp_path}/lake.db") as catalog:
+        for number in range(2):
+            catalog.write("features", pa.table({"id": [number]}))
+        moment = catalog.snapshot().as_of or datetime.now(UTC)
+        text, elsewhere = "SELECT count(*) AS n FROM features", moment.astimezone(ZoneInfo("America/New_York"))
+        spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+        try:
+            naive = elsewhere.replace(tzinfo=None)
+            assert deltars.sql(spark, text, catalog=catalog, as_of=naive).first()["n"] == 2
+            assert deltars.sql(spark, text, catalog=catalog, as_of=naive.isoformat()).first()["n"] == 2
+            spark.conf.set("spark.sql.session.timeZone", "PST")
+            with pytest.raises(ValidationError, match="Python knows none that is called 'PST'"):
+                deltars.sql(spark, text, catalog=catalog, as_of=naive)
+            with pytest.raises(ValidationError, match="Python knows none that is called 'PST'"):
+                catalog.table("features").read(spark, timestamp=naive)
+            assert deltars.sql(spark, text, catalog=catalog, as_of=elsewhere).first()["n"] == 2
+        finally:
+            spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
 def test_parameters_are_sparks_own(catalog: Catalog, spark: SparkSession) -> None:

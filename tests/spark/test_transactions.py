@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -109,6 +110,29 @@ def test_modes_of_overwriting_with_frames(catalog: deltars.Catalog, frame: Any) 
     assert content(events) == [(4, DAY_1), (13, DAY_2)]
     catalog.write("events", frame((9, DAY_1)), "overwrite")
     assert content(events) == [(9, DAY_1)]
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo", "PST"])
+def test_replace_where_is_in_the_time_zone_of_the_session(
+    catalog: deltars.Catalog, spark: SparkSession, zone: str
+) -> None:
+    moments = [datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(0, 24, 2)]
+    moments += [moment + timedelta(days=1) for moment in moments]
+    old = pa.table({"id": [0] * len(moments), "at": pa.array(moments, pa.timestamp("us", "UTC"))})
+    catalog.write("events", old, partition_by=["at"])
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        where = "at >= '2026-01-02'"
+        staying = catalog.table("events").read(spark).where(f"NOT ({where})").count()
+        assert 0 < staying < len(moments)
+        new = spark.sql("SELECT 1L AS id, TIMESTAMP '2026-01-02 12:00:00' AS at")
+        catalog.write("events", new, "overwrite", replace_where=where)
+        found = catalog.table("events").read(spark)
+        assert found.where(f"NOT ({where})").count() == staying
+        assert [row.id for row in found.where(where).collect()] == [1]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
 @pytest.mark.backends("sqlite")

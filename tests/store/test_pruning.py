@@ -197,6 +197,37 @@ def test_whole_number_is_found_however_it_was_written(open_log: OpenLog, text: s
         assert _found(log, where, of) == ["seven"], where
 
 
+@pytest.mark.parametrize(
+    ("type_", "text", "where"),
+    [
+        ("BIGINT", "9007199254740993", "n > 9007199254740992"),
+        ("BIGINT", "-9007199254740993", "n < -9007199254740992"),
+        ("DECIMAL(38,18)", "5.000000000000000001", "n > 5"),
+        ("DECIMAL(38,18)", "4.999999999999999999", "n < 5"),
+    ],
+)
+def test_numbers_closer_than_doubles_tell_apart_are_kept(open_log: OpenLog, type_: str, text: str, where: str) -> None:
+    log = open_log().create(f"id INT, n {type_}", partition_columns=["n"])
+    log.commit([added("found", partition_values={"n": text}), added("far", partition_values={"n": "7000"})])
+    of = metadata(f"id INT, n {type_}", partition_columns=["n"])
+    assert "found" in _found(log, where, of)
+    assert _found(log, "n BETWEEN 6999.5 AND 7000.5", of) == ["far"]
+
+
+def test_long_conditions_are_left_to_the_exact_judge(open_log: OpenLog) -> None:
+    ddl = "id INT, day DATE, n INT"
+    log = open_log().create(ddl, partition_columns=["day", "n"])
+    log.commit([added(day, partition_values={"day": day, "n": "1"}) for day in ("2026-01-01", "2026-01-02")])
+    of = metadata(ddl, partition_columns=["day", "n"])
+    many = range(2_000)
+    either = " OR ".join(f"(day = '2026-01-01' AND n = {i})" for i in many)
+    assert "2026-01-01" in _found(log, either, of)
+    both = " AND ".join(["day = '2026-01-01'", *(f"n <> {-i - 1}" for i in many)])
+    assert _found(log, both, of) == ["2026-01-01"]
+    values = ", ".join(map(str, range(40_000)))
+    assert len(_found(log, f"n IN ({values})", of)) == 2
+
+
 def test_day_beyond_the_calendar_is_kept(open_log: OpenLog) -> None:
     log = open_log().create("id INT, day DATE", partition_columns=["day"])
     for day in ("+10000-01-01", "2026-01-01", "2026-01-02"):

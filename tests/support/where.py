@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -49,6 +49,8 @@ _decode = msgspec.json.Decoder(float_hook=Decimal).decode
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 """Both keep a number digit by digit."""
 
+_WIDE = Context(prec=100)
+_GREATEST = {"byte": 2**7 - 1, "short": 2**15 - 1, "integer": 2**31 - 1, "long": 2**63 - 1}
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -388,6 +390,16 @@ def _conditions(pools: Pools, zone: str) -> st.SearchStrategy[Condition]:
     return st.recursive(_leaves(pools, zone), extend, max_leaves=5)
 
 
+def _beside(value: Any, type_: PrimitiveType) -> Any:
+    """The next number of a column of exact ones: the two may be one double."""
+    if type(value) is int and value + 1 <= _GREATEST[type_.name]:
+        return value + 1
+    if isinstance(value, Decimal):
+        unscaled = int(value.scaleb(type_.scale, _WIDE)) + 1
+        return Decimal(unscaled).scaleb(-type_.scale, _WIDE) if unscaled < 10**type_.precision else None
+    return None
+
+
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     schema = draw(schemas())
@@ -396,6 +408,7 @@ def cases(draw: st.DrawFn) -> Case:
     for path, type_ in schema.leaves():
         assert isinstance(type_, PrimitiveType)
         pool = draw(st.lists(strategies.values_of(type_), min_size=1, max_size=4))
+        pool += [beside for value in pool if (beside := _beside(value, type_)) is not None]
         # Often enough to meet a writer that hides it.
         pool += [math.nan] if type_.name in ("float", "double") and draw(st.booleans()) else []
         pools[path] = type_, pool

@@ -54,6 +54,29 @@ def test_repeated_id_returns_the_first_result_and_changes_nothing(lake: Lake) ->
 
 
 @pytest.mark.backends("sqlite")
+def test_repeated_id_changes_nothing_whatever_the_transaction_did(lake: Lake) -> None:
+    lake.catalog.write("done", pa.table({"id": [1]}), app_id="job", app_version=1)
+    txn_id = uuid4()
+
+    def load() -> deltars.TransactionResult:
+        with lake.begin(txn_id=txn_id) as tx:
+            tx.write("new", pa.table({"id": [1]}), "error")
+            tx.write("a", pa.table({"id": [2]}), "ignore")
+            tx.write("done", pa.table({"id": [1]}), app_id="job", app_version=1)
+            tx.write("done too", pa.table({"id": [1]}), app_id="job", app_version=1)
+            tx.alter("b").add_columns("more STRING")
+            tx.alter("b").add_constraint("positive", "id > 0")
+        return tx.result
+
+    first = load()
+    assert first.versions == {"new": 0, "done too": 0, "b": 1}
+    before, files = lake.dump(), _parquet_files(lake)
+    assert load().versions == first.versions
+    assert lake.dump() == before
+    assert _parquet_files(lake) == files
+
+
+@pytest.mark.backends("sqlite")
 def test_repeated_id_is_known_though_its_actions_would_not_be_valid_any_more(lake: Lake) -> None:
     lake["a"].append("gone")
     actions = [removed("gone"), protocol((*FEATURES, "checkConstraints"))]

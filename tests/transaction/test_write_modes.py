@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import deltars
 from deltars.errors import PredicateError, SchemaMismatch, TableExists, ValidationError, VersionConflict
 from deltars.protocol import Metadata
+from deltars.transaction.writing import MANY_PARTITIONS
 
 DAY_1, DAY_2, DAY_3 = date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 3)
 
@@ -100,9 +102,45 @@ def test_dynamic_overwrite_knows_the_null_partition(catalog: deltars.Catalog) ->
     assert content(catalog.table("kinds")) == [(1, "a"), (9, None)]
 
 
+@pytest.mark.backends("sqlite")
+def test_dynamic_overwrite_knows_the_partition_of_what_is_no_number(catalog: deltars.Catalog) -> None:
+    data = pa.table({"id": pa.array([1, 2], pa.int64()), "x": [math.nan, 0.5]})
+    catalog.write("kinds", data, partition_by=["x"])
+    new = pa.table({"id": pa.array([9], pa.int64()), "x": [math.nan]})
+    catalog.write("kinds", new, "overwrite", partition_overwrite="dynamic")
+    assert [id_ for id_, _ in content(catalog.table("kinds"))] == [2, 9]
+
+
+@pytest.mark.backends("sqlite")
+def test_dynamic_overwrite_of_many_partitions_leaves_the_others(catalog: deltars.Catalog) -> None:
+    def cells(first: int, pairs: list[tuple[int, int]]) -> pa.Table:
+        x, y = zip(*pairs, strict=True)
+        return pa.table({"id": list(range(first, first + len(pairs))), "x": x, "y": y})
+
+    assert MANY_PARTITIONS < 110
+    square = [(x, y) for x in range(11) for y in range(11)]
+    catalog.write("cells", cells(0, square), partition_by=["x", "y"])
+    lower = [(x, y) for x, y in square if (x, y) not in {(0, i) for i in range(1, 11)}]
+    assert len(lower) == 111
+    catalog.write("cells", cells(1_000, lower), "overwrite", partition_overwrite="dynamic")
+    assert [row[0] for row in content(catalog.table("cells"))] == [*range(1, 11), *range(1_000, 1_111)]
+
+
 def test_dynamic_overwrite_without_rows_changes_no_partition(catalog: deltars.Catalog, events: deltars.Table) -> None:
     catalog.write("events", rows(), "overwrite", partition_overwrite="dynamic")
     assert len(content(events)) == 3
+
+
+@pytest.mark.backends("sqlite")
+def test_replace_where_tells_no_change_of_rows_that_it_leaves_alone(catalog: deltars.Catalog) -> None:
+    feed = {"delta.enableChangeDataFeed": "true"}
+    catalog.write("events", rows((1, DAY_1), (2, DAY_2)), partition_by=["day"], properties=feed)
+    catalog.write("events", rows((3, DAY_1)))
+    with pytest.raises(ValidationError, match=r"share files.*change data feed") as caught:
+        catalog.write("events", rows((1, DAY_1)), "overwrite", replace_where="id = 1")
+    assert (caught.value.table, caught.value.field) == ("events", "replace_where")
+    catalog.write("events", rows((4, DAY_1)), "overwrite", replace_where="day = '2026-01-01'")
+    assert content(catalog.table("events")) == [(2, DAY_2), (4, DAY_1)]
 
 
 def test_replace_where_on_a_partition_removes_whole_files(catalog: deltars.Catalog, events: deltars.Table) -> None:

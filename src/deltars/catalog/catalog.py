@@ -30,6 +30,7 @@ from deltars.transaction import Transaction, TransactionResult
 from deltars.transaction.engine import Engine
 from deltars.transaction.metadata import metadata_actions
 from deltars.transaction.new_table import initial_actions, location_of
+from deltars.transaction.plane import spark_plane
 from deltars.transaction.removal import removes_of
 
 Result = TypeVar("Result")
@@ -265,8 +266,14 @@ class Catalog:
         args: Mapping[str, Any] | Sequence[Any] | None = None,
         spark: Any = None,
     ) -> Any:
-        """The answer to a query over tables of this catalog, all at one moment. See `CatalogSnapshot.sql`."""
-        return self.snapshot(as_of).sql(query, args=args, spark=spark)
+        """The answer to a query over tables of this catalog, all at one moment. See `CatalogSnapshot.sql`.
+
+        A time without a zone is in that of the Spark session.
+        """
+        moment = _as_moment(as_of)
+        if not isinstance(moment, UUID):
+            moment = spark_plane().moment(spark, moment)
+        return self.snapshot(moment).sql(query, args=args, spark=spark)
 
     def write(self, table: str | UUID, df: Any, mode: str = "append", **options: Any) -> TransactionResult:
         """Write one table: a transaction of its own, which what others append meanwhile does not disturb."""

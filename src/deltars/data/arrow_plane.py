@@ -17,7 +17,7 @@ from deltars.data.filter import Unmatched
 from deltars.data.reader import read_scan
 from deltars.data.writer import write_table
 from deltars.errors import ValidationError
-from deltars.predicate import parse
+from deltars.predicate import Predicate, parse
 from deltars.protocol import StructType, schema_from_arrow, schema_to_arrow
 from deltars.protocol.column_rules import has_rules
 
@@ -52,6 +52,9 @@ class ArrowPlane:
             list(checked([none], conditions, target.schema))  # what cannot be judged is refused before a row is written
             batches = checked((fit(batch, table) for batch in batches), conditions, target.schema)
         return write_table(target, batches)
+
+    def condition(self, frame: object, where: str, schema: StructType) -> Predicate:
+        return parse(where, schema)
 
     def without(self, frame: object, scan: Scan, where: str) -> pa.RecordBatchReader:
         """The rows of a scan that do not match."""

@@ -11,6 +11,7 @@ from deltars.predicate.expression import (
 )
 from deltars.predicate.parser import parse
 from deltars.predicate.query import Query, TableReference
+from deltars.predicate.source import named_in
 from deltars.predicate.tree import (
     FALSE,
     NULL,
@@ -64,6 +65,7 @@ __all__ = [
     "disjunction",
     "known_part",
     "leaves_of",
+    "named_in",
     "negation",
     "only_spark",
     "parse",

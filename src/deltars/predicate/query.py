@@ -9,17 +9,16 @@ a table's own SELECT, or in the ON of its join, but not across an outer join, wh
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 
-from sqlglot import exp
+from sqlglot import TokenType, exp
 
 from deltars.errors import PredicateError
 from deltars.predicate.parser import bind, names_of, operands
-from deltars.predicate.source import Source
+from deltars.predicate.source import Source, named_in
 from deltars.predicate.tree import Predicate, conjunction
 from deltars.protocol import StructType
 
@@ -43,6 +42,8 @@ class Query:
                 "only one query can stand here", 0, hint="Begin with SELECT or WITH; write in a transaction."
             )
         self._statement = statements[0]
+        # A step that comes later is one SELECT with those before it to sqlglot, and is not in truth.
+        self._is_piped = self._source.has(TokenType.PIPE_GT)
         self._nodes = [node for node in self._statement.find_all(exp.Table) if _is_named(node) and not _is_cte(node)]
         self._nodes.sort(key=lambda node: _span(node)[0])
         for node in self._nodes:
@@ -61,6 +62,8 @@ class Query:
 
     def predicates(self, schemas: Sequence[StructType], zone: tzinfo) -> list[Predicate | None]:
         """What the query asks of each table alone, by `tables`; `schemas` are theirs."""
+        if self._is_piped:
+            return [None] * len(schemas)
         known = {
             id(node): schema
             for node, schema in zip(self._nodes, schemas, strict=True)
@@ -73,12 +76,13 @@ class Query:
 
         A column whose name is nowhere in the text is needed by nobody, unless something stands for all columns.
         """
-        text = self._source.text.lower()
-        if self._has_all_columns() or "identifier" in text:  # IDENTIFIER(…) makes names of what is not in the text
+        text = self._source.text
+        # IDENTIFIER(…) makes names of what is not in the text.
+        if self._is_piped or self._has_all_columns() or "identifier" in text.lower():
             return [None] * len(schemas)
         found: list[list[str] | None] = []
         for node, schema in zip(self._nodes, schemas, strict=True):
-            needed = [name for name in schema.names if _is_word_of(name.lower().replace("`", "``"), text)]
+            needed = named_in(text, schema.names)
             # Rows are counted by some column of theirs.
             found.append(None if node.alias_column_names else needed or [*schema.names[:1]])
         return found
@@ -98,11 +102,19 @@ class Query:
         for place, node in enumerate(self._nodes):
             start, stop = _span(node)
             whole += escape(self._source.text[end:start]) + name(place)
-            if not node.alias and node.args.get("sample") is None:
-                # Its columns may be called by the name of the table.
-                whole += escape(f" AS `{node.name.replace('`', '``')}`")
             end = stop
+            if not node.alias:
+                end = self._behind_sample(node, stop)
+                # Its columns may be called by the name of the table.
+                whole += escape(f"{self._source.text[stop:end]} AS `{node.name.replace('`', '``')}`")
         return whole + escape(self._source.text[end:])
+
+    def _behind_sample(self, node: exp.Table, stop: int) -> int:
+        sample = node.args.get("sample")
+        if sample is None:
+            return stop
+        end = self._source.behind_parentheses(stop)
+        return end if sample.args.get("seed") is None else self._source.behind_parentheses(end)
 
     def _predicate(self, node: exp.Table, known: dict[int, StructType], zone: tzinfo) -> Predicate | None:
         select = node.parent.parent if isinstance(node.parent, exp.From | exp.Join) else None
@@ -156,10 +168,6 @@ def _is_cte(node: exp.Table) -> bool:
 def _span(node: exp.Table) -> tuple[int, int]:
     """Where its name begins and ends in the text."""
     return node.parts[0].meta["start"], node.parts[-1].meta["end"] + 1
-
-
-def _is_word_of(name: str, text: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
 
 
 # -- conditions on one table -------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cached_property
 
 import sqlglot
@@ -63,6 +64,20 @@ class Source:
         message = f"{problem}, at position {position + 1} of the {self._field}:\n  {line}\n  {pointer}"
         return PredicateError(message, position=position, field=self._field, hint=hint)
 
+    def has(self, kind: TokenType) -> bool:
+        return any(token.token_type == kind for token in self._tokens)
+
+    def behind_parentheses(self, position: int) -> int:
+        """The end of the next group in parentheses."""
+        depth = 0
+        for token in self._tokens:
+            if token.start < position:
+                continue
+            depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+            if depth == 0 and token.token_type == TokenType.R_PAREN:
+                return token.end + 1
+        return position
+
     # -- syntax ------------------------------------------------------------------------------------------------------
 
     @cached_property
@@ -111,6 +126,16 @@ class Source:
                 continue
             return end
         return 0
+
+
+def named_in(text: str, names: Iterable[str]) -> list[str]:
+    """Those of the columns whose name is a word of the text: it can be about no other."""
+    text = text.lower()
+    return [name for name in names if _is_word_of(name.lower().replace("`", "``"), text)]
+
+
+def _is_word_of(name: str, text: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
 
 
 def _a(noun: str) -> str:

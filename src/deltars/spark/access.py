@@ -12,6 +12,7 @@ given, has the classes as well.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -31,7 +32,8 @@ _NO_FILE_SYSTEM = ("No FileSystem for scheme", "UnsupportedFileSystem", "ClassNo
 _LONGEST_REASON = 300
 
 _log = logging.getLogger(__name__)
-_known: WeakKeyDictionary[SparkSession, dict[str, Access]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[SparkSession, dict[tuple[str, frozenset[tuple[str, str]]], Access]] = WeakKeyDictionary()
+_NO_OPTIONS: Mapping[str, str] = {}
 
 
 class Access(NamedTuple):
@@ -52,23 +54,27 @@ def native_root(spark: SparkSession, scan: Scan) -> str | None:
         path = relative_path(open_storage(scan.root, scan.storage_options), scan.files.column("path")[0].as_py())
     except DeltarsError:
         return None  # whoever reads the file says what is wrong with it
-    scheme = access_to(spark, scan.root, path).scheme
+    scheme = access_to(spark, scan.root, path, scan.storage_options).scheme
     return None if scheme is None else str(place).replace(place.scheme, scheme, 1)
 
 
-def access_to(spark: SparkSession, root: str, path: str) -> Access:
-    """How the session reads this file of an object store, and whatever else is in its bucket; asked once for each."""
+def access_to(spark: SparkSession, root: str, path: str, storage_options: Mapping[str, str] = _NO_OPTIONS) -> Access:
+    """How the session reads this file of an object store, and whatever else is in its bucket; asked once for each.
+
+    Two stores can have a bucket of one name: the options tell them apart.
+    """
     place = parse_location(root)
     bucket = f"{place.scheme}://{place.authority}"
+    key = bucket, frozenset(storage_options.items())
     known = _known.setdefault(spark, {})
-    if bucket not in known:
+    if key not in known:
         access, is_sure = _tried(spark, place.scheme, str(place).partition("://")[2] + f"/{path}")
         if access.has_classes and access.scheme is None:
             _log.warning("%s is read through obstore inside Spark's tasks: %s", bucket, access.why)
         if not is_sure:
             return access
-        known[bucket] = access
-    return known[bucket]
+        known[key] = access
+    return known[key]
 
 
 def _tried(spark: SparkSession, scheme: str, rest: str) -> tuple[Access, bool]:

@@ -11,8 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from deltars.data.conditions import Condition
 from deltars.data.files import Scan, WriteTarget, WrittenFile
+from deltars.errors import ValidationError
 from deltars.log.snapshot import Moment
-from deltars.predicate import Predicate, Query, parse
+from deltars.predicate import Predicate, Query, Unknown, parse
 from deltars.predicate.literals import zone_of
 from deltars.protocol import StructType
 from deltars.spark.access import Access, access_to
@@ -40,6 +41,10 @@ class SparkPlane:
 
     def write(self, frame: object, target: WriteTarget, conditions: Sequence[Condition] = ()) -> list[WrittenFile]:
         return write_frame(cast(DataFrame, frame), target, conditions)
+
+    def condition(self, frame: object, where: str, schema: StructType) -> Predicate:
+        # Nothing known of the rows is no condition on them: every file may hold rows that match, and others.
+        return self.predicate(cast(DataFrame, frame).sparkSession, where, schema) or Unknown(where)
 
     def without(self, frame: object, scan: Scan, where: str) -> DataFrame:
         """The rows of a scan that do not match, or where nobody can say."""
@@ -77,10 +82,19 @@ class SparkPlane:
         if timestamp is None:
             return None
         try:
-            parsed = datetime.fromisoformat(timestamp) if isinstance(timestamp, str) else timestamp
+            parsed: Any = datetime.fromisoformat(timestamp) if isinstance(timestamp, str) else timestamp
         except ValueError:
             return timestamp
-        return timestamp if parsed.tzinfo else parsed.replace(tzinfo=zone_of(_zone(spark) or "UTC"))
+        if not isinstance(parsed, datetime) or parsed.tzinfo:
+            return timestamp
+        zone = zone_of(name := _zone_name(spark))
+        if zone is None:
+            raise ValidationError(
+                f"{timestamp} is in the session's time zone, and Python knows none that is called {name!r}",
+                field="timestamp",
+                hint=f"Say which one is meant: {parsed.isoformat()}Z for UTC.",
+            )
+        return parsed.replace(tzinfo=zone)
 
     def read(
         self,
@@ -96,5 +110,9 @@ class SparkPlane:
 
 def _zone(spark: SparkSession | None) -> str | None:
     """The session's zone, if it is one that we know."""
-    zone = str(running_session(spark).conf.get(_ZONE))
+    zone = _zone_name(spark)
     return zone if zone_of(zone) is not None else None
+
+
+def _zone_name(spark: SparkSession | None) -> str:
+    return str(running_session(spark).conf.get(_ZONE))

@@ -29,7 +29,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from deltars.data.files import Scan
 from deltars.errors import ValidationError
-from deltars.predicate import Predicate, columns_of
+from deltars.predicate import Predicate, named_in
 from deltars.protocol import (
     NULL_PARTITION,
     DataType,
@@ -77,7 +77,7 @@ def read_scan(
     parts = [sides.of_table(part.frame, part.found) for part in opened]
     if foreign is not None:
         # Where native parts are read with them, all have all columns.
-        needed = scan.schema.names if parts or wanted is None else _needed(scan.schema, wanted, where, predicate)
+        needed = scan.schema.names if parts or wanted is None else _needed(scan.schema, wanted, where)
         parts.append(read_by_arrow(spark, scan, sides, foreign, needed, predicate))
     frame = reduce(DataFrame.union, parts) if parts else spark.createDataFrame([], sides.table)
     frame = frame if where is None else frame.where(where)
@@ -113,13 +113,9 @@ def _wanted(schema: StructType, columns: Sequence[str]) -> list[str]:
     return wanted
 
 
-def _needed(schema: StructType, wanted: Sequence[str], where: str | None, predicate: Predicate | None) -> Sequence[str]:
-    """The columns of the result, and those that its condition asks for."""
-    if where is None:
-        return wanted
-    if predicate is None:
-        return schema.names
-    return list(dict.fromkeys([*wanted, *(column.path[0] for column in columns_of(predicate))]))
+def _needed(schema: StructType, wanted: Sequence[str], where: str | None) -> Sequence[str]:
+    """The columns of the result, and those that Spark meets in its condition."""
+    return list(dict.fromkeys([*wanted, *named_in(where or "", schema.names)]))
 
 
 def _read_by_field_ids(spark: SparkSession) -> None:

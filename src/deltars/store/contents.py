@@ -58,6 +58,8 @@ class Asked:
     """By bounds and partition values."""
     partition: ColumnElement[bool]
     """By partition values alone."""
+    is_by_partition: bool
+    """Whether the two are one."""
     is_by_range: bool
     """Whether the index on the range column finds every live file that `whole` is true of."""
 
@@ -97,6 +99,7 @@ class TableContents:
             layout_is(self.table_id, self.metadata_version),
             translation.condition(where),
             translation.condition(partition),
+            partition == where,
             translation.is_by_range(where),
         )
 
@@ -181,7 +184,7 @@ def _live(
     removed_later = of_table.where(_files.removed_version.is_not(None), _files.removed_version > version)
     if asked is None:
         parts = [still_live, removed_later]
-    elif asked.whole.compare(asked.partition):
+    elif asked.is_by_partition:
         parts = [still_live.where(asked.whole), removed_later.where(asked.whole)]
     else:
         # Apart, not joined by OR: an index can answer the first, and which of the two is asked is settled once.

@@ -45,9 +45,15 @@ from deltars.store.schema import dl_add_files, dl_tables
 MAX_INTERVALS = 16
 """A longer list of values is asked for as this many ranges: each is one more comparison for every file."""
 
+MAX_PARTS = 200
+"""A longer condition is not asked of the database: SQLite takes a thousand parts, and each is asked of every file."""
+MAX_LISTED = 1_000
+"""A longer list of values is not sent: SQLite takes some thirty thousand."""
+
 Interval: TypeAlias = tuple[float, float]
 
 _EXACT = 2.0**53
+"""Whole numbers below it are doubles of their own; the one after it becomes this one."""
 _LEAVES = (Comparison, In, StartsWith, IsNull)
 _WHOLE = tuple(map(PrimitiveType, ("byte", "short", "integer", "long")))
 _FLOATS = (PrimitiveType("float"), PrimitiveType("double"))
@@ -80,9 +86,9 @@ class Translation:
         """Whether the index on the range column finds every live file that the condition is true of."""
         match predicate:
             case And(parts):
-                return any(map(self.is_by_range, parts))
+                return any(map(self.is_by_range, parts[:MAX_PARTS]))
             case Or(parts):
-                return all(map(self.is_by_range, parts))
+                return len(parts) <= MAX_PARTS and all(map(self.is_by_range, parts))
             case Constant() | Unknown():
                 return False
         is_range = self._physical.get(predicate.column.path) == self._bounds.range_column
@@ -91,7 +97,9 @@ class Translation:
     def _of(self, predicate: Predicate, without_nan: frozenset[Column]) -> ColumnElement[bool]:
         match predicate:
             case And(parts):
-                return self._all(parts, without_nan)
+                return self._all(parts[:MAX_PARTS], without_nan)
+            case Or(parts) if len(parts) > MAX_PARTS:
+                return true()
             case Or(parts):
                 return or_(false(), *(self._of(part, without_nan) for part in parts))
             case Constant(value):
@@ -189,7 +197,7 @@ class Translation:
                 asked = value if isinstance(value, str) else value.isoformat()
                 ordered = text if operator in ("=", "<>") else self._backend.by_bytes(text)
                 return _compare(ordered, operator, asked) if _is_sendable(asked) else true()
-            case In(_, values, negated):
+            case In(_, values, negated) if len(values) <= MAX_LISTED:
                 wanted = [value if isinstance(value, str) else str(value) for value in values]
                 if not all(map(_is_sendable, wanted)):
                     return true()
@@ -213,6 +221,8 @@ class Translation:
         intervals = self._intervals(leaf, frozenset())
         if intervals is None:
             return true()
+        if leaf.column.type not in _WHOLE:
+            intervals = [_widened(interval) for interval in intervals]
         number = self._backend.number_of(text)
         return or_(false(), *(_between(number, interval) for interval in intervals))
 
@@ -221,6 +231,14 @@ def _between(number: ColumnElement[float], interval: Interval) -> ColumnElement[
     # An end that is none is left out: not every driver can send an infinity.
     ends = [number >= interval[0]] if interval[0] > -math.inf else []
     return and_(true(), *ends, *([number <= interval[1]] if interval[1] < math.inf else []))
+
+
+def _widened(interval: Interval) -> Interval:
+    """Room for a decimal that becomes the number nearest to it, or one beside that: it may be on either side."""
+    low, high = interval
+    for _ in range(2):
+        low, high = math.nextafter(low, -math.inf), math.nextafter(high, math.inf)
+    return low, high
 
 
 def _interval(operator: Operator, numbers: tuple[float, float] | None) -> Interval | None:
@@ -234,7 +252,7 @@ def _interval(operator: Operator, numbers: tuple[float, float] | None) -> Interv
 
 def _step(number: float, *, up: bool, outward: bool) -> float:
     """The end of an interval: the number itself, or the next one inside of it."""
-    if number.is_integer() and abs(number) <= _EXACT:
+    if number.is_integer() and abs(number) < _EXACT:
         return number if outward else math.nextafter(number, math.inf if up else -math.inf)
     # Not every database reads the digits of other numbers to the last bit: a little more room.
     for _ in range(2):
@@ -263,8 +281,8 @@ def _whole_numbers(leaf: Leaf) -> list[str] | None:
             pass
         case _:
             return None
-    is_whole = column.type in _WHOLE and all(isinstance(value, int) for value in values)
-    return [str(value) for value in values] if is_whole else None
+    is_listed = column.type in _WHOLE and len(values) <= MAX_LISTED and all(isinstance(value, int) for value in values)
+    return [str(value) for value in values] if is_listed else None
 
 
 def _truth(leaf: Leaf, text: ColumnElement[str]) -> ColumnElement[bool]:

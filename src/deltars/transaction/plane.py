@@ -34,6 +34,9 @@ class DataPlane(Protocol):
     def write(self, frame: object, target: WriteTarget, conditions: Sequence[Condition] = ()) -> list[WrittenFile]:
         """The frame's rows as data files; a row that breaks a condition is an error."""
 
+    def condition(self, frame: object, where: str, schema: StructType) -> Predicate:
+        """A condition on a table's rows, as `write` and `without` understand it."""
+
     def without(self, frame: object, scan: Scan, where: str) -> object:
         """The rows of a scan that do not match, as a frame of the same kind."""
 

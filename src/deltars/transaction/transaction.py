@@ -166,6 +166,9 @@ class Transaction:
         view = self._view_for(table)
         name = view.engine.name_or_id(table)
         found = view.find(name)
+        if found is not None and self._is_committed(found):
+            self._take(view, found, (), Step("WRITE"))
+            return
         if found is not None and found.exists and options.mode == "ignore":
             return
         if found is not None and found.exists and options.mode == "error":
@@ -173,12 +176,12 @@ class Transaction:
         staged = found or view.new_table(name, plane.schema(df), partition_by or (), properties)
         self._limits.check([*view.changed, staged])
         self._user_metadata = self._user_metadata if user_metadata is None else user_metadata
-        if self._earlier is not None:
-            # Committed before under this id: the commit will say so, and needs to know of the table only.
-            self._take(view, staged, (), Step("WRITE"))
-            return
         write = TableWrite(view, staged, plane, options)
         if write.is_done():
+            return
+        if self._earlier is not None:
+            # Another transaction than the one committed under this id: the commit says so, and nothing is written.
+            self._take(view, staged, (), Step("WRITE"))
             return
         actions, step, files = write.run(df)
         self._take(view, staged, actions, step, [group for file in files for group in file.row_groups])
@@ -206,6 +209,10 @@ class Transaction:
         self._take(view, staged, actions, Step(operation, operation_params or {}), expected_version=expected_version)
 
     stage_table = stage
+
+    def _is_committed(self, table: StagedTable) -> bool:
+        """Whether a transaction of this id has changed the table before: the commit needs to know of the table only."""
+        return self._earlier is not None and table.table_id in self._earlier.versions
 
     def _take(
         self,
@@ -240,13 +247,14 @@ class Transaction:
             staged = view.readable(table_id)
             assert staged.metadata is not None
             assert staged.protocol is not None
-            actions = metadata_actions(staged.protocol, change(staged.metadata))
+            is_new = not self._is_committed(staged)
+            actions = metadata_actions(staged.protocol, change(staged.metadata)) if is_new else ()
             self._take(view, staged, actions, Step(operation, params))
 
         def check_rows(condition: Condition) -> None:
             # All rows are remembered as read: who adds others meanwhile is in conflict.
             staged = view.readable(table_id)
-            if any_breaks(view.scan(staged), condition.sql):
+            if not self._is_committed(staged) and any_breaks(view.scan(staged), condition.sql):
                 raise condition.violated().located(table=staged.name, txn_id=self.id)
 
         return AlteredTable(apply, check_rows)

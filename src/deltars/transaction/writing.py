@@ -11,8 +11,9 @@ write(df, options) ── written before by the same application? ──▶ noth
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,7 +26,7 @@ from deltars.errors import DeltarsError, SchemaMismatch, ValidationError
 from deltars.log.pruning import Pruner
 from deltars.predicate import (
     Column,
-    Comparison,
+    In,
     IsNull,
     Predicate,
     Unknown,
@@ -34,7 +35,6 @@ from deltars.predicate import (
     disjunction,
     leaves_of,
     negation,
-    parse,
 )
 from deltars.protocol import (
     Action,
@@ -54,6 +54,8 @@ from deltars.transaction.removal import removes_of
 from deltars.transaction.staging import StagedTable, Step
 from deltars.transaction.view import View
 from deltars.transaction.write_options import WriteOptions
+
+MANY_PARTITIONS = 100
 
 
 class TableWrite:
@@ -85,7 +87,10 @@ class TableWrite:
         data = self._plane.schema(frame)
         metadata = self._metadata(data)
         self._refuse_unpartitioned(data, metadata)
-        predicate = None if options.replace_where is None else parse(options.replace_where, metadata.schema)
+        predicate = None
+        if options.replace_where is not None:
+            predicate = self._plane.condition(frame, options.replace_where, metadata.schema)
+            self._refuse_false_feed(metadata, predicate)
         conditions = conditions_of(metadata, data.names)
         if options.replace_where is not None:
             conditions.append(Condition("replace_where", options.replace_where))
@@ -153,6 +158,19 @@ class TableWrite:
                 hint=f"Add {missing[0]} to the frame; as a column of nulls if that is what is meant.",
             )
 
+    def _refuse_false_feed(self, metadata: Metadata, predicate: Predicate) -> None:
+        """A row that is only written once more has not changed; a feed of files alone would say that it did."""
+        if not self._table.exists or not is_true(metadata.configuration.get("delta.enableChangeDataFeed")):
+            return
+        if _partly(self._view.files(self._table, predicate), predicate, metadata).num_rows:
+            raise ValidationError(
+                "rows that replace_where leaves alone share files with others, and would have to be written again:"
+                " the table's change data feed would show them as changed",
+                table=self._table.name,
+                field="replace_where",
+                hint="Let replace_where be about partition columns, or set delta.enableChangeDataFeed to false.",
+            )
+
     # -- files -----------------------------------------------------------------------------------------------------
 
     def _target(self, metadata: Metadata) -> WriteTarget:
@@ -192,9 +210,8 @@ class TableWrite:
         if not metadata.partition_columns:
             return self._view.files(self._table, None)
         partitions = {_partition(file.add.partition_values, metadata) for file in written}
-        condition = disjunction([_of_partition(values, metadata) for values in sorted(partitions, key=str)])
-        found = self._view.files(self._table, condition)
-        # Pruning keeps a file in doubt; here it must be of a partition that was written.
+        found = self._view.files(self._table, _of_partitions(partitions, metadata))
+        # The condition keeps a file in doubt; here it must be of a partition that was written.
         texts = found["partition_values"].to_pylist()
         return found.filter(
             pa.array([_partition(msgspec.json.decode(text), metadata) in partitions for text in texts], pa.bool_())
@@ -252,17 +269,27 @@ def _partition(values: Mapping[str, str | None], metadata: Metadata) -> tuple[An
     """The values of a partition, as they compare: one moment may be written in two ways."""
     fields = {field.name: field for field in metadata.schema.fields}
     columns = [fields[name] for name in metadata.partition_columns]
-    return tuple(parse_partition_value(values.get(field.physical_name), field.type) for field in columns)
+    parsed = (parse_partition_value(values.get(field.physical_name), field.type) for field in columns)
+    # One object for every NaN, which is equal to nothing but itself.
+    return tuple(math.nan if isinstance(value, float) and math.isnan(value) else value for value in parsed)
 
 
-def _of_partition(values: Sequence[Any], metadata: Metadata) -> Predicate:
-    """The rows of one partition."""
+def _of_partitions(partitions: Collection[tuple[Any, ...]], metadata: Metadata) -> Predicate:
+    """The rows of these partitions; of many, by several columns, also those whose values are mixed from theirs."""
     fields = {field.name: field for field in metadata.schema.fields}
-    parts: list[Predicate] = []
-    for name, value in zip(metadata.partition_columns, values, strict=True):
-        column = Column((name,), fields[name].type)
-        parts.append(IsNull(column) if value is None else Comparison(column, "=", value))
-    return conjunction(parts)
+    columns = [Column((name,), fields[name].type) for name in metadata.partition_columns]
+    is_one = len(columns) == 1 or len(partitions) > MANY_PARTITIONS
+    each = [partitions] if partitions and is_one else [[one] for one in partitions]
+    return disjunction(
+        conjunction(_one_of(column, values) for column, values in zip(columns, zip(*some, strict=True), strict=True))
+        for some in each
+    )
+
+
+def _one_of(column: Column, values: Collection[Any]) -> Predicate:
+    found = sorted({value for value in values if value is not None}, key=str)
+    parts: list[Predicate] = [In(column, tuple(found))] if found else []
+    return disjunction([*parts, *([IsNull(column)] if None in values else [])])
 
 
 def _spelled(schema: StructType, name: str) -> str:

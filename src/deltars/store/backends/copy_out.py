@@ -109,8 +109,10 @@ def _parse(rows: bytearray, columns: pa.Schema) -> list[pa.RecordBatch]:
         return []
     table = pa_csv.read_csv(
         pa.BufferReader(rows),
-        pa_csv.ReadOptions(column_names=columns.names),
-        pa_csv.ParseOptions(newlines_in_values=True),
+        # In one piece: a row may be longer than the piece that Arrow would take.
+        pa_csv.ReadOptions(column_names=columns.names, block_size=len(rows)),
+        # An empty line is a row whose only value is NULL.
+        pa_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         pa_csv.ConvertOptions(
             column_types=columns,
             null_values=[""],
