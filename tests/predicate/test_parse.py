@@ -130,6 +130,19 @@ def test_moments_around_a_change_of_the_clock_are_those_that_spark_takes(text: s
     assert _comparison(f"at = '{text}'", zone="Europe/Berlin") == ("at", "=", expected)
 
 
+@pytest.mark.parametrize(
+    ("where", "zone"),
+    [
+        ("day < TIMESTAMP '9999-12-31 23:59:59Z'", "Asia/Tokyo"),
+        ("day > TIMESTAMP '0001-01-01 00:00:00Z'", "America/New_York"),
+        ("day = CAST(TIMESTAMP '9999-12-31 23:59:59Z' AS DATE)", "Asia/Tokyo"),
+        ("wall = CAST(TIMESTAMP '9999-12-31 23:59:59Z' AS TIMESTAMP_NTZ)", "Asia/Tokyo"),
+    ],
+)
+def test_moment_beyond_the_calendar_of_the_zone_is_left_to_spark(where: str, zone: str) -> None:
+    assert isinstance(parse(where, SCHEMA, zone=zone), Unknown)
+
+
 def test_zone_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ValidationError, match="no time zone 'Mars/Olympus'"):
         parse("id = 1", SCHEMA, zone="Mars/Olympus")
@@ -172,7 +185,8 @@ ONE, TWO = Comparison(ID, "=", 1), Comparison(ID, "=", 2)
         ("1 = 1 AND id = 1", ONE),
         ("2 < 1 OR id = 1", ONE),
         ("FALSE AND id = 1", FALSE),
-        ("id = try_cast('x' AS INT)", NULL),
+        ("id = -9223372036854775808L", Comparison(ID, "=", -(2**63))),
+        ("id > -128Y", Comparison(ID, ">", -128)),
     ],
 )
 def test_conditions(where: str, expected: Predicate) -> None:
@@ -183,6 +197,10 @@ def test_conditions(where: str, expected: Predicate) -> None:
     ("where", "columns"),
     [
         ("lower(name) = 'ada'", ["name"]),
+        ("id = try_cast('x' AS INT)", ["id"]),
+        ("day = DATE 'today'", ["day"]),
+        ("day < TIMESTAMP ' Epoch '", ["day"]),
+        ("name NOT LIKE 'a%%' ESCAPE '%'", ["name"]),
         ("id = small", ["id", "small"]),
         ("CAST(name AS INT) = 5", ["name"]),
         ("id + 1 = 5", ["id"]),

@@ -201,11 +201,13 @@ def _date(kind: str, value: Any) -> date | None:
 
 def _date_against_moment(literal: Literal, operator: Operator, zone: tzinfo) -> tuple[Operator, Value] | None:
     """A day is compared as its first moment: against one in the middle of a day, all days up to it come before."""
-    local = literal.value if literal.kind == "timestamp_ntz" else literal.value.astimezone(zone).replace(tzinfo=None)
+    local = literal.value if literal.kind == "timestamp_ntz" else _wall_clock_in(zone, literal.value)
+    if local is None:
+        return None
     midnight = datetime(local.year, local.month, local.day)
     exact = local == midnight
     if literal.kind == "timestamp":
-        exact = midnight.replace(tzinfo=zone).astimezone(UTC) == literal.value
+        exact = _utc(midnight.replace(tzinfo=zone)) == literal.value
     if exact:
         return operator, midnight.date()
     match operator:
@@ -258,6 +260,13 @@ def _binary(kind: str, value: Any) -> bytes | None:
 def _utc(moment: datetime) -> datetime | None:
     try:
         return moment.astimezone(UTC)
+    except OverflowError:
+        return None
+
+
+def _wall_clock_in(zone: tzinfo, moment: datetime) -> datetime | None:
+    try:
+        return moment.astimezone(zone).replace(tzinfo=None)
     except OverflowError:
         return None
 
@@ -385,7 +394,8 @@ def _cast_floating(kind: str, value: Any) -> float:
 
 def _cast_date(kind: str, value: Any, zone: tzinfo) -> Literal | None:
     if kind == "timestamp":
-        return Literal("date", value.astimezone(zone).date())
+        local = _wall_clock_in(zone, value)
+        return None if local is None else Literal("date", local.date())
     if kind == "timestamp_ntz":
         return Literal("date", value.date())
     day = _date(kind, value)
@@ -393,9 +403,7 @@ def _cast_date(kind: str, value: Any, zone: tzinfo) -> Literal | None:
 
 
 def _cast_wall_clock(kind: str, value: Any, zone: tzinfo) -> Literal | None:
-    if kind == "timestamp":
-        return Literal("timestamp_ntz", value.astimezone(zone).replace(tzinfo=None))
-    moment = _wall_clock(kind, value, zone)
+    moment = _wall_clock_in(zone, value) if kind == "timestamp" else _wall_clock(kind, value, zone)
     return None if moment is None else Literal("timestamp_ntz", moment)
 
 

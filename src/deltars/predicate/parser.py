@@ -251,6 +251,8 @@ class Binder:
         mark = self._literal(escape) if escape is not None else Literal("string", "\\")
         if column is None or pattern is None or mark is None or {pattern.kind, mark.kind} != {"string"}:
             return self._unknown(node)
+        if mark.value in ("%", "_"):
+            return self._unknown(node)
         split = _prefix(pattern.value, mark.value)
         if split is None:
             raise self._source.error("the pattern ends after its escape character, or escapes nothing", like.expression)
@@ -366,22 +368,25 @@ class Binder:
             case exp.HexString() if self._source.text[node.meta.get("start", 0)] in "xX":
                 digits = str(node.this)
                 return Literal("binary", bytes.fromhex(digits.zfill(len(digits) + len(digits) % 2)))
+            case exp.Neg() if isinstance(node.this, exp.Cast) and node.this.this.is_number:
+                # -128Y: there is no 128Y to take the minus of.
+                return self._cast(node.this, negated(number_literal(str(node.this.this.this))))
             case exp.Neg():
                 inner = self._literal(node.this)
                 return None if inner is None else negated(inner)
-            case exp.Cast() if isinstance(node.to, exp.DataType):
-                return self._cast(node, node.to)
+            case exp.Cast():
+                return self._cast(node, self._literal(node.this))
         return None
 
-    def _cast(self, node: exp.Cast, to: exp.DataType) -> Literal | None:
-        inner, type_ = self._literal(node.this), delta_type(to)
+    def _cast(self, node: exp.Cast, inner: Literal | None) -> Literal | None:
+        type_ = delta_type(node.to)
         if inner is None or type_ is None:
             return None
         try:
             return cast(inner, type_, self._zone)
         except Misfit:
-            if node.args.get("safe"):
-                return Literal("void", None)
+            if node.args.get("safe") or str(inner.value).strip().lower() in _MOMENTS:
+                return None
             raise self._source.error(f"{node.this.sql('spark')} is no {type_}", node.this, hint=_hint(type_)) from None
 
 
@@ -438,6 +443,10 @@ _ORDER: dict[Operator, Callable[[int], bool]] = {
     ">": lambda order: order > 0,
     ">=": lambda order: order >= 0,
 }
+
+
+_MOMENTS = ("epoch", "now", "today", "tomorrow", "yesterday")
+"""What Spark knows of as a date or a time besides the digits of one."""
 
 
 def _between_literals(left: Literal, operator: Operator, right: Literal) -> Predicate | None:
