@@ -8,7 +8,7 @@ staged so far ────────────────┘
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cached_property
 from uuid import UUID, uuid4
 
 import pyarrow as pa
@@ -75,7 +75,7 @@ class View:
             found.version,
             snapshot.metadata,
             snapshot.protocol,
-            is_live=partial(_is_live, snapshot),
+            is_live=_Live(snapshot),
         )
 
     def seen(self, table: str | UUID, expected_version: int | None = None) -> StagedTable:
@@ -164,5 +164,15 @@ class View:
         return self._snapshots[table_id]
 
 
-def _is_live(snapshot: Snapshot, key: FileKey) -> bool:
-    return key in file_keys(snapshot.files)
+class _Live:
+    """Whether a file is one of the snapshot's, which are fetched when the first is asked about."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def __call__(self, key: FileKey) -> bool:
+        return key in self._keys
+
+    @cached_property
+    def _keys(self) -> frozenset[FileKey]:
+        return frozenset(file_keys(self._snapshot.files))
