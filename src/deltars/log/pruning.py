@@ -145,14 +145,12 @@ class Pruner:
         assert isinstance(predicate, _LEAVES)
         column = predicate.column
         judge_span = judge_of(predicate, nan_matches=column not in without_nan)
-        place, type_ = 1 + 3 * self._data.index(column), column.type
+        place, span = 1 + 3 * self._data.index(column), stats_span(column.type)
         if column.path in self._once_single:
             return lambda values: judge_span(
-                widened(stats_span(values[place], values[place + 1], values[place + 2], values[0], type_))
+                widened(span(values[place], values[place + 1], values[place + 2], values[0]))
             )
-        return lambda values: judge_span(
-            stats_span(values[place], values[place + 1], values[place + 2], values[0], type_)
-        )
+        return lambda values: judge_span(span(values[place], values[place + 1], values[place + 2], values[0]))
 
 
 def _judged(predicate: Predicate) -> Predicate:

@@ -13,15 +13,14 @@ import math
 import struct
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from deltars.errors import ValidationError
 from deltars.log.bounds import is_clamped
 from deltars.predicate import Comparison, In, IsNull, StartsWith, Value
-from deltars.protocol import DataType, PrimitiveType, decode_bound, parse_partition_value
+from deltars.protocol import DataType, PrimitiveType, bound_decoder, parse_partition_value
 
 Leaf: TypeAlias = Comparison | In | StartsWith | IsNull
 Judge: TypeAlias = "Callable[[Span], bool]"
@@ -41,8 +40,7 @@ _CUT_OFF = timedelta(milliseconds=1)
 _ANY_ZONE = timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """The values of a column in a file: none below `low`, none above `high`; `None` is not known."""
 
     low: Any = None
@@ -77,27 +75,49 @@ def partition_span(text: str | None, type_: DataType) -> Span:
     return Span(comparable(value), comparable(value), has_nulls=False)
 
 
-def stats_span(minimum: Any, maximum: Any, nulls: Any, records: Any, type_: DataType) -> Span:
-    """From the statistics of a file, as they stand in the JSON."""
-    has_nulls, has_values = True, True
-    if _is_count(nulls):
-        has_nulls = nulls > 0
-        has_values = not (_is_count(records) and nulls == records)
+def stats_span(type_: DataType) -> Callable[[Any, Any, Any, Any], Span]:
+    """From minimum, maximum, nulls and records of a file, as they stand in the JSON of its statistics."""
+    bounds, has_nan = _bounds(type_), type_ in _FLOATS
+
+    def span(minimum: Any, maximum: Any, nulls: Any, records: Any) -> Span:
+        has_nulls, has_values = True, True
+        if _is_count(nulls):
+            has_nulls = nulls > 0
+            has_values = not (nulls == records and _is_count(records))
+        return Span(*bounds(minimum, maximum), has_values, has_nulls, has_nan)
+
+    return span
+
+
+def _bounds(type_: DataType) -> Callable[[Any, Any], tuple[Any, Any]]:
+    """How the values of a type are bounded by what the statistics call their minimum and maximum."""
     if not isinstance(type_, PrimitiveType):
-        return Span(has_values=has_values, has_nulls=has_nulls)
-    low, high = decode_bound(minimum, type_), decode_bound(maximum, type_)
-    if type_ in _TIMESTAMPS and high is not None:
+        return lambda minimum, maximum: (None, None)
+    decode = bound_decoder(type_)
+
+    def plain(minimum: Any, maximum: Any) -> tuple[Any, Any]:
+        return decode(minimum), decode(maximum)
+
+    def moments(minimum: Any, maximum: Any) -> tuple[Any, Any]:
+        high = decode(maximum)
         try:
-            high += _CUT_OFF
+            return decode(minimum), None if high is None else high + _CUT_OFF
         except OverflowError:
-            high = None
-    if type_.is_decimal and type_.precision > EXACT_DIGITS:
-        low, high = _decimal_outward(low, down=True), _decimal_outward(high, down=False)
-    if type_ not in _FLOATS:
-        return Span(low, high, has_values, has_nulls)
-    # A minimum that is NaN: of a file with nothing else, or of a writer that does not order NaN.
-    low = None if low is not None and math.isnan(low) else comparable(low)
-    return Span(low, comparable(high), has_values, has_nulls, has_nan=True)
+            return decode(minimum), None
+
+    def decimals(minimum: Any, maximum: Any) -> tuple[Any, Any]:
+        return _decimal_outward(decode(minimum), down=True), _decimal_outward(decode(maximum), down=False)
+
+    def floats(minimum: Any, maximum: Any) -> tuple[Any, Any]:
+        low = decode(minimum)
+        # A minimum that is NaN: of a file with nothing else, or of a writer that does not order NaN.
+        return None if low is not None and math.isnan(low) else comparable(low), comparable(decode(maximum))
+
+    if type_ in _FLOATS:
+        return floats
+    if type_ in _TIMESTAMPS:
+        return moments
+    return decimals if type_.is_decimal and type_.precision > EXACT_DIGITS else plain
 
 
 def _decimal_outward(bound: Decimal | None, *, down: bool) -> Decimal | None:
@@ -116,7 +136,7 @@ def widened(span: Span) -> Span:
     def outward(bound: Any, choose: Callable[[float, float], float]) -> Any:
         return bound if bound is None or bound == NAN else comparable(choose(bound[1], _nearest_single(bound[1])))
 
-    return replace(span, low=outward(span.low, min), high=outward(span.high, max))
+    return span._replace(low=outward(span.low, min), high=outward(span.high, max))
 
 
 def _nearest_single(number: float) -> float:
@@ -127,7 +147,7 @@ def _nearest_single(number: float) -> float:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return type(value) is int and value >= 0
 
 
 def judge_of(leaf: Leaf, *, nan_matches: bool = True) -> Judge:

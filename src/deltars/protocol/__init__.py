@@ -67,7 +67,7 @@ from deltars.protocol.schema_like import SchemaLike, as_names, as_schema
 from deltars.protocol.schema_rules import check_schema
 from deltars.protocol.stats import (
     FileStats,
-    decode_bound,
+    bound_decoder,
     decode_stats,
     encode_stats,
     has_bounds,
@@ -107,6 +107,7 @@ __all__ = [
     "Txn",
     "as_names",
     "as_schema",
+    "bound_decoder",
     "can_partition_by",
     "check_action",
     "check_path",
@@ -115,7 +116,6 @@ __all__ = [
     "check_schema",
     "column_mapping",
     "decode_action",
-    "decode_bound",
     "decode_checkpoint",
     "decode_commit",
     "decode_stats",

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -202,33 +202,38 @@ def decode_bound(value: Any, type_: LeafType) -> Any:
 
     Nothing is added to a timestamp that was cut to the millisecond.
     """
-    if not isinstance(type_, PrimitiveType) or not has_bounds(type_):
-        return None
-    try:
-        return _from_json(value, type_)
-    except (TypeError, ValueError, ArithmeticError):
-        return None
+    return bound_decoder(type_)(value)
 
 
-def _from_json(value: Any, type_: PrimitiveType) -> Any:
-    match type_.name, value:
-        case "string", str():
-            return value
-        case "byte" | "short" | "integer" | "long", int():
-            return as_integer(value, type_)
-        case "float" | "double", str():
-            return parse_float(value, type_)
-        case "float" | "double", int() | Decimal():
-            return as_float(value, type_)
-        case "date", str():
-            return parse_date(value)
-        case "timestamp", str():
-            return parse_timestamp(value)
-        case "timestamp_ntz", str():
-            return parse_timestamp_ntz(value)
-        case _, int() | Decimal() if type_.is_decimal:
-            return as_decimal(value, type_)
-    return None
+def bound_decoder(type_: LeafType) -> Callable[[Any], Any]:
+    """The same for many bounds of one column."""
+    if not isinstance(type_, PrimitiveType):
+        return lambda value: None
+    forms = _FORMS.get("decimal" if type_.is_decimal else type_.name, {})
+
+    def decode(value: Any) -> Any:
+        form = forms.get(type(value))
+        try:
+            return None if form is None else form(value, type_)
+        except (TypeError, ValueError, ArithmeticError):
+            return None
+
+    return decode
+
+
+_Form: TypeAlias = Callable[[Any, PrimitiveType], Any]
+_WHOLE: dict[type, _Form] = {int: as_integer}
+_FLOAT: dict[type, _Form] = {str: parse_float, int: as_float, Decimal: as_float}
+_FORMS: dict[str, dict[type, _Form]] = {
+    **dict.fromkeys(INTEGER_BITS, _WHOLE),
+    **dict.fromkeys(("float", "double"), _FLOAT),
+    "string": {str: lambda value, _: value},
+    "date": {str: lambda value, _: parse_date(value)},
+    "timestamp": {str: lambda value, _: parse_timestamp(value)},
+    "timestamp_ntz": {str: lambda value, _: parse_timestamp_ntz(value)},
+    "decimal": {int: as_decimal, Decimal: as_decimal},
+}
+"""What a bound of a type may stand as in the JSON, and how it is read then."""
 
 
 def _decode_count(value: Any, _: LeafType) -> int | None:
