@@ -5,7 +5,8 @@
                        jobs that share one destroy each other's files          whatever else Spark left in it
 
 Files are renamed when all of them are there, and are nobody's until the commit. A job that fails or is cancelled leaves
-nothing; a driver that dies leaves the directory, for VACUUM.
+nothing, but for empty directories where Spark did not wait for the end of a task; a driver that dies leaves the
+directory, for VACUUM.
 """
 
 from __future__ import annotations
