@@ -80,15 +80,20 @@ def test_no_file_with_a_matching_row_is_ruled_out(log: Log, case: Case) -> None:
             add = added(f"{number}", partition_values=file.partition_values, stats=stats)
             rows.append(_row(add, number, log.table_id, slot, bounds, database.backend))
         connection.execute(insert(dl_add_files), rows)
-        asked = Translation(case.metadata, slot, database.backend).condition(predicate)
-        found = set(connection.execute(select(files.path).where(files.table_id == log.table_id, asked)).scalars())
+        translation = Translation(case.metadata, slot, database.backend)
+        asked, certain = translation.condition(predicate), translation.certainty(predicate)
+        query = select(files.path, certain.label("certain")).where(files.table_id == log.table_id, asked)
+        found = {path: bool(is_certain) for path, is_certain in connection.execute(query)}
         transaction = connection.get_transaction()
         assert transaction is not None
         transaction.rollback()
     for number, (file, must_keep) in enumerate(zip(case.files, case.must_keep(), strict=True)):
         assert str(number) in found or not must_keep
         # And nothing that the exact judge would keep: a file that it passes over may still be here.
-        assert str(number) in found or not kept.keeps(file.partition_values, file.stats)
+        is_kept = kept.keeps(file.partition_values, file.stats)
+        assert str(number) in found or not is_kept
+        # Whom the database is certain of, the judge would have kept.
+        assert is_kept or not found.get(str(number))
 
 
 def _is_json(text: str) -> bool:
@@ -212,6 +217,44 @@ def test_numbers_closer_than_doubles_tell_apart_are_kept(open_log: OpenLog, type
     of = metadata(f"id INT, n {type_}", partition_columns=["n"])
     assert "found" in _found(log, where, of)
     assert _found(log, "n BETWEEN 6999.5 AND 7000.5", of) == ["far"]
+
+
+@pytest.mark.parametrize(
+    ("where", "certain"),
+    [
+        ("id >= 5", ["6 to 9"]),
+        ("id < 3", ["1 to 4"]),
+        ("id = 7", ["6 to 9"]),
+        ("x > 1.5 AND id > 0", ["1 to 4", "6 to 9"]),
+        ("id < 0 OR x < 2.5", ["1 to 4", "6 to 9"]),
+        ("abs(id) > 3 AND id > 0", ["1 to 4", "6 to 9"]),
+        ("id <> 3", []),
+        ("n = 1 AND id > 0", []),
+        ("id IN (2, 3)", []),
+    ],
+)
+def test_files_far_inside_what_is_asked_for_need_no_second_look(
+    open_log: OpenLog, where: str, certain: list[str]
+) -> None:
+    ddl = "id BIGINT, x DOUBLE, n INT"
+    log = open_log().create(ddl, partition_columns=["n"])
+    some = {"n": "1"}
+    low, high = (_stats({"id": a, "x": 1.0}, {"id": b, "x": 3.0}) for a, b in ((1, 4), (6, 9)))
+    nulls = json.dumps({"numRecords": 2, "nullCount": {"id": 2, "x": 2}})
+    log.commit(
+        [
+            added("1 to 4", partition_values=some, stats=low),
+            added("6 to 9", partition_values=some, stats=high),
+            added("nulls", partition_values=some, stats=nulls),
+            added("unknown", partition_values=some),
+        ]
+    )
+    of = metadata(ddl, partition_columns=["n"])
+    database = log.catalog.engine.database
+    with database.read() as connection:
+        translation = Translation(of, _slot(connection, log.table_id), database.backend)
+        query = select(files.path).where(files.table_id == log.table_id, translation.certainty(parse(where, of.schema)))
+        assert sorted(connection.execute(query).scalars()) == certain
 
 
 def test_long_conditions_are_left_to_the_exact_judge(open_log: OpenLog) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -29,11 +30,13 @@ from sqlalchemy import (
     false,
     func,
     not_,
+    null,
     or_,
     select,
     true,
     union_all,
 )
+from sqlalchemy.sql.elements import False_
 
 from deltars.log.pruning import Pruner
 from deltars.log.snapshot import FILE_SCHEMA, ROW_GROUP_SCHEMA, Totals, file_schema
@@ -46,6 +49,8 @@ from deltars.store.schema import dl_add_files, dl_domain_metadata, dl_row_groups
 
 _JUDGED = file_schema(("partition_values", "stats", "num_records"))
 """What tells whether a file may hold a matching row."""
+_CERTAIN = pa.field("certain", pa.bool_(), nullable=False)
+"""That it does, by the bounds alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,8 @@ class Asked:
     """By partition values alone."""
     is_by_partition: bool
     """Whether the two are one."""
+    certain: ColumnElement[bool]
+    """Of those that `whole` is true of, the ones that need no second look."""
     is_by_range: bool
     """Whether the index on the range column finds every live file that `whole` is true of."""
 
@@ -83,8 +90,9 @@ class TableContents:
             query = live_files(self.table_id, self.version, columns.names)
             return self.database.fetch(query, columns, may_be_large=True)
         judged = pa.unify_schemas([columns, _JUDGED])
-        query = live_files(self.table_id, self.version, judged.names, self.asked(where))
-        return self._kept(self.database.fetch(query, judged), where, columns)
+        asked = self.asked(where)
+        query = judged_files(self.table_id, self.version, judged.names, asked, with_stats="stats" in columns.names)
+        return self._kept(self.database.fetch(query, judged.append(_CERTAIN)), where, columns)
 
     def row_groups(self, where: Predicate | None) -> Iterator[pa.RecordBatch]:
         query = row_groups(self.table_id, self.version, None if where is None else self.asked(where))
@@ -100,6 +108,7 @@ class TableContents:
             translation.condition(where),
             translation.condition(partition),
             partition == where,
+            translation.certainty(where),
             translation.is_by_range(where),
         )
 
@@ -109,7 +118,7 @@ class TableContents:
         """What may hold a matching row, judged exactly: the database's own condition only came near."""
         pruner = Pruner(where, self.metadata)
         for batch in batches:
-            kept = batch.filter(pruner.keep(pa.Table.from_batches([batch]))).select(columns.names)
+            kept = batch.filter(_is_kept(batch, pruner)).select(columns.names)
             if kept.num_rows:
                 yield kept
 
@@ -158,6 +167,28 @@ def live_files(
     return _live(table_id, version, [_as_text(_files[name]) for name in columns], asked)
 
 
+def judged_files(
+    table_id: UUID, version: int, columns: Sequence[str], asked: Asked, *, with_stats: bool
+) -> CompoundSelect[Any]:
+    """The same, and whether each needs no second look: then its statistics are left where they are."""
+    doubtful = [_as_text(_files[name]) for name in columns]
+    if with_stats or isinstance(asked.certain, False_):
+        certain = doubtful
+    else:
+        stats = case((asked.certain, null()), else_=_files.stats).label("stats")
+        certain = [stats if column.key == "stats" else column for column in doubtful]
+    by_bounds = [*certain, asked.certain.label(_CERTAIN.name)]
+    return _live(table_id, version, [*doubtful, false().label(_CERTAIN.name)], asked, by_bounds)
+
+
+def _is_kept(batch: pa.RecordBatch, pruner: Pruner) -> pa.Array:
+    if _CERTAIN.name not in batch.schema.names:
+        return pruner.keep(pa.Table.from_batches([batch]))
+    certain = batch[_CERTAIN.name]
+    doubtful = pc.invert(certain)
+    return pc.replace_with_mask(certain, doubtful, pruner.keep(pa.Table.from_batches([batch.filter(doubtful)])))
+
+
 def row_groups(table_id: UUID, version: int, asked: Asked | None = None) -> Select[Any]:
     """The row groups of the files of a table at a version, in their order in each file."""
     columns_of_files = [_files.version, _files.ord, _files.path, _as_text(_files.partition_values)]
@@ -176,8 +207,13 @@ def row_groups(table_id: UUID, version: int, asked: Asked | None = None) -> Sele
 
 
 def _live(
-    table_id: UUID, version: int, columns: Sequence[ColumnElement[Any]], asked: Asked | None = None
+    table_id: UUID,
+    version: int,
+    columns: Sequence[ColumnElement[Any]],
+    asked: Asked | None = None,
+    by_bounds_columns: Sequence[ColumnElement[Any]] | None = None,
 ) -> CompoundSelect[Any]:
+    """`by_bounds_columns`: in the place of the others, for those that the bounds speak for."""
     is_of_table = and_(_files.table_id == table_id, _files.version <= version)
     of_table = select(*columns).where(is_of_table)
     still_live = of_table.where(_files.removed_version.is_(None))
@@ -188,12 +224,10 @@ def _live(
         parts = [still_live.where(asked.whole), removed_later.where(asked.whole)]
     else:
         # Apart, not joined by OR: an index can answer the first, and which of the two is asked is settled once.
-        by_bounds = still_live
-        if asked.is_by_range:
-            # No index answers a CASE. Without statistics a planner takes the table's id for the rarer thing to ask for,
-            # and would walk through every live file of the table.
-            only_checked = case((is_of_table, true()), else_=false())
-            by_bounds = select(*columns).where(_files.removed_version.is_(None), only_checked)
+        # No index answers a CASE. Without statistics a planner takes the table's id for the rarer thing to ask for, and
+        # would walk through every live file of the table.
+        checked = case((is_of_table, true()), else_=false()) if asked.is_by_range else is_of_table
+        by_bounds = select(*(by_bounds_columns or columns)).where(_files.removed_version.is_(None), checked)
         parts = [
             by_bounds.where(asked.is_current, asked.whole),
             still_live.where(not_(asked.is_current), asked.partition),

@@ -22,7 +22,7 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, and_, false, func, not_, or_, select, true
 
-from deltars.log.bounds import Bounds, number_range, on_scale, prefix_range
+from deltars.log.bounds import HIGHEST, LOWEST, Bounds, number_range, on_scale, prefix_range
 from deltars.log.spans import Leaf, is_below_nan
 from deltars.predicate import (
     And,
@@ -94,6 +94,21 @@ class Translation:
         is_range = self._physical.get(predicate.column.path) == self._bounds.range_column
         return self._backend.has_range_index and is_range and self._intervals(predicate, frozenset()) is not None
 
+    def certainty(self, predicate: Predicate) -> ColumnElement[bool]:
+        """Which files the exact judge would keep without a doubt: he need not be asked. FALSE: about all of them."""
+        match predicate:
+            case And(parts) if len(parts) <= MAX_PARTS:
+                return and_(true(), *map(self.certainty, parts))
+            case Or(parts) if len(parts) <= MAX_PARTS:
+                return or_(false(), *map(self.certainty, parts))
+            case Constant(value):
+                return true() if value else false()
+            case Unknown():
+                return true()
+            case Comparison(column, operator, value) if column.path[0] not in self._partition_columns:
+                return self._is_inside(column, operator, value)
+        return false()
+
     def _of(self, predicate: Predicate, without_nan: frozenset[Column]) -> ColumnElement[bool]:
         match predicate:
             case And(parts):
@@ -163,6 +178,21 @@ class Translation:
         if is_range:
             conditions.append(self._backend.in_range(low, high, self._slot))
         return and_(true(), *conditions)
+
+    def _is_inside(self, column: Column, operator: Operator, value: Value) -> ColumnElement[bool]:
+        """Whether a file has values on the side that is asked for, and not just by the rounding of its bounds."""
+        path = self._physical.get(column.path, ())
+        place, numbers = self._bounds.places.get(path), number_range(value)
+        if place is None or numbers is None or operator == "<>":
+            return false()
+        low, high = _widened(numbers)
+        is_range = path == self._bounds.range_column
+        mins, maxs = (self._backend.bound(numbers, 1 if is_range else place) for numbers in (_files.mins, _files.maxs))
+        sides = {"<": [mins < low], ">": [maxs > high]}
+        conditions = sides.get(operator[0]) or [*sides["<"], *sides[">"]]
+        # The ends of the scale stand for bounds that nobody knows.
+        known = [mins > LOWEST, maxs < HIGHEST] if is_range else []
+        return func.coalesce(and_(*known, *conditions), false())
 
     # -- partition values --------------------------------------------------------------------------------------------
 
