@@ -102,4 +102,4 @@ def _submit(arguments: list[str], master: str, directory: Path, environment: Map
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr[-5_000:]
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr[-5_000:]}"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -329,3 +333,24 @@ def test_schema_may_have_any_name(catalog_uri: str, tmp_path: Path) -> None:
     run_script(odd, public.sql(odd, views=False).partition("CREATE TABLE")[0])
     public.down(odd)
     assert described(odd)["columns"] == []
+
+
+def test_package_that_is_a_zip_brings_its_migrations(tmp_path: Path) -> None:
+    """As `spark-submit --py-files` hands it to the driver."""
+    source = Path(deltars.__file__).parent
+    package = shutil.make_archive(str(tmp_path / "deltars"), "zip", source.parent, source.name)
+    program = "import deltars, sys; deltars.connect(sys.argv[1], migrate=True).close(); print(deltars.__file__)"
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", program, f"deltasql://sqlite/{tmp_path}/lake.db"],
+        env={**os.environ, "PYTHONPATH": package, "TMPDIR": str(scratch)},
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(package)
+    with deltars.connect(f"deltasql://sqlite/{tmp_path}/lake.db") as catalog:
+        assert catalog.tables() == []
+    assert not list(scratch.iterdir())

@@ -8,12 +8,17 @@ sql     the DDL of up, for somebody who runs it by hand
 
 from __future__ import annotations
 
+import atexit
 import io
+import shutil
+import tempfile
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -185,5 +190,26 @@ def _run(what: Any, database: Database, connection: Connection, revision: str, *
 
 def _config(**attributes: Any) -> Config:
     config = Config(attributes={"version_table": VERSION_TABLE, **attributes})
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.set_main_option("script_location", str(_scripts()).replace("%", "%%"))
     return config
+
+
+@cache
+def _scripts() -> Path:
+    """Where the migrations are. Alembic reads them from a disk; a package that is a zip has them unpacked for it."""
+    scripts = files("deltars.store") / "migrations"
+    if isinstance(scripts, Path):
+        return scripts
+    place = Path(tempfile.mkdtemp(prefix="deltars-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    _unpack(scripts, place)
+    return place
+
+
+def _unpack(source: Traversable, place: Path) -> None:
+    place.mkdir(exist_ok=True)
+    for entry in source.iterdir():
+        if entry.is_dir():
+            _unpack(entry, place / entry.name)
+        else:
+            (place / entry.name).write_bytes(entry.read_bytes())
