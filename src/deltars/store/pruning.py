@@ -22,7 +22,7 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, and_, false, func, not_, or_, select, true
 
-from deltars.log.bounds import HIGHEST, LOWEST, Bounds, number_range, on_scale, prefix_range
+from deltars.log.bounds import HIGHEST, LOWEST, Bounds, number_range, on_scale, once_single, prefix_range
 from deltars.log.spans import Leaf, is_below_nan
 from deltars.predicate import (
     And,
@@ -75,6 +75,7 @@ class Translation:
         self._physical = dict(zip(names, (path for path, _ in schema.leaves(physical=True)), strict=True))
         self._partition_columns = metadata.partition_columns
         self._bounds = Bounds(schema, metadata.partition_columns, metadata.configuration)
+        self._once_single = once_single(schema)
         self._slot = slot
         self._backend = backend
 
@@ -183,7 +184,9 @@ class Translation:
         """Whether a file has values on the side that is asked for, and not just by the rounding of its bounds."""
         path = self._physical.get(column.path, ())
         place, numbers = self._bounds.places.get(path), number_range(value)
-        if place is None or numbers is None or operator == "<>":
+        # A float's bound may stand for one that is further off than the rounding of a double.
+        is_single = column.type == PrimitiveType("float") or column.path in self._once_single
+        if place is None or numbers is None or operator == "<>" or is_single:
             return false()
         low, high = _widened(numbers)
         is_range = path == self._bounds.range_column
