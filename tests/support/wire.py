@@ -14,6 +14,7 @@ import socket
 import struct
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum, auto
@@ -40,6 +41,9 @@ class Verdict(Enum):
     CUT_AFTER = auto()
     """The server has answered; the answer is lost."""
 
+
+TIME_TO_BEGIN_S = 0.5
+"""For a server on a busy machine, before it counts as being at work."""
 
 Judge: TypeAlias = Callable[[str], Verdict]
 
@@ -173,6 +177,7 @@ class _Line:
         self._server.sendall(_framed(kind, body))
         if kind in (b"S", b"Q", b"c") and self._at_end_of_batch is Verdict.CUT_DURING:
             self._is_swallowing = True
+            time.sleep(TIME_TO_BEGIN_S)
             self._end_client()
 
     def _answer(self) -> None:

@@ -272,7 +272,16 @@ def test_change_of_a_table_and_a_commit_that_creates_another_do_not_wait_for_eac
     assert lake.versions == ({"new": 0} if change == "drop" else {"z": 1, "new": 0})
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C is Python's own again: Spark and notebooks put theirs in its place, and leave it there."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.backends("postgres", "sqlite")
+@pytest.mark.usefixtures("interruptible")
 def test_interrupt_while_waiting_for_a_lock_rolls_back_and_leaves_the_catalog_usable(open_lake: OpenLake) -> None:
     lake = open_lake("a", "b")
     other = deltars.connect(lake.uri)
