@@ -131,3 +131,14 @@ def test_transaction_that_did_not_commit_did_nothing(log: Log, reader: deltars.S
     assert reader.transaction(txn_id) is None
     assert log.catalog.resolve(txn_id) is None  # from now on it never can
     assert reader.transaction(txn_id) is None
+
+
+def test_versions_of_a_transaction_over_thousands_of_tables_are_found(
+    log: Log, reader: deltars.SqlTxnLogReader
+) -> None:
+    log.append("a")
+    [entry] = reader.history(log.table_id, limit=1)
+    gone = {str(uuid4()): 1 for _ in range(2_000)}
+    with log.catalog.engine.database.read() as connection:
+        found = changes.versions_of(connection, entry.txn_id, {**gone, str(log.table_id): 1})
+    assert found == {log.table_id: 1}

@@ -19,6 +19,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, and_, bindparam, l
 from deltars.protocol import Action
 from deltars.store import schema
 from deltars.store.database import Readable
+from deltars.store.pruning import MAX_PARTS
 from deltars.store.rows import TABLE_OF, from_row
 
 VERSIONS_AT_ONCE = 20
@@ -128,9 +129,13 @@ def committed_transaction(connection: Connection, txn_id: UUID) -> CommittedTran
 def versions_of(connection: Connection, txn_id: UUID, participants: Mapping[str, int]) -> dict[UUID, int]:
     """Those of a transaction's versions that are there: a catalog that was rebuilt lacks what was never published, and
     may have a version of somebody else in its place."""
-    keys = (and_(_versions.table_id == UUID(key), _versions.version == at) for key, at in participants.items())
-    query = select(_versions.table_id, _versions.version).where(_versions.txn_id == txn_id, or_(*keys))
-    return {row.table_id: row.version for row in connection.execute(query)}
+    keys = [and_(_versions.table_id == UUID(key), _versions.version == at) for key, at in participants.items()]
+    found: dict[UUID, int] = {}
+    for start in range(0, len(keys), MAX_PARTS):
+        some = or_(*keys[start : start + MAX_PARTS])
+        query = select(_versions.table_id, _versions.version).where(_versions.txn_id == txn_id, some)
+        found.update({row.table_id: row.version for row in connection.execute(query)})
+    return found
 
 
 def committed_version(row: Mapping[str, Any] | RowMapping, actions: Iterable[Action]) -> CommittedVersion:
