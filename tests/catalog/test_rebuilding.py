@@ -121,39 +121,40 @@ def test_a_rebuild_that_was_interrupted_goes_on(
 def test_a_transaction_that_was_published_by_halves_is_told(
     catalog: deltars.Catalog, catalog_uri: str, lose: Callable[[], None], tmp_path: Path
 ) -> None:
-    for name in ("a", "b"):
-        catalog.create_table(name, "id BIGINT")
-    with catalog.begin() as tx:
-        tx.write("a", _rows(1))
-        tx.write("b", _rows(1))
-    (Path(catalog.table("b").location) / "_delta_log" / f"{1:020}.json").unlink()
+    txn_id = _published_by_halves(catalog)
     lose()
     rebuilt = deltars.rebuild(str(tmp_path / "warehouse"), catalog_uri)
-    assert (rebuilt.versions, rebuilt.torn) == ({"a": 1, "b": 0}, (tx.id,))
+    assert (rebuilt.versions, rebuilt.torn) == ({"a": 1, "b": 0}, (txn_id,))
 
 
 def test_a_transaction_that_was_published_by_halves_has_done_what_is_there(
     catalog: deltars.Catalog, catalog_uri: str, lose: Callable[[], None], tmp_path: Path
 ) -> None:
+    txn_id = _published_by_halves(catalog)
+    lose()
+    deltars.rebuild(str(tmp_path / "warehouse"), catalog_uri)
+    with deltars.connect(catalog_uri) as again:
+        for _ in range(2):
+            resolved = again.resolve(txn_id)
+            assert resolved is not None
+            assert resolved.versions == {"a": 1}
+            assert [(part.table, part.version) for part in again.transaction(txn_id).tables] == [("a", 1)]
+            with pytest.raises(deltars.ValidationError, match="committed before, to other tables"):
+                _write_both(again, txn_id)
+            # Somebody else's, where the lost one was.
+            again.write("b", _rows(2))
+        assert again.table("a").version == 1
+
+
+def _published_by_halves(catalog: deltars.Catalog) -> UUID:
+    """A transaction over two tables, of which one is published."""
     for name in ("a", "b"):
         catalog.create_table(name, "id BIGINT")
     with catalog.begin() as tx:
         tx.write("a", _rows(1))
         tx.write("b", _rows(1))
     (Path(catalog.table("b").location) / "_delta_log" / f"{1:020}.json").unlink()
-    lose()
-    deltars.rebuild(str(tmp_path / "warehouse"), catalog_uri)
-    with deltars.connect(catalog_uri) as again:
-        for _ in range(2):
-            resolved = again.resolve(tx.id)
-            assert resolved is not None
-            assert resolved.versions == {"a": 1}
-            assert [(part.table, part.version) for part in again.transaction(tx.id).tables] == [("a", 1)]
-            with pytest.raises(deltars.ValidationError, match="committed before, to other tables"):
-                _write_both(again, tx.id)
-            # Somebody else's, where the lost one was.
-            again.write("b", _rows(2))
-        assert again.table("a").version == 1
+    return tx.id
 
 
 def _write_both(catalog: deltars.Catalog, txn_id: UUID) -> None:

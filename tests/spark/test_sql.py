@@ -154,7 +154,7 @@ def test_time_without_a_zone_is_in_that_of_the_session(tmp_path: Path, spark: Sp
     with deltars.connect(f"deltasql://sqlite/{tmp_path}/lake.db") as catalog:
         for number in range(2):
             catalog.write("features", pa.table({"id": [number]}))
-        moment = catalog.snapshot().as_of or datetime.now(UTC)
+        moment = datetime.now(UTC)
         text, elsewhere = "SELECT count(*) AS n FROM features", moment.astimezone(ZoneInfo("America/New_York"))
         spark.conf.set("spark.sql.session.timeZone", "America/New_York")
         try:

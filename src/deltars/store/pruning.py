@@ -171,7 +171,7 @@ class Translation:
             return true()
         is_range = path == self._bounds.range_column
         low, high = map(on_scale, interval) if is_range else interval
-        mins, maxs = (self._backend.bound(numbers, 1 if is_range else place) for numbers in (_files.mins, _files.maxs))
+        mins, maxs = self._ends(1 if is_range else place)
         conditions: list[ColumnElement[bool]] = [
             *([] if interval[1] == math.inf else [func.coalesce(mins <= high, true())]),
             *([] if interval[0] == -math.inf else [func.coalesce(maxs >= low, true())]),
@@ -179,6 +179,9 @@ class Translation:
         if is_range:
             conditions.append(self._backend.in_range(low, high, self._slot))
         return and_(true(), *conditions)
+
+    def _ends(self, place: int) -> tuple[ColumnElement[float], ColumnElement[float]]:
+        return self._backend.bound(_files.mins, place), self._backend.bound(_files.maxs, place)
 
     def _is_inside(self, column: Column, operator: Operator, value: Value) -> ColumnElement[bool]:
         """Whether a file has values on the side that is asked for, and not just by the rounding of its bounds."""
@@ -190,7 +193,7 @@ class Translation:
             return false()
         low, high = _widened(numbers)
         is_range = path == self._bounds.range_column
-        mins, maxs = (self._backend.bound(numbers, 1 if is_range else place) for numbers in (_files.mins, _files.maxs))
+        mins, maxs = self._ends(1 if is_range else place)
         sides = {"<": [mins < low], ">": [maxs > high]}
         conditions = sides.get(operator[0]) or [*sides["<"], *sides[">"]]
         # The ends of the scale stand for bounds that nobody knows.
