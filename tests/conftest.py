@@ -23,6 +23,7 @@ from tests.support.maven import NoJars
 from tests.support.postgres import URL_VARIABLE, PostgresServer, server_elsewhere, server_of_this_run
 from tests.support.run_directory import RunDirectory
 from tests.support.spark import connect_server, local_session
+from tests.support.templates import CatalogTemplates
 
 _RUN = pytest.StashKey[RunDirectory]()
 _OURS = ("DELTARS_TEST_", "DELTARS_GOLDEN", "DELTARS_SOAK", "DELTARS_SEED")
@@ -172,8 +173,20 @@ def delta_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeltaSpark
         yield process
 
 
+@pytest.fixture(scope="session")
+def catalog_templates(tmp_path_factory: pytest.TempPathFactory) -> CatalogTemplates:
+    return CatalogTemplates(tmp_path_factory.mktemp("templates"))
+
+
 @pytest.fixture
-def catalog(catalog_uri: str, tmp_path: Path) -> Iterator[deltars.Catalog]:
+def migrated_uri(catalog_uri: str, catalog_templates: CatalogTemplates) -> str:
+    """A migrated catalog of this test's own: `catalog_uri`, with its schema in it."""
+    catalog_templates.lay_out(catalog_uri)
+    return catalog_uri
+
+
+@pytest.fixture
+def catalog(migrated_uri: str, tmp_path: Path) -> Iterator[deltars.Catalog]:
     """A migrated catalog of this test's own, its warehouse in `tmp_path`."""
-    with deltars.connect(catalog_uri, warehouse=str(tmp_path / "warehouse"), migrate=True) as opened:
+    with deltars.connect(migrated_uri, warehouse=str(tmp_path / "warehouse")) as opened:
         yield opened

@@ -12,8 +12,8 @@ from tests.mirror.ledger import Ledger
 
 
 @pytest.fixture
-def ledger(catalog_uri: str, tmp_path: Path) -> Iterator[Ledger]:
-    ledger = Ledger(catalog_uri, tmp_path / "ware house ü")
+def ledger(migrated_uri: str, tmp_path: Path) -> Iterator[Ledger]:
+    ledger = Ledger(migrated_uri, tmp_path / "ware house ü")
     yield ledger
     ledger.database.close()
 

@@ -12,7 +12,6 @@ from sqlalchemy import delete, select, update
 
 from deltars.log.commit import NO_VERSION, Commit, Committed, NewTable, TableCommit
 from deltars.protocol import Action, AddFile, Metadata, Protocol
-from deltars.store import migrate
 from deltars.store.database import Database
 from deltars.store.registry import Registry
 from deltars.store.schema import dl_mirror_log, dl_mirror_status
@@ -54,7 +53,6 @@ def version_names(count: int) -> list[str]:
 class Ledger:
     def __init__(self, catalog_uri: str, warehouse: Path) -> None:
         self.database = Database(parse_catalog_uri(catalog_uri), pool_size=10, pool_timeout_s=TIMEOUT_S)
-        migrate.up(self.database)
         self.registry = Registry(self.database, timeout_s=TIMEOUT_S)
         self.registry.set_warehouse(str(warehouse))
         self.warehouse = warehouse

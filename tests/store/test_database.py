@@ -31,9 +31,9 @@ SURVIVES_FORK = pytest.mark.backends("postgres", "sqlite")
 
 
 @pytest.fixture
-def small_pool(log_uri: str, tmp_path: Path) -> Iterator[deltars.Catalog]:
+def small_pool(migrated_uri: str, tmp_path: Path) -> Iterator[deltars.Catalog]:
     """A catalog with two connections, and little patience."""
-    with deltars.connect(log_uri, pool_size=2, pool_timeout=0.3) as catalog:
+    with deltars.connect(migrated_uri, pool_size=2, pool_timeout=0.3) as catalog:
         yield catalog
 
 
@@ -79,8 +79,8 @@ def test_exhausted_pool_is_a_time_out_and_not_a_hang(small_pool: deltars.Catalog
     assert small_pool.tables() == []
 
 
-def test_caller_that_waits_gets_the_connection_that_comes_back(log_uri: str) -> None:
-    with deltars.connect(log_uri, pool_size=1, pool_timeout=30) as catalog, ThreadPoolExecutor(1) as pool:
+def test_caller_that_waits_gets_the_connection_that_comes_back(migrated_uri: str) -> None:
+    with deltars.connect(migrated_uri, pool_size=1, pool_timeout=30) as catalog, ThreadPoolExecutor(1) as pool:
         with catalog.engine.database.read():
             waiting = pool.submit(catalog.tables)
             time.sleep(0.1)
@@ -98,22 +98,22 @@ def test_connection_comes_back_whatever_happens_with_it(small_pool: deltars.Cata
 
 
 @POSTGRES
-def test_never_more_connections_than_the_pool_has_places(log_uri: str) -> None:
-    uri = f"{log_uri}&application_name=eight_threads"
+def test_never_more_connections_than_the_pool_has_places(migrated_uri: str) -> None:
+    uri = f"{migrated_uri}&application_name=eight_threads"
     with deltars.connect(uri, pool_size=3) as catalog, ThreadPoolExecutor(8) as pool:
         most = 0
         busy = [pool.submit(lambda: [catalog.tables() for _ in range(30)]) for _ in range(8)]
         while not all(future.done() for future in busy):
             query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'eight_threads'"
-            [[now]] = witness.rows(log_uri, query)
+            [[now]] = witness.rows(migrated_uri, query)
             most = max(most, now)
         for future in busy:
             future.result()
     assert 1 <= most <= 3
 
 
-def test_many_threads_that_come_first_open_one_pool(log_uri: str) -> None:
-    database = Database(parse_catalog_uri(log_uri), pool_size=10, pool_timeout_s=30)
+def test_many_threads_that_come_first_open_one_pool(migrated_uri: str) -> None:
+    database = Database(parse_catalog_uri(migrated_uri), pool_size=10, pool_timeout_s=30)
     barrier = threading.Barrier(8)
 
     def engine() -> int:
@@ -132,14 +132,14 @@ def test_closed_catalog_opens_again_when_it_is_used(catalog: deltars.Catalog) ->
 
 
 @POSTGRES
-def test_closed_catalog_leaves_no_connection(log_uri: str) -> None:
-    uri = f"{log_uri}&application_name=soon_closed"
+def test_closed_catalog_leaves_no_connection(migrated_uri: str) -> None:
+    uri = f"{migrated_uri}&application_name=soon_closed"
     query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'soon_closed'"
     with deltars.connect(uri) as catalog:
         catalog.tables()
-        assert witness.rows(log_uri, query) == [(1,)]
+        assert witness.rows(migrated_uri, query) == [(1,)]
     deadline = time.monotonic() + 10
-    while witness.rows(log_uri, query) != [(0,)]:
+    while witness.rows(migrated_uri, query) != [(0,)]:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 

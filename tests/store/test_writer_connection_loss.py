@@ -91,12 +91,12 @@ def test_connection_cut_after_the_server_committed_is_a_commit(
 @pytest.mark.parametrize("ends", ["committed", "rolled back"])
 @SHAPES
 def test_commit_that_is_still_under_way_when_the_connection_breaks_is_waited_for(
-    open_log: OpenLog, tap: Tap, log_uri: str, actions: list[Action], ends: str
+    open_log: OpenLog, tap: Tap, migrated_uri: str, actions: list[Action], ends: str
 ) -> None:
     """One look would say `absent`: the server is still at it, and done seconds later."""
     log = _log(open_log, tap)
     before = log.dump()
-    _delay_commit(log_uri, seconds=2.0, fails=ends == "rolled back")
+    _delay_commit(migrated_uri, seconds=2.0, fails=ends == "rolled back")
     started = time.monotonic()
     with tap.judging(_at("COMMIT", Verdict.CUT_DURING)):
         outcome = Meanwhile(log.commit, actions, version=2).outcome()
@@ -112,10 +112,10 @@ def test_commit_that_is_still_under_way_when_the_connection_breaks_is_waited_for
 
 @SHAPES
 def test_outcome_that_cannot_be_known_in_time_is_settled_later(
-    open_log: OpenLog, tap: Tap, log_uri: str, actions: list[Action]
+    open_log: OpenLog, tap: Tap, migrated_uri: str, actions: list[Action]
 ) -> None:
     log = _log(open_log, tap, timeout=1.0)
-    _delay_commit(log_uri, seconds=4.0)
+    _delay_commit(migrated_uri, seconds=4.0)
     for _ in range(5):
         txn_id, started = uuid4(), time.monotonic()
         with (
@@ -182,14 +182,14 @@ def test_outcome_is_unknown_while_the_server_is_out_of_reach(open_log: OpenLog, 
 
 @SHAPES
 def test_backend_terminated_in_the_middle_of_a_commit_leaves_nothing(
-    open_log: OpenLog, tap: Tap, log_uri: str, actions: list[Action]
+    open_log: OpenLog, tap: Tap, migrated_uri: str, actions: list[Action]
 ) -> None:
     log = _log(open_log, tap)
     before = log.dump()
     with tap.holding(WRITING) as hold:
         writing = Meanwhile(log.commit, actions, version=2)
         hold.wait_until_reached()
-        assert _terminate_writers(log_uri) == 1
+        assert _terminate_writers(migrated_uri) == 1
         hold.release()
         error = writing.error()
     assert isinstance(error, DatabaseError)
@@ -198,13 +198,13 @@ def test_backend_terminated_in_the_middle_of_a_commit_leaves_nothing(
     assert log.commit(actions, version=2).version == 2
 
 
-def test_backend_terminated_during_commit_is_settled(open_log: OpenLog, tap: Tap, log_uri: str) -> None:
+def test_backend_terminated_during_commit_is_settled(open_log: OpenLog, tap: Tap, migrated_uri: str) -> None:
     log = _log(open_log, tap)
-    _delay_commit(log_uri, seconds=30)
+    _delay_commit(migrated_uri, seconds=30)
     before = log.dump()
     writing = Meanwhile(log.append, "a", version=2)
-    _wait_for_sleep(log_uri)
-    assert _terminate_writers(log_uri) == 1
+    _wait_for_sleep(migrated_uri)
+    assert _terminate_writers(migrated_uri) == 1
     error = writing.error()
     assert isinstance(error, DatabaseError)
     assert "never will" in str(error)
@@ -242,9 +242,9 @@ def _try(log: Log, tap: Tap, actions: list[Action], version: int, number: int, v
             return False
 
 
-def test_pooled_connection_that_died_meanwhile_is_replaced(open_log: OpenLog, tap: Tap, log_uri: str) -> None:
+def test_pooled_connection_that_died_meanwhile_is_replaced(open_log: OpenLog, tap: Tap, migrated_uri: str) -> None:
     log = _log(open_log, tap)
-    assert _terminate_writers(log_uri) >= 1
+    assert _terminate_writers(migrated_uri) >= 1
     time.sleep(0.2)
     assert log.append("a", version=2).version == 2
 

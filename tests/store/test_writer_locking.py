@@ -60,10 +60,10 @@ def test_second_writer_waits_while_the_first_is_between_check_and_commit(open_lo
 
 @pytest.mark.requirement("W-05")
 @pytest.mark.backends("postgres")
-def test_lock_is_a_row_lock_that_blocks_other_sessions(open_log: OpenLog, tap: Tap, log_uri: str) -> None:
+def test_lock_is_a_row_lock_that_blocks_other_sessions(open_log: OpenLog, tap: Tap, migrated_uri: str) -> None:
     log = open_log(tap=tap).create()
     other = open_log(name="other").create()
-    with tap.holding(WRITING) as hold, postgres_connection(parse_catalog_uri(log_uri)) as session:
+    with tap.holding(WRITING) as hold, postgres_connection(parse_catalog_uri(migrated_uri)) as session:
         first = Meanwhile(log.append, "first", version=1)
         hold.wait_until_reached()
         held = session.execute(
@@ -294,13 +294,13 @@ def test_stuck_writer_loses_its_lock_when_its_time_is_over(open_log: OpenLog, ta
 
 @pytest.mark.requirement("D-11")
 @pytest.mark.backends("postgres")
-def test_deadlock_with_another_program_is_retryable(open_log: OpenLog, log_uri: str) -> None:
+def test_deadlock_with_another_program_is_retryable(open_log: OpenLog, migrated_uri: str) -> None:
     first, second = sorted([open_log().create(), open_log(name="other").create()], key=lambda log: log.table_id)
     parts = [TableCommit(log.table_id, 0, [added("a")], "WRITE") for log in (first, second)]
     commit = Commit(uuid4(), parts)
     before = first.dump()
     lock = "SELECT 1 FROM dl_tables WHERE table_id = %s FOR UPDATE"
-    with postgres_connection(parse_catalog_uri(log_uri)) as session:
+    with postgres_connection(parse_catalog_uri(migrated_uri)) as session:
         # Whoever looks first is ended; the other program does not look.
         session.execute("SET deadlock_timeout = '5min'")
         with session.transaction():

@@ -10,22 +10,22 @@ from typing import Any
 import pytest
 
 import deltars
-from tests.store.conftest import embedded_templates, log_uri, open_log, tap
+from tests.store.conftest import open_log, tap
 from tests.support.lake import Lake, OpenLake
 from tests.support.log import SCHEMA
 from tests.support.tap import Tap
 
-__all__ = ["embedded_templates", "log_uri", "open_log", "tap"]
+__all__ = ["open_log", "tap"]
 
 
 @pytest.fixture
-def open_lake(log_uri: str, tmp_path: Path) -> Iterator[OpenLake]:
+def open_lake(migrated_uri: str, tmp_path: Path) -> Iterator[OpenLake]:
     with ExitStack() as stack:
 
         def open_lake(*names: str, tap: Tap | None = None, ddl: str = SCHEMA, **settings: Any) -> Lake:
-            uri = log_uri if tap is None else tap.uri
+            uri = migrated_uri if tap is None else tap.uri
             catalog = deltars.connect(uri, warehouse=str(tmp_path / "warehouse"), **({"mirror": "off"} | settings))
-            return Lake(stack.enter_context(catalog), log_uri, *names, ddl=ddl)
+            return Lake(stack.enter_context(catalog), migrated_uri, *names, ddl=ddl)
 
         yield open_lake
 
