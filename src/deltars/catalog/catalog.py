@@ -52,6 +52,11 @@ class Catalog:
     def warehouse(self) -> str | None:
         return self.engine.registry.warehouse()
 
+    @property
+    def is_standby(self) -> bool:
+        """Whether the database is a hot standby: it can be read, with what its primary has sent so far."""
+        return self.engine.cuts.is_standby()
+
     # -- tables ------------------------------------------------------------------------------------------------
 
     def create_table(
@@ -245,7 +250,9 @@ class Catalog:
     def snapshot(self, as_of: UUID | datetime | str | None = None, *, timeout: float | None = None) -> CatalogSnapshot:
         """Every table at one moment: now, as of a transaction (its id), or as of a time.
 
-        A cut of the past waits for commits that may still belong to it, at most for `timeout`.
+        A cut of the past waits for commits that may still belong to it, at most for `timeout`. Once answered, the cut
+        as of a time is the same for ever. Who may only read, and asks for a time after the newest commit, gets the cut
+        as of that commit: see its `as_of`. A standby refuses cuts of the past.
         """
         wait_s = self.engine.settings.timeout if timeout is None else timeout
         moment = _as_moment(as_of)

@@ -168,6 +168,9 @@ class SQLite(Backend):
         # CAST takes whatever is a number at the beginning, and 0 for what is none.
         return case((text.op("NOT GLOB")("*[^0-9.+-]*"), cast(text, Double)))
 
+    def is_refused_write(self, error: DatabaseError) -> bool:
+        return (error.sqlstate or "").startswith("SQLITE_READONLY")
+
     def insert_unless_present(self, table: Table) -> Any:
         return sqlite_insert(table).on_conflict_do_nothing()
 
