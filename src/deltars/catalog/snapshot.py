@@ -129,7 +129,7 @@ class CatalogSnapshot:
             ) from None
 
     def _snapshot(self, table: CutTable) -> Snapshot:
-        return self._engine.reader.snapshot(table.table_id, table.version)
+        return self._engine.reader.snapshot(table.table_id, table.version, commit_ts=table.commit_ts)
 
     def _scan(self, table: CutTable, snapshot: Snapshot, where: Predicate | None) -> Scan:
         return Scan.of_snapshot(

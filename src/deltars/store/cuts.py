@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from uuid import UUID, uuid4
 
@@ -45,14 +45,17 @@ class CutTable:
     table_id: UUID
     name: str
     version: int
+    commit_ts: int | None = field(default=None, repr=False, compare=False)
+    """When the version was committed, in a cut of the present."""
 
 
 @dataclass(frozen=True)
 class Cut:
     """Every table's version at one moment; −1 before its first commit."""
 
-    rows: Mapping[str, tuple[str, str, int]]
-    """Name, id as text, and version, by that id: ten thousand tables are looked up, and few of them used."""
+    rows: Mapping[str, tuple[str, str, int, int | None]]
+    """Name, id as text, version and its time stamp, by that id: ten thousand tables are looked up, and few of them
+    used."""
     commit_ts: int | None = None
     """The moment, of a past cut."""
 
@@ -61,26 +64,26 @@ class Cut:
         found = self.rows.get(table_id) if table_id is not None else None
         if table_id is None or found is None:
             return None
-        return CutTable(UUID(table_id), found[0], found[2])
+        return CutTable(UUID(table_id), found[0], found[2], found[3])
 
     @property
     def versions(self) -> dict[str, int]:
         """The versions of all tables that something was committed to."""
-        return {name: version for name, _, version in self.rows.values() if version != NO_VERSION}
+        return {name: version for name, _, version, _ in self.rows.values() if version != NO_VERSION}
 
     @property
     def versions_by_id(self) -> dict[UUID, int]:
-        return {UUID(table_id): version for _, table_id, version in self.rows.values() if version != NO_VERSION}
+        return {UUID(table_id): version for _, table_id, version, _ in self.rows.values() if version != NO_VERSION}
 
     @property
     def tables(self) -> list[CutTable]:
         """Those that something was committed to, by name."""
-        found = [CutTable(UUID(key), name, version) for name, key, version in self.rows.values()]
+        found = [CutTable(UUID(key), name, version, time) for name, key, version, time in self.rows.values()]
         return sorted((table for table in found if table.version != NO_VERSION), key=lambda table: table.name)
 
     @cached_property
     def _ids(self) -> dict[str, str]:
-        return {name: table_id for name, table_id, _ in self.rows.values()}
+        return {name: table_id for name, table_id, *_ in self.rows.values()}
 
 
 class Cuts:
@@ -95,7 +98,7 @@ class Cuts:
     @cached_property
     def _current_versions(self) -> Prepared:
         tables = dl_tables.c
-        query = select(tables.name, cast(tables.table_id, Text), tables.current_version)
+        query = select(tables.name, cast(tables.table_id, Text), tables.current_version, tables.last_commit_ts)
         return self._database.backend.prepare(query.where(tables.dropped_at.is_(None)))
 
     def at(self, commit_ts: int, *, timeout_s: float) -> Cut:
@@ -202,7 +205,7 @@ class Cuts:
         with database.read() as connection:
             # Names are those of today: one that was given anew belongs to the table that has it now, which comes last.
             rows = connection.execute(query.order_by(tables.dropped_at.is_(None), tables.dropped_at)).all()
-        return Cut({row[1]: tuple(row) for row in rows if row[2] is not None}, commit_ts)
+        return Cut({row[1]: (*row, None) for row in rows if row[2] is not None}, commit_ts)
 
 
 def _newest(connection: Connection) -> int | None:

@@ -353,6 +353,7 @@ class Transaction:
             isolation=self._isolation or view.engine.settings.isolation,
             read=view.reads,
             is_repeatable=self._is_repeatable,
+            bases=view.bases,
         )
 
     # -- the catalog -------------------------------------------------------------------------------------------------
