@@ -113,7 +113,7 @@ def test_commit_is_not_stamped_before_its_transaction_began_though_the_clock_was
         time.sleep(0.02)
         tx = lake.begin()
         tx.stage("a", [added("1")])
-        with deltars.connect(lake.uri) as other, tap.holding("dl_table_versions") as hold:
+        with deltars.connect(lake.uri) as other, tap.holding("dl_table_versions (") as hold:
             committing = Meanwhile(tx.commit)
             hold.wait_until_reached()
             # It began after `past`, and so is not waited for. Now the clock is set back, and then it is stamped.

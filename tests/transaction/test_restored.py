@@ -11,12 +11,11 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
 import deltars
+from deltars.data.files import Scan
 from deltars.errors import DatabaseError, VersionConflict, VersionNotFound
 from deltars.mirror.checksum import checksum_path
-from deltars.spark import opened
 from deltars.storage import open_storage
 from deltars.store.checkpoint_rows import CheckpointRows
 from deltars.uri import parse_catalog_uri
@@ -187,26 +186,23 @@ def test_file_that_is_gone_is_named_and_not_made_anew(living: deltars.Catalog) -
 
 
 @pytest.mark.backends("sqlite")
-def test_kept_frame_is_not_taken_for_another_version_of_the_same_number_and_time(
-    living: deltars.Catalog, back_up: BackUp, spark: SparkSession
+def test_scan_is_not_taken_for_that_of_another_version_of_the_same_number_and_time(
+    living: deltars.Catalog, back_up: BackUp
 ) -> None:
-    def read() -> list[int]:
-        # As if the last file had been written long ago: or nothing is kept.
-        os.utime(living.table("t").location, (1_000_000_000, 1_000_000_000))
-        return [row.id for row in living.table("t").read(spark).collect()]
-
-    opened.forget()
+    """Frames over the files of a scan are kept by its identity."""
+    scans, times = [], []
     living.create_table("t", "id BIGINT")
     saved = back_up(living)
     with clock_of(living) as clock:
         # Set back, so that version 1 gets the same time both times: one millisecond after version 0.
         clock.set(-3_600)
-        living.write("t", pa.table({"id": [1]}))
-        times = [living.table("t").history()[0].in_commit_timestamp]
-        assert read() == read() == [1]
-        saved.restore()
-        living.write("t", pa.table({"id": [2]}))
-        times.append(living.table("t").history()[0].in_commit_timestamp)
-        assert times[0] == times[1]
-        assert read() == [2]
-    opened.forget()
+        for _ in range(2):
+            living.write("t", pa.table({"id": [1]}))
+            snapshot = living.snapshot().table("t")
+            place = {"catalog": living.uri, "root": "/t", "table": "t", "storage_options": {}}
+            scans.append(Scan.of_snapshot(snapshot, None, **place))  # type: ignore[arg-type]
+            times.append(snapshot.timestamp)
+            saved.restore()
+    assert times[0] == times[1]
+    assert scans[0].version == scans[1].version == 1
+    assert scans[0].identity != scans[1].identity
