@@ -116,11 +116,8 @@ class CatalogSnapshot:
         return found
 
     def _named(self, query: Query, reference: TableReference) -> CutTable:
-        """The table of a query; upper and lower case are alike in SQL, unless two tables differ in nothing else."""
-        alike = [name for name in self.versions if name.lower() == reference.name.lower()]
-        name = alike[0] if len(alike) == 1 else reference.name
         try:
-            return self._find(name)
+            return self._find(reference.name)
         except TableNotFound as error:
             raise TableNotFound(
                 query.error(f"there is no table {reference.name!r} in this cut", reference).message,

@@ -27,6 +27,7 @@ from deltars.errors import DatabaseError, TransactionNotFound, ValidationError
 from deltars.log.commit import NO_VERSION
 from deltars.store.backends import Prepared
 from deltars.store.database import Database
+from deltars.store.names import name_key
 from deltars.store.schema import dl_table_versions, dl_tables, dl_transactions
 
 _log = logging.getLogger(__name__)
@@ -60,7 +61,8 @@ class Cut:
     """The moment, of a past cut."""
 
     def find(self, table: str | UUID) -> CutTable | None:
-        table_id = str(table) if isinstance(table, UUID) else self._ids.get(table)
+        """By id, or by name in whatever case."""
+        table_id = str(table) if isinstance(table, UUID) else self._ids.get(name_key(table))
         found = self.rows.get(table_id) if table_id is not None else None
         if table_id is None or found is None:
             return None
@@ -83,7 +85,7 @@ class Cut:
 
     @cached_property
     def _ids(self) -> dict[str, str]:
-        return {name: table_id for name, table_id, *_ in self.rows.values()}
+        return {name_key(name): table_id for name, table_id, *_ in self.rows.values()}
 
 
 class Cuts:

@@ -22,6 +22,7 @@ from deltars.log.reads import FileKey
 from deltars.log.snapshot import Snapshot
 from deltars.predicate import Predicate
 from deltars.protocol import StructType
+from deltars.store.names import name_key
 from deltars.transaction.engine import Engine
 from deltars.transaction.new_table import initial_actions, location_of
 from deltars.transaction.reads import ReadLog
@@ -67,9 +68,10 @@ class View:
         self._tables.clear()
 
     def find(self, table: str | UUID) -> StagedTable | None:
-        """A table by name or id, staged already or as it was at the cut."""
+        """A table by name, in whatever case, or id: staged already, or as it was at the cut."""
+        key = name_key(table) if isinstance(table, str) else None
         for staged in self._tables.values():
-            if table in (staged.name, staged.table_id):
+            if table == staged.table_id or key == name_key(staged.name):
                 return staged
         found = self._cut.find(table)
         if found is None:
