@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 from uuid import UUID, uuid4
 
 import pyarrow as pa
@@ -217,17 +216,19 @@ def test_short_name_after_a_uri_of_another_catalog_than_the_default_is_refused(
 ) -> None:
     one, two = two_catalogs
     monkeypatch.setenv("DELTARS_CATALOG", two)
-    for act in ("write", "files", "stage"):
-        with pytest.raises(ValidationError, match="the name 'b' is short") as caught, deltars.begin(mirror="off") as tx:
-            tx.write(f"{one}/a", ROWS)
-            arguments: dict[str, tuple[Any, ...]] = {
-                "write": ("b", ROWS),
-                "files": ("b",),
-                "stage": ("b", [added("1")]),
-            }
-            getattr(tx, act)(*arguments[act])
-        assert two in str(caught.value)
+    refused = deltars.begin(mirror="off")
+    refused.write(f"{one}/a", ROWS)
+    for act in (
+        lambda: refused.write("b", ROWS),
+        lambda: refused.files("b"),
+        lambda: refused.stage("b", [added("1")]),
+        lambda: refused.alter("b"),
+    ):
+        with pytest.raises(ValidationError, match="the name 'b' is short") as caught:
+            act()
+        assert "two.db" in str(caught.value)
         assert "whole URI" in str(caught.value)
+    refused.rollback()
     with deltars.begin(mirror="off") as tx:
         tx.write(f"{one}/a", ROWS)
         tx.write(f"{one}/b", ROWS)
