@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -34,10 +35,11 @@ def test_table_is_found_in_any_case_and_there_is_no_second_one(catalog: deltars.
     table = catalog.create_table(name, "id BIGINT")
     assert catalog.table(other).name == name
     assert catalog.table_exists(other)
-    for create in (
+    creations: list[Callable[[], object]] = [
         lambda: catalog.create_table(other, "id BIGINT"),
         lambda: catalog.register_table(other, "/elsewhere"),
-    ):
+    ]
+    for create in creations:
         with pytest.raises(TableExists, match="already a table named") as caught:
             create()
         assert repr(name) in str(caught.value)
@@ -218,12 +220,13 @@ def test_short_name_after_a_uri_of_another_catalog_than_the_default_is_refused(
     monkeypatch.setenv("DELTARS_CATALOG", two)
     refused = deltars.begin(mirror="off")
     refused.write(f"{one}/a", ROWS)
-    for act in (
+    acts: list[Callable[[], object]] = [
         lambda: refused.write("b", ROWS),
         lambda: refused.files("b"),
         lambda: refused.stage("b", [added("1")]),
         lambda: refused.alter("b"),
-    ):
+    ]
+    for act in acts:
         with pytest.raises(ValidationError, match="the name 'b' is short") as caught:
             act()
         assert "two.db" in str(caught.value)

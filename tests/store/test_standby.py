@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -76,12 +76,12 @@ def test_write_to_a_standby_is_refused_by_name(pair: Pair) -> None:
     with deltars.connect(pair.standby_uri) as standby:
         pair.primary.create_table("written", "id BIGINT")
         _await(standby, pair.primary.snapshot().versions)
-        attempts = (
+        attempts: list[Callable[[], object]] = [
             lambda: standby.write("written", pa.table({"id": [1]})),
             lambda: standby.create_table("new", "id BIGINT"),
             lambda: standby.drop_table("written"),
             lambda: standby.rename_table("written", "other"),
-        )
+        ]
         for attempt in attempts:
             with pytest.raises(DatabaseError, match="takes no writes, the server is a standby or read-only") as caught:
                 attempt()

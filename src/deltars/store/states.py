@@ -71,11 +71,11 @@ def known_state(
 
 def _load(connection: Connection, backend: Backend, table_id: UUID) -> KnownState | None:
     columns = (dl_tables.c.metadata_version, dl_tables.c.protocol_version, state_key(backend))
-    row = connection.execute(select(*columns).where(dl_tables.c.table_id == table_id)).one_or_none()
-    if row is None:
+    standing = connection.execute(select(*columns).where(dl_tables.c.table_id == table_id)).one_or_none()
+    if standing is None:
         return None
-    *versions, key = row
-    if row.protocol_version == HELD:
+    *versions, key = standing
+    if standing.protocol_version == HELD:
         refuse_held(connection, table_id)
     found = []
     for table, version in zip((dl_metadata_updates, dl_protocol_updates), versions, strict=True):
