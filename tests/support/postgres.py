@@ -110,21 +110,8 @@ def standby_of(primary: PostgresServer) -> Iterator[PostgresServer]:
     if account:
         os.chown(data, account["user"], account["group"])
     source = str(conninfo_to_dict(primary.conninfo)["host"])
-    copying: list[str | Path] = [
-        "-h",
-        source,
-        "-U",
-        "postgres",
-        "-D",
-        data,
-        "-R",
-        "-X",
-        "stream",
-        "-c",
-        "fast",
-        "--no-sync",
-    ]
-    _run([programs / "pg_basebackup", *copying], log, account)
+    copying = ("-R", "-X", "stream", "-c", "fast", "--no-sync")
+    _run([programs / "pg_basebackup", "-h", source, "-U", "postgres", "-D", data, *copying], log, account)
     # The primary's own, which lies in its data directory.
     (data / f".s.PGSQL.{SETTINGS['port']}.lock").unlink()
     _run(
