@@ -121,6 +121,12 @@ def configure(
     return CatalogConfig(parse_catalog_uri(named).absolute(), place, settings)
 
 
+def default_catalog(environment: Mapping[str, str] | None = None) -> CatalogUri | None:
+    """The catalog that `$DELTARS_CATALOG` names; None where it names none."""
+    named = (os.environ if environment is None else environment).get(f"{PREFIX}CATALOG")
+    return configure(named, environment=environment).uri if named else None
+
+
 def _convert(name: str, value: Any) -> Any:
     default = getattr(Settings(), name)
     try:

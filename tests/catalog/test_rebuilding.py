@@ -193,3 +193,22 @@ def test_imported_released_and_empty_tables_come_back_as_what_they_were(
 def test_a_warehouse_that_remembers_nothing_is_refused(catalog_uri: str, tmp_path: Path) -> None:
     with pytest.raises(deltars.ValidationError, match="remembers no tables"):
         deltars.rebuild(str(tmp_path / "nothing"), catalog_uri)
+
+
+@pytest.mark.backends("sqlite")
+def test_names_that_differ_in_case_alone_are_refused_before_anything_is_restored(
+    catalog: deltars.Catalog, catalog_uri: str, lose: Callable[[], None]
+) -> None:
+    """As a warehouse of an older release may have them."""
+    first, second = (catalog.create_table(name, "id BIGINT") for name in ("t", "second"))
+    warehouse = catalog.warehouse
+    assert warehouse is not None
+    file = Path(warehouse) / "_deltars" / "tables" / f"{second.id}.json"
+    file.write_text(file.read_text().replace('"second"', '"T"'))
+    lose()
+    with pytest.raises(deltars.ValidationError, match="nothing was restored") as caught:
+        deltars.rebuild(warehouse, catalog_uri)
+    assert f"{second.id}.json" in str(caught.value)
+    assert f"{first.id}.json" in str(caught.value)
+    file.write_text(file.read_text().replace('"T"', '"other"'))
+    assert deltars.rebuild(warehouse, catalog_uri).versions == {"t": 0, "other": 0}

@@ -16,7 +16,7 @@ import deltars
 from deltars.uri import parse_catalog_uri
 from tests.cli.conftest import Run
 
-HEAD = "0003"
+HEAD = "0004"
 
 
 def _state(run: Run, catalog_uri: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -146,3 +148,20 @@ def _refused_everywhere(catalog_uri: str, role: str, rights: list[str], *, allow
                     "SELECT has_table_privilege(%s, %s, %s)", [role, f'"{uri.schema}"."{table}"', right]
                 ).fetchone()
                 assert row == (table in allowed.get(right, set()),), (table, right)
+
+
+def test_reader_gets_a_cut_after_the_newest_commit_as_of_that_commit(
+    catalog: deltars.Catalog, catalog_uri: str, roles: Roles
+) -> None:
+    time.sleep(0.01)
+    now = datetime.now(UTC)
+    with deltars.connect(_as_role(catalog_uri, roles.reader)) as reader:
+        cut = reader.snapshot(now)
+        assert cut.versions == {"features": 1}
+        # Not `now`: a reader cannot seal it.
+        assert cut.as_of is not None
+        assert cut.as_of < now
+        catalog.write("features", pa.table({"id": [3]}))
+        assert reader.snapshot(cut.as_of).versions == cut.versions
+    with deltars.connect(_as_role(catalog_uri, roles.writer)) as writer:
+        assert writer.snapshot(now).as_of == now

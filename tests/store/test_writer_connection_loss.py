@@ -23,7 +23,7 @@ from tests.support.witness import postgres_connection
 
 pytestmark = pytest.mark.backends("postgres")
 
-WRITING = "dl_table_versions"
+WRITING = "dl_table_versions ("
 
 COMMITS: dict[str, list[Action]] = {
     # With nothing to remove, the write and COMMIT travel together.

@@ -152,7 +152,7 @@ def test_writer_that_waited_for_the_lock_supersedes_what_the_first_added(
     log = open_log(tap=tap, copy_threshold=threshold).create()
     log.append("old", version=1)
     other = open_log(name="other", copy_threshold=threshold)
-    with tap.holding("dl_table_versions") as hold:
+    with tap.holding("dl_table_versions (") as hold:
         first = Meanwhile(log.append, "same", version=2)
         hold.wait_until_reached()
         waiting = Meanwhile(other.writer.commit, log.table_id, 3, second, operation="WRITE")
@@ -172,7 +172,7 @@ def test_writer_that_waited_cannot_remove_what_the_first_has_removed(
     log = open_log(tap=tap, copy_threshold=threshold).create()
     log.append("a", "b", version=1)
     other = open_log(name="other", copy_threshold=threshold)
-    with tap.holding("dl_table_versions") as hold:
+    with tap.holding("dl_table_versions (") as hold:
         first = Meanwhile(log.commit, [removed("a")], version=2)
         hold.wait_until_reached()
         waiting = Meanwhile(other.writer.commit, log.table_id, 3, [removed("b"), removed("a")], operation="WRITE")

@@ -27,7 +27,7 @@ from tests.support.together import Meanwhile
 from tests.support.wire import Verdict
 from tests.support.witness import postgres_connection
 
-WRITING = "dl_table_versions"
+WRITING = "dl_table_versions ("
 """In the text of the statement that writes the new version: the lock is held by then."""
 
 SOON_S = 20.0

@@ -229,7 +229,7 @@ def test_state_that_changes_while_a_writer_waits_for_the_lock_is_judged_anew(ope
     log = open_log(tap=tap).create()
     other = open_log(name="other")
     other.table_id = log.table_id
-    with tap.holding("dl_table_versions") as hold:
+    with tap.holding("dl_table_versions (") as hold:
         first = Meanwhile(log.commit, [PARTITIONED], version=1)
         hold.wait_until_reached()
         waiting = Meanwhile(other.append, "a", version=2)

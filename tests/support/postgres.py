@@ -18,6 +18,8 @@ import re
 import secrets
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -97,6 +99,36 @@ def server_of_this_run(major: int = 18) -> PostgresServer:
     return PostgresServer(conninfo, _install(major) / "bin", directory)
 
 
+@contextmanager
+def standby_of(primary: PostgresServer) -> Iterator[PostgresServer]:
+    """A hot standby that follows a server of this run by streaming: read-only, and a moment behind."""
+    account = _account()
+    programs = _reachable(primary.bin.parent, account) / "bin"
+    data = run_directory() / f"standby-{secrets.token_hex(2)}"
+    log = data.with_suffix(".log")
+    data.mkdir(mode=0o700)
+    if account:
+        os.chown(data, account["user"], account["group"])
+    source = str(conninfo_to_dict(primary.conninfo)["host"])
+    copying = ("-R", "-X", "stream", "-c", "fast", "--no-sync")
+    _run([programs / "pg_basebackup", "-h", source, "-U", "postgres", "-D", data, *copying], log, account)
+    # The primary's own, which lies in its data directory.
+    (data / f".s.PGSQL.{SETTINGS['port']}.lock").unlink()
+    _run(
+        [
+            programs / "pg_ctl",
+            *("-D", data, "-w", "-t", "60", "-l", data / "server.log"),
+            *("-o", f"-c unix_socket_directories={data}", "start"),
+        ],
+        log,
+        account,
+    )
+    try:
+        yield PostgresServer(make_conninfo(primary.conninfo, host=str(data)), primary.bin, data)
+    finally:
+        _run([programs / "pg_ctl", "-D", data, "-m", "immediate", "stop"], log, account)
+
+
 def server_elsewhere(url: str) -> PostgresServer:
     """The server that DELTARS_TEST_POSTGRES_URL names, as a libpq or a deltasql:// URL."""
     if is_uri(url):
@@ -165,6 +197,8 @@ def _reachable(install: Path, account: dict[str, Any]) -> Path:
 def _copy(install: Path) -> Path:
     package, site = install.parent, run_directory() / f"{install.name}-copy"
     copy = site / package.name / install.name
+    if copy.exists():
+        return copy
     shutil.copytree(install, copy, symlinks=True)
     # The programs look for their libraries beside the package, where the wheel put them.
     libraries = package.with_name(f"{package.name}.libs")

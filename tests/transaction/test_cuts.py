@@ -148,7 +148,7 @@ def test_time_without_a_zone_is_in_utc(lake: Lake) -> None:
         assert lake.catalog.snapshot(moment).versions["a"] == 1
 
 
-@pytest.mark.parametrize("where", ["dl_table_versions", "COMMIT"], ids=["inside its lock", "inside its COMMIT"])
+@pytest.mark.parametrize("where", ["dl_table_versions (", "COMMIT"], ids=["inside its lock", "inside its COMMIT"])
 def test_past_cut_asked_for_while_a_commit_is_under_way_is_the_same_afterwards(
     open_lake: OpenLake, tap: Tap, where: str
 ) -> None:

@@ -71,7 +71,7 @@ def test_time_out_is_sixty_seconds_and_can_be_set_for_a_transaction(open_lake: O
     first.stage("a", [added("1")])
     second.stage("a", [added("2")])
     second.stage("b", [added("2")])
-    with other, tap.holding("dl_table_versions") as hold:
+    with other, tap.holding("dl_table_versions (") as hold:
         committing = Meanwhile(first.commit)
         hold.wait_until_reached()
         started = time.monotonic()

@@ -33,7 +33,7 @@ from tests.support.tap import Tap
 from tests.support.together import Meanwhile
 
 CONSISTENCY = Path(__file__).parents[2] / "docs" / "consistency.md"
-WRITING = "dl_table_versions"
+WRITING = "dl_table_versions ("
 """In the text of the statement that writes the new versions: the locks are held by then."""
 
 

@@ -24,7 +24,8 @@ from deltars.protocol import (
 )
 from deltars.storage import open_storage, parse_location
 from deltars.store.mirror_status import MirrorStatus
-from deltars.store.registry import TableRecord, check_name
+from deltars.store.names import check_name
+from deltars.store.registry import TableRecord
 from deltars.table import Table
 from deltars.transaction import Transaction, TransactionResult
 from deltars.transaction.engine import Engine
@@ -51,6 +52,11 @@ class Catalog:
     @property
     def warehouse(self) -> str | None:
         return self.engine.registry.warehouse()
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether the database is a hot standby: it can be read, with what its primary has sent so far."""
+        return self.engine.cuts.is_standby()
 
     # -- tables ------------------------------------------------------------------------------------------------
 
@@ -80,7 +86,7 @@ class Catalog:
             return Table(self.engine, existing)
         if existing is not None and not replace:
             raise TableExists(
-                f"there is already a table named {name!r}, at {existing.location}",
+                f"there is already a table named {existing.name!r}, at {existing.location}",
                 table=name,
                 table_id=existing.table_id,
                 hint="Use if_not_exists=True or replace=True, or another name.",
@@ -156,14 +162,14 @@ class Catalog:
         return [Table(self.engine, record) for record in self.engine.registry.tables()]
 
     def table(self, table: str | UUID) -> Table:
-        """A table by its name, its id or its whole `deltasql://` URI."""
+        """A table by its name, in whatever case, its id or its whole `deltasql://` URI."""
         return Table(self.engine, self.engine.find(table))
 
     def table_exists(self, table: str | UUID) -> bool:
         return self.engine.registry.find(self.engine.name_or_id(table)) is not None
 
     def rename_table(self, table: str | UUID, name: str) -> Table:
-        """Give a table another name. Its id, its location and its history stay."""
+        """Give a table another name, or its name in another case. Its id, its location and its history stay."""
         record = self.engine.registry.rename(self.engine.name_or_id(table), name)
         self.engine.publish_registration(record.table_id)
         return Table(self.engine, record)
@@ -245,7 +251,9 @@ class Catalog:
     def snapshot(self, as_of: UUID | datetime | str | None = None, *, timeout: float | None = None) -> CatalogSnapshot:
         """Every table at one moment: now, as of a transaction (its id), or as of a time.
 
-        A cut of the past waits for commits that may still belong to it, at most for `timeout`.
+        A cut of the past waits for commits that may still belong to it, at most for `timeout`. Once answered, the cut
+        as of a time is the same for ever. Who may only read, and asks for a time after the newest commit, gets the cut
+        as of that commit: see its `as_of`. A standby refuses cuts of the past.
         """
         wait_s = self.engine.settings.timeout if timeout is None else timeout
         moment = _as_moment(as_of)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +19,8 @@ from deltars.store import migrate as migrations
 from deltars.transaction import Transaction, TransactionResult
 from deltars.transaction.engine import Engine
 from deltars.uri import CatalogUri, is_uri, parse_table_uri
+
+_log = logging.getLogger(__name__)
 
 
 def connect(
@@ -85,6 +88,8 @@ def _prepare(opened: Catalog, place: str | None, migrate: bool | None) -> None:
     if wants_migration and not migrations.status(database).is_current:
         migrations.up(database)
     migrations.check(database)
+    if opened.is_standby:
+        _log.warning("%s is a hot standby: commits and snapshots of the past (as_of) are refused", database.uri)
     known = opened.warehouse
     if place is None and known is None and database.backend.migrates_on_connect:
         place = str(Path(database.uri.database).with_suffix(".warehouse"))

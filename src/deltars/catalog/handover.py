@@ -10,7 +10,7 @@ from deltars.importer import Importer, Progress
 from deltars.log.commit import NewTable
 from deltars.storage import open_storage, parse_location, refuse_overwriting
 from deltars.store.mirror_status import MirrorMode, MirrorState
-from deltars.store.registry import check_name
+from deltars.store.names import check_name
 from deltars.transaction.engine import Engine
 
 PUBLISH_WAIT_S = 60.0

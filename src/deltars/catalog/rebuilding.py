@@ -22,6 +22,7 @@ from deltars.importer import Importer, Progress
 from deltars.log.commit import NO_VERSION, NewTable
 from deltars.storage import open_storage
 from deltars.store.mirror_status import MirrorState
+from deltars.store.names import alike
 
 REGISTRATIONS = "_deltars/tables"
 
@@ -58,6 +59,7 @@ def rebuild(
     """Make a catalog again from the logs that it published. Run it again if it was interrupted."""
     with connect(catalog, warehouse=warehouse, migrate=True, storage_options=storage_options) as opened:
         found = _registrations(opened)
+        _refuse_alike_names(found)
         # The dropped ones first: afterwards their names and locations are free for those who have them now.
         dropped = [table for table in found if table.dropped_at is not None]
         gone = tuple(table.name for table in dropped if not _restore_dropped(opened, table, report))
@@ -82,6 +84,20 @@ def _registrations(catalog: Catalog) -> list[Registered]:
             hint="Give the warehouse that the lost catalog had.",
         )
     return sorted(found, key=lambda table: (table.name, str(table.table_id)))
+
+
+def _refuse_alike_names(found: list[Registered]) -> None:
+    """Names that differ in case alone are of an older release: who has them must choose."""
+    living = [(table.table_id, table.name) for table in found if table.dropped_at is None]
+    groups = [group for group in alike(living) if len({name for _, name in group}) > 1]
+    if groups:
+        files = ([f"{name!r} ({REGISTRATIONS}/{key}.json)" for key, name in group] for group in groups)
+        shown = "; ".join(map(", ".join, files))
+        raise ValidationError(
+            f"the warehouse has tables whose names differ in upper and lower case alone: {shown}; nothing was restored",
+            field="name",
+            hint="Change the name in the file of all but one of them, and run it again.",
+        )
 
 
 def _restore(catalog: Catalog, table: Registered, report: Callable[[str, Progress], None] | None) -> int:

@@ -116,11 +116,8 @@ class CatalogSnapshot:
         return found
 
     def _named(self, query: Query, reference: TableReference) -> CutTable:
-        """The table of a query; upper and lower case are alike in SQL, unless two tables differ in nothing else."""
-        alike = [name for name in self.versions if name.lower() == reference.name.lower()]
-        name = alike[0] if len(alike) == 1 else reference.name
         try:
-            return self._find(name)
+            return self._find(reference.name)
         except TableNotFound as error:
             raise TableNotFound(
                 query.error(f"there is no table {reference.name!r} in this cut", reference).message,
@@ -129,7 +126,7 @@ class CatalogSnapshot:
             ) from None
 
     def _snapshot(self, table: CutTable) -> Snapshot:
-        return self._engine.reader.snapshot(table.table_id, table.version)
+        return self._engine.reader.snapshot(table.table_id, table.version, commit_ts=table.commit_ts)
 
     def _scan(self, table: CutTable, snapshot: Snapshot, where: Predicate | None) -> Scan:
         return Scan.of_snapshot(

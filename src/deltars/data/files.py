@@ -140,9 +140,9 @@ class Scan:
             table=table,
             version=snapshot.version,
             storage_options=storage_options,
-            # The time tells versions apart that have one number because the database was set back in between; the
+            # The commit tells versions apart that have one number because the database was set back in between; the
             # condition's text tells literals apart that are equal to Python, as 1 and True are.
-            identity=(catalog, snapshot.table_id, snapshot.version, snapshot.timestamp, root, repr(where)),
+            identity=(catalog, snapshot.table_id, snapshot.version, snapshot.commit, root, repr(where)),
         )
 
     def value_names(self) -> tuple[str, ...]:

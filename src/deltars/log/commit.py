@@ -86,6 +86,14 @@ class TableRead:
 
 
 @dataclass(frozen=True, slots=True)
+class Base:
+    """The version of a table that a transaction began with, and when that was committed."""
+
+    version: int
+    commit_ts: int
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """One transaction over one or more tables."""
 
@@ -99,6 +107,8 @@ class Commit:
     """What the transaction read, of tables that it writes and of others."""
     is_repeatable: bool = False
     """Whether the caller chose the id, and so may be asking again for what is committed already."""
+    bases: Mapping[UUID, Base] = field(default_factory=dict)
+    """What each table was at the beginning, where that is known: told apart from another version of the same number."""
 
     @property
     def existing_tables(self) -> list[UUID]:
@@ -161,6 +171,7 @@ CommitOutcome: TypeAlias = Committed | VersionTaken
 __all__ = [
     "ISOLATION_LEVELS",
     "NO_VERSION",
+    "Base",
     "Commit",
     "CommitOutcome",
     "Committed",

@@ -105,6 +105,9 @@ class Snapshot:
     metadata: Metadata
     protocol: Protocol
     contents: Contents = field(repr=False, compare=False)
+    commit: tuple[str, int] | None = field(default=None, repr=False, compare=False)
+    """The transaction that committed the version, and its time stamp: after a restore another one may have the same
+    number."""
 
     @cached_property
     def schema(self) -> StructType:

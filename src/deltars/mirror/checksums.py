@@ -28,20 +28,21 @@ class Checksums:
     def after(self, storage: Storage, commits: Sequence[CommittedVersion]) -> Checksum:
         """The checksum of the last of these commits, which follow upon each other."""
         first, last = commits[0], commits[-1]
-        gone = self._rows.gone(first.table_id, first.version, last.version)
+        gone, before = self._rows.gone(first.table_id, first.version, last.version)
         now, rest = (
             (Checksum.first(first), commits[1:])
             if first.version == 0
-            else (self._at(storage, first.table_id, first.version - 1), commits)
+            else (self._at(storage, first.table_id, first.version - 1, before), commits)
         )
         for commit in rest:
             now = now.after(commit, gone.get(commit.version, FileSums(0, 0)))
         self._remember(first.table_id, now)
         return now
 
-    def _at(self, storage: Storage, table_id: UUID, version: int) -> Checksum:
+    def _at(self, storage: Storage, table_id: UUID, version: int, commit: tuple[str, int] | None) -> Checksum:
         known = self._known.get(table_id)
-        if known is not None and known.version == version:
+        # The commit too: a database that was restored has others under the same numbers.
+        if known is not None and known.version == version and (known.txn_id, known.in_commit_timestamp) == commit:
             return known
         state = self._rows.at(table_id, version)
         published = None

@@ -176,11 +176,14 @@ class CheckpointRows:
             protocol,
         )
 
-    def gone(self, table_id: UUID, first: int, last: int) -> dict[int, FileSums]:
-        """The live files that each of these versions took away: removed, or added anew."""
+    def gone(self, table_id: UUID, first: int, last: int) -> tuple[dict[int, FileSums], tuple[str, int] | None]:
+        """The live files that each of these versions took away: removed, or added anew. And which commit is before
+        them: its transaction's id, and its in-commit timestamp."""
         values = {"table": str(table_id), "first": first, "last": last}
-        rows = self._database.look_up(self._gone, values)
-        return {version: FileSums(int(count), int(size)) for version, count, size in rows}
+        before = {"table": str(table_id), "last": first - 1}
+        rows, commits = self._database.look_up_each([(self._gone, values), (self._commit, before)])
+        gone = {version: FileSums(int(count), int(size)) for version, count, size in rows}
+        return gone, (str(commits[0][0]), int(commits[0][1])) if commits else None
 
     @cached_property
     def _commit(self) -> Prepared:

@@ -1,30 +1,42 @@
 """Cuts: a consistent set of versions, one a table, with no transaction in it by halves.
 
     now          every table's current version, in one statement
-    as of c      every table's last version with commit_ts <= c; it never changes afterwards
+    as of c      every table's last version with commit_ts <= c; once answered, it never changes
 
-A commit that was stamped before c may still be on its way when c is asked for. So a past cut first lets those settle:
-it waits for the transactions that may be such, and for no others.
+Two kinds of commit could still change the cut as of c, and each is dealt with before the answer:
+
+    stamped, not yet visible      wait for the transactions that may be such, and for no others (`Backend.settle`)
+    not yet stamped               seal c: a row in `dl_transactions`, after which every commit is stamped later than c,
+                                  even if the clock is set back. Where a commit at c or later exists, it is the seal.
+
+A standby can do neither: it does not see what is under way on its primary. So it refuses cuts of the past.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from uuid import UUID
+from uuid import UUID, uuid4
 
-from sqlalchemy import BigInteger, Text, bindparam, cast, func, literal, or_, select
+from sqlalchemy import BigInteger, Connection, Text, bindparam, cast, func, insert, literal, or_, select
 
-from deltars.errors import TransactionNotFound, ValidationError
+from deltars.errors import DatabaseError, TransactionNotFound, ValidationError
 from deltars.log.commit import NO_VERSION
 from deltars.store.backends import Prepared
 from deltars.store.database import Database
+from deltars.store.names import name_key
 from deltars.store.schema import dl_table_versions, dl_tables, dl_transactions
+
+_log = logging.getLogger(__name__)
 
 NEARLY_NOW_US = 1_000_000
 """A moment so little ahead is waited for: clocks differ, and some tick in milliseconds."""
+
+SEALED = "sealed"
+"""The outcome of a row in `dl_transactions` that is no transaction: commits are stamped after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,42 +46,46 @@ class CutTable:
     table_id: UUID
     name: str
     version: int
+    commit_ts: int | None = field(default=None, repr=False, compare=False)
+    """When the version was committed, in a cut of the present."""
 
 
 @dataclass(frozen=True)
 class Cut:
     """Every table's version at one moment; −1 before its first commit."""
 
-    rows: Mapping[str, tuple[str, str, int]]
-    """Name, id as text, and version, by that id: ten thousand tables are looked up, and few of them used."""
+    rows: Mapping[str, tuple[str, str, int, int | None]]
+    """Name, id as text, version and its time stamp, by that id: ten thousand tables are looked up, and few of them
+    used."""
     commit_ts: int | None = None
     """The moment, of a past cut."""
 
     def find(self, table: str | UUID) -> CutTable | None:
-        table_id = str(table) if isinstance(table, UUID) else self._ids.get(table)
+        """By id, or by name in whatever case."""
+        table_id = str(table) if isinstance(table, UUID) else self._ids.get(name_key(table))
         found = self.rows.get(table_id) if table_id is not None else None
         if table_id is None or found is None:
             return None
-        return CutTable(UUID(table_id), found[0], found[2])
+        return CutTable(UUID(table_id), found[0], found[2], found[3])
 
     @property
     def versions(self) -> dict[str, int]:
         """The versions of all tables that something was committed to."""
-        return {name: version for name, _, version in self.rows.values() if version != NO_VERSION}
+        return {name: version for name, _, version, _ in self.rows.values() if version != NO_VERSION}
 
     @property
     def versions_by_id(self) -> dict[UUID, int]:
-        return {UUID(table_id): version for _, table_id, version in self.rows.values() if version != NO_VERSION}
+        return {UUID(table_id): version for _, table_id, version, _ in self.rows.values() if version != NO_VERSION}
 
     @property
     def tables(self) -> list[CutTable]:
         """Those that something was committed to, by name."""
-        found = [CutTable(UUID(key), name, version) for name, key, version in self.rows.values()]
+        found = [CutTable(UUID(key), name, version, time) for name, key, version, time in self.rows.values()]
         return sorted((table for table in found if table.version != NO_VERSION), key=lambda table: table.name)
 
     @cached_property
     def _ids(self) -> dict[str, str]:
-        return {name: table_id for name, table_id, _ in self.rows.values()}
+        return {name_key(name): table_id for name, table_id, *_ in self.rows.values()}
 
 
 class Cuts:
@@ -84,18 +100,26 @@ class Cuts:
     @cached_property
     def _current_versions(self) -> Prepared:
         tables = dl_tables.c
-        query = select(tables.name, cast(tables.table_id, Text), tables.current_version)
+        query = select(tables.name, cast(tables.table_id, Text), tables.current_version, tables.last_commit_ts)
         return self._database.backend.prepare(query.where(tables.dropped_at.is_(None)))
 
     def at(self, commit_ts: int, *, timeout_s: float) -> Cut:
-        """As of a moment, in microseconds since 1970."""
-        # Until the clock has passed it: what is committed in the same tick may be stamped with the same moment.
-        while (ahead_us := commit_ts - self.clock_us()) >= 0:
-            if ahead_us > NEARLY_NOW_US:
-                raise ValidationError(
-                    "a cut of the future is not known yet", field="as_of", hint="Leave as_of out for the present one."
-                )
-            time.sleep((ahead_us + 1) / 1_000_000)
+        """As of a moment, in microseconds since 1970.
+
+        A user who may only read cannot seal a moment after the newest commit: the cut is then as of that commit, and
+        its `commit_ts` says so.
+        """
+        self._refuse_standby()
+        newest = self.newest_us()
+        # Not where there is a commit of that moment or later: after the clock was set back it may be in its future.
+        if newest is None or newest < commit_ts:
+            self._await_clock(commit_ts)
+            try:
+                self._seal(commit_ts, timeout_s)
+            except DatabaseError as error:
+                if not self._database.backend.is_refused_write(error):
+                    raise
+                return self._as_of_newest(commit_ts, timeout_s)
         return self._past(commit_ts, timeout_s)
 
     def of(self, txn_id: UUID, *, timeout_s: float) -> Cut:
@@ -103,6 +127,7 @@ class Cuts:
         query = select(dl_transactions.c.commit_ts).where(
             dl_transactions.c.txn_id == txn_id, dl_transactions.c.outcome == "committed"
         )
+        self._refuse_standby()
         with self._database.read() as connection:
             commit_ts = connection.execute(query).scalar_one_or_none()
         if commit_ts is None:
@@ -116,15 +141,56 @@ class Cuts:
             return now
 
     def newest_us(self) -> int | None:
-        """The moment of the newest commit there is."""
+        """The moment of the newest commit or seal there is."""
         with self._database.read() as connection:
-            newest: int | None = connection.execute(select(func.max(dl_transactions.c.commit_ts))).scalar_one()
-            return newest
+            return _newest(connection)
 
-    def _past(self, commit_ts: int, timeout_s: float) -> Cut:
+    def is_standby(self) -> bool:
+        """Whether the database is a hot standby, which repeats what its primary commits."""
+        with self._database.read() as connection:
+            return bool(connection.execute(select(self._database.backend.is_standby())).scalar_one())
+
+    def _refuse_standby(self) -> None:
+        if self.is_standby():
+            raise DatabaseError(
+                f"{self._database.uri} is a hot standby: it cannot tell which commits of the past are still under way",
+                hint="Ask the primary, or leave as_of out: the present cut is consistent on a standby too.",
+            )
+
+    def _await_clock(self, commit_ts: int) -> None:
+        """Until the clock has passed it: who seals a moment ahead of it has commits stamped ahead of it."""
+        while (ahead_us := commit_ts - self.clock_us()) >= 0:
+            if ahead_us > NEARLY_NOW_US:
+                raise ValidationError(
+                    "a cut of the future is not known yet", field="as_of", hint="Leave as_of out for the present one."
+                )
+            time.sleep((ahead_us + 1) / 1_000_000)
+
+    def _seal(self, commit_ts: int, timeout_s: float) -> None:
+        """From here on every commit is stamped after this moment, whatever the clock will say."""
+        with self._database.write(timeout_s) as connection:
+            newest = _newest(connection)
+            if newest is None or newest < commit_ts:
+                seal = {"txn_id": uuid4(), "outcome": SEALED, "commit_ts": commit_ts}
+                connection.execute(insert(dl_transactions).values(seal))
+
+    def _as_of_newest(self, commit_ts: int, timeout_s: float) -> Cut:
+        self._settle(commit_ts, timeout_s)
+        moment = func.max(dl_transactions.c.commit_ts)
+        with self._database.read() as connection:
+            found = connection.execute(select(moment).where(dl_transactions.c.commit_ts <= commit_ts)).scalar_one()
+        _log.info("no right to write to %s: the cut is as of its newest commit", self._database.uri)
+        # 0, 1970: before every commit.
+        return self._past(found or 0, timeout_s)
+
+    def _settle(self, commit_ts: int, timeout_s: float) -> None:
         database = self._database
         with database.backend.translating():
             database.backend.settle(database.engine, commit_ts, timeout_s)
+
+    def _past(self, commit_ts: int, timeout_s: float) -> Cut:
+        database = self._database
+        self._settle(commit_ts, timeout_s)
         at = bindparam("at", commit_ts, BigInteger)
         tables, versions = dl_tables.c, dl_table_versions.c
         # One look-up in the index on (table_id, commit_ts, version); imported versions share one time stamp.
@@ -141,4 +207,9 @@ class Cuts:
         with database.read() as connection:
             # Names are those of today: one that was given anew belongs to the table that has it now, which comes last.
             rows = connection.execute(query.order_by(tables.dropped_at.is_(None), tables.dropped_at)).all()
-        return Cut({row[1]: tuple(row) for row in rows if row[2] is not None}, commit_ts)
+        return Cut({row[1]: (*row, None) for row in rows if row[2] is not None}, commit_ts)
+
+
+def _newest(connection: Connection) -> int | None:
+    newest: int | None = connection.execute(select(func.max(dl_transactions.c.commit_ts))).scalar_one()
+    return newest

@@ -313,7 +313,7 @@ def _taken(owner: TableRecord, table: NewTable) -> TableExists:
             table_id=owner.table_id,
         )
     return TableExists(
-        f"there is already a table named {table.name!r}, at {owner.location}",
+        f"there is already a table named {owner.name!r}, at {owner.location}",
         table=table.name,
         table_id=owner.table_id,
         hint="Give the imported table another name.",

@@ -30,11 +30,14 @@ from sqlalchemy import Connection, MetaData, Table, column, inspect, select, tab
 
 from deltars.errors import SchemaVersionError, ValidationError
 from deltars.store.database import Database
+from deltars.store.names import alike
 from deltars.store.registry import initialise
+from deltars.store.schema import dl_tables
 from deltars.store.views import VIEWS
 
 VERSION_TABLE = "dl_schema_version"
 VIEWS_REVISION = "0003"
+NAMES_REVISION = "0004"
 MIGRATION_TIMEOUT_S = 600.0
 
 # Alembic's `op` and `context` are globals of the process: one migration at a time, whatever its database.
@@ -89,6 +92,8 @@ def up(database: Database, *, views: bool = True) -> SchemaStatus:
         names = VIEWS.keys() if views else ()
         if before is None or before < VIEWS_REVISION:
             _refuse_taken_names(connection, database, names)
+        if before is not None and before < NAMES_REVISION:
+            _refuse_alike_names(connection, database)
         if before != head_revision():
             _run(command.upgrade, database, connection, "head", views=names)
         initialise(connection)
@@ -152,6 +157,32 @@ def _refuse_taken_names(connection: Connection, database: Database, names: Colle
             f"{database.uri} already has a table or view named {', '.join(sorted(taken))}; nothing was changed",
             hint="Choose another schema, or leave the dataset views out: deltars migrate up --no-views",
         )
+
+
+def _refuse_alike_names(connection: Connection, database: Database) -> None:
+    """From `NAMES_REVISION` on names are unique without regard to case: who has others must choose first."""
+    query = select(dl_tables.c.table_id, dl_tables.c.name).where(dl_tables.c.dropped_at.is_(None))
+    groups = alike((row.table_id, row.name) for row in connection.execute(query))
+    if not groups:
+        return
+    shown = "; ".join(", ".join(f"{name!r} (id {table_id})" for table_id, name in group) for group in groups)
+    place = "" if database.backend.schema is None else f'"{database.backend.schema}".'
+    renames = " ".join(
+        f"UPDATE {place}dl_tables SET name = '{_quoted(name)}_{table_id.hex[:8]}' WHERE table_id = '{table_id}';"
+        for group in groups
+        for table_id, name in group[1:]
+    )
+    raise ValidationError(
+        f"{database.uri} has tables whose names differ in upper and lower case alone, which SQL cannot tell apart:"
+        f" {shown}; nothing was changed",
+        field="name",
+        hint=f"Rename all but one of them in the database, for example: {renames} Then migrate again, and choose the"
+        " final name with deltars rename, which also publishes it.",
+    )
+
+
+def _quoted(name: str) -> str:
+    return name.replace("'", "''")
 
 
 def _our_views(connection: Connection, schema: str | None) -> set[str]:

@@ -45,6 +45,7 @@ class LockedTable:
     next_row_id: int
     slot: int
     dropped_at: Any
+    state_key: str | None
 
 
 class Plan:

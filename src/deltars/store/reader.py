@@ -62,6 +62,8 @@ _STANDING = (
     _tables.slot,
     _versions.version,
     _versions.in_commit_timestamp,
+    cast(_versions.txn_id, Text),
+    _versions.commit_ts,
     dl_metadata_updates.c.version.label("metadata_version"),
 )
 
@@ -95,10 +97,18 @@ class LogReader:
                 _current_version(connection, table_id)
         return [HistoryEntry(*row) for row in rows]
 
-    def snapshot(self, table_id: UUID, version: int | None = None, *, timestamp: Moment | None = None) -> Snapshot:
+    def snapshot(
+        self,
+        table_id: UUID,
+        version: int | None = None,
+        *,
+        timestamp: Moment | None = None,
+        commit_ts: int | None = None,
+    ) -> Snapshot:
         """The table at a version, at a time, or now. The files are fetched when they are asked for.
 
-        At a time it is the last version whose in-commit timestamp is not later.
+        At a time it is the last version whose in-commit timestamp is not later. With `commit_ts` it is the version that
+        was committed then, or an error: a database that was restored may have another one of the same number.
         """
         if timestamp is not None:
             if version is not None:
@@ -110,15 +120,25 @@ class LogReader:
         rows = self._database.look_up(statement, {"table_id": str(table_id), "version": version})
         if not rows:
             raise _no_table(table_id)
-        current, slot, found, milliseconds, metadata_version, *rest = rows[0]
+        current, slot, found, milliseconds, txn_id, committed, metadata_version, *rest = rows[0]
         if found is None:
             raise self._no_version(table_id, version, current)
+        if commit_ts is not None and committed != commit_ts:
+            raise VersionNotFound(
+                f"the table has another version {found} than the one that was asked for:"
+                " the database was restored, or failed over, since",
+                table_id=table_id,
+                latest=current,
+                field="version",
+                hint="Begin anew: take a new snapshot, or begin a new transaction.",
+            )
         metadata = _decoded(dl_metadata_updates, _METADATA, rest[: len(_METADATA)])
         protocol = _decoded(dl_protocol_updates, _PROTOCOL, rest[len(_METADATA) :])
         assert isinstance(metadata, Metadata)
         assert isinstance(protocol, Protocol)
         contents = TableContents(self._database, table_id, found, slot, metadata, metadata_version)
-        return Snapshot(table_id, found, from_milliseconds(milliseconds), metadata, protocol, contents)
+        commit = (txn_id, committed)
+        return Snapshot(table_id, found, from_milliseconds(milliseconds), metadata, protocol, contents, commit)
 
     def changes(self, table_id: UUID, from_version: int, to_version: int | None = None) -> Iterator[CommittedVersion]:
         """What each version did, oldest first, from one version to another or to the current one, both included."""

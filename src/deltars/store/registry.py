@@ -1,13 +1,12 @@
 """The registry of tables: who is there, under which name, at which location.
 
-Creating, renaming and dropping take one lock of the catalog first, so that two tables can neither share a location nor
-lie one inside the other, whoever creates them at the same time. Commits never take it. Dropping leaves a tombstone:
-history stays.
+Creating, renaming and dropping take one lock of the catalog first. So two tables can neither share a name, be it in
+another case, nor a location, nor lie one inside the other, whoever creates them at the same time. Commits never take
+it. Dropping leaves a tombstone: history stays.
 """
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,15 +17,13 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import ColumnElement, Connection, Insert, func, insert, literal_column, select, update
 
-from deltars.errors import ConfigError, TableExists, TableNotFound, ValidationError
+from deltars.errors import ConfigError, TableExists, TableNotFound
 from deltars.log.commit import NO_VERSION, NewTable
 from deltars.store.backends import Opening, Prepared
 from deltars.store.database import Database
+from deltars.store.names import check_name, name_key
 from deltars.store.schema import dl_catalog, dl_mirror_status, dl_tables
 from deltars.store.statements import lock_tables, next_commit_ts
-
-MAX_NAME_LENGTH = 500
-"""In UTF-8 at most 2,000 bytes: a row of PostgreSQL's index on names holds no more than 2,704."""
 
 UNCOMMITTED_PROTOCOL = (1, 2)
 """The protocol versions a table is registered with before its version 0 says what it needs."""
@@ -63,9 +60,9 @@ class Registry:
             return [TableRecord(*row) for row in rows]
 
     def find(self, table: str | UUID) -> TableRecord | None:
-        """A living table by its name or id."""
+        """A living table by its name, in whatever case, or by its id."""
         with self._database.read() as connection:
-            return _find(connection, _same(table))
+            return _find_table(connection, table)
 
     def location(self, table_id: UUID) -> str:
         """Where a table lies or, if it was dropped, lay."""
@@ -93,9 +90,14 @@ class Registry:
     def rename(self, table: str | UUID, name: str) -> TableRecord:
         check_name(name)
         with self._changing(table) as (connection, record):
-            other = _find(connection, dl_tables.c.name == name)
+            other = _find_named(connection, name)
             if other is not None and other.table_id != record.table_id:
-                raise TableExists(f"there is already a table named {name!r}", table=name, table_id=other.table_id)
+                raise TableExists(
+                    f"there is already a table named {other.name!r}",
+                    table=name,
+                    table_id=other.table_id,
+                    hint="Use another name: upper and lower case are the same in names.",
+                )
             connection.execute(update(dl_tables).where(dl_tables.c.table_id == record.table_id).values(name=name))
             found = _find(connection, dl_tables.c.table_id == record.table_id)
             assert found is not None
@@ -119,7 +121,7 @@ class Registry:
         lock = (self._lock, {"table_0": str(known.table_id)})
         with self._database.write(self._timeout_s, Opening([lock])) as connection:
             self._database.backend.lock_registry(connection)
-            record = _find(connection, _same(table))
+            record = _find_table(connection, table)
             if record is None or record.table_id != known.table_id:
                 _refuse_unknown(table)
             yield connection, record
@@ -162,7 +164,7 @@ def create(connection: Connection, tables: Sequence[NewTable], database: Databas
     database.backend.lock_registry(connection)
     for table in sorted(tables, key=lambda new: new.name):
         check_name(table.name)
-        owner = _find(connection, dl_tables.c.name == table.name)
+        owner = _find_named(connection, table.name)
         if owner is not None:
             return owner
         _refuse_shared_location(connection, table)
@@ -185,41 +187,6 @@ def create(connection: Connection, tables: Sequence[NewTable], database: Databas
             insert(dl_mirror_status).values(table_id=table.table_id, published_version=NO_VERSION, state="active")
         )
     return None
-
-
-def check_name(name: str) -> None:
-    problem = _name_problem(name)
-    if problem:
-        raise ValidationError(f"{_shortened(name)} is not a table name: it {problem}", field="name")
-
-
-def _name_problem(name: str) -> str | None:
-    if not name:
-        return "is empty"
-    if len(name) > MAX_NAME_LENGTH:
-        return f"has {len(name)} characters, and {MAX_NAME_LENGTH} is the most"
-    if name != name.strip():
-        return "begins or ends with a space"
-    if "/" in name:
-        return "has a slash"
-    # Cc: control characters. Cs: half a surrogate pair, which is no text that a database could keep.
-    if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
-        return "has a control character"
-    if _reads_as_id(name):
-        return "reads as a table's id"
-    return None
-
-
-def _reads_as_id(name: str) -> bool:
-    try:
-        UUID(name)
-    except ValueError:
-        return False
-    return True
-
-
-def _shortened(name: str) -> str:
-    return repr(name if len(name) <= 100 else name[:100] + "…")
 
 
 def _refuse_shared_location(connection: Connection, table: NewTable) -> None:
@@ -247,8 +214,23 @@ def _directory(location: str) -> str:
     return location.replace("s3a://", "s3://", 1).rstrip("/") + "/"
 
 
-def _same(table: str | UUID) -> ColumnElement[bool]:
-    return dl_tables.c.table_id == table if isinstance(table, UUID) else dl_tables.c.name == table
+def _find_table(connection: Connection, table: str | UUID) -> TableRecord | None:
+    return (
+        _find(connection, dl_tables.c.table_id == table) if isinstance(table, UUID) else _find_named(connection, table)
+    )
+
+
+def _find_named(connection: Connection, name: str) -> TableRecord | None:
+    key = name_key(name)
+    lowered = func.lower(dl_tables.c.name) == func.lower(name)
+    for row in connection.execute(select(*_COLUMNS).where(_living, lowered)):
+        if name_key(row.name) == key:
+            return TableRecord(*row)
+    # Which letters the database can lower depends on the database.
+    for table_id, other in connection.execute(select(dl_tables.c.table_id, dl_tables.c.name).where(_living)):
+        if name_key(other) == key:
+            return _find(connection, dl_tables.c.table_id == table_id)
+    return None
 
 
 def _find(connection: Connection, condition: ColumnElement[bool]) -> TableRecord | None:
@@ -258,7 +240,7 @@ def _find(connection: Connection, condition: ColumnElement[bool]) -> TableRecord
 
 def _exists(taken: TableRecord, table: NewTable) -> TableExists:
     return TableExists(
-        f"there is already a table named {table.name!r}, at {taken.location}",
+        f"there is already a table named {taken.name!r}, at {taken.location}",
         table=table.name,
         table_id=taken.table_id,
         hint="Use if_not_exists=True, or another name.",

@@ -302,7 +302,16 @@ _add = dl_add_files.c
 _versions = dl_table_versions.c
 
 INDEXES = (
-    _partial(Index("ux_dl_tables_name", dl_tables.c.name, unique=True, postgresql_where=_living, sqlite_where=_living)),
+    # Without regard to case, as far as the database can tell; the registry sees to the rest.
+    _partial(
+        Index(
+            "ux_dl_tables_name",
+            func.lower(dl_tables.c.name),
+            unique=True,
+            postgresql_where=_living,
+            sqlite_where=_living,
+        )
+    ),
     _partial(
         Index(
             "ux_dl_tables_location", dl_tables.c.location, unique=True, postgresql_where=_living, sqlite_where=_living

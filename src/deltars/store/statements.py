@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
+from uuid import UUID
 
 import msgspec
 from sqlalchemy import (
@@ -172,8 +173,27 @@ class CommitStatements:
 
 def lock_tables(backend: Backend, count: int, *, shared: bool = False) -> Select[Any]:
     ids = [_id(backend, f"table_{i}") for i in range(count)]
-    statement = select(*LOCK_COLUMNS).where(dl_tables.c.table_id.in_(ids)).order_by(dl_tables.c.table_id)
+    columns = (*LOCK_COLUMNS, state_key(backend))
+    statement = select(*columns).where(dl_tables.c.table_id.in_(ids)).order_by(dl_tables.c.table_id)
     return statement.with_for_update(read=shared) if backend.locks_rows else statement
+
+
+def state_key(backend: Backend) -> ColumnElement[str | None]:
+    """Which commit gave a table its metadata and protocol: the later of the two, by its id and its time stamp.
+
+    Version numbers alone would not do: after a restore or a fail-over the same number may be another commit's.
+    NULL where the commit is newer than the statement's snapshot, which waited for the lock.
+    """
+    versions = dl_table_versions.c
+    last = backend.greatest(dl_tables.c.metadata_version, dl_tables.c.protocol_version)
+    key = cast(versions.txn_id, Text).concat(literal_column("' '")).concat(cast(versions.commit_ts, Text))
+    query = select(key).where(versions.table_id == dl_tables.c.table_id, versions.version == last)
+    return query.correlate(dl_tables).scalar_subquery().label("state_key")
+
+
+def key_of(txn_id: UUID, commit_ts: int) -> str:
+    """The same of a commit that is known."""
+    return f"{txn_id} {commit_ts}"
 
 
 def next_commit_ts(backend: Backend, floor: ColumnElement[int] | None = None) -> ColumnElement[int]:

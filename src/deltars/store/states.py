@@ -1,6 +1,7 @@
 """What the writer remembers of a table between commits: metadata, protocol, and how to read its statistics.
 
-History never changes, so a state is right for as long as the locked row names the same metadata and protocol version.
+History never changes, so a state is right for as long as the locked row names the same metadata and protocol version,
+and the same commit that gave them: a database that was restored has other commits under the same numbers.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from sqlalchemy import Connection, and_, select
 from deltars.log.bounds import Bounds
 from deltars.log.commit import NO_VERSION, TableState
 from deltars.protocol import Metadata, Protocol, StructType
+from deltars.store.backends import Backend
 from deltars.store.held import HELD, refuse_held
 from deltars.store.rows import from_row
 from deltars.store.schema import dl_metadata_updates, dl_protocol_updates, dl_tables
+from deltars.store.statements import state_key
 
 MAX_REMEMBERED = 10_000
 
@@ -27,6 +30,13 @@ class KnownState:
     protocol_version: int
     state: TableState
     bounds: Bounds
+    key: str | None = None
+    """The commit that made it so (`statements.state_key`); None: it is not committed yet."""
+
+    def is_of(self, metadata_version: int, protocol_version: int, key: str | None) -> bool:
+        """Whether it is what a table's row names."""
+        same = (self.metadata_version, self.protocol_version) == (metadata_version, protocol_version)
+        return same and key is not None and self.key == key
 
 
 UNCOMMITTED = KnownState(NO_VERSION, NO_VERSION, TableState(), Bounds(StructType()))
@@ -40,9 +50,9 @@ class States:
     def get(self, table_id: UUID) -> KnownState | None:
         return self._known.get(table_id)
 
-    def load(self, connection: Connection, table_ids: Collection[UUID]) -> None:
+    def load(self, connection: Connection, backend: Backend, table_ids: Collection[UUID]) -> None:
         for table_id in table_ids:
-            state = _load(connection, table_id)
+            state = _load(connection, backend, table_id)
             if state is not None:
                 self.remember(table_id, state)
 
@@ -52,18 +62,20 @@ class States:
         self._known[table_id] = state
 
 
-def known_state(metadata_version: int, metadata: Metadata, protocol_version: int, protocol: Protocol) -> KnownState:
+def known_state(
+    metadata_version: int, metadata: Metadata, protocol_version: int, protocol: Protocol, key: str | None = None
+) -> KnownState:
     bounds = Bounds(metadata.schema, metadata.partition_columns, metadata.configuration)
-    return KnownState(metadata_version, protocol_version, TableState(metadata, protocol), bounds)
+    return KnownState(metadata_version, protocol_version, TableState(metadata, protocol), bounds, key)
 
 
-def _load(connection: Connection, table_id: UUID) -> KnownState | None:
-    versions = connection.execute(
-        select(dl_tables.c.metadata_version, dl_tables.c.protocol_version).where(dl_tables.c.table_id == table_id)
-    ).one_or_none()
-    if versions is None:
+def _load(connection: Connection, backend: Backend, table_id: UUID) -> KnownState | None:
+    columns = (dl_tables.c.metadata_version, dl_tables.c.protocol_version, state_key(backend))
+    standing = connection.execute(select(*columns).where(dl_tables.c.table_id == table_id)).one_or_none()
+    if standing is None:
         return None
-    if versions.protocol_version == HELD:
+    *versions, key = standing
+    if standing.protocol_version == HELD:
         refuse_held(connection, table_id)
     found = []
     for table, version in zip((dl_metadata_updates, dl_protocol_updates), versions, strict=True):
@@ -73,4 +85,4 @@ def _load(connection: Connection, table_id: UUID) -> KnownState | None:
     metadata, protocol = found
     if not isinstance(metadata, Metadata) or not isinstance(protocol, Protocol):
         return UNCOMMITTED
-    return known_state(versions[0], metadata, versions[1], protocol)
+    return known_state(versions[0], metadata, versions[1], protocol, key)

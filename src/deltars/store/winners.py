@@ -151,7 +151,8 @@ def near(
         or known is None
         or metadata is None
         # The bounds of files are laid out by the metadata in force: by any other they would be looked for elsewhere.
-        or not known.metadata_version == table.metadata_version <= after
+        or not table.metadata_version <= after
+        or not known.is_of(table.metadata_version, table.protocol_version, table.state_key)
     ):
         return None
     translation, conditions = Translation(metadata, table.slot, backend), []

@@ -17,7 +17,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 from uuid import UUID
@@ -49,8 +49,9 @@ from deltars.store.database import Database
 from deltars.store.plan import ROW_GROUPS, LockedTable, Plan
 from deltars.store.rebound import rebound
 from deltars.store.registry import create
+from deltars.store.replaced import find_replaced
 from deltars.store.schema import dl_add_files, dl_transactions
-from deltars.store.statements import REMOVES, TRANSACTION, VERSIONS, CommitStatements, Shape
+from deltars.store.statements import REMOVES, TRANSACTION, VERSIONS, CommitStatements, Shape, key_of
 from deltars.store.states import UNCOMMITTED, KnownState, States
 from deltars.store.winners import Winners, near
 
@@ -117,8 +118,9 @@ class LogWriter:
             if watch.stage == "commit" and self._database.backend.is_outcome_unknown(_driver_error(error)):
                 return self._settle(commit, deadline, error)
             raise error.located(stage=watch.stage, txn_id=commit.txn_id, **_place(commit, error)) from error.__cause__
+        key = key_of(commit.txn_id, written.commit_ts)
         for table_id, state in plan.states.items():
-            self._states.remember(table_id, state)
+            self._states.remember(table_id, state if state.key else replace(state, key=key))
         return Committed(commit.txn_id, written.commit_ts, plan.versions)
 
     def resolve(self, txn_id: UUID, *, timeout_s: float) -> Committed | None:
@@ -152,7 +154,7 @@ class LogWriter:
             except ValidationError:
                 pass
         with self._database.read() as connection:
-            self._states.load(connection, [table.table_id])
+            self._states.load(connection, self._database.backend, [table.table_id])
         known = self._states.get(table.table_id)
         # A table that nothing was committed to, or none at all: the lock will tell.
         if known is not None and known is not UNCOMMITTED:
@@ -186,12 +188,16 @@ class LogWriter:
         for table in commit.tables:
             row = _living(locked, table.table_id)
             expected = commit.checked_from(table)
+            if (replaced := find_replaced(connection, commit, row, expected)) is not None:
+                return replaced
             if row.current_version != expected:
                 taken = self._judge(connection, row, expected, table, commit, level)
                 if taken is not None:
                     return taken
         for table_id, read in commit.checked_reads.items():
             row = _living(locked, table_id)
+            if (replaced := find_replaced(connection, commit, row, read.version)) is not None:
+                return replaced
             if row.current_version != read.version:
                 taken = self._judge(connection, row, read.version, None, commit, level)
                 if taken is not None:
@@ -245,8 +251,8 @@ class LogWriter:
         now = (row.metadata_version, row.protocol_version)
         if now == (NO_VERSION, NO_VERSION):
             return UNCOMMITTED
-        if known is None or (known.metadata_version, known.protocol_version) != now:
-            self._states.load(connection, [table.table_id])
+        if known is None or not known.is_of(*now, row.state_key):
+            self._states.load(connection, self._database.backend, [table.table_id])
             known = self._states.get(table.table_id)
             assert known is not None
             check_state(table, known.state)

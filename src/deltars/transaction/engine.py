@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Protocol
 from uuid import UUID
 
-from deltars.config import Settings
+from deltars.config import Settings, default_catalog
 from deltars.errors import DeltarsError, TableNotFound, ValidationError, VersionConflict
 from deltars.log.commit import Commit, Committed, VersionTaken
 from deltars.mirror.outcome import MirrorOutcome
@@ -119,12 +119,28 @@ class Engine:
             return table
 
     def refuse_other(self, uri: CatalogUri, table: str) -> None:
-        if uri.backend != self.uri.backend or backend_for(uri).place != self.database.backend.place:
+        if self._is_other(uri):
             raise ValidationError(
                 f"the table {table.partition('?')[0]} lives in another catalog than {self.uri}",
                 hint="One transaction is one transaction of one database: connect to the other one, and commit to each"
                 " by itself.",
             )
+
+    def refuse_default_elsewhere(self, table: str | UUID) -> None:
+        """A short name, after a URI has named this catalog: refused where `$DELTARS_CATALOG` names another one."""
+        if isinstance(table, UUID) or is_uri(table) or isinstance(self.name_or_id(table), UUID):
+            return
+        default = default_catalog()
+        if default is not None and self._is_other(default):
+            raise ValidationError(
+                f"the name {table!r} is short, and this transaction is one of {self.uri}, not of $DELTARS_CATALOG,"
+                f" {default}",
+                table=table,
+                hint="Give the table's whole URI, or begin the transaction with deltars.connect(…).begin().",
+            )
+
+    def _is_other(self, uri: CatalogUri) -> bool:
+        return uri.backend != self.uri.backend or backend_for(uri).place != self.database.backend.place
 
     def __reduce__(self) -> tuple[Callable[..., Engine], tuple[CatalogUri, Settings]]:
         return Engine, (self.uri, self.settings)

@@ -12,7 +12,8 @@ from deltars.log.bounds import Bounds
 from deltars.protocol import Action, Metadata, StructType, as_names, protocol_for_new_table
 from deltars.storage import open_storage, parse_location, refuse_overwriting
 from deltars.store.mirror_status import MirrorMode
-from deltars.store.registry import check_name, overlap
+from deltars.store.names import check_name
+from deltars.store.registry import overlap
 from deltars.transaction.engine import Engine
 from deltars.transaction.metadata import begun
 

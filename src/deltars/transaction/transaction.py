@@ -353,6 +353,7 @@ class Transaction:
             isolation=self._isolation or view.engine.settings.isolation,
             read=view.reads,
             is_repeatable=self._is_repeatable,
+            bases=view.bases,
         )
 
     # -- the catalog -------------------------------------------------------------------------------------------------
@@ -374,6 +375,8 @@ class Transaction:
     def _view_for(self, table: str | UUID) -> View:
         self._refuse_closed()
         if self._view is not None:
+            if not isinstance(self._open, Engine):
+                self._view.engine.refuse_default_elsewhere(table)
             return self._view
         assert not isinstance(self._open, Engine)
         uri = parse_table_uri(table)[0] if isinstance(table, str) and is_uri(table) else None

@@ -16,12 +16,13 @@ import pyarrow as pa
 from deltars.data.files import Scan
 from deltars.errors import TableNotFound, ValidationError
 from deltars.log.add_columns import file_keys
-from deltars.log.commit import NO_VERSION, NewTable, TableRead
+from deltars.log.commit import NO_VERSION, Base, NewTable, TableRead
 from deltars.log.pruning import Pruner
 from deltars.log.reads import FileKey
 from deltars.log.snapshot import Snapshot
 from deltars.predicate import Predicate
 from deltars.protocol import StructType
+from deltars.store.names import name_key
 from deltars.transaction.engine import Engine
 from deltars.transaction.new_table import initial_actions, location_of
 from deltars.transaction.reads import ReadLog
@@ -49,6 +50,16 @@ class View:
     def reads(self) -> Mapping[UUID, TableRead]:
         return self._reads.by_table()
 
+    @property
+    def bases(self) -> Mapping[UUID, Base]:
+        """What the tables that are written or were read were at the cut."""
+        found = (self._cut.find(key) for key in {*self.reads, *(table.table_id for table in self.changed)})
+        return {
+            base.table_id: Base(base.version, base.commit_ts)
+            for base in found
+            if base is not None and base.commit_ts is not None and base.version != NO_VERSION
+        }
+
     def keep(self, table: StagedTable) -> None:
         """From here on the table is seen like this."""
         self._tables[table.name] = table
@@ -57,9 +68,10 @@ class View:
         self._tables.clear()
 
     def find(self, table: str | UUID) -> StagedTable | None:
-        """A table by name or id, staged already or as it was at the cut."""
+        """A table by name, in whatever case, or id: staged already, or as it was at the cut."""
+        key = name_key(table) if isinstance(table, str) else None
         for staged in self._tables.values():
-            if table in (staged.name, staged.table_id):
+            if table == staged.table_id or key == name_key(staged.name):
                 return staged
         found = self._cut.find(table)
         if found is None:
@@ -160,7 +172,9 @@ class View:
 
     def _snapshot(self, table_id: UUID, version: int) -> Snapshot:
         if table_id not in self._snapshots:
-            self._snapshots[table_id] = self.engine.reader.snapshot(table_id, version)
+            base = self._cut.find(table_id)
+            commit_ts = base.commit_ts if base is not None and base.version == version else None
+            self._snapshots[table_id] = self.engine.reader.snapshot(table_id, version, commit_ts=commit_ts)
         return self._snapshots[table_id]
 
 

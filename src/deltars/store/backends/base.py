@@ -36,6 +36,7 @@ from sqlalchemy import (
     Uuid,
     bindparam,
     cast,
+    false,
     func,
     select,
     true,
@@ -45,7 +46,6 @@ from sqlalchemy import exc as sa_exc
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 
 from deltars.errors import DatabaseError, DeltarsError, TimeoutError
-from deltars.store.schema import dl_transactions
 from deltars.uri import CatalogUri
 
 Query: TypeAlias = Select[Any] | CompoundSelect[Any]
@@ -138,15 +138,20 @@ class Backend(ABC):
         """A transaction that may write; it commits on clean exit and else rolls back."""
 
     def settle(self, engine: Engine, commit_ts: int, timeout_s: float) -> None:
-        """Wait until no commit that was stamped up to this time is still under way."""
-        # There is one writer at a time, stamped after everything that was committed before it began, whatever the
-        # clock says. So it is after this time if some commit is; else whoever may write now is.
-        with self.read_transaction(engine) as connection:
-            newest = connection.execute(select(func.max(dl_transactions.c.commit_ts))).scalar_one()
-        if newest is not None and newest >= commit_ts:
-            return
-        with self.write_transaction(engine, timeout_s, Opening(())):
-            return
+        """Wait until no commit that was stamped up to this time is still under way.
+
+        Call it when a commit or a seal of this time or later is committed: whoever begins afterwards is stamped later.
+        """
+        # One writer at a time: its time stamp is after everything committed, so there is nothing to wait for.
+        return None
+
+    def is_standby(self) -> ColumnElement[bool]:
+        """Whether the server only repeats what another one commits."""
+        return false()
+
+    def is_refused_write(self, error: DatabaseError) -> bool:
+        """Whether this user, or this database, may read and not write."""
+        return False
 
     @abstractmethod
     def read_transaction(self, engine: Engine) -> AbstractContextManager[Connection]:

@@ -83,7 +83,7 @@ _RETRYABLE = {
 _HINTS = {
     "42501": "A role gets the rights it needs by: deltars migrate grants --reader | --writer | --mirror ROLE",
     "53100": "The server's disk is full: make room and try again; nothing was changed.",
-    "25006": "The server is a standby or read-only: connect to the primary (target_session_attrs=read-write).",
+    "25006": "Connect to the primary (target_session_attrs=read-write).",
 }
 
 
@@ -232,8 +232,17 @@ class PostgreSQL(Backend):
         )
 
     def clock_us(self) -> ColumnElement[int]:
-        # clock_timestamp: the moment of the call; now() would be the start of the transaction, before the lock.
-        return cast(func.extract("epoch", func.clock_timestamp()) * 1_000_000, BigInteger)
+        # clock_timestamp: the moment of the call; now() is the start of the transaction, before the lock. The later of
+        # the two: `settle` relies on it that nobody is stamped before the start of their transaction, even if the clock
+        # is set back in between.
+        moment = func.greatest(func.clock_timestamp(), func.now())
+        return cast(func.extract("epoch", moment) * 1_000_000, BigInteger)
+
+    def is_standby(self) -> ColumnElement[bool]:
+        return func.pg_is_in_recovery()
+
+    def is_refused_write(self, error: DatabaseError) -> bool:
+        return error.sqlstate in ("42501", "25006")
 
     def instant(self, microseconds: ColumnElement[int]) -> ColumnElement[Any]:
         # Interval arithmetic is exact to the microsecond; to_timestamp() goes through a double.
@@ -342,6 +351,12 @@ class PostgreSQL(Backend):
                 retryable=True,
                 hint="Check that the server runs, and host, port, database, user and password: what the URI leaves out"
                 " comes from PGHOST, PGUSER, PGPASSWORD, ~/.pgpass and so on.",
+            )
+        if state == "25006":
+            return DatabaseError(
+                f"{self.uri} takes no writes, the server is a standby or read-only: {first_line(error)}",
+                sqlstate=state,
+                hint=_HINTS[state],
             )
         detail = f" ({diagnosis.message_detail})" if diagnosis.message_detail else ""
         return DatabaseError(

@@ -35,8 +35,10 @@ from sqlalchemy import (
     select,
     type_coerce,
 )
+from sqlalchemy import exc as sa_exc
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from deltars.errors import DatabaseError, DeltarsError, TimeoutError
 from deltars.store.backends.base import Backend, Opening, Query, first_line
@@ -86,6 +88,21 @@ class SQLite(Backend):
             max_overflow=0,
             pool_timeout=pool_timeout_s,
         )
+
+        @event.listens_for(engine, "connect")
+        def _note_file(_: sqlite3.Connection, record: ConnectionPoolEntry) -> None:
+            record.info["file"] = _file(path)
+
+        @event.listens_for(engine, "checkout")
+        def _refuse_replaced_file(_: sqlite3.Connection, record: ConnectionPoolEntry, *__: Any) -> None:
+            # A file that was put in the place of ours, as a restore does: this connection still has the old one.
+            now = _file(path)
+            if now is None:
+                raise DatabaseError(
+                    f"{self.uri}: the file is no longer there", hint="Put it back, or restore it from a backup."
+                )
+            if now != record.info["file"]:
+                raise sa_exc.DisconnectionError
 
         @event.listens_for(engine, "begin")
         def _begin(connection: Connection) -> None:
@@ -168,6 +185,9 @@ class SQLite(Backend):
         # CAST takes whatever is a number at the beginning, and 0 for what is none.
         return case((text.op("NOT GLOB")("*[^0-9.+-]*"), cast(text, Double)))
 
+    def is_refused_write(self, error: DatabaseError) -> bool:
+        return (error.sqlstate or "").startswith("SQLITE_READONLY")
+
     def insert_unless_present(self, table: Table) -> Any:
         return sqlite_insert(table).on_conflict_do_nothing()
 
@@ -185,6 +205,14 @@ class SQLite(Backend):
             return DatabaseError(first_line(error), sqlstate=code, constraint=constraint or code)
         hint = next((text for prefix, text in _HINTS.items() if code.startswith(prefix)), None)
         return DatabaseError(f"{self.uri}: {first_line(error)}", sqlstate=code, hint=hint)
+
+
+def _file(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
