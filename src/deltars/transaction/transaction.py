@@ -23,17 +23,27 @@ import pyarrow as pa
 
 from deltars.config import check_timeout
 from deltars.data.conditions import Condition
-from deltars.errors import ConfigError, DeltarsError, TableExists, TransactionClosed, ValidationError
+from deltars.errors import ConfigError, DeltarsError, TableExists, TransactionTooLarge, ValidationError
 from deltars.log.commit import ISOLATION_LEVELS, NO_VERSION, Commit, Committed, Isolation, RowGroup
-from deltars.observe import Outcome, TransactionBegun, TransactionEnded, emit, error_fields
+from deltars.log.transaction_id import TxnId, as_txn_id
+from deltars.observe import (
+    Outcome,
+    Stopwatch,
+    TransactionBegun,
+    TransactionEnded,
+    WriteSkipped,
+    emit,
+    error_fields,
+)
 from deltars.predicate import parse
 from deltars.protocol import Action
 from deltars.transaction.altering import Alter, AlteredTable, Change
-from deltars.transaction.engine import Engine, HasEngine, check_mirror_mode
-from deltars.transaction.limits import Limits
+from deltars.transaction.engine import Engine, HasEngine, after_commit, check_mirror_mode
+from deltars.transaction.lifetime import Lifetime, Phase
+from deltars.transaction.limits import FEWER_FILES, Limits, how_to_raise
 from deltars.transaction.metadata import metadata_actions
 from deltars.transaction.plane import any_breaks, plane_for, spark_plane
-from deltars.transaction.result import TransactionResult
+from deltars.transaction.result import SkippedWrite, TransactionResult
 from deltars.transaction.staging import StagedTable, Step
 from deltars.transaction.view import View
 from deltars.transaction.write_options import WriteOptions
@@ -44,7 +54,11 @@ _log = logging.getLogger(__name__)
 
 
 class Transaction:
-    """Use it as a context manager: it commits on clean exit and rolls back on any exception."""
+    """Use it as a context manager: it commits on clean exit and rolls back on any exception.
+
+    Threads may share it. Rows are written at the same time; what they stage comes out as if the calls had been made
+    one after the other. A call that ends after the transaction has raises `TransactionClosed`, and stages nothing.
+    """
 
     def __init__(
         self,
@@ -53,7 +67,7 @@ class Transaction:
         isolation: Isolation | None = None,
         timeout: float | None = None,
         committer: str | None = None,
-        txn_id: UUID | None = None,
+        txn_id: TxnId | None = None,
         user_metadata: str | None = None,
         max_tables: int | None = None,
         max_files_per_table: int | None = None,
@@ -61,9 +75,7 @@ class Transaction:
     ) -> None:
         """`engine`: the catalog's, or how to open the one that the first table names."""
         self._mirror = check_mirror_mode(mirror)
-        if txn_id is not None and not isinstance(txn_id, UUID):
-            raise ConfigError(f"txn_id is a UUID, not {txn_id!r}")
-        self.id = txn_id or uuid4()
+        self.id = uuid4() if txn_id is None else as_txn_id(txn_id)
         if isolation is not None and isolation not in ISOLATION_LEVELS:
             raise ConfigError(
                 f"there is no isolation level {isolation!r}", hint=f"Levels are {', '.join(ISOLATION_LEVELS)}."
@@ -79,15 +91,17 @@ class Transaction:
         self._limits = Limits(max_tables, max_files_per_table)
         self._is_repeatable = txn_id is not None
         self._earlier: Committed | None = None
-        self._is_open = True
+        self._skipped: list[SkippedWrite] = []
+        self._lifetime = Lifetime(self.id)
         self._result: TransactionResult | None = None
         if isinstance(engine, Engine):
             self._bind(engine)
 
     @property
     def result(self) -> TransactionResult:
+        """The versions that were committed. An error where there are none: `CommitUnknown` where that is not known."""
         if self._result is None:
-            raise TransactionClosed("this transaction has no result: it did not commit", txn_id=self.id)
+            raise self._lifetime.why_no_result()
         return self._result
 
     # -- reading -------------------------------------------------------------------------------------------------
@@ -165,26 +179,59 @@ class Transaction:
         plane = plane_for(df)
         view = self._view_for(table)
         name = view.engine.name_or_id(table)
-        found = view.find(name)
-        if found is not None and self._is_committed(found):
-            self._take(view, found, (), Step("WRITE"))
-            return
-        if found is not None and found.exists and options.mode == "ignore":
-            return
-        if found is not None and found.exists and options.mode == "error":
-            raise TableExists(f"there is already a table named {found.name!r}", table=found.name, field="mode")
-        staged = found or view.new_table(name, plane.schema(df), partition_by or (), properties)
-        self._limits.check([*view.changed, staged])
-        self._user_metadata = self._user_metadata if user_metadata is None else user_metadata
-        write = TableWrite(view, staged, plane, options)
-        if write.is_done():
-            return
-        if self._earlier is not None:
-            # Another transaction than the one committed under this id: the commit says so, and nothing is written.
-            self._take(view, staged, (), Step("WRITE"))
-            return
-        actions, step, files = write.run(df)
-        self._take(view, staged, actions, step, [group for file in files for group in file.row_groups])
+        with self._lifetime.writing():
+            write = TableWrite(view, plane, options, df)
+            created: StagedTable | None = None
+            while True:
+                base = view.find(name)
+                if base is not None and self._needs_no_rows(view, base, options, write):
+                    return
+                if base is None:
+                    created = created or view.new_table(name, write.schema, partition_by or (), properties)
+                    base = created
+                others = [other for other in view.changed if other.name != base.name]
+                self._limits.check([*others, base])
+                if self._earlier is not None:
+                    # Another transaction than the one committed under this id: the commit says so.
+                    self._take(view, base, (), Step("WRITE"))
+                    return
+                self._write_rows(write, base, self._limits.max_new_files(others, base, overwrites=options.overwrites))
+                with self._lifetime.open():
+                    now = view.find(name) or base
+                    if now is not base and self._needs_no_rows(view, now, options, write):
+                        return
+                    if write.is_made_for(now):
+                        self._take(view, now, *write.steps(now))
+                        self._user_metadata = self._user_metadata if user_metadata is None else user_metadata
+                        return
+                # Another thread has changed the table meanwhile: once more, for the table as it is now.
+
+    def _needs_no_rows(self, view: View, table: StagedTable, options: WriteOptions, write: TableWrite) -> bool:
+        """Whether a write to a table that is there ends before a row of it is written."""
+        if self._is_committed(table):
+            self._take(view, table, (), Step("WRITE"))
+            return True
+        if table.exists and options.mode == "ignore":
+            return True
+        if table.exists and options.mode == "error":
+            raise TableExists(f"there is already a table named {table.name!r}", table=table.name, field="mode")
+        skipped = write.skipped(table)
+        if skipped is None:
+            return False
+        with self._lifetime.open():
+            self._skipped.append(skipped)
+        source = view.engine.database.source
+        emit(WriteSkipped(source, self.id, table.name, skipped.app_id, skipped.app_version, skipped.known_version))
+        return True
+
+    def _write_rows(self, write: TableWrite, table: StagedTable, max_files: int | None) -> None:
+        try:
+            write.run(table, max_files)
+        except TransactionTooLarge as error:
+            needed = table.num_added + error.asked
+            error.hint = error.hint or FEWER_FILES.format(how_to_raise("max_files_per_table", needed))
+            error.message += f": max_files_per_table is {self._limits.max_files_per_table}"
+            raise
 
     def stage(
         self,
@@ -224,14 +271,17 @@ class Transaction:
         *,
         expected_version: int | None = None,
     ) -> None:
-        try:
-            after = staged.with_step(actions, step, row_groups, expected_version=expected_version)
-            self._limits.check([*(table for table in view.changed if table.name != after.name), after])
-        except DeltarsError as error:
-            raise error.located(
-                table=staged.name, table_id=str(staged.table_id), txn_id=self.id, stage="validate"
-            ) from error.__cause__
-        view.keep(after)
+        with self._lifetime.open():
+            now = view.latest(staged)
+            try:
+                after = now.with_step(actions, step, row_groups, expected_version=expected_version)
+                self._limits.check([*(table for table in view.changed if table.name != after.name), after])
+            except DeltarsError as error:
+                raise error.located(
+                    table=staged.name, table_id=str(staged.table_id), txn_id=self.id, stage="validate"
+                ) from error.__cause__
+            view.keep(after)
+            self._lifetime.has_staged(self, after.name)
 
     def alter(self, table: str | UUID) -> Alter:
         """Change a table's schema or properties with this transaction."""
@@ -242,63 +292,89 @@ class Transaction:
         view = self._view_for(table)
         table_id = view.readable(table).table_id
 
-        def apply(change: Change, operation: str, params: Mapping[str, Any]) -> None:
-            self._refuse_closed()
-            staged = view.readable(table_id)
-            assert staged.metadata is not None
-            assert staged.protocol is not None
-            is_new = not self._is_committed(staged)
-            actions = metadata_actions(staged.protocol, change(staged.metadata)) if is_new else ()
-            self._take(view, staged, actions, Step(operation, params))
+        def apply(
+            change: Change, operation: str, params: Mapping[str, Any], condition: Condition | None = None
+        ) -> None:
+            while True:
+                base = view.readable(table_id)
+                # All rows are remembered as read: who adds others meanwhile is in conflict.
+                if (
+                    condition is not None
+                    and not self._is_committed(base)
+                    and any_breaks(view.scan(base), condition.sql)
+                ):
+                    raise condition.violated().located(table=base.name, txn_id=self.id)
+                with self._lifetime.open():
+                    now = view.readable(table_id)
+                    if condition is not None and now is not base:
+                        continue  # another thread has staged rows that were not looked at
+                    assert now.metadata is not None
+                    assert now.protocol is not None
+                    is_new = not self._is_committed(now)
+                    actions = metadata_actions(now.protocol, change(now.metadata)) if is_new else ()
+                    self._take(view, now, actions, Step(operation, params))
+                    return
 
-        def check_rows(condition: Condition) -> None:
-            # All rows are remembered as read: who adds others meanwhile is in conflict.
-            staged = view.readable(table_id)
-            if not self._is_committed(staged) and any_breaks(view.scan(staged), condition.sql):
-                raise condition.violated().located(table=staged.name, txn_id=self.id)
-
-        return AlteredTable(apply, check_rows)
+        return apply
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def commit(self) -> TransactionResult:
         """Commit everything staged as one SQL transaction, then publish it. Called for you on clean exit."""
-        self._refuse_closed()
-        self._is_open = False
-        view = self._view
+        self._lifetime.end(Phase.COMMITTING)
+        return self._commit()
+
+    def _commit(self) -> TransactionResult:
+        view, skipped = self._view, tuple(self._skipped)
         if view is None or not view.changed:
-            self._result = TransactionResult(self.id, None)
+            self._result = TransactionResult(self.id, None, skipped=skipped)
+            self._lifetime.phase = Phase.COMMITTED
             self._tell(Outcome.EMPTY)
             return self._result
         changed, engine = view.changed, view.engine
         names = {staged.table_id: staged.name for staged in changed}
+        watch = Stopwatch("validate")
         try:
-            committed = self._repeated(names.keys()) or engine.commit(self.as_commit(), timeout_s=self._timeout_s)
-        except DeltarsError as error:
-            table_id = None if error.table_id is None else UUID(error.table_id)
-            located = error.located(table=names.get(table_id) if table_id else None)
-            self._tell(Outcome.of(located), error=located)
-            raise located from error.__cause__
-        # Before anything is published: whatever happens there, the commit stands.
-        self._result = TransactionResult(
-            self.id,
-            committed.commit_ts,
-            {names[table_id]: version for table_id, version in committed.versions.items()},
-            dict(committed.versions),
-        )
-        self._tell(Outcome.REPEATED if committed is self._earlier else Outcome.COMMITTED, self._result.versions)
-        outcomes = engine.publish(committed.versions, mirror=self._mirror)
-        for staged in changed:
-            if staged.new:
-                engine.publish_registration(staged.table_id)
-        for outcome in outcomes.values():
-            if outcome.failure is not None:
-                failure = outcome.failure.located(txn_id=self.id)
-                _log.warning("transaction %s: %s", self.id, failure, extra=error_fields(failure))
-        self._result = replace(
-            self._result, mirror={names[table_id]: outcome for table_id, outcome in outcomes.items()}
-        )
+            committed = self._repeated(names.keys()) or engine.commit(
+                self.as_commit(), timeout_s=self._timeout_s, watch=watch
+            )
+            # Before anything is published: whatever happens there, the commit stands.
+            self._result = TransactionResult(
+                self.id,
+                committed.commit_ts,
+                {names[table_id]: version for table_id, version in committed.versions.items()},
+                dict(committed.versions),
+                skipped=skipped,
+            )
+            self._lifetime.phase = Phase.COMMITTED
+        except BaseException as error:
+            self._fail(error, watch, names)
+            raise
+        with after_commit(self.id):
+            self._tell(Outcome.REPEATED if committed is self._earlier else Outcome.COMMITTED, self._result.versions)
+            outcomes = engine.publish(committed.versions, mirror=self._mirror)
+            for staged in changed:
+                if staged.new:
+                    engine.publish_registration(staged.table_id)
+            for outcome in outcomes.values():
+                if outcome.failure is not None:
+                    failure = outcome.failure.located(txn_id=self.id)
+                    _log.warning("transaction %s: %s", self.id, failure, extra=error_fields(failure))
+            self._result = replace(
+                self._result, mirror={names[table_id]: outcome for table_id, outcome in outcomes.items()}
+            )
         return self._result
+
+    def _fail(self, error: BaseException, watch: Stopwatch, names: Mapping[UUID, str]) -> None:
+        """Say what is certain of a commit that ended with an error: that it did not happen, or nothing."""
+        if self._result is not None:
+            self._lifetime.phase = Phase.COMMITTED
+            return
+        outcome = Outcome.of(error, watch.stage)
+        self._lifetime.phase = Phase.UNKNOWN if outcome is Outcome.UNKNOWN else Phase.ROLLED_BACK
+        if isinstance(error, DeltarsError) and error.table_id is not None:
+            error.located(table=names.get(UUID(error.table_id)))
+        self._tell(outcome, error=error)
 
     def _repeated(self, tables: Collection[UUID]) -> Committed | None:
         """The same transaction, committed before this one began."""
@@ -306,14 +382,16 @@ class Transaction:
 
     def rollback(self) -> None:
         """Forget everything staged. Data files already written stay unreferenced until a vacuum removes them."""
-        self._refuse_closed()
-        self._is_open = False
+        self._lifetime.end(Phase.ROLLED_BACK)
+        self._roll_back()
+
+    def _roll_back(self) -> None:
         self._tell(Outcome.ROLLED_BACK)
         if self._view is not None:
             self._view.forget()
 
     def _tell(
-        self, outcome: Outcome, versions: Mapping[str, int] | None = None, error: DeltarsError | None = None
+        self, outcome: Outcome, versions: Mapping[str, int] | None = None, error: BaseException | None = None
     ) -> None:
         if self._view is not None:
             tables = versions or dict.fromkeys(staged.name for staged in self._view.changed)
@@ -321,33 +399,34 @@ class Transaction:
             emit(TransactionEnded(self._view.engine.database.source, self.id, outcome, took_s, tables, error))
 
     def __enter__(self) -> Self:
-        self._refuse_closed()
+        self._lifetime.refuse_closed()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if not self._is_open:
-            return
-        if kind is None:
-            self.commit()
-        else:
-            self.rollback()
+        # A block, or another thread, may have ended the transaction itself.
+        if kind is None and self._lifetime.try_end(Phase.COMMITTING):
+            self._commit()
+        elif kind is not None and self._lifetime.try_end(Phase.ROLLED_BACK):
+            self._roll_back()
 
     def __repr__(self) -> str:
-        state = "open" if self._is_open else "committed" if self._result else "rolled back"
+        phase = self._lifetime.phase
         staged = ", ".join(table.name for table in self._view.changed) if self._view else ""
-        return f"<Transaction {self.id} {state}: {staged or 'nothing staged'}>"
+        resolve = f" (catalog.resolve({str(self.id)!r}) tells)" if phase is Phase.UNKNOWN else ""
+        return f"<Transaction {self.id} {phase}{resolve}: {staged or 'nothing staged'}>"
 
     def as_commit(self) -> Commit:
         """What is staged, as the store takes it."""
         view = self._view
         if view is None:
             raise ValidationError("nothing was staged yet", txn_id=self.id)
+        changed = view.changed
         return Commit(
             self.id,
-            [staged.as_commit() for staged in view.changed],
-            [staged.new for staged in view.changed if staged.new],
+            [staged.as_commit() for staged in changed],
+            [staged.new for staged in changed if staged.new],
             committer=self._committer,
             user_metadata=self._user_metadata,
             isolation=self._isolation or view.engine.settings.isolation,
@@ -357,27 +436,23 @@ class Transaction:
 
     # -- the catalog -------------------------------------------------------------------------------------------------
 
-    def _refuse_closed(self) -> None:
-        if not self._is_open:
-            raise TransactionClosed(txn_id=self.id)
-
     def _bind(self, engine: Engine) -> View:
         """From here on every read and every version check is at this moment's cut."""
         began_ns, self._began = time.time_ns(), time.perf_counter()
         self._limits = self._limits.within(engine.settings)
         self._earlier = engine.writer.find_committed(self.id) if self._is_repeatable else None
-        self._view = View(engine, self.id)
+        self._view = View(engine, self._lifetime)
         isolation = self._isolation or engine.settings.isolation
         emit(TransactionBegun(engine.database.source, self.id, isolation, began_ns))
         return self._view
 
     def _view_for(self, table: str | UUID) -> View:
-        self._refuse_closed()
-        if self._view is not None:
-            return self._view
-        assert not isinstance(self._open, Engine)
-        uri = parse_table_uri(table)[0] if isinstance(table, str) and is_uri(table) else None
-        return self._bind(self._open(uri))
+        with self._lifetime.open():
+            if self._view is not None:
+                return self._view
+            assert not isinstance(self._open, Engine)
+            uri = parse_table_uri(table)[0] if isinstance(table, str) and is_uri(table) else None
+            return self._bind(self._open(uri))
 
 
 class MultiTableTransaction(Transaction):
