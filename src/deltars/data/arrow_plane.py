@@ -15,7 +15,7 @@ from deltars.data.conditions import Condition, checked
 from deltars.data.files import Scan, WriteTarget, WrittenFile
 from deltars.data.filter import Unmatched
 from deltars.data.reader import read_scan
-from deltars.data.sources import opened, watched
+from deltars.data.sources import claim, opened, watched
 from deltars.data.writer import write_table
 from deltars.errors import ValidationError
 from deltars.predicate import Predicate, parse
@@ -104,10 +104,12 @@ def _batches(frame: Any) -> Iterator[pa.RecordBatch]:
     elif isinstance(frame, _CompletedFrame):
         yield from frame.batches
     elif isinstance(frame, _OpenedFrame):
+        claim(frame.source)
         yield from watched(frame.source, frame.stream)
     elif isinstance(frame, pa.Table) or _is_pandas(frame):
         yield from pa.RecordBatchReader.from_stream(_from_pandas(frame) if _is_pandas(frame) else frame)
     else:
+        claim(frame)
         yield from watched(frame, opened(frame))
 
 

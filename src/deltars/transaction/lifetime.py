@@ -101,7 +101,11 @@ class Lifetime:
                     hint=f"catalog.resolve({str(self.txn_id)!r}) tells. Do not write again before.",
                 )
             case Phase.OPEN | Phase.COMMITTING:
-                return TransactionClosed(f"this transaction has no result yet: it is {self.phase}", txn_id=self.txn_id)
+                return TransactionClosed(
+                    f"this transaction has no result yet: it is {self.phase}",
+                    txn_id=self.txn_id,
+                    hint="It has one after commit(), or after its with block.",
+                )
             case _:
                 return TransactionClosed("this transaction has no result: it did not commit", txn_id=self.txn_id)
 

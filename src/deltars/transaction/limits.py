@@ -37,8 +37,7 @@ class Limits:
                 limit=self.max_tables,
                 asked=len(names),
                 stage="validate",
-                hint="Split it into smaller transactions, or raise the limit:"
-                f" {how_to_raise('max_tables', len(names))}.",
+                hint=f"Split it into smaller transactions, or {how_to_raise('max_tables', len(names))}.",
             )
         for table in tables:
             if self.max_files_per_table is not None and table.num_added > self.max_files_per_table:
@@ -63,11 +62,11 @@ class Limits:
         return self.max_files_per_table if overwrites else max(0, self.max_files_per_table - table.num_added)
 
 
-FEWER_FILES = "Commit this table by itself, write fewer and larger files, or raise the limit: {}."
+FEWER_FILES = "Commit this table by itself, write fewer and larger files, or {}."
 
 
 def how_to_raise(name: str, needed: int) -> str:
     return (
-        f"begin({name}={needed}) for this transaction, connect(…, {name}={needed}) or {name} in deltars.toml for the"
-        " catalog"
+        f"raise {name}: for this transaction with begin({name}={needed}), for the catalog with"
+        f" connect(…, {name}={needed}), ${'DELTARS_' + name.upper()} or deltars.toml"
     )

@@ -75,7 +75,10 @@ class Transaction:
     ) -> None:
         """`engine`: the catalog's, or how to open the one that the first table names."""
         self._mirror = check_mirror_mode(mirror)
-        self.id = uuid4() if txn_id is None else as_txn_id(txn_id)
+        try:
+            self.id = uuid4() if txn_id is None else as_txn_id(txn_id)
+        except ValidationError as error:
+            raise ConfigError(f"txn_id cannot be used: {error.message}", hint=error.hint) from None
         if isolation is not None and isolation not in ISOLATION_LEVELS:
             raise ConfigError(
                 f"there is no isolation level {isolation!r}", hint=f"Levels are {', '.join(ISOLATION_LEVELS)}."

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from deltars.data.conditions import Condition, conditions_of
 from deltars.data.files import Scan, WriteTarget, WrittenFile
-from deltars.data.sources import claim, consumed, is_single_use
+from deltars.data.sources import consumed, is_single_use
 from deltars.errors import DeltarsError, SchemaMismatch, ValidationError
 from deltars.log.commit import RowGroup
 from deltars.predicate import Predicate
@@ -212,7 +212,6 @@ class TableWrite:
         target = self._target(table, metadata, max_files)
         with self._located(table):
             frame = self._plane.completed(self._frame, metadata.schema)
-            claim(self._source)
             return _Rows(table.metadata, metadata, table.location, self._plane.write(frame, target, conditions))
 
     def _target(self, table: StagedTable, metadata: Metadata, max_files: int | None) -> WriteTarget:
