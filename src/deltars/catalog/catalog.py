@@ -15,7 +15,7 @@ from deltars.config import CatalogConfig, Isolation
 from deltars.errors import TableExists, TransactionNotFound, ValidationError, VersionConflict
 from deltars.importer import Progress
 from deltars.log.commit import NO_VERSION, Commit, NewTable, TableCommit
-from deltars.log.transaction_id import TxnId, as_txn_id
+from deltars.log.transaction_id import TxnId, as_txn_id, is_uuid
 from deltars.mirror import Reconciler
 from deltars.protocol import (
     Action,
@@ -274,9 +274,8 @@ class Catalog:
         A time without a zone is in that of the Spark session.
         """
         moment = self._as_moment(as_of)
-        if not isinstance(moment, UUID):
-            moment = spark_plane().moment(spark, moment)
-        return self.snapshot(moment).sql(query, args=args, spark=spark)
+        cut = as_of if isinstance(moment, UUID) else spark_plane().moment(spark, moment)
+        return self.snapshot(cut).sql(query, args=args, spark=spark)
 
     def write(self, table: str | UUID, df: Any, mode: str = "append", **options: Any) -> TransactionResult:
         """Write one table: a transaction of its own, which what others append meanwhile does not disturb."""
@@ -336,11 +335,14 @@ class Catalog:
     def _cut_of(self, txn_id: UUID, as_of: TxnId | datetime | None, wait_s: float) -> Cut:
         try:
             return self.engine.cuts.of(txn_id, timeout_s=wait_s)
-        except TransactionNotFound as error:
-            if str(as_of) != str(txn_id):
-                error.message = f"{as_of!r} is no time, and no transaction was committed with it as its id"
-                error.hint = "Write a time as 2026-01-31T12:00:00Z."
-            raise
+        except TransactionNotFound:
+            if not isinstance(as_of, str) or is_uuid(as_of):
+                raise
+            raise ValidationError(
+                f"{as_of!r} is neither a transaction's id nor a time",
+                field="as_of",
+                hint="Write 2026-01-31T12:00:00Z, or the text that a committed transaction was begun with.",
+            ) from None
 
     def _as_moment(self, as_of: TxnId | datetime | None) -> UUID | datetime | str | None:
         """A text that reads as a UUID is an id, one that reads as a time is a time, any other is a text for an id."""

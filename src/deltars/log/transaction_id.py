@@ -32,10 +32,8 @@ def as_txn_id(given: TxnId) -> UUID:
         raise ValidationError(
             f"a transaction's id is a UUID or a text that is not empty, not {given!r:.100}", field="txn_id"
         )
-    try:
+    if is_uuid(given):
         return UUID(given)
-    except ValueError:
-        pass
     # Taken for a text, a mistyped id would be "not committed", and whoever believes that writes again.
     if _NEARLY_A_UUID.fullmatch(given.strip()):
         raise ValidationError(
@@ -47,3 +45,12 @@ def as_txn_id(given: TxnId) -> UUID:
         return uuid5(NAMESPACE, given)
     except UnicodeEncodeError:
         raise ValidationError(f"{given!r:.100} cannot be an id: it has half a surrogate pair", field="txn_id") from None
+
+
+def is_uuid(text: str) -> bool:
+    """Return whether a text reads as a UUID."""
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True
