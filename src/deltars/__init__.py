@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from deltars.transaction import (
         CommitResult,
         MultiTableTransaction,
+        SkippedWrite,
         SqlTxnLogReader,
         SqlTxnLogWriter,
         Transaction,
@@ -80,6 +81,7 @@ _LOADED_WHEN_USED = {
     "deltars.transaction": (
         "CommitResult",
         "MultiTableTransaction",
+        "SkippedWrite",
         "SqlTxnLogReader",
         "SqlTxnLogWriter",
         "Transaction",
@@ -141,6 +143,7 @@ __all__ = [
     "Rebuilt",
     "SchemaMismatch",
     "SchemaVersionError",
+    "SkippedWrite",
     "SourceConsumed",
     "SqlTxnLogReader",
     "SqlTxnLogWriter",

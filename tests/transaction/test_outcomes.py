@@ -126,7 +126,8 @@ def test_connection_lost_during_commit_is_unknown_while_the_server_is_out_of_rea
     open_lake: OpenLake, tap: Tap
 ) -> None:
     lake = open_lake("a", "b", tap=tap, timeout=1.5)
-    tx, down = _staged(lake), []
+    tx = _staged(lake)
+    down: list[int] = []
 
     def judge(statement: str) -> Verdict:
         if statement == "COMMIT" and not down:

@@ -14,6 +14,7 @@ import pytest
 
 import deltars
 from deltars.errors import SourceConsumed, TableExists, TransactionClosed, ValidationError
+from deltars.transaction import plane, work
 from tests.support.lake import Lake, OpenLake
 from tests.support.log import added
 from tests.support.together import Meanwhile
@@ -121,6 +122,15 @@ def test_table_created_by_many_threads_at_once_is_one_with_all_their_frames(lake
     done([partial(tx.write, "new", pa.table({"id": [n]})) for n in range(THREADS)])
     assert tx.commit().versions == {"new": 0}
     assert ids(lake.catalog, "new") == list(range(THREADS))
+
+
+@pytest.mark.backends("sqlite")
+def test_table_created_by_many_threads_at_once_takes_readers_that_cannot_be_read_again(lake: Lake) -> None:
+    tx = lake.begin()
+    readers = [pa.table({"id": [n]}).to_reader() for n in range(8)]
+    done([partial(tx.write, "no plain name", reader) for reader in readers])
+    tx.commit()
+    assert ids(lake.catalog, "no plain name") == list(range(8))
 
 
 @pytest.mark.backends("sqlite")
@@ -287,10 +297,9 @@ def test_constraint_is_checked_against_rows_that_another_thread_stages_meanwhile
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake.catalog.write("a", pa.table({"id": [1]}))
-    tx, seen = lake.begin(), []
-    from deltars.transaction import transaction as module
-
-    original = module.any_breaks
+    tx = lake.begin()
+    seen: list[int] = []
+    original = plane.any_breaks
 
     def late(scan: Any, condition: str) -> bool:
         answer = original(scan, condition)
@@ -299,7 +308,7 @@ def test_constraint_is_checked_against_rows_that_another_thread_stages_meanwhile
             Meanwhile(tx.write, "a", pa.table({"id": [-1]})).result()
         return answer
 
-    monkeypatch.setattr(module, "any_breaks", late)
+    monkeypatch.setattr(work, "any_breaks", late)
     with pytest.raises(ValidationError, match="positive"):
         tx.alter("a").add_constraint("positive", "id > 0")
     tx.commit()
@@ -382,7 +391,8 @@ def test_of_two_threads_that_commit_one_does_and_the_other_is_told(lake: Lake) -
 @pytest.mark.backends("sqlite")
 def test_read_that_comes_after_the_end_is_refused(lake: Lake) -> None:
     tx = lake.begin()
-    answers = together([*[partial(tx.files, "a")] * 8, tx.rollback])
+    calls: list[Callable[[], Any]] = [*[partial(tx.files, "a")] * 8, tx.rollback]
+    answers = together(calls)
     assert all(isinstance(answer, pa.Table | TransactionClosed) or answer is None for answer in answers)
 
 

@@ -24,7 +24,7 @@ _NEARLY_A_UUID = re.compile(
 )
 
 
-def as_txn_id(given: TxnId) -> UUID:
+def as_txn_id(given: object) -> UUID:
     """Return the id that a user means by a UUID or a text."""
     if isinstance(given, UUID):
         return given

@@ -40,7 +40,7 @@ class TxnLogWriter(Protocol):
         operation: str,
         operation_params: Mapping[str, Any] | None = None,
         committer: str | None = None,
-        txn_id: TxnId | None = None,
+        txn_id: UUID | None = None,
     ) -> CommitResult: ...
 
 

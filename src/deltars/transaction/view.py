@@ -41,6 +41,7 @@ class View:
         self._lifetime = lifetime
         self._cut = engine.cuts.now()
         self._begun: dict[UUID, StagedTable] = {}
+        self._new: dict[str, NewTable] = {}
         self._tables: dict[str, StagedTable] = {}
         self._snapshots: dict[UUID, Snapshot] = {}
         self._reads = ReadLog()
@@ -138,10 +139,14 @@ class View:
         """A table that comes into being with the commit."""
         if isinstance(name, UUID):
             self.seen(name)
-        table_id = uuid4()
-        new = NewTable(table_id, str(name), location_of(self.engine, str(name), table_id, None))
-        actions = initial_actions(table_id, schema, partition_by=partition_by, properties=properties)
-        return StagedTable(table_id, new.name, new.location, NO_VERSION, None, new=new, initial=actions)
+        new = self._new.get(str(name))
+        if new is None:
+            table_id = uuid4()
+            made = NewTable(table_id, str(name), location_of(self.engine, str(name), table_id, None))
+            # Threads that create one table at once write to one place.
+            new = self._new.setdefault(made.name, made)
+        actions = initial_actions(new.table_id, schema, partition_by=partition_by, properties=properties)
+        return StagedTable(new.table_id, new.name, new.location, NO_VERSION, None, new=new, initial=actions)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
