@@ -131,6 +131,31 @@ def test_write_that_failed_half_way_has_used_its_source_up(lake: Lake) -> None:
     assert tx.result.versions == {}
 
 
+def test_stream_that_goes_on_where_a_failed_write_stopped_is_refused(lake: Lake) -> None:
+    batches = [pa.record_batch({"id": [number]}) for number in (1, -1, 2, 3)]
+    frame = pa.Table.from_batches(batches)
+    lake.catalog.table("a").alter.add_constraint("positive", "id > 0")
+    drained = Drained(frame)
+    with pytest.raises(deltars.ValidationError, match="positive"):
+        lake.catalog.write("a", drained)
+    with pytest.raises(SourceConsumed, match="stopped in the middle"):
+        lake.catalog.write("a", drained)
+    again = Again(frame)
+    for _ in range(2):  # one that begins anew is only wrong in the same way
+        with pytest.raises(deltars.ValidationError, match="positive"):
+            lake.catalog.write("a", again)
+    assert ids(lake, "a") == []
+
+
+def test_table_that_has_no_rows_any_more_is_no_consumed_source(lake: Lake) -> None:
+    lake.catalog.write("b", FRAME)
+    source = lake.catalog.table("b")
+    lake.catalog.write("a", source)
+    lake.catalog.write("b", FRAME.slice(0, 0), "overwrite")
+    lake.catalog.write("a", source)
+    assert ids(lake, "a") == [1, 2, 3]
+
+
 def test_source_that_no_row_was_read_of_may_be_used_again(lake: Lake) -> None:
     source = pa.table({"nobody": [1]}).to_reader()
     with lake.begin() as tx:
@@ -165,11 +190,12 @@ def test_of_threads_that_share_a_reader_one_writes_it(lake: Lake) -> None:
 
 def test_what_is_remembered_goes_with_the_source(lake: Lake) -> None:
     gc.collect()
-    before = len(sources._claimed) + len(sources._gave_rows)
-    for _ in range(20):
+    before = len(sources._claimed) + len(sources._read)
+    for _ in range(10):
         lake.catalog.write("a", FRAME.to_reader())
+        lake.catalog.write("a", Again(FRAME))
     gc.collect()
-    assert len(sources._claimed) + len(sources._gave_rows) <= before
+    assert len(sources._claimed) + len(sources._read) <= before
 
 
 def test_iterator_without_weak_references_is_known_again() -> None:

@@ -89,6 +89,9 @@ class Lifetime:
                 raise TransactionClosed(
                     "This transaction is being committed by another thread: begin a new one", txn_id=self.txn_id
                 )
+            case Phase.UNKNOWN:
+                hint = f"Its outcome is not known: catalog.resolve({str(self.txn_id)!r}) tells."
+                raise TransactionClosed(txn_id=self.txn_id, hint=hint)
             case _:
                 raise TransactionClosed(txn_id=self.txn_id)
 
