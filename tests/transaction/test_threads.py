@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from random import Random
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from deltars.errors import SourceConsumed, TableExists, TransactionClosed, Valid
 from deltars.transaction import plane, work
 from tests.support.lake import Lake, OpenLake
 from tests.support.log import added
+from tests.support.soak import record, scaled, seed
 from tests.support.together import Meanwhile
 
 T = TypeVar("T")
@@ -329,6 +331,26 @@ def test_threads_may_read_while_others_write(lake: Lake) -> None:
     assert all(-1 <= count <= THREADS // 2 for count in counts)
     tx.commit()
     assert ids(lake.catalog, "a") == list(range(0, THREADS, 2))
+
+
+@pytest.mark.soak
+@pytest.mark.backends("sqlite")
+def test_appends_and_overwrites_of_many_threads_come_out_as_in_the_order_that_history_tells(lake: Lake) -> None:
+    rounds, lot = scaled(4, soak=300), Random(seed())
+    for _ in range(rounds):
+        tx, modes = lake.begin(), [lot.choice(["append", "append", "overwrite"]) for _ in range(12)]
+        done([partial(tx.write, "a", pa.table({"id": [n]}), mode) for n, mode in enumerate(modes)])
+        tx.commit()
+        [entry, *_] = lake.catalog.table("a").history(limit=1)
+        order = [step["parameters"]["mode"].lower() for step in entry.operation_params["operations"]]
+        assert sorted(order) == sorted(modes)
+        found = ids(lake.catalog, "a")
+        last = max((at for at, mode in enumerate(order) if mode == "overwrite"), default=None)
+        if last is not None:
+            assert len(found) == len(order) - last
+            assert [modes[n] for n in found].count("overwrite") == 1
+        lake.catalog.write("a", pa.table({"id": pa.array([], pa.int64())}), "overwrite")
+    record("threads of one transaction", rounds=rounds, threads=12)
 
 
 # -- the end -----------------------------------------------------------------------------------------------------------
