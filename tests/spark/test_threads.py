@@ -142,5 +142,6 @@ def test_job_within_the_limit_is_left_alone(catalog: deltars.Catalog, spark: Spa
         tx.write("first", pa.table({"id": [1]}))
         tx.write("t", _frame(spark, 0).repartition(4))
         tx.write("p", _frame(spark, 0).selectExpr("id", "id % 2 AS k").repartition(2), partition_by=["k"])
+        tx.write("t", _frame(spark, 0).where("id < 0"))  # no row, and no room for a file
     assert tx.result.versions == {"first": 0, "t": 0, "p": 0}
     assert _ids(catalog.table("t")) == _ids(catalog.table("p")) == list(range(ROWS))

@@ -99,9 +99,9 @@ def test_what_is_no_transaction_id_is_refused(log: Log, reader: deltars.SqlTxnLo
 
 def test_transaction_is_found_by_the_text_of_its_id(log: Log, reader: deltars.SqlTxnLogReader) -> None:
     [entry] = reader.history(log.table_id)
-    found = reader.transaction(str(entry.txn_id))  # type: ignore[arg-type]
+    found = reader.transaction(str(entry.txn_id))
     assert found is not None
-    assert found.txn_id == log.catalog.transaction(str(entry.txn_id)).txn_id == entry.txn_id  # type: ignore[arg-type]
+    assert found.txn_id == log.catalog.transaction(str(entry.txn_id)).txn_id == entry.txn_id
 
 
 def test_transaction_tells_what_it_did_to_each_of_its_tables(open_log: OpenLog) -> None:

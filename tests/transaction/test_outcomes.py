@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +24,7 @@ from deltars.store.writer import LogWriter
 from tests.support.lake import Lake, OpenLake
 from tests.support.log import added
 from tests.support.tap import Tap
+from tests.support.together import Meanwhile
 from tests.support.wire import Verdict
 
 FRAME = pa.table({"id": [1]})
@@ -144,6 +147,29 @@ def test_connection_lost_during_commit_is_unknown_while_the_server_is_out_of_rea
     resolved = lake.catalog.resolve(tx.id)
     assert resolved is not None
     assert resolved.versions == {"a": 1, "b": 1}
+
+
+@pytest.mark.backends("postgres")
+def test_ctrl_c_while_commit_is_on_its_way_is_unknown_and_can_be_resolved(open_lake: OpenLake, tap: Tap) -> None:
+    lake = open_lake("a", "b", tap=tap)
+    tx = _staged(lake)
+
+    with tap.holding("COMMIT") as hold:
+
+        def press_ctrl_c() -> None:
+            hold.wait_until_reached()
+            signal.raise_signal(signal.SIGINT)
+            time.sleep(0.2)
+            hold.release()
+
+        pressing = Meanwhile(press_ctrl_c)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            tx.commit()
+        pressing.result()
+    assert f"catalog.resolve('{tx.id}')" in caught.value.__notes__[0]
+    assert "outcome unknown" in repr(tx)
+    is_committed = lake.catalog.resolve(tx.id) is not None
+    assert lake.versions == dict.fromkeys("ab", int(is_committed))
 
 
 def test_unknown_outcome_is_told_to_those_who_watch(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:

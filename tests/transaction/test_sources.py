@@ -163,12 +163,13 @@ def test_source_that_no_row_was_read_of_may_be_used_again(lake: Lake) -> None:
             tx.write("a", source)
         tx.write("b", source, merge_schema=True)
     assert tx.result.versions == {"b": 1}
-    done = FRAME.to_reader()
-    for _ in range(2):
-        lake.catalog.write("a", FRAME, app_id="job", app_version=1)
-    assert lake.catalog.write("a", done, app_id="job", app_version=1).skipped
-    lake.catalog.write("a", done)
-    assert ids(lake, "a") == [1, 1, 2, 2, 3, 3]
+    lake.catalog.write("a", FRAME, app_id="job", app_version=1)
+    for make in READ_ONCE.values():
+        source = make()
+        assert lake.catalog.write("a", source, app_id="job", app_version=1).skipped
+        lake.catalog.write("a", source, "ignore")
+        lake.catalog.write("a", source, "overwrite")
+        assert ids(lake, "a") == [1, 2, 3]
 
 
 def test_empty_source_is_no_error(lake: Lake) -> None:

@@ -69,9 +69,16 @@ class TableWrite:
         self._plane = plane
         self._options = options
         self._source = frame
-        self._frame = plane.opened(frame)
+        self._opened: object | None = None
         self._rows: _Rows | None = None
         self._replaced: _Replaced | None = None
+
+    @property
+    def _frame(self) -> object:
+        # As late as can be: a stream that is opened and not read may be lost all the same.
+        if self._opened is None:
+            self._opened = self._plane.opened(self._source)
+        return self._opened
 
     @property
     def schema(self) -> StructType:
@@ -100,7 +107,7 @@ class TableWrite:
                     " any more",
                 )
                 raise error.located(table=table.name, txn_id=self._view.txn_id, stage="write data")
-            self._frame = self._plane.opened(self._source)
+            self._opened = None
             self._rows = self._write_rows(table, self._metadata(table), max_files)
         if self._options.overwrites and table.exists:
             self._replaced = self._replace(table, self._rows)
