@@ -26,6 +26,7 @@ from deltars.errors import (
     ProtocolChanged,
     SchemaMismatch,
     SchemaVersionError,
+    SourceConsumed,
     StorageError,
     TableExists,
     TableHeld,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from deltars.transaction import (
         CommitResult,
         MultiTableTransaction,
+        SkippedWrite,
         SqlTxnLogReader,
         SqlTxnLogWriter,
         Transaction,
@@ -79,6 +81,7 @@ _LOADED_WHEN_USED = {
     "deltars.transaction": (
         "CommitResult",
         "MultiTableTransaction",
+        "SkippedWrite",
         "SqlTxnLogReader",
         "SqlTxnLogWriter",
         "Transaction",
@@ -140,6 +143,8 @@ __all__ = [
     "Rebuilt",
     "SchemaMismatch",
     "SchemaVersionError",
+    "SkippedWrite",
+    "SourceConsumed",
     "SqlTxnLogReader",
     "SqlTxnLogWriter",
     "StorageError",

@@ -100,6 +100,10 @@ class SchemaMismatch(ValidationError):
     """The data does not fit the table's schema; nothing was changed."""
 
 
+class SourceConsumed(ValidationError):
+    """The source of the rows can be read only once, and it was read before; nothing was changed."""
+
+
 class PredicateError(ValidationError):
     """A `where` is not understood; nothing was read or changed."""
 

@@ -95,7 +95,7 @@ MISTAKES = {
         _commit_twice, deltars.TransactionClosed, "This transaction is finished", "begin a new one"
     ),
     "the result of a transaction that did not commit": Mistake(
-        _ask_for_the_result_of_nothing, deltars.TransactionClosed, "has no result", "it did not commit"
+        _ask_for_the_result_of_nothing, deltars.TransactionClosed, "has no result yet: it is open", "after commit()"
     ),
     "a lost race": Mistake(
         _lose_a_race,
@@ -175,11 +175,11 @@ MISTAKES = {
         "'yesterday' is neither a transaction's id nor a time",
         "Write 2026-01-31T12:00:00Z",
     ),
-    "a transaction's id as text": Mistake(
-        lambda lake: lake.begin(txn_id="abc"),  # type: ignore[arg-type]
+    "a transaction's id without a character": Mistake(
+        lambda lake: lake.begin(txn_id=""),
         deltars.ConfigError,
-        "txn_id is a UUID",
-        "not 'abc'",
+        "txn_id cannot be used",
+        "a UUID or a text that is not empty",
     ),
     "a table made a second time": Mistake(
         lambda lake: lake.create_table("plain", "id BIGINT"),

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import deltars
@@ -49,6 +50,8 @@ def exported(catalog: deltars.Catalog, scrape: Scrape, tmp_path: Path) -> Scrape
     with catalog.begin() as tx:
         tx.stage("a", [added("1")])
         tx.stage("b", [added("1")])
+    for _ in range(2):
+        catalog.write("b", pa.table({"id": [1]}), app_id="job", app_version=1)
     stale = catalog.begin()
     stale.stage("a", [added("2")], expected_version=0)
     with pytest.raises(deltars.VersionConflict):

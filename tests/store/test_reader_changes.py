@@ -89,19 +89,19 @@ def test_changes_of_what_is_no_version_are_refused(
         reader.changes(log.table_id, *versions)
 
 
-@pytest.mark.parametrize("txn_id", ["nope", 5, None])
+@pytest.mark.parametrize("txn_id", ["", " ", "7d0f2c0e-3f0a-4c9e-9a53-6a3b1a0c9d1", 5, None])
 @pytest.mark.backends("sqlite")
 def test_what_is_no_transaction_id_is_refused(log: Log, reader: deltars.SqlTxnLogReader, txn_id: Any) -> None:
     for ask in (reader.transaction, log.catalog.transaction):
-        with pytest.raises(ValidationError, match="is not a transaction's id: it is a UUID"):
+        with pytest.raises(ValidationError, match=r"id is a UUID or a text|looks like a UUID and is not one"):
             ask(txn_id)
 
 
 def test_transaction_is_found_by_the_text_of_its_id(log: Log, reader: deltars.SqlTxnLogReader) -> None:
     [entry] = reader.history(log.table_id)
-    found = reader.transaction(str(entry.txn_id))  # type: ignore[arg-type]
+    found = reader.transaction(str(entry.txn_id))
     assert found is not None
-    assert found.txn_id == log.catalog.transaction(str(entry.txn_id)).txn_id == entry.txn_id  # type: ignore[arg-type]
+    assert found.txn_id == log.catalog.transaction(str(entry.txn_id)).txn_id == entry.txn_id
 
 
 def test_transaction_tells_what_it_did_to_each_of_its_tables(open_log: OpenLog) -> None:

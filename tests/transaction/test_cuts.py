@@ -271,6 +271,8 @@ def test_where_leaves_out_files_of_both_that_cannot_match(lake: Lake) -> None:
 @pytest.mark.backends("sqlite")
 def test_what_is_no_transaction_id_is_not_settled(lake: Lake) -> None:
     before = lake.dump()
-    with pytest.raises(ValidationError, match="a UUID, not 'abc'"):
-        lake.catalog.resolve("abc")  # type: ignore[arg-type]
+    with pytest.raises(ValidationError, match="a UUID or a text that is not empty, not 5"):
+        lake.catalog.resolve(5)  # type: ignore[arg-type]
+    with pytest.raises(ValidationError, match="looks like a UUID and is not one"):
+        lake.catalog.resolve("7d0f2c0e-3f0a-4c9e-9a53-6a3b1a0c9d1")
     assert lake.dump() == before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
@@ -123,3 +125,69 @@ def test_raised_limits_take_a_hundred_tables_and_a_hundred_thousand_files(open_l
     cut = lake.catalog.snapshot(as_of=tx.id)
     assert {cut.table(name).totals.num_files for name in names} == {share}
     record("wide transaction", tables=tables, files=files)
+
+
+def _partitioned(count: int) -> pa.Table:
+    return pa.table({"id": list(range(count)), "k": [f"{number}" for number in range(count)]})
+
+
+def _parquet_files(lake: Lake, table: str) -> list[Path]:
+    assert lake.catalog.warehouse is not None
+    return sorted((Path(lake.catalog.warehouse) / table).rglob("*.parquet"))
+
+
+@pytest.mark.backends("sqlite")
+def test_write_of_too_many_partitions_is_refused_before_a_file_is_written(open_lake: OpenLake) -> None:
+    lake = open_lake("a", max_files_per_table=3)
+    with lake.begin() as tx:
+        tx.stage("a", [added("1")])
+        with pytest.raises(TransactionTooLarge, match=r"needs 5 files .* max_files_per_table is 3") as caught:
+            tx.write("facts", _partitioned(5), partition_by="k")
+        assert (caught.value.limit, caught.value.asked, caught.value.table) == (3, 5, "facts")
+        assert (caught.value.txn_id, caught.value.stage) == (tx.id, "write data")
+        assert "for this transaction with begin(max_files_per_table=5)" in str(caught.value)
+        assert "for the catalog with connect(…, max_files_per_table=5)" in str(caught.value)
+        assert _parquet_files(lake, "facts") == []
+        tx.write("facts", _partitioned(3), partition_by="k")
+    assert tx.result.versions == {"a": 1, "facts": 0}
+
+
+@pytest.mark.backends("sqlite")
+def test_write_of_too_many_files_stops_at_the_limit(open_lake: OpenLake) -> None:
+    lake = open_lake("a", max_files_per_table=3)
+    rows = (pa.record_batch({"id": [number]}) for number in range(100))
+    source = pa.RecordBatchReader.from_batches(pa.schema([("id", pa.int64())]), rows)
+    with lake.begin() as tx:
+        tx.stage("a", [added("1")])
+        with pytest.raises(TransactionTooLarge, match="max_files_per_table is 3"):
+            tx.write("facts", source, max_records_per_file=1)
+    assert len(_parquet_files(lake, "facts")) <= 3
+    assert next(rows).column(0)[0].as_py() < 10
+
+
+@pytest.mark.backends("sqlite")
+def test_files_staged_before_count_unless_they_are_overwritten(open_lake: OpenLake) -> None:
+    lake = open_lake("a", max_files_per_table=3)
+    with lake.begin() as tx:
+        tx.stage("a", [added("1")])
+        tx.write("facts", _partitioned(2), partition_by="k")
+        with pytest.raises(TransactionTooLarge, match="needs 2 files or more, and 1 more are allowed"):
+            tx.write("facts", _partitioned(2))
+        assert len(_parquet_files(lake, "facts")) == 2
+        tx.write("facts", _partitioned(3), "overwrite")
+    assert len(lake.catalog.table("facts").snapshot().files) == 3
+
+
+@pytest.mark.backends("sqlite")
+def test_first_table_may_have_any_number_until_a_second_one_comes(open_lake: OpenLake) -> None:
+    lake = open_lake("a", max_files_per_table=3)
+    with lake.begin() as tx:
+        tx.write("facts", _partitioned(5), partition_by="k")
+        with pytest.raises(TransactionTooLarge, match="5 files to facts") as caught:
+            tx.write("a", pa.table({"id": [1]}))
+        assert "begin(max_files_per_table=5)" in str(caught.value)
+        assert _parquet_files(lake, "a") == []
+    with lake.begin(max_files_per_table=5) as tx:
+        tx.write("facts", _partitioned(5))
+        tx.write("a", pa.table({"id": [1]}))
+    assert tx.result.versions == {"facts": 1, "a": 1}

@@ -518,7 +518,10 @@ def test_documentation_says_that_there_are_no_savepoints() -> None:
         ({"timeout": "soon"}, "timeout must be"),
         ({"max_tables": 0}, "max_tables must be a whole number from 1 on"),
         ({"max_files_per_table": 2.5}, "max_files_per_table must be a whole number from 1 on"),
-        ({"txn_id": "1"}, "txn_id"),
+        ({"txn_id": 1}, "txn_id"),
+        ({"txn_id": ""}, "txn_id"),
+        ({"txn_id": " "}, "txn_id"),
+        ({"txn_id": "7d0f2c0e-3f0a-4c9e-9a53-6a3b1a0c9d1"}, "looks like a UUID and is not one"),
     ],
 )
 @pytest.mark.backends("sqlite")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 import deltars
@@ -103,3 +104,36 @@ def test_expecting_a_later_version_does_not_excuse_what_was_read_before_it(
     assert (caught.value.expected, caught.value.actual) == (1, 2)
     blind.stage(table, [added("late")], expected_version=2)
     assert blind.commit().versions == {table: 3}
+
+
+def _upsert(tx: deltars.Transaction, key: int) -> None:
+    """Adds a row unless one of the same key is there."""
+    if not tx.files("customers", f"id = {key}").num_rows:
+        tx.write("customers", pa.table({"id": [key]}))
+
+
+@pytest.mark.parametrize(
+    ("level", "refused"),
+    [
+        ("strict", deltars.VersionConflict),
+        ("serializable", deltars.ConcurrentAppend),
+        ("write_serializable", deltars.ConcurrentAppend),
+        ("snapshot", None),
+    ],
+)
+def test_two_upserts_of_an_absent_key_make_it_twice_under_snapshot_alone(
+    catalog: deltars.Catalog, level: Isolation, refused: type[deltars.VersionConflict] | None
+) -> None:
+    catalog.create_table("customers", "id BIGINT")
+    first, second = catalog.begin(isolation=level), catalog.begin(isolation=level)
+    for tx in (first, second):
+        _upsert(tx, 7)
+    first.commit()
+    if refused is None:
+        second.commit()
+    else:
+        with pytest.raises(deltars.VersionConflict) as caught:
+            second.commit()
+        assert type(caught.value) is refused
+    keys = catalog.table("customers").to_arrow()["id"].to_pylist()
+    assert keys == ([7] if refused else [7, 7])

@@ -9,12 +9,13 @@ from uuid import UUID, uuid4
 
 from deltars.catalog import handover
 from deltars.catalog.retrying import run
-from deltars.catalog.snapshot import CatalogSnapshot, to_microseconds
+from deltars.catalog.snapshot import CatalogSnapshot, is_time, to_microseconds
 from deltars.catalog.transactions import TransactionDetail, transaction_detail
 from deltars.config import CatalogConfig, Isolation
-from deltars.errors import TableExists, ValidationError, VersionConflict
+from deltars.errors import TableExists, TransactionNotFound, ValidationError, VersionConflict
 from deltars.importer import Progress
 from deltars.log.commit import NO_VERSION, Commit, NewTable, TableCommit
+from deltars.log.transaction_id import TxnId, as_txn_id, is_uuid
 from deltars.mirror import Reconciler
 from deltars.protocol import (
     Action,
@@ -23,12 +24,13 @@ from deltars.protocol import (
     as_schema,
 )
 from deltars.storage import open_storage, parse_location
+from deltars.store.cuts import Cut
 from deltars.store.mirror_status import MirrorStatus
 from deltars.store.names import check_name
 from deltars.store.registry import TableRecord
 from deltars.table import Table
 from deltars.transaction import Transaction, TransactionResult
-from deltars.transaction.engine import Engine
+from deltars.transaction.engine import Engine, after_commit
 from deltars.transaction.metadata import metadata_actions
 from deltars.transaction.new_table import initial_actions, location_of
 from deltars.transaction.plane import spark_plane
@@ -208,7 +210,7 @@ class Catalog:
         isolation: Isolation | None = None,
         timeout: float | None = None,
         committer: str | None = None,
-        txn_id: UUID | None = None,
+        txn_id: TxnId | None = None,
         user_metadata: str | None = None,
         max_tables: int | None = None,
         max_files_per_table: int | None = None,
@@ -217,8 +219,9 @@ class Catalog:
         """Begin a transaction over any tables of this catalog.
 
         `isolation` is "strict" (whatever it read or writes must not have changed), "serializable",
-        "write_serializable" or "snapshot". A `txn_id` of your own makes it repeatable: once committed, another
-        transaction of the same id changes nothing and has the first one's result. `mirror` says who publishes it,
+        "write_serializable" or "snapshot". A `txn_id` of your own, a UUID or any text ("daily-2026-01-30"), makes it
+        repeatable: once committed, another transaction of the same id changes nothing and has the first one's result.
+        `mirror` says who publishes it,
         whatever the tables and the catalog say: "inline", "async" or "off".
         """
         return Transaction(
@@ -248,20 +251,20 @@ class Catalog:
         """
         return run(lambda: self.begin(**options), function, retries=retries, timeout=retry_timeout)
 
-    def snapshot(self, as_of: UUID | datetime | str | None = None, *, timeout: float | None = None) -> CatalogSnapshot:
-        """Every table at one moment: now, as of a transaction (its id), or as of a time.
+    def snapshot(self, as_of: TxnId | datetime | None = None, *, timeout: float | None = None) -> CatalogSnapshot:
+        """Every table at one moment: now, as of a transaction (its id, or the text it was given), or as of a time.
 
         A cut of the past waits for commits that may still belong to it, at most for `timeout`. Once answered, the cut
         as of a time is the same for ever. Who may only read, and asks for a time after the newest commit, gets the cut
         as of that commit: see its `as_of`. A standby refuses cuts of the past.
         """
         wait_s = self.engine.settings.timeout if timeout is None else timeout
-        moment = _as_moment(as_of)
+        moment = self._as_moment(as_of)
         match moment:
             case None:
                 cut = self.engine.cuts.now()
             case UUID():
-                cut = self.engine.cuts.of(moment, timeout_s=wait_s)
+                cut = self._cut_of(moment, as_of, wait_s)
             case _:
                 cut = self.engine.cuts.at(to_microseconds(moment), timeout_s=wait_s)
         return CatalogSnapshot(self.engine, cut)
@@ -270,7 +273,7 @@ class Catalog:
         self,
         query: str,
         *,
-        as_of: UUID | datetime | str | None = None,
+        as_of: TxnId | datetime | None = None,
         args: Mapping[str, Any] | Sequence[Any] | None = None,
         spark: Any = None,
     ) -> Any:
@@ -278,10 +281,9 @@ class Catalog:
 
         A time without a zone is in that of the Spark session.
         """
-        moment = _as_moment(as_of)
-        if not isinstance(moment, UUID):
-            moment = spark_plane().moment(spark, moment)
-        return self.snapshot(moment).sql(query, args=args, spark=spark)
+        moment = self._as_moment(as_of)
+        cut = as_of if isinstance(moment, UUID) else spark_plane().moment(spark, moment)
+        return self.snapshot(cut).sql(query, args=args, spark=spark)
 
     def write(self, table: str | UUID, df: Any, mode: str = "append", **options: Any) -> TransactionResult:
         """Write one table: a transaction of its own, which what others append meanwhile does not disturb."""
@@ -289,21 +291,22 @@ class Catalog:
             tx.write(table, df, mode, **options)
         return tx.result
 
-    def transaction(self, txn_id: UUID) -> TransactionDetail:
+    def transaction(self, txn_id: TxnId) -> TransactionDetail:
         """What one committed transaction did, over all its tables."""
         return transaction_detail(self.engine, txn_id)
 
-    def resolve(self, txn_id: UUID) -> TransactionResult | None:
-        """What became of a transaction whose outcome was unknown. `None`: it did not commit, and never can."""
-        if not isinstance(txn_id, UUID):
-            # It would be marked as aborted, whatever it is.
-            raise ValidationError(f"a transaction's id is a UUID, not {txn_id!r}", field="txn_id")
-        committed = self.engine.writer.resolve(txn_id, timeout_s=self.engine.settings.timeout)
+    def resolve(self, txn_id: TxnId) -> TransactionResult | None:
+        """What became of a transaction whose outcome was unknown. `None`: it did not commit, and never can.
+
+        `txn_id` is the id, or the text that `begin(txn_id=…)` was given.
+        """
+        key = as_txn_id(txn_id)
+        committed = self.engine.writer.resolve(key, timeout_s=self.engine.settings.timeout)
         if committed is None:
             return None
         names = self.engine.registry.names(committed.versions)
         versions = {names[key]: version for key, version in committed.versions.items()}
-        return TransactionResult(txn_id, committed.commit_ts, versions, dict(committed.versions))
+        return TransactionResult(key, committed.commit_ts, versions, dict(committed.versions))
 
     # -- the mirror --------------------------------------------------------------------------------------------
 
@@ -334,7 +337,35 @@ class Catalog:
 
     def _commit(self, table: TableCommit, *, new_tables: Sequence[NewTable] = (), committer: str | None = None) -> None:
         committed = self.engine.commit(Commit(uuid4(), (table,), new_tables, committer=committer))
-        self.engine.publish(committed.versions)
+        with after_commit(committed.txn_id):
+            self.engine.publish(committed.versions)
+
+    def _cut_of(self, txn_id: UUID, as_of: TxnId | datetime | None, wait_s: float) -> Cut:
+        try:
+            return self.engine.cuts.of(txn_id, timeout_s=wait_s)
+        except TransactionNotFound:
+            if not isinstance(as_of, str) or is_uuid(as_of):
+                raise
+            raise ValidationError(
+                f"{as_of!r} is neither a transaction's id nor a time",
+                field="as_of",
+                hint="Write 2026-01-31T12:00:00Z, or the text that a committed transaction was begun with.",
+            ) from None
+
+    def _as_moment(self, as_of: TxnId | datetime | None) -> UUID | datetime | str | None:
+        """A text that reads as a UUID is an id, one that reads as a time is a time, any other is a text for an id."""
+        if not isinstance(as_of, str):
+            return as_of
+        key = as_txn_id(as_of)
+        if not is_time(as_of):
+            return key
+        if self.engine.writer.find_committed(key) is not None:
+            raise ValidationError(
+                f"{as_of!r} is a time, and a transaction was committed with this text as its id",
+                field="as_of",
+                hint=f"Give the time as a datetime, or the transaction's id: {key}.",
+            )
+        return as_of
 
     def _replace(self, table: TableRecord, initial: Sequence[Action], committer: str | None) -> None:
         if table.current_version == NO_VERSION:
@@ -347,14 +378,6 @@ class Catalog:
                 table.table_id, snapshot.version, actions, "CREATE OR REPLACE TABLE", _create_params(initial)
             )
         self._commit(commit, committer=committer)
-
-
-def _as_moment(as_of: UUID | datetime | str | None) -> UUID | datetime | str | None:
-    """A text that reads as an id is one."""
-    try:
-        return UUID(as_of) if isinstance(as_of, str) else as_of
-    except ValueError:
-        return as_of
 
 
 def _create_params(actions: Sequence[Action]) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 from deltars.catalog.catalog import Catalog
 from deltars.config import Isolation, configure
 from deltars.errors import ConfigError, DeltarsError, ValidationError
 from deltars.log.snapshot import Moment
+from deltars.log.transaction_id import TxnId
 from deltars.observe import opentelemetry, prometheus
 from deltars.storage import parse_location
 from deltars.store import migrate as migrations
@@ -112,7 +112,7 @@ def begin(
     isolation: Isolation | None = None,
     timeout: float | None = None,
     committer: str | None = None,
-    txn_id: UUID | None = None,
+    txn_id: TxnId | None = None,
     user_metadata: str | None = None,
     max_tables: int | None = None,
     max_files_per_table: int | None = None,
@@ -171,7 +171,7 @@ def sql(
     query: str,
     *,
     catalog: Catalog | str | None = None,
-    as_of: UUID | datetime | str | None = None,
+    as_of: TxnId | datetime | None = None,
     args: Mapping[str, Any] | Sequence[Any] | None = None,
 ) -> Any:
     """The answer to a query over tables of one catalog, all at one moment, as a DataFrame of this Spark session.

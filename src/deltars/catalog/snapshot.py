@@ -146,6 +146,15 @@ class CatalogSnapshot:
         return CatalogSnapshot, (self._engine, self._cut)
 
 
+def is_time(text: str) -> bool:
+    """Return whether a text reads as a time."""
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
 def to_microseconds(moment: datetime | str) -> int:
     """A moment as `commit_ts` counts; without a zone it is in UTC."""
     try:

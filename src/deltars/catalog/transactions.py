@@ -9,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from deltars.errors import TransactionNotFound
+from deltars.log.transaction_id import TxnId, as_txn_id
 from deltars.protocol import AddFile, Metadata, Protocol, RemoveFile
 from deltars.store.changes import CommittedVersion
 from deltars.transaction.engine import Engine
@@ -44,11 +45,12 @@ class TransactionDetail:
     tables: tuple[TableCommitDetail, ...]
 
 
-def transaction_detail(engine: Engine, txn_id: UUID) -> TransactionDetail:
+def transaction_detail(engine: Engine, txn_id: TxnId) -> TransactionDetail:
     found = engine.reader.transaction(txn_id)
     if found is None:
         raise TransactionNotFound(
-            txn_id=txn_id, hint="`deltars history TABLE` and table.history() have the ids of those that were."
+            txn_id=as_txn_id(txn_id),
+            hint="`deltars history TABLE` and table.history() have the ids of those that were.",
         )
     names = engine.registry.names(found.tables)
     tables = sorted((_of_table(names[key], version) for key, version in found.tables.items()), key=lambda d: d.table)

@@ -10,13 +10,24 @@ import click
 import deltars
 from deltars.cli.options import with_common_options
 from deltars.cli.output import Output
+from deltars.errors import ValidationError
+from deltars.log.transaction_id import as_txn_id
+
+
+def _as_txn_id(_context: click.Context, _parameter: click.Parameter, text: str) -> UUID:
+    try:
+        return as_txn_id(text)
+    except ValidationError as error:
+        raise click.BadParameter(error.message) from None
 
 
 @click.command
-@click.argument("txn_id", metavar="ID", type=click.UUID)
+@click.argument("txn_id", metavar="ID", callback=_as_txn_id)
 @with_common_options
 def txn(txn_id: UUID, catalog: str | None, output: Output) -> None:
     """Show what one transaction did: its tables, and the files and rows of each.
+
+    ID is a UUID, or the text that begin(txn_id=…) was given.
 
     \b
     Example:
@@ -29,12 +40,13 @@ def txn(txn_id: UUID, catalog: str | None, output: Output) -> None:
 
 
 @click.command
-@click.argument("txn_id", metavar="ID", type=click.UUID)
+@click.argument("txn_id", metavar="ID", callback=_as_txn_id)
 @with_common_options
 def resolve(txn_id: UUID, catalog: str | None, output: Output) -> None:
     """Say whether a transaction committed whose outcome is unknown, and settle it if it did not.
 
     For a program that got CommitUnknown: after "aborted" it may write again, for this id can never commit any more.
+    ID is a UUID, or the text that begin(txn_id=…) was given.
 
     \b
     Example:

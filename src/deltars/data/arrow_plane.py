@@ -15,6 +15,7 @@ from deltars.data.conditions import Condition, checked
 from deltars.data.files import Scan, WriteTarget, WrittenFile
 from deltars.data.filter import Unmatched
 from deltars.data.reader import read_scan
+from deltars.data.sources import claim, opened, watched
 from deltars.data.writer import write_table
 from deltars.errors import ValidationError
 from deltars.predicate import Predicate, parse
@@ -28,6 +29,11 @@ class ArrowPlane:
         return (
             isinstance(frame, pa.RecordBatch) or hasattr(frame, "__arrow_c_stream__") or _is_pandas(frame)
         ) and not type(frame).__module__.startswith("pyspark.")
+
+    def opened(self, frame: object) -> object:
+        """The frame, or its stream where the schema alone cannot be asked for: a stream may be there only once."""
+        is_known = isinstance(frame, pa.Table | pa.RecordBatch | pa.RecordBatchReader) or _is_pandas(frame)
+        return frame if is_known or hasattr(frame, "__arrow_c_schema__") else _OpenedFrame(frame, opened(frame))
 
     def schema(self, frame: object) -> StructType:
         """The schema a table would have that is made from this frame; no row is read."""
@@ -69,14 +75,26 @@ class _CompletedFrame:
     batches: Iterator[pa.RecordBatch]
 
 
+@dataclass(frozen=True, slots=True)
+class _OpenedFrame:
+    """A source, and the stream that was opened for this write."""
+
+    source: object
+    stream: pa.RecordBatchReader
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.stream.schema
+
+
 def _arrow_schema(frame: Any) -> pa.Schema:
-    if isinstance(frame, pa.Table | pa.RecordBatch | pa.RecordBatchReader | _CompletedFrame):
+    if isinstance(frame, pa.Table | pa.RecordBatch | pa.RecordBatchReader | _CompletedFrame | _OpenedFrame):
         return frame.schema
     if _is_pandas(frame):
         return _from_pandas(frame).schema
     if hasattr(frame, "__arrow_c_schema__"):
         return pa.schema(frame)
-    with pa.RecordBatchReader.from_stream(frame) as stream:
+    with opened(frame) as stream:
         return stream.schema
 
 
@@ -85,8 +103,14 @@ def _batches(frame: Any) -> Iterator[pa.RecordBatch]:
         yield frame
     elif isinstance(frame, _CompletedFrame):
         yield from frame.batches
-    else:
+    elif isinstance(frame, _OpenedFrame):
+        claim(frame.source)
+        yield from watched(frame.source, frame.stream)
+    elif isinstance(frame, pa.Table) or _is_pandas(frame):
         yield from pa.RecordBatchReader.from_stream(_from_pandas(frame) if _is_pandas(frame) else frame)
+    else:
+        claim(frame)
+        yield from watched(frame, opened(frame))
 
 
 def _is_pandas(frame: object) -> bool:

@@ -35,6 +35,8 @@ class WriteTarget:
     target_file_size: int = TARGET_FILE_SIZE
     compression: str = "zstd"
     max_records_per_file: int | None = None
+    max_files: int | None = None
+    """How many files one write may make; one more is `TransactionTooLarge`."""
 
     @property
     def is_mapped(self) -> bool:
@@ -58,6 +60,7 @@ class WriteTarget:
             self.target_file_size,
             self.compression,
             self.max_records_per_file,
+            self.max_files,
         )
 
 

@@ -23,7 +23,7 @@ from deltars.data.cast import file_schema, fit
 from deltars.data.data_file import ROW_GROUP_ROWS, DataFile
 from deltars.data.files import WriteTarget, WrittenFile
 from deltars.data.statistics import Statistics
-from deltars.errors import ValidationError
+from deltars.errors import TransactionTooLarge, ValidationError
 from deltars.protocol import (
     PrimitiveType,
     StructField,
@@ -95,11 +95,14 @@ class _TableWriter:
         self._statistics = Statistics(target)
         self._open: dict[PartitionValues, DataFile] = {}
         self._written: list[WrittenFile] = []
+        self._seen: set[PartitionValues] = set()
         self._count = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         for piece in _pieces(fit(batch, self._table_schema), min(BATCH_BYTES, self._row_group_bytes)):
-            for values, rows in self._split(piece):
+            parts = list(self._split(piece))
+            self._refuse_too_many(sum(values not in self._seen for values, _ in parts))
+            for values, rows in parts:
                 self._append(values, rows)
 
     def close(self) -> list[WrittenFile]:
@@ -144,8 +147,16 @@ class _TableWriter:
         self._written.append(self._open[values].close())
         del self._open[values]
 
+    def _refuse_too_many(self, more: int) -> None:
+        """Raise before a file is made that would be one too many."""
+        most, asked = self._target.max_files, self._count + more
+        if most is not None and asked > most:
+            raise too_many_files(asked, most)
+
     def _new_file(self, values: PartitionValues) -> DataFile:
         target = self._target
+        self._refuse_too_many(1)
+        self._seen.add(values)
         columns = target.value_names()
         partition_values = dict(zip(columns, values, strict=True))
         codec = "" if target.compression == "none" else f".{target.compression}"
@@ -186,6 +197,13 @@ class _TableWriter:
         # The same buffers: only the names differ, inside structs too.
         arrays = [array.view(field.type) for array, field in zip(rows.columns, self._file_schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._file_schema)
+
+
+def too_many_files(asked: int, most: int) -> TransactionTooLarge:
+    """The error for a write of more files than `WriteTarget.max_files`; who raised the limit knows more."""
+    return TransactionTooLarge(
+        f"the write needs {asked} files or more, and {most} more are allowed", limit=most, asked=asked
+    )
 
 
 def _pieces(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.RecordBatch]:

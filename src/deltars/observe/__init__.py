@@ -14,6 +14,7 @@ from deltars.observe.events import (
     TransactionEnded,
     TransactionPublished,
     VersionPublished,
+    WriteSkipped,
 )
 from deltars.observe.exporters import opentelemetry, prometheus
 from deltars.observe.logs import JsonFormatter, error_fields, json_logs
@@ -35,6 +36,7 @@ __all__ = [
     "TransactionEnded",
     "TransactionPublished",
     "VersionPublished",
+    "WriteSkipped",
     "attach",
     "detach",
     "emit",

@@ -1,7 +1,8 @@
 """What happens in deltars that somebody may want to watch.
 
-    begin ──────▶ commit ──────────────────────▶ publish, table by table
-    TransactionBegun   CommitEnded, TransactionEnded    VersionPublished or PublicationFailed; TransactionPublished
+    begin ──────▶ write ──────▶ commit ──────────────────────▶ publish, table by table
+    TransactionBegun   WriteSkipped   CommitEnded, TransactionEnded    VersionPublished or PublicationFailed;
+                                                                       TransactionPublished
 
 What takes time is told when it is over, with how long it took.
 """
@@ -58,13 +59,17 @@ class Outcome(StrEnum):
     """There was nothing to commit."""
 
     @classmethod
-    def of(cls, error: BaseException) -> Outcome:
+    def of(cls, error: BaseException, stage: str | None = None) -> Outcome:
+        """What an error means that ended a commit in this stage."""
         match error:
             case VersionConflict():
                 return cls.CONFLICT
             case CommitUnknown():
                 return cls.UNKNOWN
-        return cls.FAILED
+            case DeltarsError():
+                return cls.FAILED
+        # An interrupt, or a defect: what the server made of a COMMIT that was sent is not known.
+        return cls.UNKNOWN if stage == "commit" else cls.FAILED
 
 
 class Stopwatch:
@@ -108,6 +113,23 @@ class TransactionEnded:
     versions: Mapping[str, int | None] = field(default_factory=dict)
     """The tables that it changes, by name; the versions only where it committed."""
     error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSkipped:
+    """A write was left out, because its application had written this version, or a later one, before."""
+
+    source: Source
+    txn_id: UUID
+    table: str
+    app_id: str
+    app_version: int
+    known_version: int
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a later version is there: these rows may be in no version at all."""
+        return self.known_version > self.app_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +210,7 @@ class MirrorSeen:
 Event: TypeAlias = (
     TransactionBegun
     | TransactionEnded
+    | WriteSkipped
     | CommitEnded
     | VersionPublished
     | PublicationFailed

@@ -1,7 +1,7 @@
 """Events as log lines of Python's own logging, their fields beside the message.
 
     logger               level              says
-    deltars.transaction  INFO               how a transaction ended
+    deltars.transaction  INFO, WARNING      how a transaction ended; which writes were left out
     deltars.commit       DEBUG              how a commit ended, and how long each stage took
     deltars.mirror       DEBUG, ERROR       what was published; what could not be
 
@@ -26,6 +26,7 @@ from deltars.observe.events import (
     TransactionEnded,
     TransactionPublished,
     VersionPublished,
+    WriteSkipped,
 )
 
 FIELDS = (
@@ -51,8 +52,10 @@ _mirror = logging.getLogger("deltars.mirror")
 
 def log_event(event: Event) -> None:
     match event:
-        case TransactionEnded() if _transactions.isEnabledFor(logging.INFO):
+        case TransactionEnded() if _transactions.isEnabledFor(logging.INFO) or event.outcome is Outcome.UNKNOWN:
             _log_transaction(event)
+        case WriteSkipped():
+            _log_skipped(event)
         case CommitEnded() if _commits.isEnabledFor(logging.DEBUG):
             _log_commit(event)
         case VersionPublished() if _mirror.isEnabledFor(logging.DEBUG):
@@ -88,14 +91,35 @@ def _log_transaction(event: TransactionEnded) -> None:
     elif event.outcome in (Outcome.COMMITTED, Outcome.REPEATED):
         fields["stage"] = "commit"
     match event.outcome:
-        case Outcome.COMMITTED | Outcome.REPEATED:
+        case Outcome.COMMITTED:
             _transactions.info("transaction %s committed: %s", event.txn_id, dict(event.versions), extra=fields)
+        case Outcome.REPEATED:
+            said = "transaction %s changed nothing, it was committed before: %s"
+            _transactions.info(said, event.txn_id, dict(event.versions), extra=fields)
         case Outcome.ROLLED_BACK:
             _transactions.info("transaction %s was rolled back", event.txn_id, extra=fields)
         case Outcome.EMPTY:
             _transactions.debug("transaction %s had nothing to commit", event.txn_id, extra=fields)
+        case Outcome.UNKNOWN:
+            said = "it is not known whether transaction %s committed, catalog.resolve('%s') tells: %r"
+            _transactions.warning(said, event.txn_id, event.txn_id, event.error, extra=fields)
         case _:
             _transactions.info("transaction %s did not commit: %s", event.txn_id, event.error, extra=fields)
+
+
+def _log_skipped(event: WriteSkipped) -> None:
+    """Repeating a version is what versions are for; one that comes after a later one may be rows nobody has."""
+    _transactions.log(
+        logging.WARNING if event.is_late else logging.INFO,
+        "transaction %s: the write of version %s of application %s to table %s was skipped, because its version %s is"
+        " there",
+        event.txn_id,
+        event.app_version,
+        event.app_id,
+        event.table,
+        event.known_version,
+        extra=_fields(event, outcome="skipped"),
+    )
 
 
 def _log_commit(event: CommitEnded) -> None:
@@ -112,7 +136,7 @@ def _log_commit(event: CommitEnded) -> None:
 def _fields(event: Any, **more: Any) -> dict[str, Any]:
     """The fields that an event has of those a line can have."""
     fields: dict[str, Any] = {"catalog": event.source.catalog, "txn_id": str(event.txn_id) if event.txn_id else None}
-    if isinstance(event, VersionPublished | PublicationFailed):
+    if isinstance(event, VersionPublished | PublicationFailed | WriteSkipped):
         fields["table"] = event.table
     duration_s = getattr(event, "duration_s", None)
     if duration_s is not None:

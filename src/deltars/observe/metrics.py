@@ -23,6 +23,7 @@ from deltars.observe.events import (
     TransactionEnded,
     TransactionPublished,
     VersionPublished,
+    WriteSkipped,
 )
 from deltars.observe.pools import PoolUse, pools
 
@@ -67,6 +68,11 @@ class Metrics:
         self._commits = total("commits", "Commits asked for.", "outcome")
         self._conflicts = total("conflicts", "Commits lost to another, by the rule they broke.", "conflict")
         self._failures = total("commit_failures", "Commits that failed, by error and stage.", "error", "stage")
+        self._skipped = total(
+            "skipped_writes",
+            "Writes left out by app_id and app_version: repeated, or late, after a later version.",
+            "reason",
+        )
         self._lock_wait = seconds("lock_wait", "From asking for a connection to holding every lock, or giving up.")
         self._files = Histogram(
             "deltars_commit_files",
@@ -93,6 +99,8 @@ class Metrics:
             case TransactionEnded():
                 tables = "several" if len(event.versions) > 1 else "one"
                 of(self._transaction, event.source.catalog, tables, event.outcome.value).observe(event.duration_s)
+            case WriteSkipped():
+                of(self._skipped, event.source.catalog, "late" if event.is_late else "repeated").inc()
             case VersionPublished():
                 of(self._publication, event.source.catalog).observe(event.lag_s)
             case PublicationFailed():

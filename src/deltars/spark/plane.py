@@ -31,6 +31,9 @@ class SparkPlane:
     def accepts(self, frame: object) -> bool:
         return isinstance(frame, DataFrame)
 
+    def opened(self, frame: object) -> object:
+        return frame
+
     def schema(self, frame: object) -> StructType:
         """The schema a table would have that is made from this frame; no job runs."""
         running_session(cast(DataFrame, frame).sparkSession)

@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -24,6 +25,7 @@ from deltars.data.files import WriteTarget, WrittenFile
 from deltars.data.writer import write_table
 from deltars.errors import StorageError
 from deltars.protocol import uri_to_path
+from deltars.spark.file_limit import counter, limited
 from deltars.storage import parse_location
 
 SHARED_DISK = "The table must be on a disk that the driver and the executors share, or in an object store."
@@ -33,8 +35,10 @@ def write_by_arrow(
     rows: DataFrame, target: WriteTarget, columns: Sequence[str], bytes_to_hand_over: int = 0
 ) -> list[WrittenFile]:
     """Write rows that are `arranged`, of these columns. A task that has no more than so many bytes hands them over."""
-    task = partial(write_batches, target, columns, bytes_to_hand_over)
-    answers = rows.mapInArrow(task, "file binary, rows binary").collect()
+    made = counter(rows.sparkSession, target.max_files)
+    task = partial(write_batches, target, columns, bytes_to_hand_over, made)
+    with limited(rows.sparkSession, target.max_files, lambda: made.value):
+        answers = rows.mapInArrow(task, "file binary, rows binary").collect()
     files = [decoded(answer.file) for answer in answers if answer.file is not None]
     _refuse_files_elsewhere(files, target)
     few = [answer.rows for answer in answers if answer.rows is not None]
@@ -42,14 +46,16 @@ def write_by_arrow(
 
 
 def write_batches(
-    target: WriteTarget, names: Sequence[str], bytes_to_hand_over: int, batches: Iterator[pa.RecordBatch]
+    target: WriteTarget, names: Sequence[str], bytes_to_hand_over: int, made: Any, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """One task's part, on an executor."""
+    """One task's part, on an executor. `made`: what it adds the number of its files to, if anybody wants to know."""
     context = TaskContext.get()
     named = (batch.rename_columns(names) for batch in batches)
     few, rest = _until(named, bytes_to_hand_over)
     if few is None:
         files = encoded(write_table(target, rest, task=context.partitionId() if context else 0))
+        if made is not None:
+            made.add(len(files))
         yield pa.record_batch({"file": files, "rows": pa.nulls(len(files), pa.binary())})
     elif few:
         yield pa.record_batch({"file": pa.nulls(1, pa.binary()), "rows": pa.array([_as_stream(few)], pa.binary())})

@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from deltars.data.conditions import Condition
+from deltars.data.writer import too_many_files
 from deltars.errors import ConfigError, DeltarsError, SchemaMismatch, StorageError, ValidationError
 from deltars.protocol import StructType
 from deltars.spark.completion import refused
@@ -24,6 +25,7 @@ from deltars.spark.schema import schema_to_spark
 
 _VIOLATED = "deltars: a row breaks check "
 _OWN_ERROR = re.compile(r"\ndeltars\.errors\.(\w+): (.*)", re.DOTALL)
+_TOO_MANY = re.compile(r"the write needs (\d+) files or more, and (\d+) more are allowed")
 _RAISED_BY_TASKS: dict[str, type[DeltarsError]] = {
     kind.__name__: kind for kind in (SchemaMismatch, StorageError, ValidationError)
 }
@@ -87,6 +89,9 @@ def _own_error(error: PySparkException) -> DeltarsError | None:
             "the Python of Spark's executors has no deltars",
             hint="Install it there, or set PYSPARK_PYTHON to a Python that has it before the session starts.",
         )
-    if (found := _OWN_ERROR.search(traceback)) and found[1] in _RAISED_BY_TASKS:
+    found = _OWN_ERROR.search(traceback)
+    if found and (counts := _TOO_MANY.search(found[2])):
+        return too_many_files(int(counts[1]), int(counts[2]))
+    if found and found[1] in _RAISED_BY_TASKS:
         return _RAISED_BY_TASKS[found[1]](found[2].strip())
     return None

@@ -28,6 +28,7 @@ from deltars.data.footers import Footers
 from deltars.data.writer import write_table
 from deltars.errors import SchemaMismatch, StorageError
 from deltars.protocol import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from deltars.spark.file_limit import finished_files, limited
 from deltars.spark.read_columns import FIELD_ID, quoted
 from deltars.spark.read_files import spark_path
 from deltars.spark.schema import schema_from_spark, schema_to_spark
@@ -105,7 +106,8 @@ def write_natively(frame: DataFrame, target: WriteTarget, native: NativeColumns)
     try:
         with errors():
             make_directory(directory)
-        count = _run(frame.select(*native.columns), target, f"{spark_path(target.root)}/{name}")
+        with limited(frame.sparkSession, target.max_files, partial(finished_files, directory)):
+            count = _run(frame.select(*native.columns), target, f"{spark_path(target.root)}/{name}")
         with errors():
             written = _described(frame.sparkSession, target, directory)
         _refuse_lost_rows(written, count, target)

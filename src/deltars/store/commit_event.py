@@ -8,12 +8,14 @@ from deltars.observe import CommitEnded, Outcome, Source, Stopwatch
 from deltars.protocol import AddFile, RemoveFile
 
 
-def commit_ended(source: Source, commit: Commit, answer: CommitOutcome | Exception, watch: Stopwatch) -> CommitEnded:
+def commit_ended(
+    source: Source, commit: Commit, answer: CommitOutcome | BaseException, watch: Stopwatch
+) -> CommitEnded:
     duration_s = watch.stop()
-    error = answer if isinstance(answer, Exception) else None
+    error = answer if isinstance(answer, BaseException) else None
     conflict = None
     if error is not None:
-        outcome = Outcome.of(error)
+        outcome = Outcome.of(error, watch.stage)
     elif isinstance(answer, VersionTaken):
         outcome = Outcome.CONFLICT
         conflict = (answer.conflict.rule if answer.conflict else VersionConflict).__name__

@@ -44,6 +44,7 @@ from deltars.log.snapshot import (
     from_milliseconds,
     to_milliseconds,
 )
+from deltars.log.transaction_id import TxnId, as_txn_id
 from deltars.protocol import Metadata, Protocol
 from deltars.store.backends import Backend, Prepared
 from deltars.store.changes import CommittedTransaction, CommittedVersion, committed_transaction, stream_versions
@@ -153,11 +154,11 @@ class LogReader:
                 raise _version_not_found(table_id, version, earliest, current)
         return stream_versions(self._database, table_id, from_version, last)
 
-    def transaction(self, txn_id: UUID) -> CommittedTransaction | None:
+    def transaction(self, txn_id: TxnId) -> CommittedTransaction | None:
         """What one transaction did, over all its tables; None where nothing was committed under this id."""
-        txn_id = _as_txn_id(txn_id)
+        key = as_txn_id(txn_id)
         with self._database.read() as connection:
-            return committed_transaction(connection, txn_id)
+            return committed_transaction(connection, key)
 
     @cached_property
     def _open_current(self) -> Prepared:
@@ -250,17 +251,6 @@ def _as_limit(value: Any) -> int:
     if limit < 0:
         raise ValidationError(f"a limit of {limit} commits cannot be", field="limit", hint=_WITHOUT_LIMIT)
     return limit
-
-
-def _as_txn_id(value: Any) -> UUID:
-    try:
-        return value if isinstance(value, UUID) else UUID(value)
-    except (ValueError, TypeError, AttributeError):
-        raise ValidationError(
-            f"{value!r:.100} is not a transaction's id: it is a UUID",
-            field="txn_id",
-            hint="history() has the ids of what was committed.",
-        ) from None
 
 
 def _first_since(connection: Connection, table_id: UUID, milliseconds: int) -> int:

@@ -80,11 +80,12 @@ class LogWriter:
         self._states = States()
         self._winners = Winners(database.backend)
 
-    def commit(self, commit: Commit, *, timeout_s: float) -> CommitOutcome:
-        watch = Stopwatch("validate")
+    def commit(self, commit: Commit, *, timeout_s: float, watch: Stopwatch | None = None) -> CommitOutcome:
+        """Commit, or say who was first. `watch` tells the caller, whatever is raised, how far it came."""
+        watch = watch or Stopwatch("validate")
         try:
             answer = self._commit(commit, timeout_s, watch)
-        except Exception as error:
+        except BaseException as error:
             emit(commit_ended(self._database.source, commit, error, watch))
             raise
         emit(commit_ended(self._database.source, commit, answer, watch))

@@ -2,12 +2,13 @@
 
 from deltars.transaction.log_reader import SqlTxnLogReader, TxnLogReader
 from deltars.transaction.log_writer import CommitResult, SqlTxnLogWriter, TxnLogWriter
-from deltars.transaction.result import TransactionResult
+from deltars.transaction.result import SkippedWrite, TransactionResult
 from deltars.transaction.transaction import MultiTableTransaction, Transaction
 
 __all__ = [
     "CommitResult",
     "MultiTableTransaction",
+    "SkippedWrite",
     "SqlTxnLogReader",
     "SqlTxnLogWriter",
     "Transaction",

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import Any, Protocol, TypeAlias
 
 from deltars.data.conditions import CONSTRAINT, Condition
 from deltars.errors import ValidationError
@@ -22,14 +22,13 @@ from deltars.transaction.new_table import check_properties, refuse_to_turn_off
 Change: TypeAlias = Callable[[Metadata], Metadata]
 
 
-@dataclass(frozen=True, slots=True)
-class AlteredTable:
+class AlteredTable(Protocol):
     """A table of an open transaction, as far as altering it needs to know."""
 
-    apply: Callable[[Change, str, Mapping[str, Any]], None]
-    """Takes a change, the name of the operation, and its parameters."""
-    check_rows: Callable[[Condition], None]
-    """Raises where a row that is there already breaks the condition."""
+    def __call__(
+        self, change: Change, operation: str, params: Mapping[str, Any], condition: Condition | None = None
+    ) -> None:
+        """Stage a change; raise where a row that is there already breaks the condition."""
 
 
 class Alter:
@@ -102,9 +101,12 @@ class Alter:
                 )
             return changed(metadata, configuration={**metadata.configuration, key: condition})
 
-        with self._open() as table:
-            table.check_rows(Condition(f"the constraint {name}", condition))
-            table.apply(add, "ADD CONSTRAINT", {"name": name, "expr": condition})
+        self._apply(
+            add,
+            "ADD CONSTRAINT",
+            {"name": name, "expr": condition},
+            Condition(f"the constraint {name}", condition),
+        )
 
     def drop_constraint(self, name: str, *, if_exists: bool = False) -> None:
         def drop(metadata: Metadata) -> Metadata:
@@ -139,9 +141,11 @@ class Alter:
             {"properties": sorted(gone)},
         )
 
-    def _apply(self, change: Change, operation: str, params: Mapping[str, Any]) -> None:
+    def _apply(
+        self, change: Change, operation: str, params: Mapping[str, Any], condition: Condition | None = None
+    ) -> None:
         with self._open() as table:
-            table.apply(change, operation, params)
+            table(change, operation, params, condition)
 
     def _change_column(
         self, column: str, change: Callable[[StructField], StructField], params: Mapping[str, Any]

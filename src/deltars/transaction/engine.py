@@ -6,16 +6,18 @@ A `Catalog` is what a user holds; this is what is inside. Both pickle: another p
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from functools import cached_property
-from typing import Protocol
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
 from deltars.config import Settings, default_catalog
-from deltars.errors import DeltarsError, TableNotFound, ValidationError, VersionConflict
+from deltars.errors import DeltarsError, MirrorFailure, TableNotFound, ValidationError, VersionConflict
 from deltars.log.commit import Commit, Committed, VersionTaken
-from deltars.mirror.outcome import MirrorOutcome
+from deltars.mirror.outcome import MirrorOutcome, Publication
 from deltars.mirror.publisher import Publisher
+from deltars.observe import Outcome, Stopwatch
 from deltars.store.backends import backend_for
 from deltars.store.cuts import Cuts
 from deltars.store.database import Database
@@ -27,30 +29,51 @@ from deltars.uri import CatalogUri, is_uri, parse_table_uri
 
 _log = logging.getLogger(__name__)
 
+Part = TypeVar("Part")
+
+
+class _made_once(Generic[Part]):  # noqa: N801 — a decorator
+    """A part of an engine, made when it is first asked for, and only once however many threads ask.
+
+    `functools.cached_property` makes one for each thread that comes while there is none.
+    """
+
+    def __init__(self, make: Callable[[Any], Part]) -> None:
+        self._make = make
+        self._name = make.__name__
+
+    def __get__(self, engine: Engine, owner: type | None = None) -> Part:
+        with engine.making:
+            if self._name not in engine.__dict__:
+                engine.__dict__[self._name] = self._make(engine)
+            part: Part = engine.__dict__[self._name]
+            return part
+
 
 class Engine:
     def __init__(self, uri: CatalogUri, settings: Settings) -> None:
+        self.making = threading.RLock()
         self.uri = uri
         self.settings = settings
         self.database = Database(uri, pool_size=settings.pool_size, pool_timeout_s=settings.pool_timeout)
 
-    @cached_property
+    @_made_once
     def registry(self) -> Registry:
         return Registry(self.database, timeout_s=self.settings.timeout)
 
-    @cached_property
+    @_made_once
     def reader(self) -> LogReader:
         return LogReader(self.database)
 
-    @cached_property
+    @_made_once
     def cuts(self) -> Cuts:
         return Cuts(self.database)
 
-    @cached_property
+    @_made_once
     def writer(self) -> LogWriter:
         return LogWriter(self.database, copy_threshold=self.settings.copy_threshold)
 
-    @cached_property
+    @_made_once
     def publisher(self) -> Publisher:
         return Publisher(
             self.database,
@@ -59,9 +82,26 @@ class Engine:
             checkpoint_interval=self.settings.mirror_checkpoint_interval,
         )
 
-    def commit(self, commit: Commit, *, timeout_s: float | None = None) -> Committed:
-        """The commit, or the exception that a lost race becomes at the edge."""
-        outcome = self.writer.commit(commit, timeout_s=self.settings.timeout if timeout_s is None else timeout_s)
+    def commit(self, commit: Commit, *, timeout_s: float | None = None, watch: Stopwatch | None = None) -> Committed:
+        """The commit, or the exception that a lost race becomes at the edge. `watch` says how far it came.
+
+        Whatever else ends it, an interrupt too, has a note with the transaction's id and what is known of it.
+        """
+        watch = watch or Stopwatch("validate")
+        try:
+            outcome = self.writer.commit(
+                commit, timeout_s=self.settings.timeout if timeout_s is None else timeout_s, watch=watch
+            )
+        except DeltarsError:
+            raise
+        except BaseException as error:
+            error.add_note(
+                f"deltars: it is not known whether transaction {commit.txn_id} committed:"
+                f" catalog.resolve('{commit.txn_id}') tells"
+                if Outcome.of(error, watch.stage) is Outcome.UNKNOWN
+                else f"deltars: transaction {commit.txn_id} did not commit"
+            )
+            raise
         if isinstance(outcome, VersionTaken):
             conflict = outcome.conflict
             rule = VersionConflict if conflict is None else conflict.rule
@@ -79,9 +119,21 @@ class Engine:
 
     def publish(self, versions: Mapping[UUID, int], *, mirror: MirrorMode | None = None) -> dict[UUID, MirrorOutcome]:
         """Publish committed versions, or leave it to others, as the caller, the table or the catalog says."""
-        return self.publisher.publish_all(
-            versions, mode=mirror, concurrency=self.settings.mirror_concurrency, wait_s=self.settings.mirror_wait
-        )
+        try:
+            return self.publisher.publish_all(
+                versions, mode=mirror, concurrency=self.settings.mirror_concurrency, wait_s=self.settings.mirror_wait
+            )
+        except Exception as error:
+            # The commit stands: what looked like a failure would make the caller write again.
+            _log.exception("committed versions were not published, and will be by whoever publishes next")
+            return {
+                table_id: MirrorOutcome(
+                    table_id,
+                    Publication.FAILED,
+                    failure=MirrorFailure(error=f"{type(error).__name__}: {error}", table_id=table_id, version=version),
+                )
+                for table_id, version in versions.items()
+            }
 
     def publish_registration(self, table_id: UUID) -> None:
         """Name and location, for `rebuild`. The database has them; a warehouse out of reach now gets them later."""
@@ -89,6 +141,8 @@ class Engine:
             self.publisher.publish_registration(table_id)
         except DeltarsError as error:
             _log.warning("the registry entry of table %s was not published: %s", table_id, error)
+        except Exception:
+            _log.exception("the registry entry of table %s was not published", table_id)
 
     def close(self) -> None:
         if "publisher" in self.__dict__:
@@ -144,6 +198,16 @@ class Engine:
 
     def __reduce__(self) -> tuple[Callable[..., Engine], tuple[CatalogUri, Settings]]:
         return Engine, (self.uri, self.settings)
+
+
+@contextmanager
+def after_commit(txn_id: UUID) -> Iterator[None]:
+    """Note on whatever interrupts the rest that the transaction is committed."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"deltars: transaction {txn_id} is committed; only its publication was interrupted")
+        raise
 
 
 class HasEngine(Protocol):

@@ -37,7 +37,7 @@ class Limits:
                 limit=self.max_tables,
                 asked=len(names),
                 stage="validate",
-                hint="Split it into smaller transactions, or raise max_tables in begin() or connect().",
+                hint=f"Split it into smaller transactions, or {how_to_raise('max_tables', len(names))}.",
             )
         for table in tables:
             if self.max_files_per_table is not None and table.num_added > self.max_files_per_table:
@@ -48,6 +48,25 @@ class Limits:
                     asked=table.num_added,
                     table=table.name,
                     stage="validate",
-                    hint="Commit this table by itself, write fewer and larger files, or raise max_files_per_table in"
-                    " begin() or connect().",
+                    hint=FEWER_FILES.format(how_to_raise("max_files_per_table", table.num_added)),
                 )
+
+    def max_new_files(self, tables: Sequence[StagedTable], table: StagedTable, *, overwrites: bool) -> int | None:
+        """How many files a write of this table may still add, beside what is staged; None: any number.
+
+        A table that is the only one so far may add any number: whether a second one follows is not known.
+        """
+        if self.max_files_per_table is None or not any(other.name != table.name for other in tables):
+            return None
+        # What is staged for the table and overwritten does not count; the rest is counted when the write is staged.
+        return self.max_files_per_table if overwrites else max(0, self.max_files_per_table - table.num_added)
+
+
+FEWER_FILES = "Commit this table by itself, write fewer and larger files, or {}."
+
+
+def how_to_raise(name: str, needed: int) -> str:
+    return (
+        f"raise {name}: for this transaction with begin({name}={needed}), for the catalog with"
+        f" connect(…, {name}={needed}), ${'DELTARS_' + name.upper()} or deltars.toml"
+    )

@@ -7,6 +7,7 @@ from typing import Protocol
 from uuid import UUID
 
 from deltars.log.snapshot import HistoryEntry, Moment, Snapshot
+from deltars.log.transaction_id import TxnId
 from deltars.store.changes import CommittedTransaction, CommittedVersion
 from deltars.transaction.engine import HasEngine
 from deltars.transaction.log_writer import as_table_id
@@ -63,6 +64,6 @@ class SqlTxnLogReader:
         """What each version did, oldest first and streamed; both ends belong to it, the last is by default now."""
         return self._reader.changes(as_table_id(table_id), from_version, to_version)
 
-    def transaction(self, txn_id: UUID) -> CommittedTransaction | None:
+    def transaction(self, txn_id: TxnId) -> CommittedTransaction | None:
         """What one transaction did to each of its tables; None where nothing was committed under this id."""
         return self._reader.transaction(txn_id)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from deltars.errors import ValidationError
 from deltars.log.add_columns import canonical
 from deltars.log.commit import Commit, TableCommit
+from deltars.log.transaction_id import TxnId, as_txn_id
 from deltars.protocol import Action
 from deltars.transaction.engine import HasEngine
 
@@ -61,7 +62,7 @@ class SqlTxnLogWriter:
         operation: str,
         operation_params: Mapping[str, Any] | None = None,
         committer: str | None = None,
-        txn_id: UUID | None = None,
+        txn_id: TxnId | None = None,
         tolerate_missing: bool = False,
     ) -> CommitResult:
         """Commit these actions as `version`. An Arrow table holds add actions, named as the fields of `AddFile`.
@@ -81,7 +82,8 @@ class SqlTxnLogWriter:
             adds=canonical(actions) if is_columns else None,
             tolerate_missing=tolerate_missing,
         )
-        commit = Commit(txn_id or uuid4(), (table,), committer=committer, is_repeatable=txn_id is not None)
+        key_of_txn = uuid4() if txn_id is None else as_txn_id(txn_id)
+        commit = Commit(key_of_txn, (table,), committer=committer, is_repeatable=txn_id is not None)
         committed = self._engine.commit(commit)
         return CommitResult(key, committed.versions[key], committed.txn_id, committed.commit_ts)
 

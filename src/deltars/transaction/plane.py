@@ -26,6 +26,9 @@ class DataPlane(Protocol):
 
     def accepts(self, frame: object) -> bool: ...
 
+    def opened(self, frame: object) -> object:
+        """The frame for one write: what the methods below take. Its rows are read once."""
+
     def schema(self, frame: object) -> StructType: ...
 
     def completed(self, frame: object, table: StructType) -> object:

@@ -10,6 +10,23 @@ from deltars.mirror.outcome import MirrorOutcome
 
 
 @dataclass(frozen=True, slots=True)
+class SkippedWrite:
+    """A write that was left out, because its application had written this version, or a later one, before."""
+
+    table: str
+    app_id: str
+    app_version: int
+    """The version that was asked for."""
+    known_version: int
+    """The application's last version for this table: committed, or staged earlier in the same transaction."""
+
+    @property
+    def is_late(self) -> bool:
+        """Whether a later version is there: these rows may be in no version at all."""
+        return self.known_version > self.app_version
+
+
+@dataclass(frozen=True, slots=True)
 class TransactionResult:
     """The versions that one transaction made, and how far each is published to `_delta_log`."""
 
@@ -19,6 +36,8 @@ class TransactionResult:
     versions: Mapping[str, int] = field(default_factory=dict)
     versions_by_id: Mapping[UUID, int] = field(default_factory=dict)
     mirror: Mapping[str, MirrorOutcome] = field(default_factory=dict)
+    skipped: tuple[SkippedWrite, ...] = ()
+    """The writes that were left out, by `app_id` and `app_version`."""
 
     def raise_for_mirror(self) -> None:
         """Raise the first `MirrorFailure`, for a program that needs `_delta_log` to be there before it goes on."""

@@ -12,293 +12,95 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
-from uuid import UUID, uuid4
+from uuid import UUID
 
-import pyarrow as pa
-
-from deltars.config import check_timeout
-from deltars.data.conditions import Condition
-from deltars.errors import ConfigError, DeltarsError, TableExists, TransactionClosed, ValidationError
-from deltars.log.commit import ISOLATION_LEVELS, NO_VERSION, Commit, Committed, Isolation, RowGroup
-from deltars.observe import Outcome, TransactionBegun, TransactionEnded, emit, error_fields
-from deltars.predicate import parse
-from deltars.protocol import Action
-from deltars.transaction.altering import Alter, AlteredTable, Change
-from deltars.transaction.engine import Engine, HasEngine, check_mirror_mode
-from deltars.transaction.limits import Limits
-from deltars.transaction.metadata import metadata_actions
-from deltars.transaction.plane import any_breaks, plane_for, spark_plane
+from deltars.errors import DeltarsError, ValidationError
+from deltars.log.commit import Commit, Committed
+from deltars.observe import Outcome, Stopwatch, TransactionEnded, emit, error_fields
+from deltars.transaction.engine import HasEngine, after_commit
+from deltars.transaction.lifetime import Phase
 from deltars.transaction.result import TransactionResult
-from deltars.transaction.staging import StagedTable, Step
-from deltars.transaction.view import View
-from deltars.transaction.write_options import WriteOptions
-from deltars.transaction.writing import TableWrite
-from deltars.uri import CatalogUri, is_uri, parse_table_uri
+from deltars.transaction.work import Work
 
 _log = logging.getLogger(__name__)
 
 
-class Transaction:
-    """Use it as a context manager: it commits on clean exit and rolls back on any exception."""
+class Transaction(Work):
+    """Use it as a context manager: it commits on clean exit and rolls back on any exception.
 
-    def __init__(
-        self,
-        engine: Engine | Callable[[CatalogUri | None], Engine],
-        *,
-        isolation: Isolation | None = None,
-        timeout: float | None = None,
-        committer: str | None = None,
-        txn_id: UUID | None = None,
-        user_metadata: str | None = None,
-        max_tables: int | None = None,
-        max_files_per_table: int | None = None,
-        mirror: str | None = None,
-    ) -> None:
-        """`engine`: the catalog's, or how to open the one that the first table names."""
-        self._mirror = check_mirror_mode(mirror)
-        if txn_id is not None and not isinstance(txn_id, UUID):
-            raise ConfigError(f"txn_id is a UUID, not {txn_id!r}")
-        self.id = txn_id or uuid4()
-        if isolation is not None and isolation not in ISOLATION_LEVELS:
-            raise ConfigError(
-                f"there is no isolation level {isolation!r}", hint=f"Levels are {', '.join(ISOLATION_LEVELS)}."
-            )
-        if timeout is not None:
-            check_timeout("timeout", timeout)
-        self._open = engine
-        self._view: View | None = None
-        self._isolation = isolation
-        self._timeout_s = timeout
-        self._committer = committer
-        self._user_metadata = user_metadata
-        self._limits = Limits(max_tables, max_files_per_table)
-        self._is_repeatable = txn_id is not None
-        self._earlier: Committed | None = None
-        self._is_open = True
-        self._result: TransactionResult | None = None
-        if isinstance(engine, Engine):
-            self._bind(engine)
+    Threads may share it. Rows are written at the same time; what they stage comes out as if the calls had been made
+    one after the other. A call that ends after the transaction has raises `TransactionClosed`, and stages nothing.
+    """
+
+    _result: TransactionResult | None = None
 
     @property
     def result(self) -> TransactionResult:
+        """The versions that were committed. An error where there are none: `CommitUnknown` where that is not known."""
         if self._result is None:
-            raise TransactionClosed("this transaction has no result: it did not commit", txn_id=self.id)
+            raise self._lifetime.why_no_result()
         return self._result
-
-    # -- reading -------------------------------------------------------------------------------------------------
-
-    def files(self, table: str | UUID, where: str | None = None) -> pa.Table:
-        """The live files of a table as this transaction sees them: at its beginning, and with what it staged.
-
-        `where` leaves out files that hold no matching row, as far as partition values and statistics tell. What was
-        asked is remembered: under `strict` and the serializable levels, whoever changes it first is in conflict.
-        """
-        view = self._view_for(table)
-        staged = view.readable(table)
-        assert staged.metadata is not None
-        return view.files(staged, None if where is None else parse(where, staged.metadata.schema))
-
-    def read(
-        self, table: str | UUID, *, where: str | None = None, columns: Sequence[str] | None = None, spark: Any = None
-    ) -> Any:
-        """The rows of a table as this transaction sees them, as a Spark DataFrame (of the active session).
-
-        `where` and `columns` as in `Table.read`; what was asked is remembered as by `files`.
-        """
-        view = self._view_for(table)
-        staged = view.readable(table)
-        assert staged.metadata is not None
-        plane = spark_plane()
-        scan = view.scan(staged, plane.predicate(spark, where, staged.metadata.schema))
-        return plane.read(spark, scan, where=where, columns=columns)
-
-    # -- staging -------------------------------------------------------------------------------------------------
-
-    def write(
-        self,
-        table: str | UUID,
-        df: Any,
-        mode: str = "append",
-        *,
-        replace_where: str | None = None,
-        partition_overwrite: str = "static",
-        merge_schema: bool = False,
-        overwrite_schema: bool = False,
-        partition_by: str | Sequence[str] | None = None,
-        properties: Mapping[str, str] | None = None,
-        app_id: str | None = None,
-        app_version: int | None = None,
-        target_file_size: int | None = None,
-        max_records_per_file: int | None = None,
-        compression: str | None = None,
-        user_metadata: str | None = None,
-    ) -> None:
-        """Stage the rows of a frame for a table; a table that does not exist is created by the same commit.
-
-        The data files are written now. Readers see them when the transaction commits, and never if it does not.
-
-        `mode`: "append"; "overwrite" (all rows, those that match `replace_where`, or with
-        `partition_overwrite="dynamic"` those of the partitions written); "error" or "ignore" where the table exists.
-        `merge_schema` adds the frame's new columns to the table, `overwrite_schema` replaces its schema.
-        `partition_by` and `properties` are for a new table. `app_id` and `app_version` make the write idempotent: one
-        that was committed before, or a later one, is skipped.
-        """
-        options = WriteOptions(
-            mode,
-            replace_where,
-            partition_overwrite,
-            merge_schema,
-            overwrite_schema,
-            partition_by,
-            properties,
-            app_id,
-            app_version,
-            target_file_size,
-            max_records_per_file,
-            compression,
-        )
-        plane = plane_for(df)
-        view = self._view_for(table)
-        name = view.engine.name_or_id(table)
-        found = view.find(name)
-        if found is not None and self._is_committed(found):
-            self._take(view, found, (), Step("WRITE"))
-            return
-        if found is not None and found.exists and options.mode == "ignore":
-            return
-        if found is not None and found.exists and options.mode == "error":
-            raise TableExists(f"there is already a table named {found.name!r}", table=found.name, field="mode")
-        staged = found or view.new_table(name, plane.schema(df), partition_by or (), properties)
-        self._limits.check([*view.changed, staged])
-        self._user_metadata = self._user_metadata if user_metadata is None else user_metadata
-        write = TableWrite(view, staged, plane, options)
-        if write.is_done():
-            return
-        if self._earlier is not None:
-            # Another transaction than the one committed under this id: the commit says so, and nothing is written.
-            self._take(view, staged, (), Step("WRITE"))
-            return
-        actions, step, files = write.run(df)
-        self._take(view, staged, actions, step, [group for file in files for group in file.row_groups])
-
-    def stage(
-        self,
-        table: str | UUID,
-        actions: Sequence[Action] | pa.Table,
-        expected_version: int | None = None,
-        *,
-        operation: str = "WRITE",
-        operation_params: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Stage raw actions for a table. Several stages of one table become one version.
-
-        `expected_version` is the current version that the actions were made for (−1: none), where that is another
-        than at the beginning of this transaction.
-        """
-        view = self._view_for(table)
-        if expected_version is not None and (type(expected_version) is not int or expected_version < NO_VERSION):
-            raise ValidationError(
-                f"expected_version is a version, or −1 for none, not {expected_version!r}", field="expected_version"
-            )
-        staged = view.seen(table, expected_version)
-        self._take(view, staged, actions, Step(operation, operation_params or {}), expected_version=expected_version)
-
-    stage_table = stage
-
-    def _is_committed(self, table: StagedTable) -> bool:
-        """Whether a transaction of this id has changed the table before: the commit needs to know of the table only."""
-        return self._earlier is not None and table.table_id in self._earlier.versions
-
-    def _take(
-        self,
-        view: View,
-        staged: StagedTable,
-        actions: Sequence[Action] | pa.Table,
-        step: Step,
-        row_groups: Sequence[RowGroup] = (),
-        *,
-        expected_version: int | None = None,
-    ) -> None:
-        try:
-            after = staged.with_step(actions, step, row_groups, expected_version=expected_version)
-            self._limits.check([*(table for table in view.changed if table.name != after.name), after])
-        except DeltarsError as error:
-            raise error.located(
-                table=staged.name, table_id=str(staged.table_id), txn_id=self.id, stage="validate"
-            ) from error.__cause__
-        view.keep(after)
-
-    def alter(self, table: str | UUID) -> Alter:
-        """Change a table's schema or properties with this transaction."""
-        altered = self.altered(table)
-        return Alter(lambda: nullcontext(altered))
-
-    def altered(self, table: str | UUID) -> AlteredTable:
-        view = self._view_for(table)
-        table_id = view.readable(table).table_id
-
-        def apply(change: Change, operation: str, params: Mapping[str, Any]) -> None:
-            self._refuse_closed()
-            staged = view.readable(table_id)
-            assert staged.metadata is not None
-            assert staged.protocol is not None
-            is_new = not self._is_committed(staged)
-            actions = metadata_actions(staged.protocol, change(staged.metadata)) if is_new else ()
-            self._take(view, staged, actions, Step(operation, params))
-
-        def check_rows(condition: Condition) -> None:
-            # All rows are remembered as read: who adds others meanwhile is in conflict.
-            staged = view.readable(table_id)
-            if not self._is_committed(staged) and any_breaks(view.scan(staged), condition.sql):
-                raise condition.violated().located(table=staged.name, txn_id=self.id)
-
-        return AlteredTable(apply, check_rows)
-
-    # -- the end ---------------------------------------------------------------------------------------------------
 
     def commit(self) -> TransactionResult:
         """Commit everything staged as one SQL transaction, then publish it. Called for you on clean exit."""
-        self._refuse_closed()
-        self._is_open = False
-        view = self._view
+        self._lifetime.end(Phase.COMMITTING)
+        return self._commit()
+
+    def _commit(self) -> TransactionResult:
+        view, skipped = self._view, tuple(self._skipped)
         if view is None or not view.changed:
-            self._result = TransactionResult(self.id, None)
+            self._result = TransactionResult(self.id, None, skipped=skipped)
+            self._lifetime.phase = Phase.COMMITTED
             self._tell(Outcome.EMPTY)
             return self._result
         changed, engine = view.changed, view.engine
         names = {staged.table_id: staged.name for staged in changed}
+        watch = Stopwatch("validate")
         try:
-            committed = self._repeated(names.keys()) or engine.commit(self.as_commit(), timeout_s=self._timeout_s)
-        except DeltarsError as error:
-            table_id = None if error.table_id is None else UUID(error.table_id)
-            located = error.located(table=names.get(table_id) if table_id else None)
-            self._tell(Outcome.of(located), error=located)
-            raise located from error.__cause__
-        # Before anything is published: whatever happens there, the commit stands.
-        self._result = TransactionResult(
-            self.id,
-            committed.commit_ts,
-            {names[table_id]: version for table_id, version in committed.versions.items()},
-            dict(committed.versions),
-        )
-        self._tell(Outcome.REPEATED if committed is self._earlier else Outcome.COMMITTED, self._result.versions)
-        outcomes = engine.publish(committed.versions, mirror=self._mirror)
-        for staged in changed:
-            if staged.new:
-                engine.publish_registration(staged.table_id)
-        for outcome in outcomes.values():
-            if outcome.failure is not None:
-                failure = outcome.failure.located(txn_id=self.id)
-                _log.warning("transaction %s: %s", self.id, failure, extra=error_fields(failure))
-        self._result = replace(
-            self._result, mirror={names[table_id]: outcome for table_id, outcome in outcomes.items()}
-        )
+            committed = self._repeated(names.keys()) or engine.commit(
+                self.as_commit(), timeout_s=self._timeout_s, watch=watch
+            )
+            # Before anything is published: whatever happens there, the commit stands.
+            self._result = TransactionResult(
+                self.id,
+                committed.commit_ts,
+                {names[table_id]: version for table_id, version in committed.versions.items()},
+                dict(committed.versions),
+                skipped=skipped,
+            )
+            self._lifetime.phase = Phase.COMMITTED
+        except BaseException as error:
+            self._fail(error, watch, names)
+            raise
+        with after_commit(self.id):
+            self._tell(Outcome.REPEATED if committed is self._earlier else Outcome.COMMITTED, self._result.versions)
+            outcomes = engine.publish(committed.versions, mirror=self._mirror)
+            for staged in changed:
+                if staged.new:
+                    engine.publish_registration(staged.table_id)
+            for outcome in outcomes.values():
+                if outcome.failure is not None:
+                    failure = outcome.failure.located(txn_id=self.id)
+                    _log.warning("transaction %s: %s", self.id, failure, extra=error_fields(failure))
+            self._result = replace(
+                self._result, mirror={names[table_id]: outcome for table_id, outcome in outcomes.items()}
+            )
         return self._result
+
+    def _fail(self, error: BaseException, watch: Stopwatch, names: Mapping[UUID, str]) -> None:
+        """Say what is certain of a commit that ended with an error: that it did not happen, or nothing."""
+        if self._result is not None:
+            self._lifetime.phase = Phase.COMMITTED
+            return
+        outcome = Outcome.of(error, watch.stage)
+        self._lifetime.phase = Phase.UNKNOWN if outcome is Outcome.UNKNOWN else Phase.ROLLED_BACK
+        if isinstance(error, DeltarsError) and error.table_id is not None:
+            error.located(table=names.get(UUID(error.table_id)))
+        self._tell(outcome, error=error)
 
     def _repeated(self, tables: Collection[UUID]) -> Committed | None:
         """The same transaction, committed before this one began."""
@@ -306,14 +108,16 @@ class Transaction:
 
     def rollback(self) -> None:
         """Forget everything staged. Data files already written stay unreferenced until a vacuum removes them."""
-        self._refuse_closed()
-        self._is_open = False
+        self._lifetime.end(Phase.ROLLED_BACK)
+        self._roll_back()
+
+    def _roll_back(self) -> None:
         self._tell(Outcome.ROLLED_BACK)
         if self._view is not None:
             self._view.forget()
 
     def _tell(
-        self, outcome: Outcome, versions: Mapping[str, int] | None = None, error: DeltarsError | None = None
+        self, outcome: Outcome, versions: Mapping[str, int] | None = None, error: BaseException | None = None
     ) -> None:
         if self._view is not None:
             tables = versions or dict.fromkeys(staged.name for staged in self._view.changed)
@@ -321,33 +125,34 @@ class Transaction:
             emit(TransactionEnded(self._view.engine.database.source, self.id, outcome, took_s, tables, error))
 
     def __enter__(self) -> Self:
-        self._refuse_closed()
+        self._lifetime.refuse_closed()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if not self._is_open:
-            return
-        if kind is None:
-            self.commit()
-        else:
-            self.rollback()
+        # A block, or another thread, may have ended the transaction itself.
+        if kind is None and self._lifetime.try_end(Phase.COMMITTING):
+            self._commit()
+        elif kind is not None and self._lifetime.try_end(Phase.ROLLED_BACK):
+            self._roll_back()
 
     def __repr__(self) -> str:
-        state = "open" if self._is_open else "committed" if self._result else "rolled back"
+        phase = self._lifetime.phase
         staged = ", ".join(table.name for table in self._view.changed) if self._view else ""
-        return f"<Transaction {self.id} {state}: {staged or 'nothing staged'}>"
+        resolve = f" (catalog.resolve({str(self.id)!r}) tells)" if phase is Phase.UNKNOWN else ""
+        return f"<Transaction {self.id} {phase}{resolve}: {staged or 'nothing staged'}>"
 
     def as_commit(self) -> Commit:
         """What is staged, as the store takes it."""
         view = self._view
         if view is None:
             raise ValidationError("nothing was staged yet", txn_id=self.id)
+        changed = view.changed
         return Commit(
             self.id,
-            [staged.as_commit() for staged in view.changed],
-            [staged.new for staged in view.changed if staged.new],
+            [staged.as_commit() for staged in changed],
+            [staged.new for staged in changed if staged.new],
             committer=self._committer,
             user_metadata=self._user_metadata,
             isolation=self._isolation or view.engine.settings.isolation,
@@ -355,32 +160,6 @@ class Transaction:
             is_repeatable=self._is_repeatable,
             bases=view.bases,
         )
-
-    # -- the catalog -------------------------------------------------------------------------------------------------
-
-    def _refuse_closed(self) -> None:
-        if not self._is_open:
-            raise TransactionClosed(txn_id=self.id)
-
-    def _bind(self, engine: Engine) -> View:
-        """From here on every read and every version check is at this moment's cut."""
-        began_ns, self._began = time.time_ns(), time.perf_counter()
-        self._limits = self._limits.within(engine.settings)
-        self._earlier = engine.writer.find_committed(self.id) if self._is_repeatable else None
-        self._view = View(engine, self.id)
-        isolation = self._isolation or engine.settings.isolation
-        emit(TransactionBegun(engine.database.source, self.id, isolation, began_ns))
-        return self._view
-
-    def _view_for(self, table: str | UUID) -> View:
-        self._refuse_closed()
-        if self._view is not None:
-            if not isinstance(self._open, Engine):
-                self._view.engine.refuse_default_elsewhere(table)
-            return self._view
-        assert not isinstance(self._open, Engine)
-        uri = parse_table_uri(table)[0] if isinstance(table, str) and is_uri(table) else None
-        return self._bind(self._open(uri))
 
 
 class MultiTableTransaction(Transaction):

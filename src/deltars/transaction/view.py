@@ -3,6 +3,8 @@
 cut ── table at its version ──┐
                               ├──▶ StagedTable ──▶ files, rows, progress of applications; remembered as read
 staged so far ────────────────┘
+
+Threads share a view. What it holds is changed under the transaction's lock; the database is asked outside it.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ from deltars.log.reads import FileKey
 from deltars.log.snapshot import Snapshot
 from deltars.predicate import Predicate
 from deltars.protocol import StructType
+from deltars.store.cuts import CutTable
 from deltars.store.names import name_key
 from deltars.transaction.engine import Engine
+from deltars.transaction.lifetime import Lifetime
 from deltars.transaction.new_table import initial_actions, location_of
 from deltars.transaction.reads import ReadLog
 from deltars.transaction.staging import StagedTable
@@ -32,10 +36,13 @@ from deltars.transaction.staging import StagedTable
 class View:
     """Begins with this moment's cut."""
 
-    def __init__(self, engine: Engine, txn_id: UUID) -> None:
+    def __init__(self, engine: Engine, lifetime: Lifetime) -> None:
         self.engine = engine
-        self.txn_id = txn_id
+        self.txn_id = lifetime.txn_id
+        self._lifetime = lifetime
         self._cut = engine.cuts.now()
+        self._begun: dict[UUID, StagedTable] = {}
+        self._new: dict[str, NewTable] = {}
         self._tables: dict[str, StagedTable] = {}
         self._snapshots: dict[UUID, Snapshot] = {}
         self._reads = ReadLog()
@@ -44,11 +51,13 @@ class View:
 
     @property
     def changed(self) -> list[StagedTable]:
-        return [table for table in self._tables.values() if table.is_changed]
+        with self._lifetime.lock:
+            return [table for table in self._tables.values() if table.is_changed]
 
     @property
     def reads(self) -> Mapping[UUID, TableRead]:
-        return self._reads.by_table()
+        with self._lifetime.lock:
+            return self._reads.by_table()
 
     @property
     def bases(self) -> Mapping[UUID, Base]:
@@ -62,20 +71,37 @@ class View:
 
     def keep(self, table: StagedTable) -> None:
         """From here on the table is seen like this."""
-        self._tables[table.name] = table
+        with self._lifetime.open():
+            self._tables[table.name] = table
 
     def forget(self) -> None:
-        self._tables.clear()
+        with self._lifetime.lock:
+            self._tables.clear()
+
+    def latest(self, table: StagedTable) -> StagedTable:
+        """The table with what was staged for it since."""
+        with self._lifetime.lock:
+            return self._tables.get(table.name, table)
 
     def find(self, table: str | UUID) -> StagedTable | None:
-        """A table by name, in whatever case, or id: staged already, or as it was at the cut."""
+        """A table by name, in whatever case, or id: staged already, or as it was at the cut.
+
+        As long as nothing is staged for a table, every call gives the same object.
+        """
         key = name_key(table) if isinstance(table, str) else None
-        for staged in self._tables.values():
-            if table == staged.table_id or key == name_key(staged.name):
-                return staged
-        found = self._cut.find(table)
-        if found is None:
-            return None
+        with self._lifetime.lock:
+            for staged in self._tables.values():
+                if table == staged.table_id or key == name_key(staged.name):
+                    return staged
+            found = self._cut.find(table)
+            known = None if found is None else self._begun.get(found.table_id)
+        if found is None or known is not None:
+            return known
+        begun = self._at_cut(found)
+        with self._lifetime.lock:
+            return self._begun.setdefault(found.table_id, begun)
+
+    def _at_cut(self, found: CutTable) -> StagedTable:
         location = self.engine.registry.location(found.table_id)
         if found.version == NO_VERSION:
             return StagedTable(found.table_id, found.name, location, found.version, None)
@@ -125,10 +151,14 @@ class View:
         """A table that comes into being with the commit."""
         if isinstance(name, UUID):
             self.seen(name)
-        table_id = uuid4()
-        new = NewTable(table_id, str(name), location_of(self.engine, str(name), table_id, None))
-        actions = initial_actions(table_id, schema, partition_by=partition_by, properties=properties)
-        return StagedTable(table_id, new.name, new.location, NO_VERSION, None, new=new, initial=actions)
+        new = self._new.get(name_key(str(name)))
+        if new is None:
+            table_id = uuid4()
+            made = NewTable(table_id, str(name), location_of(self.engine, str(name), table_id, None))
+            # Threads that create one table at once write to one place.
+            new = self._new.setdefault(name_key(made.name), made)
+        actions = initial_actions(new.table_id, schema, partition_by=partition_by, properties=properties)
+        return StagedTable(new.table_id, new.name, new.location, NO_VERSION, None, new=new, initial=actions)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -143,10 +173,11 @@ class View:
             return added
         snapshot = self._snapshot(table.table_id, table.version)
         live = snapshot.select_files(where=predicate)
-        if pruner is None:
-            self._reads.whole_table(table.table_id, table.version)
-        else:
-            self._reads.matching(table.table_id, table.version, pruner, file_keys(live))
+        with self._lifetime.open():
+            if pruner is None:
+                self._reads.whole_table(table.table_id, table.version)
+            else:
+                self._reads.matching(table.table_id, table.version, pruner, file_keys(live))
         return pa.concat_tables([table.over(live), added])
 
     def scan(self, table: StagedTable, predicate: Predicate | None = None) -> Scan:
@@ -166,16 +197,18 @@ class View:
         staged = table.progress(app_id)
         if staged is not None or table.version == NO_VERSION:
             return staged
-        self._reads.application(table.table_id, table.version, app_id)
+        with self._lifetime.open():
+            self._reads.application(table.table_id, table.version, app_id)
         committed = self._snapshot(table.table_id, table.version).txns.get(app_id)
         return None if committed is None else committed.version
 
     def _snapshot(self, table_id: UUID, version: int) -> Snapshot:
-        if table_id not in self._snapshots:
-            base = self._cut.find(table_id)
-            commit_ts = base.commit_ts if base is not None and base.version == version else None
-            self._snapshots[table_id] = self.engine.reader.snapshot(table_id, version, commit_ts=commit_ts)
-        return self._snapshots[table_id]
+        found = self._snapshots.get(table_id)
+        if found is not None:
+            return found
+        base = self._cut.find(table_id)
+        commit_ts = base.commit_ts if base is not None and base.version == version else None
+        return self._snapshots.setdefault(table_id, self.engine.reader.snapshot(table_id, version, commit_ts=commit_ts))
 
 
 class _Live:

@@ -41,7 +41,7 @@ class WriteOptions:
         self._check_combinations()
 
     def _check_combinations(self) -> None:
-        overwrites = self.mode == "overwrite"
+        overwrites = self.overwrites
         for name, is_given in (
             ("replace_where", self.replace_where is not None),
             ("overwrite_schema", self.overwrite_schema),
@@ -62,6 +62,10 @@ class WriteOptions:
             raise ValidationError("app_id and app_version come together", field="app_id")
         if self.app_version is not None and type(self.app_version) is not int:
             raise ValidationError(f"app_version is a whole number, not {self.app_version!r}", field="app_version")
+
+    @property
+    def overwrites(self) -> bool:
+        return self.mode == "overwrite"
 
     @property
     def is_dynamic(self) -> bool:

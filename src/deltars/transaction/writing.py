@@ -7,121 +7,152 @@ write(df, options) ── written before by the same application? ──▶ noth
                         static     every file
                         dynamic    the files of the partitions that were written
                         replace_where    the rows that match: whole files, or rewritten without them
+
+Rows are written while other threads may stage for the same table. So each part says what it was made for, and is made
+again where that has changed: rows for the metadata, what is replaced for everything that is staged.
 """
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from deltars.data.conditions import Condition, conditions_of
 from deltars.data.files import Scan, WriteTarget, WrittenFile
+from deltars.data.sources import consumed, is_single_use
 from deltars.errors import DeltarsError, SchemaMismatch, ValidationError
-from deltars.log.pruning import Pruner
-from deltars.predicate import (
-    Column,
-    In,
-    IsNull,
-    Predicate,
-    Unknown,
-    columns_of,
-    conjunction,
-    disjunction,
-    leaves_of,
-    negation,
-)
-from deltars.protocol import (
-    Action,
-    Metadata,
-    RemoveFile,
-    StructType,
-    Txn,
-    as_names,
-    is_true,
-    merged,
-    parse_partition_value,
-)
-from deltars.protocol.column_rules import is_computed
+from deltars.log.commit import RowGroup
+from deltars.predicate import Predicate
+from deltars.protocol import Action, Metadata, RemoveFile, StructField, StructType, Txn, as_names, is_true, merged
+from deltars.protocol.column_rules import invariant_of, is_computed
 from deltars.transaction.metadata import changed, metadata_actions
 from deltars.transaction.plane import DataPlane
 from deltars.transaction.removal import removes_of
+from deltars.transaction.replacing import of_written_partitions, partly
+from deltars.transaction.result import SkippedWrite
 from deltars.transaction.staging import StagedTable, Step
 from deltars.transaction.view import View
 from deltars.transaction.write_options import WriteOptions
 
-MANY_PARTITIONS = 100
+_MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The frame's rows as data files, and what they were written for."""
+
+    before: Metadata | None
+    """The table's metadata at that time."""
+    metadata: Metadata
+    """As this write leaves it."""
+    location: str
+    files: Sequence[WrittenFile]
+
+
+@dataclass(frozen=True, slots=True)
+class _Replaced:
+    table: StagedTable
+    removed: Sequence[RemoveFile]
+    rewritten: Sequence[WrittenFile]
 
 
 class TableWrite:
     """One frame on its way into one table."""
 
-    def __init__(
-        self,
-        view: View,
-        table: StagedTable,
-        plane: DataPlane,
-        options: WriteOptions,
-    ) -> None:
+    def __init__(self, view: View, plane: DataPlane, options: WriteOptions, frame: Any) -> None:
         self._view = view
-        self._table = table
         self._plane = plane
         self._options = options
+        self._source = frame
+        self._opened: object | None = None
+        self._rows: _Rows | None = None
+        self._replaced: _Replaced | None = None
 
-    def is_done(self) -> bool:
-        """Whether the same application has committed this, or something later, before."""
+    @property
+    def _frame(self) -> object:
+        # As late as can be: a stream that is opened and not read may be lost all the same.
+        if self._opened is None:
+            self._opened = self._plane.opened(self._source)
+        return self._opened
+
+    @property
+    def schema(self) -> StructType:
+        """The schema of a table that is made from the frame."""
+        return self._plane.schema(self._frame)
+
+    def skipped(self, table: StagedTable) -> SkippedWrite | None:
+        """What to say where the same application has written this version, or a later one, before; else None."""
         options = self._options
         if options.app_id is None or options.app_version is None:
-            return False
-        seen = self._view.progress(self._table, options.app_id)
-        return seen is not None and seen >= options.app_version
+            return None
+        known = self._view.progress(table, options.app_id)
+        if known is None or known < options.app_version:
+            return None
+        return SkippedWrite(table.name, options.app_id, options.app_version, known)
 
-    def run(self, frame: Any) -> tuple[list[Action], Step, list[WrittenFile]]:
-        """The actions to stage, how history tells of them, and the files written."""
-        options = self._options
-        data = self._plane.schema(frame)
-        metadata = self._metadata(data)
-        self._refuse_unpartitioned(data, metadata)
-        predicate = None
-        if options.replace_where is not None:
-            predicate = self._plane.condition(frame, options.replace_where, metadata.schema)
-            self._refuse_false_feed(metadata, predicate)
-        conditions = conditions_of(metadata, data.names)
-        if options.replace_where is not None:
-            conditions.append(Condition("replace_where", options.replace_where))
-        written = self._write(self._completed(frame, metadata), self._target(metadata), conditions)
-        removed: list[RemoveFile] = []
-        rewritten: list[WrittenFile] = []
-        if options.mode == "overwrite" and self._table.exists:
-            replaced = self._replaced(metadata, written, predicate)
-            if predicate is not None:
-                rewritten = self._rewrite(frame, _partly(replaced, predicate, metadata), metadata)
-            removed = removes_of(replaced)
+    def run(self, table: StagedTable, max_files: int | None) -> None:
+        """Write the rows, and find what they replace, as far as that is not done yet for the table as it is."""
+        if self._rows is None:
+            self._rows = self._write_rows(table, self._metadata(table), max_files)
+        elif not self._has_rows_for(table):
+            if is_single_use(self._source):
+                error = consumed(
+                    self._source,
+                    "another thread of this transaction changed the table while its rows were written: they do not fit"
+                    " any more",
+                )
+                raise error.located(table=table.name, txn_id=self._view.txn_id, stage="write data")
+            self._opened = None
+            self._rows = self._write_rows(table, self._metadata(table), max_files)
+        if self._options.overwrites and table.exists:
+            self._replaced = self._replace(table, self._rows)
+
+    def is_made_for(self, table: StagedTable) -> bool:
+        """Whether what was written can be staged for the table as it is."""
+        is_replaced = not (self._options.overwrites and table.exists) or (
+            self._replaced is not None and self._replaced.table is table
+        )
+        return is_replaced and self._has_rows_for(table)
+
+    def steps(self, table: StagedTable) -> tuple[list[Action], Step, list[RowGroup]]:
+        """The actions to stage, how history tells of them, and the row groups of the files."""
+        rows, options = self._rows, self._options
+        assert rows is not None
+        removed: Sequence[RemoveFile] = () if self._replaced is None else self._replaced.removed
+        rewritten: Sequence[WrittenFile] = () if self._replaced is None else self._replaced.rewritten
         actions: list[Action] = []
         if options.app_id is not None and options.app_version is not None:
             now = int(time.time() * 1000)
             actions.append(Txn(app_id=options.app_id, version=options.app_version, last_updated=now))
-        if metadata is not self._table.metadata:
-            assert self._table.protocol is not None
-            actions += metadata_actions(self._table.protocol, metadata)
-        files = [*written, *rewritten]
+        metadata = self._metadata(table)
+        if metadata is not table.metadata:
+            assert table.protocol is not None
+            actions += metadata_actions(table.protocol, metadata)
+        files = [*rows.files, *rewritten]
         actions += [*removed, *(file.add for file in files)]
-        return actions, self._step(metadata, written, rewritten, removed), files
+        groups = [group for file in files for group in file.row_groups]
+        return actions, self._step(table, metadata, rows.files, rewritten, removed), groups
 
     # -- schema ----------------------------------------------------------------------------------------------------
 
-    def _metadata(self, data: StructType) -> Metadata:
+    def _has_rows_for(self, table: StagedTable) -> bool:
+        rows = self._rows
+        return rows is not None and rows.location == table.location and _suits(rows.metadata, self._metadata(table))
+
+    def _metadata(self, table: StagedTable) -> Metadata:
         """The table's metadata as this write leaves it: the same object where it changes nothing."""
-        options, metadata = self._options, self._table.metadata
+        options, metadata = self._options, table.metadata
         if metadata is None:
-            raise ValidationError(
-                "nothing was committed to the table yet: stage its version 0 first", table=self._table.name
-            )
+            raise ValidationError("nothing was committed to the table yet: stage its version 0 first", table=table.name)
+        if self._rows is not None and self._rows.before == metadata:
+            # Made anew, a column would have another physical name than in the files.
+            return metadata if self._rows.metadata == metadata else self._rows.metadata
+        data = self.schema
         schema, columns = metadata.schema, list(metadata.partition_columns)
         wanted = None if options.partition_by is None else list(as_names(options.partition_by))
         if options.overwrite_schema:
@@ -130,7 +161,7 @@ class TableWrite:
         elif wanted is not None and [name.lower() for name in wanted] != [name.lower() for name in columns]:
             raise ValidationError(
                 f"the table is partitioned by {columns or 'nothing'}, not by {wanted}",
-                table=self._table.name,
+                table=table.name,
                 field="partition_by",
                 hint="Leave partition_by out, or use mode='overwrite' with overwrite_schema=True.",
             )
@@ -141,7 +172,7 @@ class TableWrite:
             return metadata
         return changed(metadata, schema_string=schema.to_json(), partition_columns=columns)
 
-    def _refuse_unpartitioned(self, data: StructType, metadata: Metadata) -> None:
+    def _refuse_unpartitioned(self, table: StagedTable, data: StructType, metadata: Metadata) -> None:
         """Any other column that is missing is null; all rows in the partition of nulls are nobody's intention."""
         present = {name.lower() for name in data.names}
         missing = [
@@ -153,87 +184,98 @@ class TableWrite:
             raise SchemaMismatch(
                 f"the data lacks the column {missing[0]}, which the table is partitioned by;"
                 f" its columns are {', '.join(data.names)}",
-                table=self._table.name,
+                table=table.name,
                 field=missing[0],
                 hint=f"Add {missing[0]} to the frame; as a column of nulls if that is what is meant.",
             )
 
-    def _refuse_false_feed(self, metadata: Metadata, predicate: Predicate) -> None:
+    def _predicate(self, metadata: Metadata) -> Predicate | None:
+        where = self._options.replace_where
+        return None if where is None else self._plane.condition(self._frame, where, metadata.schema)
+
+    def _refuse_false_feed(self, table: StagedTable, metadata: Metadata, files: pa.Table) -> None:
         """A row that is only written once more has not changed; a feed of files alone would say that it did."""
-        if not self._table.exists or not is_true(metadata.configuration.get("delta.enableChangeDataFeed")):
-            return
-        if _partly(self._view.files(self._table, predicate), predicate, metadata).num_rows:
+        if files.num_rows and is_true(metadata.configuration.get("delta.enableChangeDataFeed")):
             raise ValidationError(
                 "rows that replace_where leaves alone share files with others, and would have to be written again:"
                 " the table's change data feed would show them as changed",
-                table=self._table.name,
+                table=table.name,
                 field="replace_where",
                 hint="Let replace_where be about partition columns, or set delta.enableChangeDataFeed to false.",
             )
 
     # -- files -----------------------------------------------------------------------------------------------------
 
-    def _target(self, metadata: Metadata) -> WriteTarget:
+    def _write_rows(self, table: StagedTable, metadata: Metadata, max_files: int | None) -> _Rows:
+        options, data = self._options, self.schema
+        self._refuse_unpartitioned(table, data, metadata)
+        conditions = conditions_of(metadata, data.names)
+        predicate = self._predicate(metadata)
+        if predicate is not None and options.replace_where is not None:
+            if table.exists and is_true(metadata.configuration.get("delta.enableChangeDataFeed")):
+                kept = partly(self._view.files(table, predicate), predicate, metadata)
+                self._refuse_false_feed(table, metadata, kept)
+            conditions.append(Condition("replace_where", options.replace_where))
+        target = self._target(table, metadata, max_files)
+        with self._located(table):
+            frame = self._plane.completed(self._frame, metadata.schema)
+            return _Rows(table.metadata, metadata, table.location, self._plane.write(frame, target, conditions))
+
+    def _target(self, table: StagedTable, metadata: Metadata, max_files: int | None) -> WriteTarget:
         options = self._options
         target = WriteTarget(
-            root=self._table.location,
+            root=table.location,
             schema=metadata.schema,
             partition_columns=tuple(metadata.partition_columns),
             properties=metadata.configuration,
             storage_options=self._view.engine.settings.storage_options,
             max_records_per_file=options.max_records_per_file,
+            max_files=max_files,
         )
         chosen = {"target_file_size": options.target_file_size, "compression": options.compression}
         return target.with_options(**{name: value for name, value in chosen.items() if value is not None})
 
-    def _completed(self, frame: Any, metadata: Metadata) -> Any:
-        with self._located():
-            return self._plane.completed(frame, metadata.schema)
-
-    def _write(self, frame: Any, target: WriteTarget, conditions: Sequence[Condition]) -> list[WrittenFile]:
-        with self._located():
-            return self._plane.write(frame, target, conditions)
-
     @contextmanager
-    def _located(self) -> Iterator[None]:
+    def _located(self, table: StagedTable) -> Iterator[None]:
         try:
             yield
         except DeltarsError as error:
-            raise error.located(
-                table=self._table.name, txn_id=self._view.txn_id, stage="write data"
-            ) from error.__cause__
+            raise error.located(table=table.name, txn_id=self._view.txn_id, stage="write data") from error.__cause__
 
-    def _replaced(self, metadata: Metadata, written: Sequence[WrittenFile], predicate: Predicate | None) -> pa.Table:
-        """The files that the new ones take the place of, or may."""
-        if not self._options.is_dynamic:
-            return self._view.files(self._table, predicate)
-        if not metadata.partition_columns:
-            return self._view.files(self._table, None)
-        partitions = {_partition(file.add.partition_values, metadata) for file in written}
-        found = self._view.files(self._table, _of_partitions(partitions, metadata))
-        # The condition keeps a file in doubt; here it must be of a partition that was written.
-        texts = found["partition_values"].to_pylist()
-        return found.filter(
-            pa.array([_partition(msgspec.json.decode(text), metadata) in partitions for text in texts], pa.bool_())
-        )
+    def _replace(self, table: StagedTable, rows: _Rows) -> _Replaced:
+        """Find the files that the new ones take the place of, or may; write the rows again that stay."""
+        metadata = self._metadata(table)
+        predicate = self._predicate(metadata)
+        if self._options.is_dynamic:
+            found = of_written_partitions(self._view, table, metadata, rows.files)
+        else:
+            found = self._view.files(table, predicate)
+        rewritten: Sequence[WrittenFile] = ()
+        if predicate is not None:
+            kept = partly(found, predicate, metadata)
+            self._refuse_false_feed(table, metadata, kept)
+            rewritten = self._rewrite(table, kept, metadata)
+        return _Replaced(table, removes_of(found), rewritten)
 
-    def _rewrite(self, frame: Any, files: pa.Table, metadata: Metadata) -> list[WrittenFile]:
+    def _rewrite(self, table: StagedTable, files: pa.Table, metadata: Metadata) -> list[WrittenFile]:
         """The rows that stay, of files that hold others too."""
         if not files.num_rows or self._options.replace_where is None:
             return []
         scan = Scan.of(
             metadata,
             files,
-            root=self._table.location,
-            table=self._table.name,
-            version=self._table.version,
+            root=table.location,
+            table=table.name,
+            version=table.version,
             storage_options=self._view.engine.settings.storage_options,
         )
-        staying = self._plane.without(frame, scan, self._options.replace_where)
-        return self._write(staying, self._target(metadata), ())
+        staying = self._plane.without(self._frame, scan, self._options.replace_where)
+        with self._located(table):
+            return self._plane.write(staying, self._target(table, metadata, None), ())
 
     def _step(
         self,
+        table: StagedTable,
         metadata: Metadata,
         written: Sequence[WrittenFile],
         rewritten: Sequence[WrittenFile],
@@ -242,7 +284,7 @@ class TableWrite:
         options = self._options
         columns = ",".join(f'"{column}"' for column in metadata.partition_columns)
         params: dict[str, Any] = {"partitionBy": f"[{columns}]"}
-        if not self._table.new:
+        if not table.new:
             params["mode"] = options.mode.capitalize()
         if options.replace_where is not None:
             params["predicate"] = options.replace_where
@@ -253,43 +295,29 @@ class TableWrite:
         }
         if removed:
             metrics["numRemovedFiles"] = len(removed)
-        return Step("CREATE TABLE AS SELECT" if self._table.new else "WRITE", params, metrics)
+        return Step("CREATE TABLE AS SELECT" if table.new else "WRITE", params, metrics)
 
 
-def _partly(files: pa.Table, predicate: Predicate, metadata: Metadata) -> pa.Table:
-    """Those of the files that may hold rows which do not match: all of them, unless their partitions tell."""
-    partition = set(metadata.partition_columns)
-    is_told = all(column.path[0] in partition for column in columns_of(predicate)) and not any(
-        isinstance(leaf, Unknown) for leaf in leaves_of(predicate)
-    )
-    return files.filter(Pruner(negation(predicate), metadata).keep(files)) if is_told else files
-
-
-def _partition(values: Mapping[str, str | None], metadata: Metadata) -> tuple[Any, ...]:
-    """The values of a partition, as they compare: one moment may be written in two ways."""
-    fields = {field.name: field for field in metadata.schema.fields}
-    columns = [fields[name] for name in metadata.partition_columns]
-    parsed = (parse_partition_value(values.get(field.physical_name), field.type) for field in columns)
-    # One object for every NaN, which is equal to nothing but itself.
-    return tuple(math.nan if isinstance(value, float) and math.isnan(value) else value for value in parsed)
-
-
-def _of_partitions(partitions: Collection[tuple[Any, ...]], metadata: Metadata) -> Predicate:
-    """The rows of these partitions; of many, by several columns, also those whose values are mixed from theirs."""
-    fields = {field.name: field for field in metadata.schema.fields}
-    columns = [Column((name,), fields[name].type) for name in metadata.partition_columns]
-    is_one = len(columns) == 1 or len(partitions) > MANY_PARTITIONS
-    each = [partitions] if partitions and is_one else [[one] for one in partitions]
-    return disjunction(
-        conjunction(_one_of(column, values) for column, values in zip(columns, zip(*some, strict=True), strict=True))
-        for some in each
+def _suits(written: Metadata, now: Metadata) -> bool:
+    """Whether files written for one metadata are right for another: at most columns were added, which they lack."""
+    if written is now:
+        return True
+    known = {field.name: field for field in now.schema.fields}
+    there = {field.name for field in written.schema.fields}
+    return (
+        list(written.partition_columns) == list(now.partition_columns)
+        and _settings(written) == _settings(now)
+        and all(known.get(field.name) == field for field in written.schema.fields)
+        and all(_may_be_missing(field) for field in now.schema.fields if field.name not in there)
     )
 
 
-def _one_of(column: Column, values: Collection[Any]) -> Predicate:
-    found = sorted({value for value in values if value is not None}, key=str)
-    parts: list[Predicate] = [In(column, tuple(found))] if found else []
-    return disjunction([*parts, *([IsNull(column)] if None in values else [])])
+def _may_be_missing(field: StructField) -> bool:
+    return field.nullable and not is_computed(field) and invariant_of(field) is None
+
+
+def _settings(metadata: Metadata) -> dict[str, str]:
+    return {key: value for key, value in metadata.configuration.items() if key != _MAX_COLUMN_ID}
 
 
 def _spelled(schema: StructType, name: str) -> str:

@@ -1,0 +1,136 @@
+"""How long a transaction is open, for all threads that use it.
+
+    open ──commit──▶ committing ──┬──▶ committed
+      │                           ├──▶ rolled back            nothing was changed, for certain
+      └──rollback──▶ rolled back  └──▶ outcome unknown        catalog.resolve(id) tells
+
+Whatever changes a transaction does so inside `open()`: one thread at a time, and never after the end has begun. Rows
+are written outside it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from uuid import UUID
+
+from deltars.errors import CommitUnknown, DeltarsError, TransactionClosed
+
+_log = logging.getLogger(__name__)
+
+
+class Phase(StrEnum):
+    OPEN = "open"
+    COMMITTING = "committing"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+    UNKNOWN = "outcome unknown"
+
+
+class Lifetime:
+    def __init__(self, txn_id: UUID) -> None:
+        self.txn_id = txn_id
+        self.phase = Phase.OPEN
+        self.lock = threading.RLock()
+        self._num_writing = 0
+        self._staged: list[str] = []
+        self._forgotten: weakref.finalize[[UUID, list[str], int], object] | None = None
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Keep other threads and the end of the transaction out; raise `TransactionClosed` where it has ended."""
+        with self.lock:
+            self.refuse_closed()
+            yield
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Count a write whose rows are on their way."""
+        with self.open():
+            self._num_writing += 1
+        try:
+            yield
+        finally:
+            with self.lock:
+                self._num_writing -= 1
+
+    def end(self, phase: Phase) -> None:
+        """Begin the end, or be it: whatever comes later is refused."""
+        with self.open():
+            self._leave(phase)
+
+    def try_end(self, phase: Phase) -> bool:
+        """The same; False where the transaction has ended already."""
+        with self.lock:
+            if self.phase is not Phase.OPEN:
+                return False
+            self._leave(phase)
+            return True
+
+    def _leave(self, phase: Phase) -> None:
+        self.phase = phase
+        if self._forgotten is not None:
+            self._forgotten.detach()
+        if self._num_writing:
+            many = f"{self._num_writing} write{' was' if self._num_writing == 1 else 's were'}"
+            _log.warning("transaction %s ended while %s still under way: refused", self.txn_id, many)
+
+    def refuse_closed(self) -> None:
+        match self.phase:
+            case Phase.OPEN:
+                return
+            case Phase.COMMITTING:
+                raise TransactionClosed(
+                    "This transaction is being committed by another thread: begin a new one", txn_id=self.txn_id
+                )
+            case Phase.UNKNOWN:
+                hint = f"Its outcome is not known: catalog.resolve({str(self.txn_id)!r}) tells."
+                raise TransactionClosed(txn_id=self.txn_id, hint=hint)
+            case _:
+                raise TransactionClosed(txn_id=self.txn_id)
+
+    def why_no_result(self) -> DeltarsError:
+        match self.phase:
+            case Phase.UNKNOWN:
+                return CommitUnknown(
+                    "it is not known whether this transaction committed",
+                    txn_id=self.txn_id,
+                    hint=f"catalog.resolve({str(self.txn_id)!r}) tells. Do not write again before.",
+                )
+            case Phase.OPEN | Phase.COMMITTING:
+                return TransactionClosed(
+                    f"this transaction has no result yet: it is {self.phase}",
+                    txn_id=self.txn_id,
+                    hint="It has one after commit(), or after its with block.",
+                )
+            case _:
+                return TransactionClosed("this transaction has no result: it did not commit", txn_id=self.txn_id)
+
+    def has_staged(self, owner: object, table: str) -> None:
+        """Remember that losing `owner`, the transaction, from here on loses work."""
+        if self._forgotten is None:
+            self._forgotten = weakref.finalize(owner, _warn, self.txn_id, self._staged, os.getpid())
+        if table not in self._staged:
+            self._staged.append(table)
+
+
+def _warn(txn_id: UUID, tables: list[str], pid: int) -> None:
+    """Tell of a transaction that nobody can commit any more. Runs when it is collected, or when the program ends."""
+    if pid != os.getpid():  # a forked child has a copy, and the parent may still commit
+        return
+    message = (
+        f"transaction {txn_id} was neither committed nor rolled back: what it staged for {', '.join(tables)} is lost."
+        " Use it as a context manager (with catalog.begin() as tx), or call commit()"
+    )
+    # Most programs do not show a ResourceWarning; all show a line of this level.
+    _log.warning("%s", message)
+    warnings.warn(message, ResourceWarning, stacklevel=2)
+
+
+__all__ = ["Lifetime", "Phase"]

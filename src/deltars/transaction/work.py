@@ -1,0 +1,321 @@
+"""What a transaction takes while it is open: reads, frames, actions, alterations.
+
+Rows are read and written while other threads do the same. What is staged is staged inside `Lifetime.open()`, for the
+table as it is at that moment; what was made for an older state of the table is made again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+from uuid import UUID, uuid4
+
+import pyarrow as pa
+
+from deltars.config import check_timeout
+from deltars.data.conditions import Condition
+from deltars.errors import ConfigError, DeltarsError, TableExists, TransactionTooLarge, ValidationError
+from deltars.log.commit import ISOLATION_LEVELS, NO_VERSION, Committed, Isolation, RowGroup
+from deltars.log.transaction_id import TxnId, as_txn_id
+from deltars.observe import (
+    TransactionBegun,
+    WriteSkipped,
+    emit,
+)
+from deltars.predicate import parse
+from deltars.protocol import Action
+from deltars.transaction.altering import Alter, AlteredTable, Change
+from deltars.transaction.engine import Engine, check_mirror_mode
+from deltars.transaction.lifetime import Lifetime
+from deltars.transaction.limits import FEWER_FILES, Limits, how_to_raise
+from deltars.transaction.metadata import metadata_actions
+from deltars.transaction.plane import any_breaks, plane_for, spark_plane
+from deltars.transaction.result import SkippedWrite
+from deltars.transaction.staging import StagedTable, Step
+from deltars.transaction.view import View
+from deltars.transaction.write_options import WriteOptions
+from deltars.transaction.writing import TableWrite
+from deltars.uri import CatalogUri, is_uri, parse_table_uri
+
+_log = logging.getLogger(__name__)
+
+
+class Work:
+    """A transaction up to its end."""
+
+    def __init__(
+        self,
+        engine: Engine | Callable[[CatalogUri | None], Engine],
+        *,
+        isolation: Isolation | None = None,
+        timeout: float | None = None,
+        committer: str | None = None,
+        txn_id: TxnId | None = None,
+        user_metadata: str | None = None,
+        max_tables: int | None = None,
+        max_files_per_table: int | None = None,
+        mirror: str | None = None,
+    ) -> None:
+        """`engine`: the catalog's, or how to open the one that the first table names."""
+        self._mirror = check_mirror_mode(mirror)
+        try:
+            self.id = uuid4() if txn_id is None else as_txn_id(txn_id)
+        except ValidationError as error:
+            raise ConfigError(f"txn_id cannot be used: {error.message}", hint=error.hint) from None
+        if isolation is not None and isolation not in ISOLATION_LEVELS:
+            raise ConfigError(
+                f"there is no isolation level {isolation!r}", hint=f"Levels are {', '.join(ISOLATION_LEVELS)}."
+            )
+        if timeout is not None:
+            check_timeout("timeout", timeout)
+        self._open = engine
+        self._view: View | None = None
+        self._isolation = isolation
+        self._timeout_s = timeout
+        self._committer = committer
+        self._user_metadata = user_metadata
+        self._limits = Limits(max_tables, max_files_per_table)
+        self._is_repeatable = txn_id is not None
+        self._earlier: Committed | None = None
+        self._skipped: list[SkippedWrite] = []
+        self._lifetime = Lifetime(self.id)
+        if isinstance(engine, Engine):
+            self._bind(engine)
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def files(self, table: str | UUID, where: str | None = None) -> pa.Table:
+        """The live files of a table as this transaction sees them: at its beginning, and with what it staged.
+
+        `where` leaves out files that hold no matching row, as far as partition values and statistics tell. What was
+        asked is remembered: under `strict` and the serializable levels, whoever changes it first is in conflict.
+        """
+        view = self._view_for(table)
+        staged = view.readable(table)
+        assert staged.metadata is not None
+        return view.files(staged, None if where is None else parse(where, staged.metadata.schema))
+
+    def read(
+        self, table: str | UUID, *, where: str | None = None, columns: Sequence[str] | None = None, spark: Any = None
+    ) -> Any:
+        """The rows of a table as this transaction sees them, as a Spark DataFrame (of the active session).
+
+        `where` and `columns` as in `Table.read`; what was asked is remembered as by `files`.
+        """
+        view = self._view_for(table)
+        staged = view.readable(table)
+        assert staged.metadata is not None
+        plane = spark_plane()
+        scan = view.scan(staged, plane.predicate(spark, where, staged.metadata.schema))
+        return plane.read(spark, scan, where=where, columns=columns)
+
+    # -- staging -------------------------------------------------------------------------------------------------
+
+    def write(
+        self,
+        table: str | UUID,
+        df: Any,
+        mode: str = "append",
+        *,
+        replace_where: str | None = None,
+        partition_overwrite: str = "static",
+        merge_schema: bool = False,
+        overwrite_schema: bool = False,
+        partition_by: str | Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        app_id: str | None = None,
+        app_version: int | None = None,
+        target_file_size: int | None = None,
+        max_records_per_file: int | None = None,
+        compression: str | None = None,
+        user_metadata: str | None = None,
+    ) -> None:
+        """Stage the rows of a frame for a table; a table that does not exist is created by the same commit.
+
+        The data files are written now. Readers see them when the transaction commits, and never if it does not.
+
+        `mode`: "append"; "overwrite" (all rows, those that match `replace_where`, or with
+        `partition_overwrite="dynamic"` those of the partitions written); "error" or "ignore" where the table exists.
+        `merge_schema` adds the frame's new columns to the table, `overwrite_schema` replaces its schema.
+        `partition_by` and `properties` are for a new table. `app_id` and `app_version` make the write idempotent: one
+        that was committed before, or a later one, is skipped.
+        """
+        options = WriteOptions(
+            mode,
+            replace_where,
+            partition_overwrite,
+            merge_schema,
+            overwrite_schema,
+            partition_by,
+            properties,
+            app_id,
+            app_version,
+            target_file_size,
+            max_records_per_file,
+            compression,
+        )
+        plane = plane_for(df)
+        view = self._view_for(table)
+        name = view.engine.name_or_id(table)
+        with self._lifetime.writing():
+            write = TableWrite(view, plane, options, df)
+            created: StagedTable | None = None
+            while True:
+                base = view.find(name)
+                if base is not None and self._needs_no_rows(view, base, options, write):
+                    return
+                if base is None:
+                    created = created or view.new_table(name, write.schema, partition_by or (), properties)
+                    base = created
+                others = [other for other in view.changed if other.name != base.name]
+                self._limits.check([*others, base])
+                if self._earlier is not None:
+                    # Another transaction than the one committed under this id: the commit says so.
+                    self._take(view, base, (), Step("WRITE"))
+                    return
+                self._write_rows(write, base, self._limits.max_new_files(others, base, overwrites=options.overwrites))
+                with self._lifetime.open():
+                    now = view.find(name) or base
+                    if now is not base and self._needs_no_rows(view, now, options, write):
+                        return
+                    if write.is_made_for(now):
+                        self._take(view, now, *write.steps(now))
+                        self._user_metadata = self._user_metadata if user_metadata is None else user_metadata
+                        return
+                # Another thread has changed the table meanwhile: once more, for the table as it is now.
+
+    def _needs_no_rows(self, view: View, table: StagedTable, options: WriteOptions, write: TableWrite) -> bool:
+        """Whether a write to a table that is there ends before a row of it is written."""
+        if self._is_committed(table):
+            self._take(view, table, (), Step("WRITE"))
+            return True
+        if table.exists and options.mode == "ignore":
+            return True
+        if table.exists and options.mode == "error":
+            raise TableExists(f"there is already a table named {table.name!r}", table=table.name, field="mode")
+        skipped = write.skipped(table)
+        if skipped is None:
+            return False
+        with self._lifetime.open():
+            self._skipped.append(skipped)
+        source = view.engine.database.source
+        emit(WriteSkipped(source, self.id, table.name, skipped.app_id, skipped.app_version, skipped.known_version))
+        return True
+
+    def _write_rows(self, write: TableWrite, table: StagedTable, max_files: int | None) -> None:
+        try:
+            write.run(table, max_files)
+        except TransactionTooLarge as error:
+            needed = table.num_added + error.asked
+            error.hint = error.hint or FEWER_FILES.format(how_to_raise("max_files_per_table", needed))
+            error.message += f": max_files_per_table is {self._limits.max_files_per_table}"
+            raise
+
+    def stage(
+        self,
+        table: str | UUID,
+        actions: Sequence[Action] | pa.Table,
+        expected_version: int | None = None,
+        *,
+        operation: str = "WRITE",
+        operation_params: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Stage raw actions for a table. Several stages of one table become one version.
+
+        `expected_version` is the current version that the actions were made for (−1: none), where that is another
+        than at the beginning of this transaction.
+        """
+        view = self._view_for(table)
+        if expected_version is not None and (type(expected_version) is not int or expected_version < NO_VERSION):
+            raise ValidationError(
+                f"expected_version is a version, or −1 for none, not {expected_version!r}", field="expected_version"
+            )
+        staged = view.seen(table, expected_version)
+        self._take(view, staged, actions, Step(operation, operation_params or {}), expected_version=expected_version)
+
+    stage_table = stage
+
+    def _is_committed(self, table: StagedTable) -> bool:
+        """Whether a transaction of this id has changed the table before: the commit needs to know of the table only."""
+        return self._earlier is not None and table.table_id in self._earlier.versions
+
+    def _take(
+        self,
+        view: View,
+        staged: StagedTable,
+        actions: Sequence[Action] | pa.Table,
+        step: Step,
+        row_groups: Sequence[RowGroup] = (),
+        *,
+        expected_version: int | None = None,
+    ) -> None:
+        with self._lifetime.open():
+            now = view.latest(staged)
+            try:
+                after = now.with_step(actions, step, row_groups, expected_version=expected_version)
+                self._limits.check([*(table for table in view.changed if table.name != after.name), after])
+            except DeltarsError as error:
+                raise error.located(
+                    table=staged.name, table_id=str(staged.table_id), txn_id=self.id, stage="validate"
+                ) from error.__cause__
+            view.keep(after)
+            self._lifetime.has_staged(self, after.name)
+
+    def alter(self, table: str | UUID) -> Alter:
+        """Change a table's schema or properties with this transaction."""
+        altered = self.altered(table)
+        return Alter(lambda: nullcontext(altered))
+
+    def altered(self, table: str | UUID) -> AlteredTable:
+        view = self._view_for(table)
+        table_id = view.readable(table).table_id
+
+        def apply(
+            change: Change, operation: str, params: Mapping[str, Any], condition: Condition | None = None
+        ) -> None:
+            while True:
+                base = view.readable(table_id)
+                # All rows are remembered as read: who adds others meanwhile is in conflict.
+                if (
+                    condition is not None
+                    and not self._is_committed(base)
+                    and any_breaks(view.scan(base), condition.sql)
+                ):
+                    raise condition.violated().located(table=base.name, txn_id=self.id)
+                with self._lifetime.open():
+                    now = view.readable(table_id)
+                    if condition is not None and now is not base:
+                        continue  # another thread has staged rows that were not looked at
+                    assert now.metadata is not None
+                    assert now.protocol is not None
+                    is_new = not self._is_committed(now)
+                    actions = metadata_actions(now.protocol, change(now.metadata)) if is_new else ()
+                    self._take(view, now, actions, Step(operation, params))
+                    return
+
+        return apply
+
+    # -- the catalog -------------------------------------------------------------------------------------------------
+
+    def _bind(self, engine: Engine) -> View:
+        """From here on every read and every version check is at this moment's cut."""
+        began_ns, self._began = time.time_ns(), time.perf_counter()
+        self._limits = self._limits.within(engine.settings)
+        self._earlier = engine.writer.find_committed(self.id) if self._is_repeatable else None
+        self._view = View(engine, self._lifetime)
+        isolation = self._isolation or engine.settings.isolation
+        emit(TransactionBegun(engine.database.source, self.id, isolation, began_ns))
+        return self._view
+
+    def _view_for(self, table: str | UUID) -> View:
+        with self._lifetime.open():
+            if self._view is not None:
+                if not isinstance(self._open, Engine):
+                    self._view.engine.refuse_default_elsewhere(table)
+                return self._view
+            assert not isinstance(self._open, Engine)
+            uri = parse_table_uri(table)[0] if isinstance(table, str) and is_uri(table) else None
+            return self._bind(self._open(uri))
