@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from deltars.errors import ValidationError
 from deltars.log.add_columns import COUNTS, REQUIRED, deletion_vectors, unusual_paths
 from deltars.log.bounds import Bounds
-from deltars.log.file_rules import Problem, check_count, check_stats, check_values, check_vector
+from deltars.log.file_rules import Problem, check_count, check_values, check_vector
 from deltars.log.validation import has_null_character
 from deltars.protocol import Action, AddFile, CdcFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn, check_path
 
@@ -53,12 +53,11 @@ def check_add_columns(adds: pa.Table, seen: set[tuple[str, ...]]) -> None:
         path = adds["path"][row].as_py()
         if problem := _check_path(path):
             raise ValidationError(f"{path}: {problem[0]}: {problem[1]}", field=problem[0])
-    nothing = [None] * adds.num_rows
     paths = adds["path"].to_pylist()
-    texts = adds["stats"].to_pylist() if "stats" in adds.column_names else nothing
-    vectors = deletion_vectors(adds["deletion_vector"]) if "deletion_vector" in adds.column_names else nothing
-    for path, text, vector in zip(paths, texts, vectors, strict=True):
-        problem = check_vector(vector) or check_stats(text, needs_count=False)
+    has_vectors = "deletion_vector" in adds.column_names
+    vectors = deletion_vectors(adds["deletion_vector"]) if has_vectors else [None] * adds.num_rows
+    for path, vector in zip(paths, vectors, strict=True):
+        problem = check_vector(vector)
         if problem is not None:
             raise ValidationError(f"{path}: {problem[0]}: {problem[1]}", field=problem[0])
     keys = [("file", path, vector.unique_id if vector else "") for path, vector in zip(paths, vectors, strict=True)]
@@ -81,7 +80,6 @@ def _problem(action: Action) -> Problem | None:
                 or check_count("defaultRowCommitVersion", action.default_row_commit_version)
                 or check_values(action.partition_values)
                 or check_vector(action.deletion_vector)
-                or check_stats(action.stats, needs_count=False)
             )
         case RemoveFile():
             return (

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltars.errors import DeltarsError
+from deltars.log.bounds import known_stats
 from deltars.mirror.checkpoint import checkpoint_path
 from deltars.mirror.checksum import checksum_path, sums_in
 from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit
@@ -364,15 +365,7 @@ def _end(vector: DeletionVector) -> int:
 
 
 def _num_records(stats: str | None) -> int | None:
-    try:
-        return _stats.decode(stats).numRecords if stats else None
-    except msgspec.MsgspecError:
-        return None
+    return known_stats(stats).get("numRecords") if stats else None
 
 
-class _Stats(msgspec.Struct):
-    numRecords: int | None = None  # noqa: N815
-
-
-_stats = msgspec.json.Decoder(_Stats)
 _decode_vector = msgspec.json.Decoder(DeletionVector).decode
