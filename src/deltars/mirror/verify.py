@@ -361,7 +361,7 @@ def _vector_id(vector: DeletionVector | None) -> str | None:
 
 def _end(vector: DeletionVector) -> int:
     """Where it ends in its file: its size stands before it, and a check sum after it, of four bytes each."""
-    return (vector.offset or 0) + 4 + vector.size_in_bytes + 4
+    return (1 if vector.offset is None else vector.offset) + 4 + vector.size_in_bytes + 4
 
 
 def _num_records(stats: str | None) -> int | None:
