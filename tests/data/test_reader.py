@@ -253,7 +253,7 @@ def test_native_vector_that_was_cut_off_is_refused(tmp_path: Path, length: int) 
 
 @pytest.mark.parametrize("text", ["####0", "#####", "#$$$$", "ab cd", "é", "#0"])
 def test_text_that_is_not_z85_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         decode_z85(text)
 
 

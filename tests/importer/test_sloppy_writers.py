@@ -11,7 +11,16 @@ import pyarrow as pa
 import pytest
 
 import deltars
-from tests.support.handmade_log import HandmadeLog, add
+from tests.support.handmade_log import (
+    CHECKPOINT_HEAD,
+    PROTOCOL,
+    HandmadeLog,
+    add,
+    checkpointed,
+    features,
+    metadata_of,
+    schema_of,
+)
 
 on_sqlite = pytest.mark.backends("sqlite")
 
@@ -91,3 +100,252 @@ def test_odd_statistics_in_a_checkpoint_are_as_good_as_none(catalog: deltars.Cat
     name = f"{4:020}.checkpoint.6374b053-df23-479b-b2cf-c9c550132b49.json"
     (log.log / name).write_text("\n".join(map(json.dumps, actions)))
     assert catalog.import_table(str(log.root)).to_arrow(where="id > 1").num_rows == 2
+
+
+# -- everything that a later write needs is judged before the fence ----------------------------------------------------
+
+
+def refused(catalog: deltars.Catalog, log: HandmadeLog, match: str) -> deltars.ImportRefused:
+    """Neither the log nor the catalog shows that somebody tried."""
+    before = sorted(os.listdir(log.log))
+    with pytest.raises(deltars.ImportRefused, match=match) as caught:
+        catalog.import_table(str(log.root))
+    assert not catalog.tables()
+    assert sorted(os.listdir(log.log)) == before
+    return caught.value
+
+
+ID = {"name": "id", "type": "long"}
+INVARIANT = "delta.invariants"
+MAPPED = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "2"}
+
+
+def mapped(name: str, number: Any, physical: Any) -> dict[str, Any]:
+    known = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": physical}
+    return {"name": name, "type": "long", "metadata": known}
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    ("columns", "properties", "reason"),
+    [
+        ([ID | {"metadata": {INVARIANT: "id > 3"}}], {}, "invariant of column id"),
+        ([ID | {"metadata": {INVARIANT: '{"expression": "id > 3"}'}}], {}, "invariant of column id"),
+        ([ID | {"metadata": {INVARIANT: '{"expression":{"expression":"id >"}}'}}], {}, "invariant of column id"),
+        ([ID | {"metadata": {INVARIANT: '{"expression":{"expression":"gone > 3"}}'}}], {}, "gone"),
+        ([ID], {"delta.constraints.c": "id >> > 3"}, "constraint c"),
+        ([ID], {"delta.constraints.c": "gone > 3"}, "gone"),
+        ([ID], {"delta.constraints.c": ""}, "constraint c"),
+        ([ID, {"name": "g", "type": "long", "metadata": {"delta.generationExpression": "id +"}}], {}, "expression"),
+        ([ID, {"name": "g", "type": "long", "metadata": {"delta.generationExpression": "gone + 1"}}], {}, "gone"),
+        ([ID, {"name": "g", "type": "long", "metadata": {"CURRENT_DEFAULT": "1 +"}}], {}, "expression"),
+        ([ID, {"name": "g", "type": "long", "metadata": {"CURRENT_DEFAULT": "id"}}], {}, "id"),
+        ([ID, {"name": "s", "type": "string", "metadata": {"__CHAR_VARCHAR_TYPE_STRING": "varchar("}}], {}, "varchar"),
+        ([ID], {"delta.columnMapping.mode": "both"}, "columnMapping.mode"),
+        ([ID], MAPPED, "has no id and physical name"),
+        ([mapped("id", 1, "a"), mapped("b", 1, "b")], MAPPED, "so has another"),
+        ([mapped("id", 1, "a"), mapped("b", 2, "a")], MAPPED, "so has another"),
+        ([mapped("id", "1", "a")], MAPPED, "has no id and physical name"),
+        ([mapped("id", 1, "a")], MAPPED | {"delta.columnMapping.maxColumnId": "two"}, "maxColumnId"),
+        ([ID], {"delta.feature.appendOnly": "maybe"}, "can only be"),
+        ([ID], {"delta.dataSkippingNumIndexedCols": "all"}, "number of columns"),
+        ([ID], {"delta.dataSkippingStringPrefixLength": "long"}, "delta.dataSkippingStringPrefixLength"),
+        ([ID, {"name": "ID", "type": "long"}], {}, "two columns"),
+    ],
+    ids=lambda value: repr(value)[:60],
+)
+def test_table_that_nothing_could_be_written_to_is_refused_before_the_fence(
+    catalog: deltars.Catalog, tmp_path: Path, columns: list[dict[str, Any]], properties: dict[str, str], reason: str
+) -> None:
+    names = ("invariants", "checkConstraints", "generatedColumns", "allowColumnDefaults")
+    reader = ("columnMapping",) if "delta.columnMapping.mode" in properties else ()
+    log = HandmadeLog(tmp_path / "table", features(*names, reader=reader), metadata_of(schema_of(*columns), properties))
+    refused(catalog, log, reason)
+
+
+@on_sqlite
+def test_table_with_a_rule_that_nobody_understands_is_read_and_stays_others(
+    catalog: deltars.Catalog, tmp_path: Path
+) -> None:
+    rule = {"name": "id", "type": "long", "metadata": {INVARIANT: "id > 3"}}
+    log = HandmadeLog(tmp_path / "table", features("invariants"), metadata_of(schema_of(rule)))
+    log.commit(1, add())
+    error = refused(catalog, log, "invariant of column id")
+    assert error.hint is not None
+    assert "read_only=True" in error.hint
+    table = catalog.import_table(str(log.root), read_only=True)
+    assert table.to_arrow().num_rows == 3
+    with pytest.raises(deltars.ImportRefused, match="invariant of column id"):
+        catalog.adopt(table.name)
+    assert len(list(log.log.glob("*.json"))) == 2
+
+
+@on_sqlite
+def test_rule_that_only_spark_can_compute_is_no_reason_to_refuse(catalog: deltars.Catalog, tmp_path: Path) -> None:
+    properties = {"delta.constraints.c": "length(hex(id)) < 9"}
+    log = HandmadeLog(tmp_path / "table", features("checkConstraints"), metadata_of(schema_of(ID), properties))
+    assert catalog.import_table(str(log.root)).version == 1
+
+
+@on_sqlite
+def test_row_ids_that_cannot_be_continued_are_refused_before_the_fence(
+    catalog: deltars.Catalog, tmp_path: Path
+) -> None:
+    properties = {"delta.enableRowTracking": "true"}
+    log = HandmadeLog(
+        tmp_path / "table", features("rowTracking", "domainMetadata"), metadata_of(schema_of(ID), properties)
+    )
+    log.commit(1, {"domainMetadata": {"domain": "delta.rowTracking", "configuration": "{}", "removed": False}})
+    refused(catalog, log, "delta.rowTracking")
+
+
+def test_partition_value_of_a_live_file_must_be_of_its_type(catalog: deltars.Catalog, tmp_path: Path) -> None:
+    log = HandmadeLog(tmp_path / "table", PROTOCOL, partitioned_by("timestamp"))
+    log.commit(1, add(partitionValues={"p": "+10000-01-01T00:00:00Z"}))
+    refused(catalog, log, "the partition column p")
+    # A file that is gone keeps nobody out.
+    log.commit(2, {"remove": {"path": "a.parquet", "dataChange": True}}, add("b.parquet", partitionValues={"p": None}))
+    assert catalog.import_table(str(log.root)).version == 3
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        ("timestamp", "+10000-01-01T00:00:00Z"),
+        ("timestamp", "9999-12-31T23:59:59-14:00"),
+        ("timestamp", "0000-12-31 00:00:00"),
+        ("timestamp_ntz", "-0044-03-15 00:00:00"),
+        ("date", "+12345-01-01"),
+        ("date", "soon"),
+        ("integer", "4294967296"),
+        ("byte", "x"),
+        ("boolean", "perhaps"),
+        ("decimal(4,2)", "123.456"),
+    ],
+)
+def test_partition_value_that_is_not_of_its_type_is_refused_before_the_fence(
+    catalog: deltars.Catalog, tmp_path: Path, type_: str, value: str
+) -> None:
+    log = HandmadeLog(tmp_path / "table", features(reader=("timestampNtz",)), partitioned_by(type_))
+    log.commit(1, add(partitionValues={"p": value}))
+    refused(catalog, log, "the partition column p")
+
+
+@on_sqlite
+@pytest.mark.parametrize("read_only", [True, False])
+def test_file_without_a_value_for_a_partition_column_is_refused(
+    catalog: deltars.Catalog, tmp_path: Path, read_only: bool
+) -> None:
+    log = HandmadeLog(tmp_path / "table", PROTOCOL, partitioned_by("long"))
+    log.commit(1, add())
+    with pytest.raises(deltars.DamagedLog, match="no value for the partition column p"):
+        catalog.import_table(str(log.root), read_only=read_only)
+    assert not catalog.tables()
+
+
+def partitioned_by(type_: str) -> dict[str, Any]:
+    document = metadata_of(schema_of(ID, {"name": "p", "type": type_}))
+    return {"metaData": document["metaData"] | {"partitionColumns": ["p"]}}
+
+
+# -- the protocol comes first ------------------------------------------------------------------------------------------
+
+GEOMETRY = metadata_of(schema_of(ID, {"name": "where", "type": "geometry(OGC:CRS84)"}))
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    ("feature", "read_only", "is_first", "is_large"),
+    [
+        ("geospatial", False, False, False),
+        ("geospatial", True, True, False),
+        ("fromTheFuture", False, False, True),
+        ("fromTheFuture", True, False, False),
+    ],
+)
+def test_type_of_a_feature_that_is_not_known_is_refused_by_the_features_name(
+    catalog: deltars.Catalog,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    feature: str,
+    read_only: bool,
+    is_first: bool,
+    is_large: bool,
+) -> None:
+    heads = [features(reader=(feature,)), GEOMETRY]
+    files: list[dict[str, Any]] = []
+    if is_large:
+        monkeypatch.setattr("deltars.importer.commits.BATCH_ACTIONS", 2)
+        monkeypatch.setattr("deltars.importer.commits.SMALL_BYTES", 0)
+        files = [add(f"{number}.parquet") for number in range(5)]
+    log = HandmadeLog(tmp_path / "table", heads[not is_first], *files, heads[is_first])
+    with pytest.raises(deltars.UnsupportedFeature, match=feature) as caught:
+        catalog.import_table(str(log.root), read_only=read_only)
+    assert caught.value.features == (feature,)
+    assert not catalog.tables()
+
+
+@on_sqlite
+def test_type_of_a_feature_of_writers_is_refused_by_the_features_name(catalog: deltars.Catalog, tmp_path: Path) -> None:
+    log = HandmadeLog(tmp_path / "table", features("moreTypes"), GEOMETRY)
+    with pytest.raises(deltars.UnsupportedFeature, match="moreTypes"):
+        catalog.import_table(str(log.root), read_only=True)
+
+
+@on_sqlite
+def test_type_that_no_feature_explains_is_damage(catalog: deltars.Catalog, tmp_path: Path) -> None:
+    log = HandmadeLog(tmp_path / "table", PROTOCOL, GEOMETRY)
+    with pytest.raises(deltars.DamagedLog, match=r"00000000000000000000.json, line 2: column where") as caught:
+        catalog.import_table(str(log.root))
+    assert caught.value.field == "schemaString"
+
+
+@on_sqlite
+def test_data_files_of_another_format_are_refused(catalog: deltars.Catalog, tmp_path: Path) -> None:
+    document = metadata_of(schema_of(ID))["metaData"] | {"format": {"provider": "orc", "options": {}}}
+    log = HandmadeLog(tmp_path / "table", PROTOCOL, {"metaData": document})
+    with pytest.raises(deltars.UnsupportedFeature, match="'orc'"):
+        catalog.import_table(str(log.root), read_only=True)
+
+
+# -- checkpoints that contradict the commits ---------------------------------------------------------------------------
+
+OTHER_SCHEMA = schema_of(ID, {"name": "more", "type": "long"})
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    ("kind", "change", "reason"),
+    [
+        ("metaData", {"schemaString": OTHER_SCHEMA}, "another schema"),
+        ("metaData", {"partitionColumns": ["id"]}, "other partition columns"),
+        ("protocol", {"minWriterVersion": 4}, "another protocol"),
+    ],
+)
+def test_checkpoint_that_contradicts_the_commits_is_found(
+    catalog: deltars.Catalog, log: HandmadeLog, kind: str, change: dict[str, Any], reason: str
+) -> None:
+    log.commit(1, add(size=size_of(log)))
+    rows = [
+        {name: action | (change if name == kind else {})} for row in CHECKPOINT_HEAD for name, action in row.items()
+    ]
+    file = log.checkpoint(f"{1:020}.checkpoint.parquet", [*rows, checkpointed("a.parquet")])
+    error = refused(catalog, log, reason)
+    assert isinstance(error, deltars.DamagedLog)
+    assert error.path == f"_delta_log/{file.name}"
+    log.checkpoint(file.name, [*CHECKPOINT_HEAD, checkpointed("a.parquet")])
+    assert catalog.import_table(str(log.root)).verify().is_ok
+
+
+@on_sqlite
+def test_checkpoint_that_others_wrote_while_they_had_the_table_is_compared_too(
+    catalog: deltars.Catalog, log: HandmadeLog
+) -> None:
+    table = catalog.import_table(str(log.root))
+    catalog.release(table.name)
+    log.commit(3, add())
+    rows = [CHECKPOINT_HEAD[0], {"metaData": CHECKPOINT_HEAD[1]["metaData"] | {"schemaString": OTHER_SCHEMA}}]
+    log.checkpoint(f"{3:020}.checkpoint.parquet", rows)
+    with pytest.raises(deltars.DamagedLog, match="another schema"):
+        catalog.adopt(table.name)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 MAGIC = (1681511377).to_bytes(4, "little")
 """Of the portable format: bitmaps with their keys, little-endian."""
 NATIVE_MAGIC = 1681511376
-"""Of the format that Delta's protocol shows as its example: bitmaps with their sizes, in the byte order of the magic."""
+"""Of the format in the example of Delta's protocol: bitmaps with their sizes, in the byte order of the magic."""
 MAX_BYTES = 2**31 - 1
 
 _BYTE_ORDERS: tuple[Literal["little", "big"], ...] = ("little", "big")

@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from deltars.errors import ValidationError
 from deltars.log.add_columns import COUNTS, REQUIRED, deletion_vectors, unusual_paths
-from deltars.log.bounds import Bounds
 from deltars.log.file_rules import Problem, check_count, check_values, check_vector
 from deltars.log.validation import has_null_character
 from deltars.protocol import Action, AddFile, CdcFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn, check_path
@@ -93,19 +92,8 @@ def _problem(action: Action) -> Problem | None:
         case Txn():
             limit = 2**63
             return None if -limit <= action.version < limit else ("version", "is too large for 64 bits")
-        case Metadata():
-            # Read once: a schema that is none is told here.
-            return _schema_problem(action)
         case _:
             return None
-
-
-def _schema_problem(metadata: Metadata) -> Problem | None:
-    try:
-        Bounds(metadata.schema, metadata.partition_columns, metadata.configuration)
-    except ValidationError as error:
-        return "schemaString", error.message
-    return None
 
 
 def _check_path(path: str) -> Problem | None:

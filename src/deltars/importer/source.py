@@ -9,6 +9,7 @@ the oldest checkpoint that has every commit after it: that version then is the t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 from uuid import UUID
@@ -22,7 +23,16 @@ from deltars.importer.file_actions import canonical, check_add_columns, check_im
 from deltars.importer.listing import LogListing, list_log, refuse_holes
 from deltars.log.commit import NO_VERSION
 from deltars.log.foreign import ForeignVersion, foreign_version
-from deltars.protocol import Action, CheckpointMetadata, CommitInfo, Metadata, Protocol, Sidecar
+from deltars.protocol import (
+    Action,
+    CheckpointMetadata,
+    CommitInfo,
+    Metadata,
+    Protocol,
+    Sidecar,
+    supported_features,
+)
+from deltars.protocol.column_mapping import COLUMN_MAPPING
 from deltars.storage import ObjectInfo, open_storage
 
 PlacedActions: TypeAlias = list[tuple[int, Action]]
@@ -46,6 +56,12 @@ class SourceVersion:
             yield from self._checkpoint(self._start)
         elif self._reader is not None:
             yield from self._reader.batches()
+
+    def place_of(self, place: int) -> str:
+        """Say where an action stands, for an error."""
+        if self._start is not None or self._commit is None:
+            return f"the checkpoint of version {self.version}"
+        return f"{self._commit.path}, line {place + 1}"
 
     def about(self, table_id: UUID) -> ForeignVersion:
         if self._reader is None:
@@ -96,6 +112,41 @@ class SourceVersion:
         return action
 
 
+@dataclass(frozen=True, slots=True)
+class CheckpointHead:
+    """What a checkpoint says of the table as a whole."""
+
+    version: int
+    path: str
+    metadata: Metadata
+    protocol: Protocol
+
+    def refuse_contradiction(self, metadata: Metadata, protocol: Protocol) -> None:
+        """Raise DamagedLog if the commits up to its version say something else: readers would see two tables."""
+        for what, here, there in (
+            ("another schema", self.metadata.schema, metadata.schema),
+            ("other partition columns", self.metadata.partition_columns, metadata.partition_columns),
+            ("another column mapping", _mapping(self.metadata), _mapping(metadata)),
+            ("another protocol", _features(self.protocol), _features(protocol)),
+        ):
+            if here != there:
+                raise DamagedLog(
+                    f"the checkpoint {self.path} has {what} than the commits up to version {self.version}: "
+                    f"{here}, not {there}",
+                    version=self.version,
+                    path=self.path,
+                    hint="Delete the checkpoint, or write it again with the engine that owns the table.",
+                )
+
+
+def _mapping(metadata: Metadata) -> str:
+    return metadata.configuration.get(COLUMN_MAPPING, "none").lower()
+
+
+def _features(protocol: Protocol) -> tuple[int, int, frozenset[str]]:
+    return protocol.min_reader_version, protocol.min_writer_version, supported_features(protocol)
+
+
 class LogSource:
     def __init__(self, location: str, storage_options: Mapping[str, str] | None = None) -> None:
         self.storage = open_storage(location, storage_options)
@@ -116,7 +167,7 @@ class LogSource:
                 raise DamagedLog(f"version {missing} is missing from the log", version=missing)
             first = after + 1
         else:
-            self._check_newest(listing)
+            self.newest_head()
             start = None if 0 in listing.commits and listing.first_missing(0) is None else self._start(listing)
             first = 0
             if start is not None:
@@ -141,10 +192,15 @@ class LogSource:
         refuse_holes(listing, 0)
         raise DamagedLog("the log has neither version 0 nor a checkpoint", version=0)
 
-    def _check_newest(self, listing: LogListing) -> None:
-        """A checkpoint that others begin with must hold a table, even where the commits alone would do for us."""
-        for checkpoint in listing.newest_first()[:1]:
+    def newest_head(self) -> CheckpointHead | None:
+        """Read what the newest checkpoint says of the table; DamagedLog where it says nothing.
+
+        Others begin with it, even where the commits alone would do for us. A file that is no checkpoint at all is
+        passed over: so do they.
+        """
+        for checkpoint in self.listing.newest_first()[:1]:
             found = CheckpointFiles(self.storage, checkpoint)
-            # A file that is no checkpoint at all is passed over, where the commits are there.
             if found.is_readable():
-                found.head()
+                metadata, protocol = found.head()
+                return CheckpointHead(checkpoint.version, checkpoint.files[0].path, metadata, protocol)
+        return None
