@@ -149,7 +149,6 @@ def mapped(name: str, number: Any, physical: Any) -> dict[str, Any]:
         ([mapped("id", 1, "a")], MAPPED | {"delta.columnMapping.maxColumnId": "two"}, "maxColumnId"),
         ([ID], {"delta.feature.appendOnly": "maybe"}, "can only be"),
         ([ID], {"delta.dataSkippingNumIndexedCols": "all"}, "number of columns"),
-        ([ID], {"delta.dataSkippingStringPrefixLength": "long"}, "delta.dataSkippingStringPrefixLength"),
         ([ID, {"name": "ID", "type": "long"}], {}, "two columns"),
     ],
     ids=lambda value: repr(value)[:60],

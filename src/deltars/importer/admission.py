@@ -30,7 +30,6 @@ from deltars.protocol import (
 )
 from deltars.protocol.column_mapping import check_mapping
 from deltars.protocol.features import FEATURES, MAX_READER_VERSION, MAX_WRITER_VERSION
-from deltars.protocol.stats import string_prefix_length
 
 READ_ONLY = "Import it read-only (read_only=True) to read it from here."
 
@@ -99,7 +98,6 @@ def check_writable(metadata: Metadata, protocol: Protocol) -> None:
         reason = problem[1] if problem else check_mapping(metadata)
         if reason is not None:
             raise ValidationError(reason, field=problem[0] if problem else "schema_string")
-        string_prefix_length(metadata.configuration)
         check_column_rules(metadata.schema)
         for condition in conditions_of(metadata, ()):
             try:

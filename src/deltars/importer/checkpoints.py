@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from deltars.data.table_files import open_path, relative_path
 from deltars.errors import DamagedLog, DeltarsError, ImportRefused
 from deltars.importer.commits import open_log_file
-from deltars.importer.listing import LOG, Checkpoint
+from deltars.importer.listing import Checkpoint
 from deltars.log.add_columns import canonical as canonical_columns
 from deltars.protocol import (
     AddFile,
@@ -37,6 +37,7 @@ from deltars.protocol import (
     decode_checkpoint,
     is_absolute,
 )
+from deltars.protocol.log_files import LOG
 from deltars.storage import ObjectInfo, Storage
 
 BATCH_ROWS = 10_000

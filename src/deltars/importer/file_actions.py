@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 
 import msgspec
@@ -14,14 +13,13 @@ from deltars.log.add_columns import COUNTS, REQUIRED, deletion_vectors, unusual_
 from deltars.log.file_rules import Problem, check_count, check_values, check_vector
 from deltars.log.validation import has_null_character
 from deltars.protocol import Action, AddFile, CdcFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn, check_path
-
-_LOCAL = re.compile(r"\Afile:(?://(?:localhost)?)?(?=/)", re.IGNORECASE)
+from deltars.protocol.paths import local_path
 
 
 def canonical(action: Action) -> Action:
     """One name for one file: `/p`, `file:/p` and `file:///p` are the same."""
     if isinstance(action, AddFile | RemoveFile | CdcFile) and action.path[:5].lower() == "file:":
-        return msgspec.structs.replace(action, path=_LOCAL.sub("", action.path))
+        return msgspec.structs.replace(action, path=local_path(action.path))
     return action
 
 

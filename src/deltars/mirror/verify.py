@@ -24,6 +24,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from deltars.data.table_files import open_path
+from deltars.data.table_files import relative_path as path_in_table
 from deltars.errors import DeltarsError
 from deltars.log.bounds import known_stats
 from deltars.mirror.checkpoint import checkpoint_path
@@ -31,9 +33,10 @@ from deltars.mirror.checksum import checksum_path, sums_in
 from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit
 from deltars.mirror.last_checkpoint import LAST_CHECKPOINT, LastCheckpoint, parse_last_checkpoint
 from deltars.mirror.publisher import Publisher
-from deltars.protocol import DeletionVector, uri_to_path
+from deltars.protocol import DeletionVector, StructType, uri_to_path
 from deltars.protocol.deletion_vectors import relative_path
-from deltars.protocol.paths import is_absolute
+from deltars.protocol.log_files import LOG, LogFileKind, is_hidden, parse_log_path
+from deltars.protocol.paths import is_absolute, local_path
 from deltars.storage import Storage
 from deltars.store.audit_rows import AuditRows
 from deltars.store.checkpoint_rows import CheckpointRows, FileSums
@@ -42,14 +45,7 @@ from deltars.store.mirror_status import MirrorState, MirrorStatus
 
 AT_ONCE = 8
 
-_COMMIT = re.compile(r"_delta_log/(\d{20})\.json")
-_CHECKSUM = re.compile(r"_delta_log/(\d{20})\.crc")
-_CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint\.parquet")
-_OF_OTHERS = re.compile(
-    r"_delta_log/(?:\d{20}\.\d{20}\.compacted\.json|\d{20}\.checkpoint\.[^/]+|_sidecars/[^/]+\.parquet)"
-)
-"""What other writers put beside commits; an imported table still has it."""
-_COMPARED = ["add.path", "add.size", "add.deletionVector", "metaData.schemaString"]
+_COMPARED = ["add.path", "add.size", "add.deletionVector", "metaData.schemaString", "sidecar.path"]
 """Of a checkpoint."""
 _HADOOP = re.compile(r"(?P<directory>(?:.*/)?)\.(?P<name>[^/]+)\.crc")
 """The checksum that Hadoop keeps beside each file that it writes to local disk."""
@@ -155,7 +151,7 @@ class _Check:
 
     def commits(self, *, deep: bool) -> Iterator[Finding]:
         published = self._seen.published
-        there = {int(match[1]) for path in self._sizes if (match := _COMMIT.fullmatch(path))}
+        there = set(self._versions_of(LogFileKind.COMMIT, first=0))
         self.num_commits = len(published)
         missing = published.keys() - there
         if missing:
@@ -164,13 +160,16 @@ class _Check:
         for version in sorted(missing):
             yield self._finding(Problem.MISSING, commit_path(version), "was published and is gone")
         unknown = sorted(version for version in there - published.keys() if version > self._status.published_version)
+        if self._is_of_others:
+            # Its writers go on, and the catalog follows when it is asked to.
+            unknown = []
         for version in unknown:
             # One that is ours is about to be noted as published.
             content = self._storage.get_or_none(commit_path(version)) if version <= self._seen.newest else None
             if content is None or not self._is_as_committed(version, content):
                 yield self._finding(Problem.EXTRA, commit_path(version), "is not a commit of the catalog")
         for path in sorted(self._sizes):
-            if path.startswith("_delta_log/") and not _is_known(_checked_by(path)):
+            if path.startswith(f"{LOG}/") and not _is_known(path):
                 yield self._finding(Problem.EXTRA, path, "is no file of a Delta log")
 
         def differs(version: int) -> str | None:
@@ -188,7 +187,12 @@ class _Check:
         if self._seen.hint is None:
             return
         hint = parse_last_checkpoint(self._seen.hint)
-        if hint is None or not (hint.is_ours or hint.version <= self._last_from_outside):
+        if self._is_of_others or (hint is None and not self._has_own_checkpoint):
+            # It is as others left it, and readers look for themselves where it does not help them.
+            return
+        if hint is None:
+            yield self._finding(Problem.DIFFERENT, LAST_CHECKPOINT, "cannot be read")
+        elif not (hint.is_ours or hint.version <= self._last_from_outside):
             yield self._finding(Problem.DIFFERENT, LAST_CHECKPOINT, "was written by another program")
         elif not self._has_checkpoint(hint):
             yield self._finding(Problem.MISSING, checkpoint_path(hint.version), "is what _last_checkpoint names")
@@ -196,15 +200,22 @@ class _Check:
     def checksums(self) -> Iterator[Finding]:
         def differs(version: int) -> str | None:
             if version not in self._sums:
-                return "is of a version that was never committed"
+                return None if self._is_of_others else "is of a version that was never committed"
             txn_id, sums = self._sums[version]
-            found = sums_in(self._storage.get_or_none(checksum_path(version)), txn_id)
+            content = self._storage.get_or_none(checksum_path(version))
+            if version not in self._seen.published:
+                # Others need not write a transaction's id, or any sums at all.
+                found = sums_in(content)
+                return None if found in (None, sums) else f"should add up to {sums}"
+            found = sums_in(content, txn_id)
             return None if found == sums else f"should be of transaction {txn_id} and add up to {sums}"
 
-        yield from self._each(differs, self._versions_of(_CHECKSUM), checksum_path)
+        yield from self._each(differs, self._versions_of(LogFileKind.CHECKSUM), checksum_path)
 
     def checkpoints(self) -> Iterator[Finding]:
-        for version in self._versions_of(_CHECKPOINT):
+        for version in self._versions_of(LogFileKind.CLASSIC_CHECKPOINT):
+            if version > self._seen.newest and self._is_of_others:
+                continue
             if version > self._seen.newest:
                 yield self._finding(Problem.EXTRA, checkpoint_path(version), "is of a version never committed")
             elif (reason := self._checkpoint_difference(version)) is not None:
@@ -238,8 +249,15 @@ class _Check:
             paths = (relative_path(vector) for vector in _vectors(batch) if vector is not None)
             tracked.update(path for path in paths if path is not None)
         for path in sorted(self._sizes):
-            if not path.startswith("_delta_log/") and _checked_by(path) not in tracked:
+            if not is_hidden(path, self._partition_columns) and _checked_by(path) not in tracked:
                 yield self._finding(Problem.ORPHAN, path, f"{self._sizes[path]} bytes that the log never named")
+
+    @cached_property
+    def _partition_columns(self) -> list[str]:
+        if self._status.current_version < 0:
+            return []
+        metadata = self._rows.at(self._status.table_id, self._status.current_version).metadata
+        return [metadata.schema[name].physical_name for name in metadata.partition_columns]
 
     @cached_property
     def _sums(self) -> dict[int, tuple[str, FileSums]]:
@@ -258,11 +276,21 @@ class _Check:
         prefix = f"_delta_log/{hint.version:020}.checkpoint."
         return any(path.startswith(prefix) for path in self._sizes)
 
-    def _versions_of(self, kind: re.Pattern[str]) -> list[int]:
+    @property
+    def _is_of_others(self) -> bool:
+        """Whether the log is written by others: they may be ahead of the catalog, and need not do as it does."""
+        return self._status.state in (MirrorState.READ_ONLY, MirrorState.RELEASED)
+
+    @property
+    def _has_own_checkpoint(self) -> bool:
+        return any(checkpoint_path(version) in self._sizes for version in self._seen.published)
+
+    def _versions_of(self, kind: LogFileKind, first: int | None = None) -> list[int]:
         """The versions that there is such a file of; those from before an import began are nobody's by now."""
-        first = min(self._sums, default=0)
-        versions = (int(match[1]) for path in self._sizes if (match := kind.fullmatch(path)))
-        return sorted(version for version in versions if version >= first)
+        first = min(self._sums, default=0) if first is None else first
+        names = (parse_log_path(path) for path in self._sizes)
+        versions = (name.version for name in names if name is not None and name.kind is kind)
+        return sorted(version for version in versions if version is not None and version >= first)
 
     def _is_as_committed(self, version: int, content: bytes) -> bool:
         commits = self._publisher.status.pending(self._status.table_id, version - 1, 1)
@@ -270,14 +298,18 @@ class _Check:
 
     def _checkpoint_difference(self, version: int) -> str | None:
         try:
-            with self._storage.open_reader(checkpoint_path(version)) as file:
-                found = pq.ParquetFile(file).read(columns=_COMPARED)
+            found = self._read_checkpoint(checkpoint_path(version))
+            # A V2 checkpoint under a classic name: its files are listed elsewhere.
+            sidecars = [row["path"] for row in _structs(found, "sidecar") if row["path"] is not None]
+            parts = [found, *(self._read_checkpoint(_sidecar_path(self._storage, path)) for path in sidecars)]
             there = {
-                (row["path"], row["size"], _vector_id(_vector_in(row)))
-                for row in found["add"].to_pylist()
-                if row and row["path"] is not None
+                (local_path(row["path"]), row["size"], _vector_id(_vector_in(row)))
+                for part in parts
+                for row in _structs(part, "add")
+                if row["path"] is not None
             }
-        except (pa.ArrowException, msgspec.MsgspecError, DeltarsError) as error:
+            schemas = [_schema(row["schemaString"]) for row in _structs(found, "metaData")]
+        except (pa.ArrowException, msgspec.MsgspecError, DeltarsError, KeyError) as error:
             return f"cannot be read: {error}"
         state = self._rows.at(self._status.table_id, version)
         expected: set[tuple[str, int, str | None]] = set()
@@ -286,9 +318,11 @@ class _Check:
             expected.update(zip(batch["path"].to_pylist(), batch["size"].to_pylist(), ids, strict=True))
         if there != expected:
             return f"holds {len(there - expected)} files too many and {len(expected - there)} too few"
-        if state.metadata.schema_string not in [row["schemaString"] for row in found["metaData"].to_pylist() if row]:
-            return "holds another schema"
-        return None
+        return None if state.metadata.schema in schemas else "holds another schema"
+
+    def _read_checkpoint(self, path: str) -> pa.Table:
+        with open_path(self._storage, path) as file:
+            return pq.ParquetFile(file).read(columns=_COMPARED)
 
     def _sizes_of(self, files: Iterable[tuple[str, int, Any]]) -> Iterator[Finding]:
         for path, size, _ in files:
@@ -333,9 +367,22 @@ class _Check:
 
 
 def _is_known(path: str) -> bool:
-    return path == LAST_CHECKPOINT or any(
-        pattern.fullmatch(path) for pattern in (_COMMIT, _CHECKSUM, _CHECKPOINT, _OF_OTHERS)
-    )
+    """Whether a path below `_delta_log` is a file of a log, or one that readers pass over."""
+    return parse_log_path(path) is not None or is_hidden(path.removeprefix(f"{LOG}/"))
+
+
+def _structs(checkpoint: pa.Table, name: str) -> list[dict[str, Any]]:
+    """The actions of one kind; none where the checkpoint has no column for them."""
+    return [row for row in checkpoint[name].to_pylist() if row] if name in checkpoint.column_names else []
+
+
+def _sidecar_path(storage: Storage, path: str) -> str:
+    return path_in_table(storage, path) if is_absolute(path) else f"{LOG}/_sidecars/{path}"
+
+
+def _schema(text: str | None) -> StructType:
+    """As `Metadata.schema`: writers leave out the schema of a table without columns."""
+    return StructType.from_json(text) if text else StructType()
 
 
 def _checked_by(path: str) -> str:

@@ -136,21 +136,13 @@ def indexed_leaves(
     return leaves if limit < 0 else leaves[:limit]
 
 
-def string_prefix_length(properties: Mapping[str, str]) -> int:
-    """How many characters of a string its bounds keep."""
-    return _whole(properties, "delta.dataSkippingStringPrefixLength", STRING_PREFIX_LENGTH, "number of characters")
-
-
 def _indexed_columns(properties: Mapping[str, str]) -> int:
-    return _whole(properties, "delta.dataSkippingNumIndexedCols", INDEXED_COLUMNS, "number of columns")
-
-
-def _whole(properties: Mapping[str, str], name: str, default: int, what: str) -> int:
-    text = properties.get(name, str(default))
+    name = "delta.dataSkippingNumIndexedCols"
+    text = properties.get(name, str(INDEXED_COLUMNS))
     try:
         return int(text)
     except ValueError:
-        raise ValidationError(f"the property {name} is a {what}, not {text!r}", field=name) from None
+        raise ValidationError(f"the property {name} is a number of columns, not {text!r}", field=name) from None
 
 
 class _Document(msgspec.Struct):
