@@ -188,6 +188,14 @@ def test_what_other_writers_leave_beside_a_log_is_no_difference(table: deltars.T
     assert found(table) == [(Problem.EXTRA, "notes.txt")]
 
 
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("name", ["checkpoint", f"checkpoint.{1:010}.{2:010}", f"checkpoint.{'a' * 36}"])
+def test_checkpoint_of_a_version_that_was_never_committed_is_found(table: deltars.Table, name: str) -> None:
+    file = commit_file(table, 99).with_name(f"{99:020}.{name}.parquet")
+    file.write_bytes(b"123")
+    assert found(table, deep=True) == [(Problem.EXTRA, file.name)]
+
+
 HIDDEN = [
     ".s3-optimization-0",
     "_trino_meta/extended_stats.json",

@@ -24,19 +24,18 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deltars.data.table_files import open_path
-from deltars.data.table_files import relative_path as path_in_table
 from deltars.errors import DeltarsError
 from deltars.log.bounds import known_stats
 from deltars.mirror.checkpoint import checkpoint_path
+from deltars.mirror.checkpoint_content import LiveFile, read_checkpoint, vector_id
 from deltars.mirror.checksum import checksum_path, sums_in
 from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit
 from deltars.mirror.last_checkpoint import LAST_CHECKPOINT, LastCheckpoint, parse_last_checkpoint
 from deltars.mirror.publisher import Publisher
-from deltars.protocol import DeletionVector, StructType, uri_to_path
+from deltars.protocol import DeletionVector, uri_to_path
 from deltars.protocol.deletion_vectors import relative_path
-from deltars.protocol.log_files import LOG, LogFileKind, is_hidden, parse_log_path
-from deltars.protocol.paths import is_absolute, local_path
+from deltars.protocol.log_files import CHECKPOINTS, LOG, LogFileKind, is_hidden, parse_log_path
+from deltars.protocol.paths import is_absolute
 from deltars.storage import Storage
 from deltars.store.audit_rows import AuditRows
 from deltars.store.checkpoint_rows import CheckpointRows, FileSums
@@ -45,8 +44,6 @@ from deltars.store.mirror_status import MirrorState, MirrorStatus
 
 AT_ONCE = 8
 
-_COMPARED = ["add.path", "add.size", "add.deletionVector", "metaData.schemaString", "sidecar.path"]
-"""Of a checkpoint."""
 _HADOOP = re.compile(r"(?P<directory>(?:.*/)?)\.(?P<name>[^/]+)\.crc")
 """The checksum that Hadoop keeps beside each file that it writes to local disk."""
 
@@ -213,12 +210,12 @@ class _Check:
         yield from self._each(differs, self._versions_of(LogFileKind.CHECKSUM), checksum_path)
 
     def checkpoints(self) -> Iterator[Finding]:
+        for path in [] if self._is_of_others else sorted(self._sizes):
+            name = parse_log_path(path)
+            if name is not None and name.kind in CHECKPOINTS and (name.version or 0) > self._seen.newest:
+                yield self._finding(Problem.EXTRA, path, "is of a version never committed")
         for version in self._versions_of(LogFileKind.CLASSIC_CHECKPOINT):
-            if version > self._seen.newest and self._is_of_others:
-                continue
-            if version > self._seen.newest:
-                yield self._finding(Problem.EXTRA, checkpoint_path(version), "is of a version never committed")
-            elif (reason := self._checkpoint_difference(version)) is not None:
+            if version <= self._seen.newest and (reason := self._checkpoint_difference(version)) is not None:
                 yield self._finding(Problem.DIFFERENT, checkpoint_path(version), reason)
 
     def data_files(self, *, deep: bool) -> Iterator[Finding]:
@@ -298,31 +295,17 @@ class _Check:
 
     def _checkpoint_difference(self, version: int) -> str | None:
         try:
-            found = self._read_checkpoint(checkpoint_path(version))
-            # A V2 checkpoint under a classic name: its files are listed elsewhere.
-            sidecars = [row["path"] for row in _structs(found, "sidecar") if row["path"] is not None]
-            parts = [found, *(self._read_checkpoint(_sidecar_path(self._storage, path)) for path in sidecars)]
-            there = {
-                (local_path(row["path"]), row["size"], _vector_id(_vector_in(row)))
-                for part in parts
-                for row in _structs(part, "add")
-                if row["path"] is not None
-            }
-            schemas = [_schema(row["schemaString"]) for row in _structs(found, "metaData")]
+            found = read_checkpoint(self._storage, checkpoint_path(version))
         except (pa.ArrowException, msgspec.MsgspecError, DeltarsError, KeyError) as error:
             return f"cannot be read: {error}"
         state = self._rows.at(self._status.table_id, version)
-        expected: set[tuple[str, int, str | None]] = set()
+        expected: set[LiveFile] = set()
         for batch in state.adds():
-            ids = map(_vector_id, _vectors(batch))
+            ids = map(vector_id, _vectors(batch))
             expected.update(zip(batch["path"].to_pylist(), batch["size"].to_pylist(), ids, strict=True))
-        if there != expected:
-            return f"holds {len(there - expected)} files too many and {len(expected - there)} too few"
-        return None if state.metadata.schema in schemas else "holds another schema"
-
-    def _read_checkpoint(self, path: str) -> pa.Table:
-        with open_path(self._storage, path) as file:
-            return pq.ParquetFile(file).read(columns=_COMPARED)
+        if found.files != expected:
+            return f"holds {len(found.files - expected)} files too many and {len(expected - found.files)} too few"
+        return None if state.metadata.schema in found.schemas else "holds another schema"
 
     def _sizes_of(self, files: Iterable[tuple[str, int, Any]]) -> Iterator[Finding]:
         for path, size, _ in files:
@@ -371,20 +354,6 @@ def _is_known(path: str) -> bool:
     return parse_log_path(path) is not None or is_hidden(path.removeprefix(f"{LOG}/"))
 
 
-def _structs(checkpoint: pa.Table, name: str) -> list[dict[str, Any]]:
-    """The actions of one kind; none where the checkpoint has no column for them."""
-    return [row for row in checkpoint[name].to_pylist() if row] if name in checkpoint.column_names else []
-
-
-def _sidecar_path(storage: Storage, path: str) -> str:
-    return path_in_table(storage, path) if is_absolute(path) else f"{LOG}/_sidecars/{path}"
-
-
-def _schema(text: str | None) -> StructType:
-    """As `Metadata.schema`: writers leave out the schema of a table without columns."""
-    return StructType.from_json(text) if text else StructType()
-
-
 def _checked_by(path: str) -> str:
     """The file that a checksum of Hadoop's is of; any other file itself."""
     match = _HADOOP.fullmatch(path)
@@ -394,16 +363,6 @@ def _checked_by(path: str) -> str:
 def _vectors(batch: pa.RecordBatch) -> Iterator[DeletionVector | None]:
     for text in batch["deletion_vector"].to_pylist():
         yield None if text is None else _decode_vector(text)
-
-
-def _vector_in(add: dict[str, Any]) -> DeletionVector | None:
-    """Of a file in a checkpoint: where it has none, writers leave out the column, the value, or all of its parts."""
-    vector = add.get("deletionVector") or {}
-    return None if vector.get("storageType") is None else msgspec.convert(vector, DeletionVector)
-
-
-def _vector_id(vector: DeletionVector | None) -> str | None:
-    return None if vector is None else vector.unique_id
 
 
 def _end(vector: DeletionVector) -> int:

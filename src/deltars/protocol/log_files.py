@@ -56,6 +56,9 @@ class LogFileKind(Enum):
     SIDECAR = "SIDECAR"
 
 
+CHECKPOINTS = frozenset((LogFileKind.CLASSIC_CHECKPOINT, LogFileKind.CHECKPOINT_PART, LogFileKind.UUID_CHECKPOINT))
+
+
 @dataclass(frozen=True, slots=True)
 class LogFileName:
     kind: LogFileKind
