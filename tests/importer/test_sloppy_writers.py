@@ -125,41 +125,41 @@ def mapped(name: str, number: Any, physical: Any) -> dict[str, Any]:
     return {"name": name, "type": "long", "metadata": known}
 
 
+RULES: list[tuple[list[dict[str, Any]], dict[str, str], str]] = [
+    ([ID | {"metadata": {INVARIANT: "id > 3"}}], {}, "invariant of column id"),
+    ([ID | {"metadata": {INVARIANT: '{"expression": "id > 3"}'}}], {}, "invariant of column id"),
+    ([ID | {"metadata": {INVARIANT: '{"expression":{"expression":"id >"}}'}}], {}, "invariant of column id"),
+    ([ID | {"metadata": {INVARIANT: '{"expression":{"expression":"gone > 3"}}'}}], {}, "gone"),
+    ([ID], {"delta.constraints.c": "id >> > 3"}, "constraint c"),
+    ([ID], {"delta.constraints.c": "gone > 3"}, "gone"),
+    ([ID], {"delta.constraints.c": ""}, "constraint c"),
+    ([ID, {"name": "g", "type": "long", "metadata": {"delta.generationExpression": "id +"}}], {}, "expression"),
+    ([ID, {"name": "g", "type": "long", "metadata": {"delta.generationExpression": "gone + 1"}}], {}, "gone"),
+    ([ID, {"name": "g", "type": "long", "metadata": {"CURRENT_DEFAULT": "1 +"}}], {}, "expression"),
+    ([ID, {"name": "g", "type": "long", "metadata": {"CURRENT_DEFAULT": "id"}}], {}, "id"),
+    ([ID, {"name": "s", "type": "string", "metadata": {"__CHAR_VARCHAR_TYPE_STRING": "varchar("}}], {}, "varchar"),
+    ([ID], {"delta.columnMapping.mode": "both"}, "columnMapping.mode"),
+    ([ID], MAPPED, "has no id and physical name"),
+    ([mapped("id", 1, "a"), mapped("b", 1, "b")], MAPPED, "so has another"),
+    ([mapped("id", 1, "a"), mapped("b", 2, "a")], MAPPED, "so has another"),
+    ([mapped("id", "1", "a")], MAPPED, "has no id and physical name"),
+    ([mapped("id", 1, "a")], MAPPED | {"delta.columnMapping.maxColumnId": "two"}, "maxColumnId"),
+    ([ID], {"delta.feature.appendOnly": "maybe"}, "can only be"),
+    ([ID], {"delta.dataSkippingNumIndexedCols": "all"}, "number of columns"),
+    ([ID, {"name": "ID", "type": "long"}], {}, "two columns"),
+]
+
+
+# One catalog for all of them: making it takes longer than an import that is refused.
 @on_sqlite
-@pytest.mark.parametrize(
-    ("columns", "properties", "reason"),
-    [
-        ([ID | {"metadata": {INVARIANT: "id > 3"}}], {}, "invariant of column id"),
-        ([ID | {"metadata": {INVARIANT: '{"expression": "id > 3"}'}}], {}, "invariant of column id"),
-        ([ID | {"metadata": {INVARIANT: '{"expression":{"expression":"id >"}}'}}], {}, "invariant of column id"),
-        ([ID | {"metadata": {INVARIANT: '{"expression":{"expression":"gone > 3"}}'}}], {}, "gone"),
-        ([ID], {"delta.constraints.c": "id >> > 3"}, "constraint c"),
-        ([ID], {"delta.constraints.c": "gone > 3"}, "gone"),
-        ([ID], {"delta.constraints.c": ""}, "constraint c"),
-        ([ID, {"name": "g", "type": "long", "metadata": {"delta.generationExpression": "id +"}}], {}, "expression"),
-        ([ID, {"name": "g", "type": "long", "metadata": {"delta.generationExpression": "gone + 1"}}], {}, "gone"),
-        ([ID, {"name": "g", "type": "long", "metadata": {"CURRENT_DEFAULT": "1 +"}}], {}, "expression"),
-        ([ID, {"name": "g", "type": "long", "metadata": {"CURRENT_DEFAULT": "id"}}], {}, "id"),
-        ([ID, {"name": "s", "type": "string", "metadata": {"__CHAR_VARCHAR_TYPE_STRING": "varchar("}}], {}, "varchar"),
-        ([ID], {"delta.columnMapping.mode": "both"}, "columnMapping.mode"),
-        ([ID], MAPPED, "has no id and physical name"),
-        ([mapped("id", 1, "a"), mapped("b", 1, "b")], MAPPED, "so has another"),
-        ([mapped("id", 1, "a"), mapped("b", 2, "a")], MAPPED, "so has another"),
-        ([mapped("id", "1", "a")], MAPPED, "has no id and physical name"),
-        ([mapped("id", 1, "a")], MAPPED | {"delta.columnMapping.maxColumnId": "two"}, "maxColumnId"),
-        ([ID], {"delta.feature.appendOnly": "maybe"}, "can only be"),
-        ([ID], {"delta.dataSkippingNumIndexedCols": "all"}, "number of columns"),
-        ([ID, {"name": "ID", "type": "long"}], {}, "two columns"),
-    ],
-    ids=lambda value: repr(value)[:60],
-)
 def test_table_that_nothing_could_be_written_to_is_refused_before_the_fence(
-    catalog: deltars.Catalog, tmp_path: Path, columns: list[dict[str, Any]], properties: dict[str, str], reason: str
+    catalog: deltars.Catalog, tmp_path: Path
 ) -> None:
     names = ("invariants", "checkConstraints", "generatedColumns", "allowColumnDefaults")
-    reader = ("columnMapping",) if "delta.columnMapping.mode" in properties else ()
-    log = HandmadeLog(tmp_path / "table", features(*names, reader=reader), metadata_of(schema_of(*columns), properties))
-    refused(catalog, log, reason)
+    for number, (columns, properties, reason) in enumerate(RULES):
+        reader = ("columnMapping",) if "delta.columnMapping.mode" in properties else ()
+        heads = features(*names, reader=reader), metadata_of(schema_of(*columns), properties)
+        refused(catalog, HandmadeLog(tmp_path / f"table-{number}", *heads), reason)
 
 
 @on_sqlite
@@ -207,28 +207,28 @@ def test_partition_value_of_a_live_file_must_be_of_its_type(catalog: deltars.Cat
     assert catalog.import_table(str(log.root)).version == 3
 
 
+VALUES = [
+    ("timestamp", "+10000-01-01T00:00:00Z"),
+    ("timestamp", "9999-12-31T23:59:59-14:00"),
+    ("timestamp", "0000-12-31 00:00:00"),
+    ("timestamp_ntz", "-0044-03-15 00:00:00"),
+    ("date", "+12345-01-01"),
+    ("date", "soon"),
+    ("integer", "4294967296"),
+    ("byte", "x"),
+    ("boolean", "perhaps"),
+    ("decimal(4,2)", "123.456"),
+]
+
+
 @on_sqlite
-@pytest.mark.parametrize(
-    ("type_", "value"),
-    [
-        ("timestamp", "+10000-01-01T00:00:00Z"),
-        ("timestamp", "9999-12-31T23:59:59-14:00"),
-        ("timestamp", "0000-12-31 00:00:00"),
-        ("timestamp_ntz", "-0044-03-15 00:00:00"),
-        ("date", "+12345-01-01"),
-        ("date", "soon"),
-        ("integer", "4294967296"),
-        ("byte", "x"),
-        ("boolean", "perhaps"),
-        ("decimal(4,2)", "123.456"),
-    ],
-)
 def test_partition_value_that_is_not_of_its_type_is_refused_before_the_fence(
-    catalog: deltars.Catalog, tmp_path: Path, type_: str, value: str
+    catalog: deltars.Catalog, tmp_path: Path
 ) -> None:
-    log = HandmadeLog(tmp_path / "table", features(reader=("timestampNtz",)), partitioned_by(type_))
-    log.commit(1, add(partitionValues={"p": value}))
-    refused(catalog, log, "the partition column p")
+    for number, (type_, value) in enumerate(VALUES):
+        log = HandmadeLog(tmp_path / f"table-{number}", features(reader=("timestampNtz",)), partitioned_by(type_))
+        log.commit(1, add(partitionValues={"p": value}))
+        refused(catalog, log, "the partition column p")
 
 
 @on_sqlite
@@ -348,3 +348,118 @@ def test_checkpoint_that_others_wrote_while_they_had_the_table_is_compared_too(
     log.checkpoint(f"{3:020}.checkpoint.parquet", rows)
     with pytest.raises(deltars.DamagedLog, match="another schema"):
         catalog.adopt(table.name)
+
+
+# -- fields that are not of their type ---------------------------------------------------------------------------------
+
+
+def added(**fields: Any) -> dict[str, Any]:
+    """An add action; a field that is `...` is left out."""
+    return {"add": {name: value for name, value in add(**fields)["add"].items() if value is not ...}}
+
+
+METADATA = metadata_of(schema_of(ID))["metaData"]
+VECTOR = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 1}
+
+
+ODD_BUT_CLEAR: list[dict[str, Any]] = [
+    added(size="1"),
+    added(size=1.0),
+    added(modificationTime="1690000000000"),
+    added(modificationTime=1.69e12),
+    added(modificationTime=-1),
+    added(modificationTime=...),
+    added(modificationTime=None),
+    added(dataChange="true"),
+    added(dataChange=1),
+    added(dataChange=...),
+    added(partitionValues=None),
+    added(partitionValues=...),
+    added(stats={"numRecords": 3}),
+    added(stats=7),
+    added(stats=None),
+    added(tags={"a": 1, "b": True, "c": None}),
+    added(tags=None, clusteringProvider=None, baseRowId=None, defaultRowCommitVersion=None),
+    added(baseRowId="0", defaultRowCommitVersion="0"),
+    added(deletionVector=None),
+    added(deletionVector={}),
+    added(deletionVector={"storageType": None, "pathOrInlineDv": None}),
+    {"remove": {"path": "gone.parquet", "deletionTimestamp": "1690000000000", "dataChange": "true"}},
+    {"remove": {"path": "gone.parquet", "deletionTimestamp": -1.0, "extendedFileMetadata": "false"}},
+    {"metaData": METADATA | {"configuration": None, "partitionColumns": None, "format": None, "name": None}},
+    {"metaData": METADATA | {"configuration": {"delta.appendOnly": False, "n": 7, "gone": None}}},
+    {"metaData": METADATA | {"format": {"provider": "parquet", "options": None}, "createdTime": "1690000000000"}},
+    {"metaData": METADATA | {"id": 7, "createdTime": 1.69e12}},
+    {"txn": {"appId": "a", "version": "5", "lastUpdated": "1690000000000"}},
+    {"txn": {"appId": 7, "version": 5.0, "lastUpdated": None}},
+    {"domainMetadata": {"domain": "d", "configuration": "", "removed": "false"}},
+    {"commitInfo": None},
+    {"commitInfo": {"timestamp": "soon", "operation": 7, "readVersion": "x", "isBlindAppend": "yes", "tags": []}},
+]
+
+
+@on_sqlite
+def test_fields_that_can_only_mean_one_thing_are_taken(catalog: deltars.Catalog, log: HandmadeLog) -> None:
+    adds = 0
+    for version, action in enumerate(ODD_BUT_CLEAR, start=1):
+        if "add" in action:
+            adds += 1
+            os.link(log.root / "a.parquet", log.root / f"{version}.parquet")
+            action = {"add": action["add"] | {"path": f"{version}.parquet"}}
+        log.commit(version, action)
+    table = catalog.import_table(str(log.root))
+    assert table.version == len(ODD_BUT_CLEAR) + 1
+    assert table.to_arrow().num_rows == 3 * adds
+    catalog.write(table.name, pa.table({"id": [4]}))
+
+
+ODD: list[tuple[dict[str, Any], str]] = [
+    (added(size="large"), r"`int`.*add\.size"),
+    (added(size=1.5), r"`int`.*add\.size"),
+    (added(size=...), "`size`"),
+    (added(size=None), "`size`"),
+    (added(path=None), "`path`"),
+    ({"add": {"Path": "a.parquet", "size": 1}}, "`path`"),
+    (added(dataChange="perhaps"), r"add\.dataChange"),
+    (added(partitionValues=["p"]), r"add\.partitionValues"),
+    (added(partitionValues={"p": {"x": 1}}), r"add\.partitionValues"),
+    (added(tags=[1]), r"add\.tags"),
+    (added(deletionVector=VECTOR | {"storageType": None}), "storageType"),
+    (added(deletionVector=VECTOR | {"cardinality": "some"}), "cardinality"),
+    (added(deletionVector=VECTOR | {"offset": 2**31}), "32 bits"),
+    ({"metaData": METADATA | {"schemaString": 7}}, "schemaString"),
+    ({"metaData": METADATA | {"partitionColumns": "id"}}, "partitionColumns"),
+    ({"metaData": METADATA | {"configuration": {"a": [1]}}}, "configuration"),
+    ({"txn": {"appId": "a", "version": "five"}}, r"txn\.version"),
+    ({"txn": {"version": 5}}, "appId"),
+    ({"protocol": {"minReaderVersion": "1", "minWriterVersion": 2}}, "minReaderVersion"),
+    ({"protocol": {"minReaderVersion": 1, "minWriterVersion": 2.0}}, "minWriterVersion"),
+]
+
+
+@on_sqlite
+def test_field_that_could_mean_anything_is_refused_with_its_place(catalog: deltars.Catalog, log: HandmadeLog) -> None:
+    for action, reason in ODD:
+        log.commit(1, {"commitInfo": {}}, action)
+        error = refused(catalog, log, reason)
+        assert isinstance(error, deltars.DamagedLog)
+        assert f"_delta_log/{1:020}.json, line 2" in error.message
+
+
+@on_sqlite
+def test_odd_field_of_a_commit_does_not_hide_the_others(catalog: deltars.Catalog, log: HandmadeLog) -> None:
+    info = {"timestamp": "4090000000000", "operation": "MERGE", "readVersion": {}, "operationMetrics": {"n": "1"}}
+    log.commit(1, {"commitInfo": info}, add())
+    [_, entry, _] = catalog.import_table(str(log.root)).history()
+    assert (entry.operation, entry.committed_at.year) == ("MERGE", 2099)
+
+
+@on_sqlite
+def test_odd_values_are_the_same_in_the_catalog_as_if_they_were_right(
+    catalog: deltars.Catalog, log: HandmadeLog
+) -> None:
+    log.commit(1, added(size=str(size_of(log)), tags={"a": 1, "b": True}, stats={"numRecords": 3}, dataChange=1))
+    table = catalog.import_table(str(log.root))
+    [file] = table.snapshot().files.to_pylist()
+    assert (file["size"], file["num_records"]) == (size_of(log), 3)
+    assert table.verify(deep=True).is_ok

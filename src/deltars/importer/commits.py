@@ -16,7 +16,8 @@ from typing import BinaryIO, cast
 from deltars.data.table_files import refuse_link_outside
 from deltars.errors import DamagedLog, DeltarsError, ValidationError
 from deltars.importer.file_actions import canonical, check_imported
-from deltars.protocol import Action, CommitInfo, Metadata, Protocol, decode_action
+from deltars.protocol import Action, CommitInfo, Metadata, Protocol
+from deltars.protocol.foreign_actions import decode_foreign_action
 from deltars.storage import ObjectInfo, Storage
 
 BATCH_ACTIONS = 10_000
@@ -73,7 +74,7 @@ class CommitFile:
 
     def _action(self, place: int, line: bytes, seen: set[tuple[str, ...]]) -> Action | None:
         try:
-            action = decode_action(line)
+            action = decode_foreign_action(line)
             if action is None:
                 return None
             action = canonical(action)
