@@ -315,25 +315,28 @@ OTHER_SCHEMA = schema_of(ID, {"name": "more", "type": "long"})
 
 @on_sqlite
 @pytest.mark.parametrize(
-    ("kind", "change", "reason"),
+    ("change", "reason"),
     [
-        ("metaData", {"schemaString": OTHER_SCHEMA}, "another schema"),
-        ("metaData", {"partitionColumns": ["id"]}, "other partition columns"),
-        ("protocol", {"minWriterVersion": 4}, "another protocol"),
+        ({"schemaString": OTHER_SCHEMA}, "another schema"),
+        ({"schemaString": schema_of(ID | {"type": "integer"})}, "another schema"),
+        ({"schemaString": schema_of(mapped("id", 1, "x"))}, "another schema"),
+        ({"partitionColumns": ["id"]}, "other partition columns"),
+        ({"configuration": [("delta.columnMapping.mode", "name")]}, "another column mapping"),
     ],
+    ids=["column", "type", "physical name", "partition", "mapping"],
 )
 def test_checkpoint_that_contradicts_the_commits_is_found(
-    catalog: deltars.Catalog, log: HandmadeLog, kind: str, change: dict[str, Any], reason: str
+    catalog: deltars.Catalog, log: HandmadeLog, change: dict[str, Any], reason: str
 ) -> None:
     log.commit(1, add(size=size_of(log)))
-    rows = [
-        {name: action | (change if name == kind else {})} for row in CHECKPOINT_HEAD for name, action in row.items()
-    ]
+    rows = [CHECKPOINT_HEAD[0], {"metaData": CHECKPOINT_HEAD[1]["metaData"] | change}]
     file = log.checkpoint(f"{1:020}.checkpoint.parquet", [*rows, checkpointed("a.parquet")])
     error = refused(catalog, log, reason)
     assert isinstance(error, deltars.DamagedLog)
     assert error.path == f"_delta_log/{file.name}"
-    log.checkpoint(file.name, [*CHECKPOINT_HEAD, checkpointed("a.parquet")])
+    same = schema_of(ID | {"nullable": False, "metadata": {"comment": "a key"}})
+    rows = [CHECKPOINT_HEAD[0], {"metaData": CHECKPOINT_HEAD[1]["metaData"] | {"schemaString": same}}]
+    log.checkpoint(file.name, [*rows, checkpointed("a.parquet")])
     assert catalog.import_table(str(log.root)).verify().is_ok
 
 

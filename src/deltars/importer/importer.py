@@ -122,7 +122,7 @@ class Importer:
         self._refuse_divergence(source, table)
         latest = source.listing.latest
         state = _State(table.metadata, table.protocol)
-        checkpoint = source.newest_head()
+        checkpoint = source.newest_head(after=table.last_version)
         actions = 0
 
         def tell(version: int) -> None:
@@ -136,9 +136,9 @@ class Importer:
                     actions += len(batch)
                     place = _append(appender, version, place, batch, state)
                     tell(version.version - 1)
-                metadata, protocol = state.check(version.version)
+                metadata = state.check(version.version)
                 if checkpoint is not None and checkpoint.version == version.version:
-                    checkpoint.refuse_contradiction(metadata, protocol)
+                    checkpoint.refuse_contradiction(metadata)
                 about = version.about(table_id)
                 appender.complete(about if is_own else replace(about, commit_ts=None))
                 tell(version.version)
@@ -188,11 +188,11 @@ class _State:
         self.metadata = metadata
         self.protocol = protocol
 
-    def check(self, version: int) -> tuple[Metadata, Protocol]:
+    def check(self, version: int) -> Metadata:
         if self.metadata is None or self.protocol is None:
             missing = "metaData" if self.metadata is None else "protocol"
             raise DamagedLog(f"the log has no {missing} up to version {version}", version=version)
-        return self.metadata, self.protocol
+        return self.metadata
 
 
 def _append(

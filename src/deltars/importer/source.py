@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import pyarrow as pa
@@ -30,9 +30,10 @@ from deltars.protocol import (
     Metadata,
     Protocol,
     Sidecar,
-    supported_features,
+    StructType,
 )
 from deltars.protocol.column_mapping import COLUMN_MAPPING
+from deltars.protocol.schema import COLUMN_ID
 from deltars.storage import ObjectInfo, open_storage
 
 PlacedActions: TypeAlias = list[tuple[int, Action]]
@@ -119,32 +120,34 @@ class CheckpointHead:
     version: int
     path: str
     metadata: Metadata
-    protocol: Protocol
 
-    def refuse_contradiction(self, metadata: Metadata, protocol: Protocol) -> None:
-        """Raise DamagedLog if the commits up to its version say something else: readers would see two tables."""
+    def refuse_contradiction(self, metadata: Metadata) -> None:
+        """Raise DamagedLog if the commits up to its version say something else: readers would see two tables.
+
+        The protocol is not compared: the fence brings one that is newer than any checkpoint.
+        """
         for what, here, there in (
-            ("another schema", self.metadata.schema, metadata.schema),
+            ("another schema", _shape(self.metadata.schema), _shape(metadata.schema)),
             ("other partition columns", self.metadata.partition_columns, metadata.partition_columns),
             ("another column mapping", _mapping(self.metadata), _mapping(metadata)),
-            ("another protocol", _features(self.protocol), _features(protocol)),
         ):
             if here != there:
                 raise DamagedLog(
-                    f"the checkpoint {self.path} has {what} than the commits up to version {self.version}: "
-                    f"{here}, not {there}",
+                    f"the checkpoint {self.path} has {what} than the commits up to version {self.version}",
                     version=self.version,
                     path=self.path,
                     hint="Delete the checkpoint, or write it again with the engine that owns the table.",
                 )
 
 
+def _shape(schema: StructType) -> tuple[str, list[tuple[str, Any]]]:
+    """Names and types of all columns, and by what data files know them; comments and the like are left out."""
+    known_by = [(field.physical_name, field.metadata.get(COLUMN_ID)) for _, field in schema.walk()]
+    return str(schema).replace(" not null", ""), known_by
+
+
 def _mapping(metadata: Metadata) -> str:
     return metadata.configuration.get(COLUMN_MAPPING, "none").lower()
-
-
-def _features(protocol: Protocol) -> tuple[int, int, frozenset[str]]:
-    return protocol.min_reader_version, protocol.min_writer_version, supported_features(protocol)
 
 
 class LogSource:
@@ -192,15 +195,20 @@ class LogSource:
         refuse_holes(listing, 0)
         raise DamagedLog("the log has neither version 0 nor a checkpoint", version=0)
 
-    def newest_head(self) -> CheckpointHead | None:
+    def newest_head(self, after: int = NO_VERSION) -> CheckpointHead | None:
         """Read what the newest checkpoint says of the table; DamagedLog where it says nothing.
 
         Others begin with it, even where the commits alone would do for us. A file that is no checkpoint at all is
-        passed over: so do they.
+        passed over: so do they. `after`: one of this version or an older one is known already, and not read.
         """
-        for checkpoint in self.listing.newest_first()[:1]:
-            found = CheckpointFiles(self.storage, checkpoint)
-            if found.is_readable():
-                metadata, protocol = found.head()
-                return CheckpointHead(checkpoint.version, checkpoint.files[0].path, metadata, protocol)
-        return None
+        newest = next(iter(self.listing.newest_first()), None)
+        return self._newest_head if newest is not None and newest.version > after else None
+
+    @cached_property
+    def _newest_head(self) -> CheckpointHead | None:
+        checkpoint = self.listing.newest_first()[0]
+        found = CheckpointFiles(self.storage, checkpoint)
+        if not found.is_readable():
+            return None
+        metadata, _ = found.head()
+        return CheckpointHead(checkpoint.version, checkpoint.files[0].path, metadata)
