@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from tests.support.soak import record
-from tests.support.soak_report import write_report
+from tests.support.soak_report import REPORT, Reporter, write_report
 
 HERE = "tests/test_soak_report.py::"
 FIRST = f"{HERE}test_part_run_keeps_the_rows_of_the_others"
@@ -37,10 +38,41 @@ def test_part_run_keeps_the_rows_of_the_others(report: Path, monkeypatch: pytest
 
 
 def test_failed_test_loses_what_it_showed_before(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _run(FIRST, monkeypatch, 1, report)
     _run(SECOND, monkeypatch, 1, report)
     _run(SECOND, monkeypatch, 2, report, outcome="failed")
     [row] = [line for line in report.read_text().splitlines() if HERE in line]
-    assert row.startswith("| failed test loses what it showed before | failed | 2 |")
+    assert FIRST in row
+    _run(SECOND, monkeypatch, 3, report)
+    assert SECOND in report.read_text()
+
+
+def test_run_ends_with_the_names_of_tests_that_failed(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _run(SECOND, monkeypatch, 1, report)
+    reporter, lines = Reporter(report), _Lines()
+    reporter.pytest_runtest_logreport(_report(SECOND, "passed", "call"))
+    reporter.pytest_runtest_logreport(_report(SECOND, "failed", "teardown"))
+    reporter.pytest_terminal_summary(lines)  # type: ignore[arg-type]
+    assert lines.written == ["wrote soak.md", f"no row in soak.md, because it failed: {SECOND}"]
+    assert HERE not in report.read_text()
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self.written: list[str] = []
+
+    def write_line(self, line: str) -> None:
+        self.written.append(line)
+
+
+def _report(test: str, outcome: Literal["passed", "failed"], when: Literal["call", "teardown"]) -> pytest.TestReport:
+    return pytest.TestReport(test, ("", None, ""), {}, outcome, None, when)
+
+
+def test_published_page_shows_no_run_that_failed() -> None:
+    rows = [line.split(" | ") for line in REPORT.read_text().splitlines() if line.startswith("| ")]
+    assert len(rows) > 1
+    assert not [row for row in rows if row[1] in ("failed", "error")]
 
 
 def test_test_that_is_gone_loses_its_row(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:

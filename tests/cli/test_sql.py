@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 import deltars
+from deltars.cli.output import Record, rows_of
 from tests.cli.conftest import Run
 
 
@@ -33,6 +35,58 @@ def test_rows_of_a_query_over_two_tables(first: str, run: Run) -> None:
     assert json.loads(run("sql", JOIN, "--json").stdout)[0] == {"id": 1, "id_2": 1, "name": "n1"}
     assert run("sql", JOIN, "--limit", "1").stdout == "1\t1\tn1\n"
     assert run("sql", JOIN, "--as-of", first).stdout == "1\t1\tn1\n"
+
+
+MANY = "SELECT id AS n, CAST(id AS STRING) AS text FROM (SELECT explode(sequence(1, 2500)) AS id) ORDER BY n"
+
+
+def test_pipe_and_json_get_every_row_in_order(first: str, run: Run) -> None:
+    numbers = [str(number) for number in range(1, 2_501)]
+    result = run("sql", MANY)
+    assert [line.split("\t")[0] for line in result.stdout.splitlines()] == numbers
+    assert result.stderr == ""
+    assert [row["text"] for row in json.loads(run("sql", MANY, "--json").stdout)] == numbers
+    assert len(run("sql", MANY, "--limit", "2000").stdout.splitlines()) == 2_000
+
+
+def test_terminal_says_how_many_rows_it_leaves_out(first: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes the stream for a terminal
+    result = run("sql", MANY)
+    assert len(result.stdout.splitlines()) == 1 + 1_000
+    assert "1,500 more rows are left out: --limit 2500 shows them all." in result.stderr
+    everything = run("sql", MANY, "--limit", "2500")
+    assert len(everything.stdout.splitlines()) == 1 + 2_500
+    assert "left out" not in everything.stderr
+    assert "left out" not in run("sql", JOIN).stderr
+    assert "No rows." in run("sql", f"SELECT * FROM ({JOIN}) WHERE name = 'x'").stdout
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["lines", "json"])
+def test_rows_are_written_as_they_come(
+    first: str, run: Run, spark: SparkSession, form: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never more of them at once than a batch of a task has."""
+    monkeypatch.setattr("deltars.cli.sql.rows_of", _counting := _Counting())
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    try:
+        run("sql", MANY, *form)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert _counting.batches >= 25
+    assert _counting.most == 100
+
+
+class _Counting:
+    """`rows_of`, which notes how many rows of Python there are at most."""
+
+    def __init__(self) -> None:
+        self.batches = self.most = 0
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Record]:
+        for batch in batches:
+            self.batches += 1
+            self.most = max(self.most, batch.num_rows)
+            yield from rows_of([batch])
 
 
 def test_what_is_no_table_of_the_catalog_is_an_error_that_shows_where(first: str, run: Run) -> None:

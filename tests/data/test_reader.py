@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import zlib
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyroaring import BitMap64
 
-from deltars.data.deletion_vectors import MAGIC, encode_z85
+from deltars.data.deletion_vectors import MAGIC, decode_z85, encode_z85
 from deltars.data.files import Scan
 from deltars.data.reader import read_scan
 from deltars.errors import DeltarsError, SchemaMismatch, StorageError, ValidationError
@@ -189,6 +190,77 @@ def test_deleted_rows_are_left_out(tmp_path: Path, kind: str) -> None:
     scan = _scan(tmp_path, "id LONG", [file])
     ids = read_scan(scan).read_all()["id"].to_pylist()
     assert ids == [i for i in range(100_000) if i not in DELETED]
+
+
+def _padded(data: bytes) -> bytes:
+    return data + b"\0" * (-len(data) % 4)
+
+
+def _with_hashes(data: bytes) -> str:
+    """The last group as a number, with a # in the place of a digit for each byte that it lacks."""
+    missing = -len(data) % 4
+    head = len(data) - (4 - missing) if missing else len(data)
+    tail = encode_z85(b"\0" * missing + data[head:]) if missing else ""
+    return encode_z85(data[:head]) + "#" * missing + tail[missing:]
+
+
+@pytest.mark.parametrize("extra", range(4), ids=lambda extra: f"{extra} bytes more")
+@pytest.mark.parametrize(
+    "encode",
+    [
+        lambda data: (encode_z85(_padded(data)), len(data)),
+        lambda data: (encode_z85(_padded(data)), len(_padded(data))),
+        lambda data: (encode_z85(data), len(data)),
+        lambda data: (encode_z85(data), len(_padded(data))),
+        lambda data: (_with_hashes(data), len(data)),
+        lambda data: (encode_z85(_padded(data)) + str(-len(data) % 4 or ""), len(data)),
+    ],
+    ids=["zeros", "zeros counted", "short group", "short group, zeros counted", "hashes", "digit"],
+)
+def test_inline_vectors_of_every_padding_are_read(
+    tmp_path: Path, encode: Callable[[bytes], tuple[str, int]], extra: int
+) -> None:
+    # Some writers leave zeros behind the bitmap and count them.
+    text, size = encode(_bitmap([0, 2]) + b"\0" * extra)
+    vector = {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": size, "cardinality": 2}
+    file = _write(tmp_path, "a.parquet", id=range(5)) | {"vector": vector}
+    assert read_scan(_scan(tmp_path, "id LONG", [file])).read_all()["id"].to_pylist() == [1, 3, 4]
+
+
+NATIVE = "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L"
+"""The example of Delta's protocol."""
+
+
+@pytest.mark.parametrize("is_little", [False, True], ids=["big-endian", "little-endian"])
+def test_vector_in_the_native_format_is_read(tmp_path: Path, is_little: bool) -> None:
+    data = decode_z85(NATIVE)
+    if is_little:
+        data = b"".join(data[place : place + 4][::-1] for place in (0, 4, 8)) + data[12:]
+    vector = {"storageType": "i", "pathOrInlineDv": encode_z85(data), "sizeInBytes": 40, "cardinality": 6}
+    file = _write(tmp_path, "a.parquet", id=range(30)) | {"vector": vector}
+    ids = read_scan(_scan(tmp_path, "id LONG", [file])).read_all()["id"].to_pylist()
+    assert ids == [i for i in range(30) if i not in (3, 4, 7, 11, 18, 29)]
+
+
+@pytest.mark.parametrize("length", [0, 5, 9, 20, 39])
+def test_native_vector_that_was_cut_off_is_refused(tmp_path: Path, length: int) -> None:
+    data = decode_z85(NATIVE)[:length]
+    vector = {"storageType": "i", "pathOrInlineDv": encode_z85(data), "sizeInBytes": length, "cardinality": 6}
+    file = _write(tmp_path, "a.parquet", id=range(30)) | {"vector": vector}
+    with pytest.raises(ValidationError, match="cannot be read"):
+        read_scan(_scan(tmp_path, "id LONG", [file])).read_all()
+
+
+@pytest.mark.parametrize("text", ["####0", "#####", "#$$$$", "ab cd", "é", "#0"])
+def test_text_that_is_not_z85_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        decode_z85(text)
+
+
+def test_vector_in_a_file_without_an_offset_begins_behind_the_version(tmp_path: Path) -> None:
+    vector = {key: value for key, value in _vector(tmp_path, "u").items() if key != "offset"}
+    file = _write(tmp_path, "a.parquet", id=range(100_000)) | {"vector": vector}
+    assert read_scan(_scan(tmp_path, "id LONG", [file])).read_all().num_rows == 100_000 - len(DELETED)
 
 
 def test_a_vector_may_delete_every_row(tmp_path: Path) -> None:

@@ -78,6 +78,10 @@ def _problem(catalog: deltars.Catalog, golden: GoldenTable, place: Path) -> str 
         return "was not refused"
     if live := _difference(catalog, table, place):
         return live
+    missing = () if golden.outcome == "read" else ("missing",)
+    alarms = [finding for finding in table.verify(deep=True).findings if finding.problem not in missing]
+    if alarms:
+        return f"verify alarms: {alarms[0].file} {alarms[0].detail}"
     if golden.outcome == "log":
         return None
     rows = table.to_arrow()

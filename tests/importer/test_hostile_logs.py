@@ -49,8 +49,6 @@ pytestmark = pytest.mark.backends("sqlite")
         (_add(size="large"), "Expected `int`"),
         (_add(partitionValues=[]), "Expected `object`"),
         (_add(partitionValues={"p": "\0"}), r"U\+0000"),
-        (_add(stats="no JSON"), "statistics"),
-        (_add(stats='{"numRecords": "many"}'), "statistics"),
         (_add(tags={"a": "b\0"}), r"U\+0000"),
         (_add(deletionVector={"storageType": "z", "pathOrInlineDv": "", "sizeInBytes": 1, "cardinality": 1}), "'z'"),
         ({"remove": {"path": "../../etc/passwd", "dataChange": True}}, r"\.\. segment"),

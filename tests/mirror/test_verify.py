@@ -22,7 +22,7 @@ from deltars.storage import ObjectInfo
 from deltars.storage.local import LocalStorage
 from tests.mirror.ledger import version_names
 from tests.mirror.steps import stepping
-from tests.support.handmade_log import CHECKPOINT_HEAD, HandmadeLog, checkpointed
+from tests.support.handmade_log import CHECKPOINT_HEAD, HandmadeLog, add, checkpointed, sidecar
 
 ROWS = pa.table({"id": [1, 2], "p": ["a b", "c/d"]})
 
@@ -184,8 +184,144 @@ def test_what_other_writers_leave_beside_a_log_is_no_difference(table: deltars.T
         (log / name).parent.mkdir(exist_ok=True)
         (log / name).write_bytes(b"123")
     assert found(table, deep=True, orphans=True) == []
-    (log / ".notes.txt.crc").write_bytes(b"123")
-    assert found(table) == [(Problem.EXTRA, ".notes.txt.crc")]
+    (log / "notes.txt").write_bytes(b"123")
+    assert found(table) == [(Problem.EXTRA, "notes.txt")]
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("name", ["checkpoint", f"checkpoint.{1:010}.{2:010}", f"checkpoint.{'a' * 36}"])
+def test_checkpoint_of_a_version_that_was_never_committed_is_found(table: deltars.Table, name: str) -> None:
+    file = commit_file(table, 99).with_name(f"{99:020}.{name}.parquet")
+    file.write_bytes(b"123")
+    assert found(table, deep=True) == [(Problem.EXTRA, file.name)]
+
+
+HIDDEN = [
+    ".s3-optimization-0",
+    "_trino_meta/extended_stats.json",
+    ".tmp/00000000000000000099.json",
+    "_staged_commits/00000000000000000099.7d0f2c0e-3f0a-4c9e-9a53-6a3b1a0c9d11.json",
+    "_commits/00000000000000000099.json",
+    "_last_vacuum_info",
+    ".00000000000000000003.json.swp",
+    "00000000000000000003.json~",
+    "#00000000000000000003.json#",
+    "._00000000000000000003.json",
+    ".DS_Store",
+    "Thumbs.db",
+    "_SUCCESS",
+    "_committed_123",
+    "_started_123",
+    "_temporary/0/part",
+    ".notes.txt.crc",
+    "_sidecars_$folder$",
+    "00000000000000000099.json.7d0f2c0e.tmp",
+]
+
+
+@pytest.mark.backends("sqlite")
+def test_files_that_readers_pass_over_are_no_difference_and_no_orphans(table: deltars.Table) -> None:
+    root = Path(table.location)
+    for name in HIDDEN:
+        for directory in (root / "_delta_log", root, root / "p=a b"):
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            (directory / name).write_bytes(b"123")
+    (root / "_delta_log_$folder$").write_bytes(b"")
+    assert found(table, deep=True, orphans=True) == []
+    names = ["_change_data/cdc-1.parquet", "_delta_index/x", "deletion_vector_1.bin"]
+    for name in names:
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_bytes(b"123")
+    assert found(table) == []
+    assert [file for _, file in found(table, orphans=True)] == [name.rpartition("/")[2] for name in names]
+
+
+@pytest.mark.backends("sqlite")
+def test_file_in_the_directory_of_a_hidden_looking_partition_is_an_orphan(catalog: deltars.Catalog) -> None:
+    table = catalog.create_table("u", "id BIGINT, _p STRING", partition_by=["_p"])
+    catalog.write("u", pa.table({"id": [1], "_p": ["a"]}))
+    Path(table.location, "_p=a", "stray.parquet").write_bytes(b"123")
+    Path(table.location, "_q").write_bytes(b"123")
+    assert found(table, orphans=True) == [(Problem.ORPHAN, "stray.parquet")]
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize(
+    ("version", "content", "is_found"),
+    [
+        (1, '{"tableSizeBytes":SIZE,"numFiles":1}', False),
+        (1, '{"txnId":null,"tableSizeBytes":SIZE,"numFiles":1,"allFiles":[]}', False),
+        (1, '{"txnId":"mine","tableSizeBytes":SIZE,"numFiles":1}', False),
+        (1, '{"histogram":{}}', False),
+        (1, '{"tableSizeBytes":SIZE,"numFiles":2}', True),
+        (1, '{"tableSizeBytes":1,"numFiles":1}', True),
+        (3, '{"tableSizeBytes":SIZE,"numFiles":2}', True),
+    ],
+)
+def test_checksum_of_other_writers_need_only_add_up(
+    catalog: deltars.Catalog, tmp_path: Path, version: int, content: str, is_found: bool
+) -> None:
+    log = HandmadeLog(tmp_path / "plain")
+    size = (log.root / "a.parquet").stat().st_size
+    log.commit(1, add(size=size))
+    table = catalog.import_table(str(log.root))
+    catalog.write(table.name, pa.table({"id": [1]}))
+    catalog.engine.publisher.close()
+    file = log.log / f"{version:020}.crc"
+    file.write_text(content.replace("SIZE", str(size)))
+    assert found(table, deep=True) == ([(Problem.DIFFERENT, file.name)] if is_found else [])
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("is_absolute", [False, True])
+def test_v2_checkpoint_under_a_classic_name_is_read_with_its_sidecars(
+    catalog: deltars.Catalog, tmp_path: Path, is_absolute: bool
+) -> None:
+    log = HandmadeLog(tmp_path / "plain")
+    files = [checkpointed("a.parquet"), checkpointed("b.parquet")]
+    os.link(log.root / "a.parquet", log.root / "b.parquet")
+    for file in files:
+        file["add"]["size"] = (log.root / "a.parquet").stat().st_size
+    log.commit(1, *(add(file["add"]["path"], size=file["add"]["size"]) for file in files))
+    listed = log.checkpoint("_sidecars/one.parquet", files)
+    classic = log.checkpoint(
+        f"{1:020}.checkpoint.parquet", [*CHECKPOINT_HEAD, sidecar(str(listed) if is_absolute else "one.parquet")]
+    )
+    table = catalog.import_table(str(log.root))
+    assert found(table, deep=True) == []
+    log.checkpoint("_sidecars/one.parquet", files[:1])
+    [finding] = table.verify(deep=True).findings
+    assert (Path(finding.file).name, finding.detail) == (classic.name, "holds 0 files too many and 1 too few")
+    listed.unlink()
+    [finding] = table.verify(deep=True).findings
+    assert (Path(finding.file).name, finding.detail.partition(":")[0]) == (classic.name, "cannot be read")
+    log.checkpoint(classic.name, [*CHECKPOINT_HEAD, sidecar("../../../out.parquet")])
+    [finding] = table.verify(deep=True).findings
+    assert finding.detail.startswith("cannot be read")
+
+
+@pytest.mark.backends("sqlite")
+def test_table_of_others_may_be_ahead_of_the_catalog(catalog: deltars.Catalog, tmp_path: Path) -> None:
+    place = str(tmp_path / "plain")
+    write_deltalake(place, ROWS)
+    table = catalog.import_table(place, "theirs", read_only=True)
+    write_deltalake(place, ROWS, mode="append")
+    DeltaTable(place).create_checkpoint()
+    assert found(table, deep=True) == []
+    Path(place, "_delta_log", "notes.txt").write_text("hello")
+    assert found(table) == [(Problem.EXTRA, "notes.txt")]
+
+
+@pytest.mark.backends("sqlite")
+def test_hint_that_nobody_can_read_is_a_difference_where_it_was_ours(
+    table: deltars.Table, catalog: deltars.Catalog, tmp_path: Path
+) -> None:
+    log = HandmadeLog(tmp_path / "plain")
+    (log.log / HINT).write_text('{"version"')
+    theirs = catalog.import_table(str(log.root), "theirs")
+    assert found(theirs) == []
+    commit_file(table, 3).with_name(HINT).write_text('{"version"')
+    assert found(table) == [(Problem.DIFFERENT, HINT)]
 
 
 @pytest.mark.backends("sqlite")

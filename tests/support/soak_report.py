@@ -1,6 +1,7 @@
-"""docs/soak.md: the last run of every soak test, each with its own day and seed.
+"""docs/soak.md: what every soak test showed in its last run, each with its own day and seed.
 
-A part of the tests may be run: what was not run keeps its row. A test that failed loses what it showed before, and one
+A part of the tests may be run: what was not run keeps its row. A failed run shows nothing, so it has no row; and since
+what the test showed before no longer holds, that row goes too. The end of the run names the tests that failed. A test
 that is gone from the source loses its row. A row is written when its test ends, so a run that is broken off keeps what
 it showed until then.
 """
@@ -23,7 +24,8 @@ REPORT = ROOT / "docs" / "soak.md"
 
 _HEAD = """# Soak runs
 
-Written by `make soak`: the last run of each test at its long size. `DELTARS_SEED` repeats a run.
+Written by `make soak`: the last run of each test at its long size. `DELTARS_SEED` repeats a run. A test without a row
+has not been run since it last failed, or never.
 
 | what | figures | seed | when | machine | test |
 |---|---|---|---|---|---|
@@ -42,16 +44,25 @@ class Row(NamedTuple):
 class Reporter:
     """A plugin of pytest for soak runs."""
 
+    def __init__(self, report: Path = REPORT) -> None:
+        self._report = report
+        self._failed: list[str] = []
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        # A test that passed and fails when it is taken down has failed.
         if (report.when == "call" and not report.skipped) or report.failed:
-            write_report({report.nodeid: report.outcome})
+            if report.failed:
+                self._failed.append(report.nodeid)
+            write_report({report.nodeid: report.outcome}, self._report)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        terminalreporter.write_line(f"wrote {REPORT.name}")
+        terminalreporter.write_line(f"wrote {self._report.name}")
+        for test in self._failed:
+            terminalreporter.write_line(f"no row in {self._report.name}, because it failed: {test}")
 
 
 def write_report(outcomes: Mapping[str, str], report: Path = REPORT) -> None:
-    """Put the rows of these tests, and how each of them ended, in the place of those from earlier runs."""
+    """Put the rows of the tests that passed in the place of those from earlier runs, and take the others' away."""
     kept = [row for row in _rows(report) if row.test not in outcomes and _is_there(row.test)]
     report.parent.mkdir(exist_ok=True)
     report.write_text(_HEAD + "".join(f"| {' | '.join(row)} |\n" for row in sorted([*kept, *_new(outcomes)])))
@@ -66,7 +77,8 @@ def _new(outcomes: Mapping[str, str]) -> list[Row]:
     return [
         Row(name, shown, str(seed()), f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", machine, test)
         for test, outcome in outcomes.items()
-        for name, shown in (found[test] if outcome == "passed" and found[test] else [(_name(test), outcome)])
+        if outcome == "passed"
+        for name, shown in found[test] or [(_name(test), outcome)]
     ]
 
 

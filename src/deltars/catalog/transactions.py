@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-import msgspec
-
 from deltars.errors import TransactionNotFound
+from deltars.log.bounds import known_stats
 from deltars.log.transaction_id import TxnId, as_txn_id
 from deltars.protocol import AddFile, Metadata, Protocol, RemoveFile
 from deltars.store.changes import CommittedVersion
@@ -76,13 +75,5 @@ def _of_table(name: str, version: CommittedVersion) -> TableCommitDetail:
     )
 
 
-class _Counted(msgspec.Struct, rename="camel"):
-    num_records: int | None = None
-
-
 def _num_records(add: AddFile) -> int | None:
-    try:
-        return msgspec.json.decode(add.stats, type=_Counted).num_records if add.stats else None
-    except msgspec.DecodeError:
-        # Statistics are whatever the writer gave.
-        return None
+    return known_stats(add.stats).get("numRecords") if add.stats else None

@@ -3,19 +3,26 @@
 Output ─┬─ Screen   a terminal: headings, aligned columns, the columns that people look for
         ├─ Lines    a pipe: the same columns, one record a line, tab-separated, no heading, nothing cut off
         └─ Json     --json: every field there is
+
+Lines and Json write record by record, so that any number of them takes no more memory than one.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Protocol, TypeAlias
+from textwrap import indent
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+if TYPE_CHECKING:  # help must load nothing heavy
+    from pyarrow import RecordBatch
 
 Record: TypeAlias = Mapping[str, object]
 
@@ -25,7 +32,10 @@ _ESCAPED = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 class Output(Protocol):
-    def records(self, records: Sequence[Record], columns: Sequence[str], *, none: str) -> None:
+    is_for_people: bool
+    """Whether a person reads it, who cannot read a million rows; programs get all of them."""
+
+    def records(self, records: Iterable[Record], columns: Sequence[str], *, none: str) -> None:
         """Any number of like things. `none` is what a person reads where there are none."""
 
     def record(self, record: Record) -> None:
@@ -46,11 +56,20 @@ def output_for(*, as_json: bool) -> Output:
     return Screen(console) if console.is_terminal else Lines()
 
 
+def rows_of(batches: Iterable[RecordBatch]) -> Iterator[Record]:
+    """Rows of Arrow as records, a batch at a time."""
+    for batch in batches:
+        yield from batch.to_pylist()
+
+
 class Screen:
+    is_for_people = True
+
     def __init__(self, console: Console) -> None:
         self._console = console
 
-    def records(self, records: Sequence[Record], columns: Sequence[str], *, none: str) -> None:
+    def records(self, records: Iterable[Record], columns: Sequence[str], *, none: str) -> None:
+        records = list(records)  # a column is as wide as its widest value
         if not records:
             self._console.print(Text(none))
             return
@@ -83,9 +102,10 @@ class Screen:
 
 
 class Lines:
-    def records(self, records: Sequence[Record], columns: Sequence[str], *, none: str) -> None:
-        for record in records:
-            click.echo("\t".join(_for_pipes(record[name]) for name in columns))
+    is_for_people = False
+
+    def records(self, records: Iterable[Record], columns: Sequence[str], *, none: str) -> None:
+        _write("\t".join(_for_pipes(record[name]) for name in columns) + "\n" for record in records)
 
     def record(self, record: Record) -> None:
         for name, value in record.items():
@@ -102,8 +122,10 @@ class Lines:
 
 
 class Json:
-    def records(self, records: Sequence[Record], columns: Sequence[str], *, none: str) -> None:
-        _print_json(records)
+    is_for_people = False
+
+    def records(self, records: Iterable[Record], columns: Sequence[str], *, none: str) -> None:
+        _write(_json_pieces(records))
 
     def record(self, record: Record) -> None:
         _print_json(record)
@@ -115,8 +137,26 @@ class Json:
         _print_json({name: text})
 
 
+def _json_pieces(records: Iterable[Record]) -> Iterator[str]:
+    before = "["
+    for record in records:
+        yield f"{before}\n{indent(_json(record), '  ')}"
+        before = ","
+    yield "[]\n" if before == "[" else "\n]\n"
+
+
+def _write(pieces: Iterable[str]) -> None:
+    """Write many pieces; `click.echo` would flush after each."""
+    sys.stdout.writelines(pieces)
+    sys.stdout.flush()
+
+
 def _print_json(value: object) -> None:
-    click.echo(json.dumps(value, default=_for_programs, ensure_ascii=False, indent=2))
+    click.echo(_json(value))
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, default=_for_programs, ensure_ascii=False, indent=2)
 
 
 def _heading(name: str) -> str:

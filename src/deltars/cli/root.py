@@ -6,10 +6,13 @@
 | 1         | failed                                                       |
 | 2         | the command line, a URI or a setting is wrong                |
 | 3         | another transaction came first (`VersionConflict`): try again |
+| 141       | the reader of a pipe went away, as `head` does               |
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import traceback
 from typing import Any
 
@@ -28,7 +31,7 @@ from deltars.cli.sql import sql
 from deltars.cli.tables import diff, files, history, properties, rename, show, verify
 from deltars.cli.transactions import resolve, txn
 
-FAILED, WRONG_USAGE, CONFLICT = 1, 2, 3
+FAILED, WRONG_USAGE, CONFLICT, BROKEN_PIPE = 1, 2, 3, 128 + 13
 
 
 def exit_code(error: deltars.DeltarsError) -> int:
@@ -54,6 +57,10 @@ class Program(click.Group):
                 click.echo(traceback.format_exc(), err=True)
             click.echo(f"Error: {said(error)}", err=True)
             ctx.exit(exit_code(error))
+        except BrokenPipeError:
+            # What is still in the buffer has nowhere to go, and Python would say so when it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(BROKEN_PIPE)
 
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

@@ -11,7 +11,7 @@ import click
 
 import deltars
 from deltars.cli.options import with_common_options
-from deltars.cli.output import Output
+from deltars.cli.output import Output, rows_of
 from deltars.cli.progress import working
 from deltars.uri import is_uri, parse_table_uri
 
@@ -72,7 +72,7 @@ def files(table: str, where: str | None, version: int | None, catalog: str | Non
     """
     with _catalog_with(table, catalog) as opened:
         output.records(
-            opened.table(table).snapshot(version).select_files(where=where).to_pylist(),
+            rows_of(opened.table(table).snapshot(version).select_files(where=where).to_batches()),
             columns=("path", "size", "num_records", "partition_values", "version"),
             none="No file can hold such a row." if where else f"{table} has no files.",
         )

@@ -5,13 +5,21 @@ u   deletion_vector_<uuid>.bin          below the table's root, perhaps in a dir
 p   an absolute path                    read only where it leads into the table
 
 file:  version 1 │ … offset: size (big-endian) │ magic, 64-bit Roaring bitmap (little-endian) │ CRC-32 (big-endian)
+
+Inline, the text holds magic and bitmap alone. Z85 takes four bytes at a time, and writers differ in what they do with
+the bytes that are left over:
+
+zeros behind them                       as Delta does; `sizeInBytes` says where they begin
+a shorter last group                    as base85 of many languages does
+`#` before them                         one for each byte that the last group lacks: no other group begins with it
+zeros behind them, a digit at the end   the digit counts them
 """
 
 from __future__ import annotations
 
 import base64
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from deltars.data.table_files import open_file, open_path
 from deltars.errors import ConfigError, ValidationError
@@ -23,8 +31,12 @@ if TYPE_CHECKING:
     from pyroaring import BitMap64
 
 MAGIC = (1681511377).to_bytes(4, "little")
+"""Of the portable format: bitmaps with their keys, little-endian."""
+NATIVE_MAGIC = 1681511376
+"""Of the format in the example of Delta's protocol: bitmaps with their sizes, in the byte order of the magic."""
 MAX_BYTES = 2**31 - 1
 
+_BYTE_ORDERS: tuple[Literal["little", "big"], ...] = ("little", "big")
 _Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _TO_PYTHON = bytes.maketrans(_Z85, _B85)
@@ -34,10 +46,8 @@ _TO_Z85 = bytes.maketrans(_B85, _Z85)
 def read_vector(storage: Storage, vector: DeletionVector) -> BitMap64:
     """The numbers of the deleted rows, counted from 0."""
     data = _inline(vector) if vector.storage_type == "i" else _stored(storage, vector)
-    if data[:4] != MAGIC:
-        raise _broken(vector, "it does not begin as a bitmap of rows does")
     try:
-        rows = _bitmap().deserialize(data[4:])
+        rows = _rows(data)
     except ValueError as error:
         raise _broken(vector, str(error)) from error
     if len(rows) != vector.cardinality:
@@ -47,6 +57,48 @@ def read_vector(storage: Storage, vector: DeletionVector) -> BitMap64:
 
 def encode_z85(data: bytes) -> str:
     return base64.b85encode(data).translate(_TO_Z85).decode()
+
+
+def decode_z85(text: str) -> bytes:
+    """Decode Z85 with any of the paddings above, but for zeros behind the data, which stay."""
+    head, tail = (text[:-5], text[-5:]) if len(text) % 5 == 0 else (text, "")
+    missing = len(tail) - len(tail.lstrip("#"))
+    if not missing:
+        return _decode85(text)
+    if missing > 3:
+        raise ValueError("its last group has no bytes")
+    last = _decode85("0" * missing + tail[missing:])
+    if any(last[:missing]):
+        raise ValueError("its last group is a number too large for its bytes")
+    return _decode85(head) + last[missing:]
+
+
+def _decode85(text: str) -> bytes:
+    return base64.b85decode(text.encode("ascii").translate(_TO_PYTHON))
+
+
+def _rows(data: bytes) -> BitMap64:
+    if data[:4] == MAGIC:
+        return _bitmap().deserialize(data[4:])
+    for order in _BYTE_ORDERS:
+        if data[:4] == NATIVE_MAGIC.to_bytes(4, order):
+            return _native_rows(data, order)
+    raise ValueError("it does not begin as a bitmap of rows does")
+
+
+def _native_rows(data: bytes, order: Literal["little", "big"]) -> BitMap64:
+    """Read a bitmap of 32 bits for each key, counted from 0, with its size before it."""
+    from pyroaring import BitMap
+
+    rows = _bitmap()()
+    place = 8
+    for key in range(int.from_bytes(data[4:8], order)):
+        size = int.from_bytes(data[place : place + 4], order)
+        place += 4 + size
+        if size == 0 or place > len(data):
+            raise ValueError("it ends too early")
+        rows.update(key << 32 | row for row in BitMap.deserialize(data[place - size : place]))
+    return rows
 
 
 def _inline(vector: DeletionVector) -> bytes:
@@ -60,7 +112,8 @@ def _stored(storage: Storage, vector: DeletionVector) -> bytes:
     if not 0 <= vector.size_in_bytes <= MAX_BYTES:
         raise _broken(vector, f"a size of {vector.size_in_bytes} bytes is none")
     with open_file(storage, vector.path_or_inline_dv) if path is None else open_path(storage, path) as file:
-        file.seek(vector.offset or 0)
+        # The first byte is the format's version, so a vector without an offset begins behind it.
+        file.seek(1 if vector.offset is None else vector.offset)
         size = int.from_bytes(file.read(4), "big")
         if size != vector.size_in_bytes:
             raise _broken(vector, f"its file says {size} bytes, the log {vector.size_in_bytes}")
@@ -75,10 +128,11 @@ def _stored(storage: Storage, vector: DeletionVector) -> bytes:
 
 def _decode(vector: DeletionVector, text: str, size: int) -> bytes:
     try:
-        data = base64.b85decode(text.encode("ascii").translate(_TO_PYTHON))
+        data = decode_z85(text)
     except ValueError as error:
         raise _broken(vector, f"it is not Z85 text: {error}") from error
-    if len(data) < size:
+    # A size that counts the zeros of a last group which the text does not have is no loss: the bitmap knows its end.
+    if len(data) + -len(data) % 4 < size:
         raise _broken(vector, f"it has {len(data)} bytes and should have {size}")
     return data[:size]
 

@@ -2,13 +2,36 @@
 
 protocol of the log ──check_readable──> a feature that readers must know and this one does not: refused by name
                     ──fenced_protocol──> the protocol with the fence, or which feature writers here cannot honour
+metadata            ──check_schema─────> a schema that is not understood, or features that it may be of
+                    ──check_writable───> whatever a later write would stumble over
+live files          ──check_partitions─> a partition value that is not of its column's type
+
+All of it is judged before the fence: after it nobody else can write to the table, so this catalog must be able to.
 """
 
 from __future__ import annotations
 
-from deltars.errors import UnsupportedFeature
-from deltars.protocol import FENCE, Metadata, Protocol, check_protocol, needed_features, protocol_of, supported_features
+from collections.abc import Iterable, Mapping
+
+from deltars.data.conditions import conditions_of
+from deltars.errors import DamagedLog, ImportRefused, UnsupportedFeature, ValidationError
+from deltars.log.bounds import Bounds
+from deltars.log.validation import check_metadata
+from deltars.predicate import check_column_rules, check_expression
+from deltars.protocol import (
+    FENCE,
+    Metadata,
+    Protocol,
+    check_protocol,
+    needed_features,
+    parse_partition_value,
+    protocol_of,
+    supported_features,
+)
+from deltars.protocol.column_mapping import check_mapping
 from deltars.protocol.features import FEATURES, MAX_READER_VERSION, MAX_WRITER_VERSION
+
+READ_ONLY = "Import it read-only (read_only=True) to read it from here."
 
 READABLE = frozenset(
     {
@@ -43,6 +66,69 @@ def check_readable(protocol: Protocol) -> None:
         )
 
 
+def check_schema(metadata: Metadata, protocol: Protocol | None, where: str) -> None:
+    """Refuse metadata that is not understood. `where` is the place of it in the log."""
+    try:
+        Bounds(metadata.schema, metadata.partition_columns, metadata.configuration)
+        unknown = [name for name in metadata.partition_columns if name not in metadata.schema]
+        if unknown:
+            raise ValidationError(f"the partition column {unknown[0]} is not in the schema", field="partitionColumns")
+    except (ValidationError, RecursionError) as error:
+        reason = error.message if isinstance(error, ValidationError) else "nested too deeply"
+        features = sorted(name for name in supported_features(protocol) if not _is_known(name)) if protocol else []
+        if features:
+            # The schema is damaged only in the eyes of a reader that does not know what it may hold.
+            raise UnsupportedFeature(
+                f"{where}: {reason}; the table has {', '.join(features)}, which is not supported here",
+                features=tuple(features),
+                field="protocol",
+            ) from error
+        raise DamagedLog(f"{where}: {reason}", field="schemaString") from error
+    if metadata.format.provider.lower() != "parquet":
+        raise UnsupportedFeature(
+            f"{where}: the data files are of the format {metadata.format.provider!r}, not Parquet", field="format"
+        )
+
+
+def check_writable(metadata: Metadata, protocol: Protocol) -> None:
+    """Refuse a table that no row could be written to from here."""
+    try:
+        fenced_protocol(protocol, metadata)
+        problem = check_metadata(metadata) if metadata.schema_string else None
+        reason = problem[1] if problem else check_mapping(metadata)
+        if reason is not None:
+            raise ValidationError(reason, field=problem[0] if problem else "schema_string")
+        check_column_rules(metadata.schema)
+        for condition in conditions_of(metadata, ()):
+            try:
+                check_expression(condition.sql, metadata.schema, is_steady=False)
+            except ValidationError as error:
+                raise ValidationError(f"{condition.name}: {error.message}", field=error.field) from error
+    except ImportRefused:
+        raise
+    except ValidationError as error:
+        raise ImportRefused(
+            f"nothing could be written to the table from here: {error.message}", field=error.field, hint=READ_ONLY
+        ) from error
+
+
+def check_partitions(metadata: Metadata, values: Iterable[Mapping[str, str | None]]) -> None:
+    """Refuse a table with a live file whose place among the partitions cannot be told."""
+    fields = [metadata.schema[name] for name in metadata.partition_columns]
+    for found in values:
+        for field in fields:
+            if field.physical_name not in found:
+                raise DamagedLog(
+                    f"a data file has no value for the partition column {field.name}", field="partitionValues"
+                )
+            try:
+                parse_partition_value(found[field.physical_name], field.type)
+            except ValidationError as error:
+                raise ImportRefused(
+                    f"the partition column {field.name}: {error.message}", field="partitionValues"
+                ) from error
+
+
 def fenced_protocol(protocol: Protocol, metadata: Metadata) -> Protocol:
     """The protocol after the table was taken over; UnsupportedFeature where writers here could not honour it."""
     used = needed_features(metadata.schema, metadata.configuration)
@@ -58,7 +144,7 @@ def fenced_protocol(protocol: Protocol, metadata: Metadata) -> Protocol:
             f"writers here cannot honour the table's {', '.join(unsupported)}",
             features=tuple(unsupported),
             field="protocol",
-            hint="Import it read-only (read_only=True) to read it from here.",
+            hint=READ_ONLY,
         )
     problem = check_protocol(fenced)
     if problem is not None:
@@ -79,6 +165,10 @@ def released_protocol(protocol: Protocol) -> Protocol:
 
 def is_fenced(protocol: Protocol) -> bool:
     return FENCE in (protocol.writer_features or ())
+
+
+def _is_known(name: str) -> bool:
+    return name in READABLE or (name in FEATURES and not FEATURES[name].is_reader)
 
 
 def _can_write(name: str) -> bool:

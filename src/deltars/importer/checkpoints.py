@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from deltars.data.table_files import open_path, relative_path
 from deltars.errors import DamagedLog, DeltarsError, ImportRefused
 from deltars.importer.commits import open_log_file
-from deltars.importer.listing import LOG, Checkpoint
+from deltars.importer.listing import Checkpoint
 from deltars.log.add_columns import canonical as canonical_columns
 from deltars.protocol import (
     AddFile,
@@ -37,6 +37,8 @@ from deltars.protocol import (
     decode_checkpoint,
     is_absolute,
 )
+from deltars.protocol.foreign_actions import loosened
+from deltars.protocol.log_files import LOG
 from deltars.storage import ObjectInfo, Storage
 
 BATCH_ROWS = 10_000
@@ -144,8 +146,10 @@ class CheckpointFiles:
 
     def _convert(self, path: str, name: str, row: Mapping[str, Any]) -> CheckpointAction:
         try:
+            is_loose = name != "protocol"
             document = {key: value for key, value in row.items() if value is not None}
-            action: CheckpointAction = msgspec.convert(document, _KINDS[name])
+            fields = loosened(name, document) if is_loose else document
+            action: CheckpointAction = msgspec.convert(fields, _KINDS[name], strict=not is_loose)
             return action
         except msgspec.ValidationError as error:
             raise DamagedLog(f"{path}: {name}: {error}", **self._where()) from error

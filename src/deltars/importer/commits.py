@@ -1,8 +1,8 @@
 """One commit of a log, read line by line in bounded memory.
 
 <version>.json ──a batch of lines──> actions, checked one by one ──> …
-                                     metaData first, however far behind it stands: what is known of files
-                                     depends on it
+                                     protocol and metaData first, however far behind they stand: what is known of
+                                     files depends on them
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import BinaryIO, cast
 from deltars.data.table_files import refuse_link_outside
 from deltars.errors import DamagedLog, DeltarsError, ValidationError
 from deltars.importer.file_actions import canonical, check_imported
-from deltars.protocol import Action, CommitInfo, Metadata, decode_action
+from deltars.protocol import Action, CommitInfo, Metadata, Protocol
+from deltars.protocol.foreign_actions import decode_foreign_action
 from deltars.storage import ObjectInfo, Storage
 
 BATCH_ACTIONS = 10_000
@@ -36,10 +37,10 @@ class CommitFile:
 
     def batches(self) -> Iterator[list[tuple[int, Action]]]:
         """The actions with their places in the commit, a batch at a time; `commitInfo` is not among them."""
-        late = self._late_metadata() if self._file.size > SMALL_BYTES else {}
+        seen: set[tuple[str, ...]] = set()
+        late = self._late_heads(seen) if self._file.size > SMALL_BYTES else {}
         batch: list[tuple[int, Action]] = list(late.items())
         content = sha256()
-        seen: set[tuple[str, ...]] = set()
         for place, line in enumerate(self._lines()):
             content.update(line)
             action = None if place in late or not line.strip() else self._action(place, line, seen)
@@ -61,19 +62,19 @@ class CommitFile:
                 content.update(part)
         return content.hexdigest()
 
-    def _late_metadata(self) -> dict[int, Action]:
-        """A large commit is read twice, the first time for this."""
+    def _late_heads(self, seen: set[tuple[str, ...]]) -> dict[int, Action]:
+        """Find protocol and metaData of a large commit, which is read twice: the first time for this."""
         found: dict[int, Action] = {}
         for place, line in enumerate(self._lines()):
-            if line.startswith(b'{"metaData"'):
-                action = self._action(place, line, set())
-                if isinstance(action, Metadata):
+            if line.startswith((b'{"metaData"', b'{"protocol"')):
+                action = self._action(place, line, seen)
+                if isinstance(action, Metadata | Protocol):
                     found[place] = action
         return found
 
     def _action(self, place: int, line: bytes, seen: set[tuple[str, ...]]) -> Action | None:
         try:
-            action = decode_action(line)
+            action = decode_foreign_action(line)
             if action is None:
                 return None
             action = canonical(action)

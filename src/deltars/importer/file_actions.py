@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 
 import msgspec
@@ -11,18 +10,29 @@ import pyarrow.compute as pc
 
 from deltars.errors import ValidationError
 from deltars.log.add_columns import COUNTS, REQUIRED, deletion_vectors, unusual_paths
-from deltars.log.bounds import Bounds
-from deltars.log.file_rules import Problem, check_count, check_stats, check_values, check_vector
+from deltars.log.file_rules import Problem, check_count, check_values, check_vector
 from deltars.log.validation import has_null_character
-from deltars.protocol import Action, AddFile, CdcFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn, check_path
+from deltars.protocol import (
+    Action,
+    AddFile,
+    CdcFile,
+    DeletionVector,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    RemoveFile,
+    Txn,
+    check_path,
+)
+from deltars.protocol.paths import local_path
 
-_LOCAL = re.compile(r"\Afile:(?://(?:localhost)?)?(?=/)", re.IGNORECASE)
+MAX_INT = 2**31 - 1
 
 
 def canonical(action: Action) -> Action:
     """One name for one file: `/p`, `file:/p` and `file:///p` are the same."""
     if isinstance(action, AddFile | RemoveFile | CdcFile) and action.path[:5].lower() == "file:":
-        return msgspec.structs.replace(action, path=_LOCAL.sub("", action.path))
+        return msgspec.structs.replace(action, path=local_path(action.path))
     return action
 
 
@@ -47,18 +57,17 @@ def check_add_columns(adds: pa.Table, seen: set[tuple[str, ...]]) -> None:
         if adds[name].null_count:
             raise ValidationError(f"{name}: is null", field=name)
     for name in COUNTS:
-        if name in adds.column_names and (pc.min(adds[name]).as_py() or 0) < 0:
+        if name != "modification_time" and name in adds.column_names and (pc.min(adds[name]).as_py() or 0) < 0:
             raise ValidationError(f"{name}: must not be negative", field=name)
     for row in unusual_paths(adds["path"]):
         path = adds["path"][row].as_py()
         if problem := _check_path(path):
             raise ValidationError(f"{path}: {problem[0]}: {problem[1]}", field=problem[0])
-    nothing = [None] * adds.num_rows
     paths = adds["path"].to_pylist()
-    texts = adds["stats"].to_pylist() if "stats" in adds.column_names else nothing
-    vectors = deletion_vectors(adds["deletion_vector"]) if "deletion_vector" in adds.column_names else nothing
-    for path, text, vector in zip(paths, texts, vectors, strict=True):
-        problem = check_vector(vector) or check_stats(text, needs_count=False)
+    has_vectors = "deletion_vector" in adds.column_names
+    vectors = deletion_vectors(adds["deletion_vector"]) if has_vectors else [None] * adds.num_rows
+    for path, vector in zip(paths, vectors, strict=True):
+        problem = _check_vector(vector)
         if problem is not None:
             raise ValidationError(f"{path}: {problem[0]}: {problem[1]}", field=problem[0])
     keys = [("file", path, vector.unique_id if vector else "") for path, vector in zip(paths, vectors, strict=True)]
@@ -76,38 +85,38 @@ def _problem(action: Action) -> Problem | None:
             return (
                 _check_path(action.path)
                 or check_count("size", action.size)
-                or check_count("modificationTime", action.modification_time)
+                or _check_time("modificationTime", action.modification_time)
                 or check_count("baseRowId", action.base_row_id)
                 or check_count("defaultRowCommitVersion", action.default_row_commit_version)
                 or check_values(action.partition_values)
-                or check_vector(action.deletion_vector)
-                or check_stats(action.stats, needs_count=False)
+                or _check_vector(action.deletion_vector)
             )
         case RemoveFile():
             return (
                 _check_path(action.path)
                 or check_count("size", action.size)
-                or check_count("deletionTimestamp", action.deletion_timestamp)
-                or check_vector(action.deletion_vector)
+                or _check_time("deletionTimestamp", action.deletion_timestamp)
+                or _check_vector(action.deletion_vector)
             )
         case CdcFile():
             return _check_path(action.path) or check_count("size", action.size)
         case Txn():
             limit = 2**63
             return None if -limit <= action.version < limit else ("version", "is too large for 64 bits")
-        case Metadata():
-            # Read once: a schema that is none is told here.
-            return _schema_problem(action)
         case _:
             return None
 
 
-def _schema_problem(metadata: Metadata) -> Problem | None:
-    try:
-        Bounds(metadata.schema, metadata.partition_columns, metadata.configuration)
-    except ValidationError as error:
-        return "schemaString", error.message
-    return None
+def _check_vector(vector: DeletionVector | None) -> Problem | None:
+    problem = check_vector(vector)
+    if problem is None and vector is not None and max(vector.offset or 0, vector.size_in_bytes) > MAX_INT:
+        return "deletionVector", "its place in its file is too large for 32 bits, which is all that a checkpoint holds"
+    return problem
+
+
+def _check_time(field: str, value: int | None) -> Problem | None:
+    """A time before 1970 is odd, and harms nobody."""
+    return None if value is None or -(2**63) <= value < 2**63 else (field, "is too large for 64 bits")
 
 
 def _check_path(path: str) -> Problem | None:

@@ -11,16 +11,17 @@ interrupted anywhere is finished by running it again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from uuid import UUID
 
 import pyarrow as pa
 
 from deltars.errors import DamagedLog, LogDiverged, TableHeld, UnsupportedFeature
-from deltars.importer.admission import check_readable, fenced_protocol, is_fenced
+from deltars.importer.admission import check_partitions, check_readable, check_schema, check_writable, is_fenced
 from deltars.importer.commits import CommitFile
 from deltars.importer.handover import commit_path, fence_commit, fence_id, release_commit
-from deltars.importer.source import LogSource, PlacedActions
+from deltars.importer.source import LogSource, PlacedActions, SourceVersion
 from deltars.log.commit import NO_VERSION
 from deltars.protocol import Metadata, Protocol
 from deltars.store.appender import TIMEOUT_S, Appender, HeldTable
@@ -62,10 +63,13 @@ class Importer:
             table = self.follow(table_id, report=report)
             metadata, protocol = _known(table)
             if is_fenced(protocol):
-                if not take_over:
-                    self._refuse_foreign_fence(table)
-                fenced_protocol(protocol, metadata)
+                is_own = table.last_txn_id == fence_id(table_id, table.last_version)
+                if not is_own:
+                    if not take_over:
+                        raise _foreign_fence(table)
+                    self._check(table, metadata, protocol)
                 return self.writer.finish(table_id, MirrorState.ACTIVE)
+            self._check(table, metadata, protocol)
             version = table.last_version + 1
             data = fence_commit(table_id, version, metadata, protocol, **self._times(table))
             LogSource(table.location, self._options).storage.put_if_absent(commit_path(version), data)
@@ -77,7 +81,8 @@ class Importer:
 
     def take_read_only(self, table_id: UUID, *, report: Report | None = None) -> int:
         """Follow the log of a table that stays others'."""
-        self.follow(table_id, report=report)
+        table = self.follow(table_id, report=report)
+        self._check_partitions(table, _known(table)[0])
         return self.writer.finish(table_id, MirrorState.READ_ONLY)
 
     def give(self, table_id: UUID) -> int:
@@ -117,6 +122,7 @@ class Importer:
         self._refuse_divergence(source, table)
         latest = source.listing.latest
         state = _State(table.metadata, table.protocol)
+        checkpoint = source.newest_head(after=table.last_version)
         actions = 0
 
         def tell(version: int) -> None:
@@ -128,9 +134,11 @@ class Importer:
                 place = 0
                 for batch in version.batches():
                     actions += len(batch)
-                    place = _append(appender, version.version, place, batch, state)
+                    place = _append(appender, version, place, batch, state)
                     tell(version.version - 1)
-                state.check(version.version)
+                metadata = state.check(version.version)
+                if checkpoint is not None and checkpoint.version == version.version:
+                    checkpoint.refuse_contradiction(metadata)
                 about = version.about(table_id)
                 appender.complete(about if is_own else replace(about, commit_ts=None))
                 tell(version.version)
@@ -161,15 +169,16 @@ class Importer:
                 version=table.last_version,
             )
 
-    def _refuse_foreign_fence(self, table: HeldTable) -> None:
-        """A fence that another catalog put: two of them would both take themselves for the authority."""
-        if table.last_txn_id != fence_id(table.table_id, table.last_version):
-            raise UnsupportedFeature(
-                "the table is fenced: another deltars catalog manages it",
-                table=table.name,
-                features=("deltars.sqlManaged",),
-                hint="Release it there first; if that catalog is gone for good, import with take_over=True.",
-            )
+    def _check(self, table: HeldTable, metadata: Metadata, protocol: Protocol) -> None:
+        """Refuse what a later write would stumble over, while the log is still as others left it."""
+        check_writable(metadata, protocol)
+        self._check_partitions(table, metadata)
+        self.writer.next_row_id(table.table_id)
+
+    def _check_partitions(self, table: HeldTable, metadata: Metadata) -> None:
+        if metadata.partition_columns:
+            with closing(self.writer.partition_values(table.table_id)) as values:
+                check_partitions(metadata, values)
 
 
 class _State:
@@ -179,25 +188,41 @@ class _State:
         self.metadata = metadata
         self.protocol = protocol
 
-    def check(self, version: int) -> None:
-        for name, found in (("metaData", self.metadata), ("protocol", self.protocol)):
-            if found is None:
-                raise DamagedLog(f"the log has no {name} up to version {version}", version=version)
+    def check(self, version: int) -> Metadata:
+        if self.metadata is None or self.protocol is None:
+            missing = "metaData" if self.metadata is None else "protocol"
+            raise DamagedLog(f"the log has no {missing} up to version {version}", version=version)
+        return self.metadata
 
 
-def _append(appender: Appender, version: int, place: int, batch: PlacedActions | pa.Table, state: _State) -> int:
+def _append(
+    appender: Appender, version: SourceVersion, place: int, batch: PlacedActions | pa.Table, state: _State
+) -> int:
     """Write a batch; where the next one's places begin."""
     if isinstance(batch, pa.Table):
-        appender.add_files(version, place, batch)
+        appender.add_files(version.version, place, batch)
         return place + len(batch)
+    # The protocol first, in whichever order they stand: it says what the schema may hold.
     for _, action in batch:
-        if isinstance(action, Metadata):
-            state.metadata = action
-        elif isinstance(action, Protocol):
-            state.protocol = action
+        if isinstance(action, Protocol):
             check_readable(action)
-    appender.add(version, batch)
+            state.protocol = action
+    for at, action in batch:
+        if isinstance(action, Metadata):
+            check_schema(action, state.protocol, version.place_of(at))
+            state.metadata = action
+    appender.add(version.version, batch)
     return max([place, *(at + 1 for at, _ in batch)])
+
+
+def _foreign_fence(table: HeldTable) -> UnsupportedFeature:
+    """A fence that another catalog put: two of them would both take themselves for the authority."""
+    return UnsupportedFeature(
+        "the table is fenced: another deltars catalog manages it",
+        table=table.name,
+        features=("deltars.sqlManaged",),
+        hint="Release it there first; if that catalog is gone for good, import with take_over=True.",
+    )
 
 
 def _known(table: HeldTable) -> tuple[Metadata, Protocol]:

@@ -8,21 +8,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from enum import Enum
 
 from deltars.errors import DamagedLog, NotADeltaTable
+from deltars.protocol.log_files import LOG, LogFileKind, LogFileName, parse_log_path
 from deltars.storage import ObjectInfo, Storage
 
-LOG = "_delta_log"
 MAX_VERSION = 2**63 - 1
-
-_COMMIT = re.compile(r"(\d{20})\.json")
-_CLASSIC = re.compile(r"(\d{20})\.checkpoint\.parquet")
-_PART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
-_UUID_NAMED = re.compile(r"(\d{20})\.checkpoint\.[0-9A-Fa-f-]{36}\.(?:json|parquet)")
 
 
 class CheckpointKind(Enum):
@@ -69,17 +63,15 @@ def list_log(storage: Storage) -> LogListing:
     checkpoints: dict[int, list[Checkpoint]] = defaultdict(list)
     parts: dict[tuple[int, int], dict[int, ObjectInfo]] = defaultdict(dict)
     for info in storage.list(LOG):
-        name = info.path.removeprefix(f"{LOG}/")
-        if found := _COMMIT.fullmatch(name):
-            commits[_version(found[1], info)] = info
-        elif found := _CLASSIC.fullmatch(name):
-            version = _version(found[1], info)
-            checkpoints[version].append(Checkpoint(version, CheckpointKind.CLASSIC, (info,)))
-        elif found := _PART.fullmatch(name):
-            parts[_version(found[1], info), int(found[3])][int(found[2])] = info
-        elif found := _UUID_NAMED.fullmatch(name):
-            version = _version(found[1], info)
-            checkpoints[version].append(Checkpoint(version, CheckpointKind.V2, (info,)))
+        match parse_log_path(info.path):
+            case LogFileName(LogFileKind.COMMIT, int(version)):
+                commits[_checked(version, info)] = info
+            case LogFileName(LogFileKind.CLASSIC_CHECKPOINT, int(version)):
+                checkpoints[_checked(version, info)].append(Checkpoint(version, CheckpointKind.CLASSIC, (info,)))
+            case LogFileName(LogFileKind.CHECKPOINT_PART, int(version), int(part), int(count)):
+                parts[_checked(version, info), count][part] = info
+            case LogFileName(LogFileKind.UUID_CHECKPOINT, int(version)):
+                checkpoints[_checked(version, info)].append(Checkpoint(version, CheckpointKind.V2, (info,)))
     for (version, count), files in parts.items():
         # A writer that died left the others unwritten.
         if files.keys() == set(range(1, count + 1)):
@@ -101,8 +93,7 @@ def refuse_holes(listing: LogListing, first: int) -> None:
         )
 
 
-def _version(digits: str, info: ObjectInfo) -> int:
-    version = int(digits)
+def _checked(version: int, info: ObjectInfo) -> int:
     if version > MAX_VERSION:
         raise DamagedLog(f"{info.path} is beyond the last version there can be", path=info.path)
     return version

@@ -9,8 +9,9 @@ the oldest checkpoint that has every commit after it: that version then is the t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import pyarrow as pa
@@ -22,7 +23,17 @@ from deltars.importer.file_actions import canonical, check_add_columns, check_im
 from deltars.importer.listing import LogListing, list_log, refuse_holes
 from deltars.log.commit import NO_VERSION
 from deltars.log.foreign import ForeignVersion, foreign_version
-from deltars.protocol import Action, CheckpointMetadata, CommitInfo, Metadata, Protocol, Sidecar
+from deltars.protocol import (
+    Action,
+    CheckpointMetadata,
+    CommitInfo,
+    Metadata,
+    Protocol,
+    Sidecar,
+    StructType,
+)
+from deltars.protocol.column_mapping import COLUMN_MAPPING
+from deltars.protocol.schema import COLUMN_ID
 from deltars.storage import ObjectInfo, open_storage
 
 PlacedActions: TypeAlias = list[tuple[int, Action]]
@@ -46,6 +57,12 @@ class SourceVersion:
             yield from self._checkpoint(self._start)
         elif self._reader is not None:
             yield from self._reader.batches()
+
+    def place_of(self, place: int) -> str:
+        """Say where an action stands, for an error."""
+        if self._start is not None or self._commit is None:
+            return f"the checkpoint of version {self.version}"
+        return f"{self._commit.path}, line {place + 1}"
 
     def about(self, table_id: UUID) -> ForeignVersion:
         if self._reader is None:
@@ -96,6 +113,43 @@ class SourceVersion:
         return action
 
 
+@dataclass(frozen=True, slots=True)
+class CheckpointHead:
+    """What a checkpoint says of the table as a whole."""
+
+    version: int
+    path: str
+    metadata: Metadata
+
+    def refuse_contradiction(self, metadata: Metadata) -> None:
+        """Raise DamagedLog if the commits up to its version say something else: readers would see two tables.
+
+        The protocol is not compared: the fence brings one that is newer than any checkpoint.
+        """
+        for what, here, there in (
+            ("another schema", _shape(self.metadata.schema), _shape(metadata.schema)),
+            ("other partition columns", self.metadata.partition_columns, metadata.partition_columns),
+            ("another column mapping", _mapping(self.metadata), _mapping(metadata)),
+        ):
+            if here != there:
+                raise DamagedLog(
+                    f"the checkpoint {self.path} has {what} than the commits up to version {self.version}",
+                    version=self.version,
+                    path=self.path,
+                    hint="Delete the checkpoint, or write it again with the engine that owns the table.",
+                )
+
+
+def _shape(schema: StructType) -> tuple[str, list[tuple[str, Any]]]:
+    """Names and types of all columns, and by what data files know them; comments and the like are left out."""
+    known_by = [(field.physical_name, field.metadata.get(COLUMN_ID)) for _, field in schema.walk()]
+    return str(schema).replace(" not null", ""), known_by
+
+
+def _mapping(metadata: Metadata) -> str:
+    return metadata.configuration.get(COLUMN_MAPPING, "none").lower()
+
+
 class LogSource:
     def __init__(self, location: str, storage_options: Mapping[str, str] | None = None) -> None:
         self.storage = open_storage(location, storage_options)
@@ -116,7 +170,7 @@ class LogSource:
                 raise DamagedLog(f"version {missing} is missing from the log", version=missing)
             first = after + 1
         else:
-            self._check_newest(listing)
+            self.newest_head()
             start = None if 0 in listing.commits and listing.first_missing(0) is None else self._start(listing)
             first = 0
             if start is not None:
@@ -141,10 +195,20 @@ class LogSource:
         refuse_holes(listing, 0)
         raise DamagedLog("the log has neither version 0 nor a checkpoint", version=0)
 
-    def _check_newest(self, listing: LogListing) -> None:
-        """A checkpoint that others begin with must hold a table, even where the commits alone would do for us."""
-        for checkpoint in listing.newest_first()[:1]:
-            found = CheckpointFiles(self.storage, checkpoint)
-            # A file that is no checkpoint at all is passed over, where the commits are there.
-            if found.is_readable():
-                found.head()
+    def newest_head(self, after: int = NO_VERSION) -> CheckpointHead | None:
+        """Read what the newest checkpoint says of the table; DamagedLog where it says nothing.
+
+        Others begin with it, even where the commits alone would do for us. A file that is no checkpoint at all is
+        passed over: so do they. `after`: one of this version or an older one is known already, and not read.
+        """
+        newest = next(iter(self.listing.newest_first()), None)
+        return self._newest_head if newest is not None and newest.version > after else None
+
+    @cached_property
+    def _newest_head(self) -> CheckpointHead | None:
+        checkpoint = self.listing.newest_first()[0]
+        found = CheckpointFiles(self.storage, checkpoint)
+        if not found.is_readable():
+            return None
+        metadata, _ = found.head()
+        return CheckpointHead(checkpoint.version, checkpoint.files[0].path, metadata)

@@ -84,7 +84,7 @@ class Bounds:
         """The numbers of one file, and how many records its statistics count."""
         if stats is None:
             return self.unknown
-        document = read_stats(stats)
+        document = known_stats(stats)
         count = document.get("numRecords")
         if not self.leaves:
             return FileBounds(count, None, None)
@@ -120,6 +120,21 @@ def read_stats(text: str) -> dict[str, Any]:
         document = json.loads(text, parse_constant=_refuse_constant)
     if not isinstance(document, dict):
         raise ValueError("Expected `object`")
+    return document
+
+
+def known_stats(text: str) -> dict[str, Any]:
+    """Return what can be used of a file's statistics: they are optional, and writers put all kinds of things there.
+
+    A text that is not a JSON object says nothing. A `numRecords` that is not a count is left out.
+    """
+    try:
+        document = read_stats(text)
+    except (ValueError, RecursionError):
+        return {}
+    count = document.get("numRecords")
+    if count is not None and (type(count) is not int or not 0 <= count <= _LARGEST):
+        del document["numRecords"]
     return document
 
 

@@ -31,8 +31,8 @@ from deltars.log.bounds import (
     date_number,
     decimal_number,
     float_number,
+    known_stats,
     plain_number,
-    read_stats,
     string_number,
     timestamp_number,
     value_at,
@@ -62,7 +62,7 @@ class BoundsColumns:
 
 
 def bounds_columns(bounds: Bounds, stats: Sequence[str | None]) -> BoundsColumns:
-    documents: list[dict[str, Any]] = [{} if text is None else read_stats(text) for text in stats]
+    documents: list[dict[str, Any]] = [{} if text is None else known_stats(text) for text in stats]
     minima = [document.get("minValues") for document in documents]
     maxima = [document.get("maxValues") for document in documents]
     return BoundsColumns(

@@ -41,7 +41,7 @@ def foreign_version(
     """What `commitInfo` says, as far as it can be kept: it is free JSON, and may be missing."""
     said = info or CommitInfo()
     extra = {} if has_null_character(said.extra) else said.extra
-    times = (said.in_commit_timestamp, said.timestamp)
+    times = (said.in_commit_timestamp, said.timestamp, _whole(extra.get("timestamp")))
     timestamp = next((t for t in times if t is not None and 0 <= t <= LATEST_MS), modified_ms)
     commit_ts, participants = extra.get("commitTs"), extra.get("participants")
     return ForeignVersion(
@@ -60,6 +60,14 @@ def foreign_version(
         participants=_participants(participants) or {str(table_id): version},
         digest=digest,
     )
+
+
+def _whole(value: Any) -> int | None:
+    """A number that some writers put as text."""
+    try:
+        return int(value) if isinstance(value, str | float) else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def _txn_id(text: str | None) -> UUID | None:

@@ -134,7 +134,8 @@ def has_null_character(value: Any) -> bool:
             return False
 
 
-def _check_metadata(metadata: Metadata) -> Problem | None:
+def check_metadata(metadata: Metadata) -> Problem | None:
+    """Return why no commit may have this metadata; None if one may."""
     if not metadata.id:
         return "id", "must not be empty"
     if not metadata.schema_string:
@@ -212,7 +213,7 @@ _CHECKS: dict[type, Callable[[Any], Problem | None]] = {
     AddFile: check_add,
     RemoveFile: check_remove,
     CdcFile: check_cdc,
-    Metadata: _check_metadata,
+    Metadata: check_metadata,
     Protocol: _check_protocol,
     Txn: _check_txn,
     DomainMetadata: _check_domain,
@@ -290,4 +291,4 @@ def _check_free(value: Any) -> str | None:
     return None
 
 
-__all__ = ["check_actions", "check_commit", "refuse"]
+__all__ = ["check_actions", "check_commit", "check_metadata", "refuse"]

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from deltars.errors import ValidationError
 from deltars.protocol import (
     DomainMetadata,
     Metadata,
@@ -191,8 +192,12 @@ class CheckpointSchema:
             field.physical_name: parse_partition_value(values.get(field.physical_name), field.type) for field in fields
         }
 
-    def _parsed_stats(self, text: str) -> dict[str, Any]:
-        stats = decode_stats(text, self._schema)
+    def _parsed_stats(self, text: str) -> dict[str, Any] | None:
+        try:
+            stats = decode_stats(text, self._schema)
+        except ValidationError:
+            # An imported file may have any text there. Statistics are optional.
+            return None
         return {
             "numRecords": stats.num_records,
             "minValues": stats.min_values,

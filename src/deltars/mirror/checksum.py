@@ -90,21 +90,24 @@ def checksum_path(version: int) -> str:
     return f"_delta_log/{version:020}.crc"
 
 
-def sums_in(content: bytes | None, txn_id: str) -> FileSums | None:
-    """The sums of a file that belongs to this transaction; `None` if it does not, or is no such file."""
+def sums_in(content: bytes | None, txn_id: str | None = None) -> FileSums | None:
+    """The sums of a file that belongs to this transaction; `None` if it does not, or is no such file.
+
+    Without a transaction it may belong to any: other writers need not name theirs.
+    """
     if content is None:
         return None
     try:
         found = _decoder.decode(content)
     except msgspec.MsgspecError:
         return None
-    return FileSums(found.num_files, found.table_size_bytes) if found.txn_id == txn_id else None
+    return FileSums(found.num_files, found.table_size_bytes) if txn_id in (None, found.txn_id) else None
 
 
-class _Sums(msgspec.Struct, rename="camel"):
+class _Sums(msgspec.Struct, rename="camel", kw_only=True):
     """What is taken from a file, whoever wrote it."""
 
-    txn_id: str
+    txn_id: str | None = None
     table_size_bytes: int
     num_files: int
 

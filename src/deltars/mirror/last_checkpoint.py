@@ -6,6 +6,7 @@ Ours carries a tag, so that one written by somebody else is seen. Readers surviv
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -47,9 +48,17 @@ def parse_last_checkpoint(content: bytes | None) -> LastCheckpoint | None:
         return None
     try:
         document = _decoder.decode(content)
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):
         return None
-    return LastCheckpoint(document.version, TAG in (document.tags or {}))
+    tags = document.tags
+    return LastCheckpoint(document.version, isinstance(tags, dict) and TAG in tags)
 
 
-_decoder = msgspec.json.Decoder(_Document)
+class _Hint(msgspec.Struct):
+    """What is taken from a file, whoever wrote it."""
+
+    version: int
+    tags: Any = None
+
+
+_decoder = msgspec.json.Decoder(_Hint)

@@ -25,13 +25,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltars.errors import DeltarsError
+from deltars.log.bounds import known_stats
 from deltars.mirror.checkpoint import checkpoint_path
+from deltars.mirror.checkpoint_content import LiveFile, read_checkpoint, vector_id
 from deltars.mirror.checksum import checksum_path, sums_in
 from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit
 from deltars.mirror.last_checkpoint import LAST_CHECKPOINT, LastCheckpoint, parse_last_checkpoint
 from deltars.mirror.publisher import Publisher
 from deltars.protocol import DeletionVector, uri_to_path
 from deltars.protocol.deletion_vectors import relative_path
+from deltars.protocol.log_files import CHECKPOINTS, LOG, LogFileKind, is_hidden, parse_log_path
 from deltars.protocol.paths import is_absolute
 from deltars.storage import Storage
 from deltars.store.audit_rows import AuditRows
@@ -41,15 +44,6 @@ from deltars.store.mirror_status import MirrorState, MirrorStatus
 
 AT_ONCE = 8
 
-_COMMIT = re.compile(r"_delta_log/(\d{20})\.json")
-_CHECKSUM = re.compile(r"_delta_log/(\d{20})\.crc")
-_CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint\.parquet")
-_OF_OTHERS = re.compile(
-    r"_delta_log/(?:\d{20}\.\d{20}\.compacted\.json|\d{20}\.checkpoint\.[^/]+|_sidecars/[^/]+\.parquet)"
-)
-"""What other writers put beside commits; an imported table still has it."""
-_COMPARED = ["add.path", "add.size", "add.deletionVector", "metaData.schemaString"]
-"""Of a checkpoint."""
 _HADOOP = re.compile(r"(?P<directory>(?:.*/)?)\.(?P<name>[^/]+)\.crc")
 """The checksum that Hadoop keeps beside each file that it writes to local disk."""
 
@@ -154,7 +148,7 @@ class _Check:
 
     def commits(self, *, deep: bool) -> Iterator[Finding]:
         published = self._seen.published
-        there = {int(match[1]) for path in self._sizes if (match := _COMMIT.fullmatch(path))}
+        there = set(self._versions_of(LogFileKind.COMMIT, first=0))
         self.num_commits = len(published)
         missing = published.keys() - there
         if missing:
@@ -163,13 +157,16 @@ class _Check:
         for version in sorted(missing):
             yield self._finding(Problem.MISSING, commit_path(version), "was published and is gone")
         unknown = sorted(version for version in there - published.keys() if version > self._status.published_version)
+        if self._is_of_others:
+            # Its writers go on, and the catalog follows when it is asked to.
+            unknown = []
         for version in unknown:
             # One that is ours is about to be noted as published.
             content = self._storage.get_or_none(commit_path(version)) if version <= self._seen.newest else None
             if content is None or not self._is_as_committed(version, content):
                 yield self._finding(Problem.EXTRA, commit_path(version), "is not a commit of the catalog")
         for path in sorted(self._sizes):
-            if path.startswith("_delta_log/") and not _is_known(_checked_by(path)):
+            if path.startswith(f"{LOG}/") and not _is_known(path):
                 yield self._finding(Problem.EXTRA, path, "is no file of a Delta log")
 
         def differs(version: int) -> str | None:
@@ -187,7 +184,12 @@ class _Check:
         if self._seen.hint is None:
             return
         hint = parse_last_checkpoint(self._seen.hint)
-        if hint is None or not (hint.is_ours or hint.version <= self._last_from_outside):
+        if self._is_of_others or (hint is None and not self._has_own_checkpoint):
+            # It is as others left it, and readers look for themselves where it does not help them.
+            return
+        if hint is None:
+            yield self._finding(Problem.DIFFERENT, LAST_CHECKPOINT, "cannot be read")
+        elif not (hint.is_ours or hint.version <= self._last_from_outside):
             yield self._finding(Problem.DIFFERENT, LAST_CHECKPOINT, "was written by another program")
         elif not self._has_checkpoint(hint):
             yield self._finding(Problem.MISSING, checkpoint_path(hint.version), "is what _last_checkpoint names")
@@ -195,18 +197,25 @@ class _Check:
     def checksums(self) -> Iterator[Finding]:
         def differs(version: int) -> str | None:
             if version not in self._sums:
-                return "is of a version that was never committed"
+                return None if self._is_of_others else "is of a version that was never committed"
             txn_id, sums = self._sums[version]
-            found = sums_in(self._storage.get_or_none(checksum_path(version)), txn_id)
+            content = self._storage.get_or_none(checksum_path(version))
+            if version not in self._seen.published:
+                # Others need not write a transaction's id, or any sums at all.
+                found = sums_in(content)
+                return None if found in (None, sums) else f"should add up to {sums}"
+            found = sums_in(content, txn_id)
             return None if found == sums else f"should be of transaction {txn_id} and add up to {sums}"
 
-        yield from self._each(differs, self._versions_of(_CHECKSUM), checksum_path)
+        yield from self._each(differs, self._versions_of(LogFileKind.CHECKSUM), checksum_path)
 
     def checkpoints(self) -> Iterator[Finding]:
-        for version in self._versions_of(_CHECKPOINT):
-            if version > self._seen.newest:
-                yield self._finding(Problem.EXTRA, checkpoint_path(version), "is of a version never committed")
-            elif (reason := self._checkpoint_difference(version)) is not None:
+        for path in [] if self._is_of_others else sorted(self._sizes):
+            name = parse_log_path(path)
+            if name is not None and name.kind in CHECKPOINTS and (name.version or 0) > self._seen.newest:
+                yield self._finding(Problem.EXTRA, path, "is of a version never committed")
+        for version in self._versions_of(LogFileKind.CLASSIC_CHECKPOINT):
+            if version <= self._seen.newest and (reason := self._checkpoint_difference(version)) is not None:
                 yield self._finding(Problem.DIFFERENT, checkpoint_path(version), reason)
 
     def data_files(self, *, deep: bool) -> Iterator[Finding]:
@@ -237,8 +246,15 @@ class _Check:
             paths = (relative_path(vector) for vector in _vectors(batch) if vector is not None)
             tracked.update(path for path in paths if path is not None)
         for path in sorted(self._sizes):
-            if not path.startswith("_delta_log/") and _checked_by(path) not in tracked:
+            if not is_hidden(path, self._partition_columns) and _checked_by(path) not in tracked:
                 yield self._finding(Problem.ORPHAN, path, f"{self._sizes[path]} bytes that the log never named")
+
+    @cached_property
+    def _partition_columns(self) -> list[str]:
+        if self._status.current_version < 0:
+            return []
+        metadata = self._rows.at(self._status.table_id, self._status.current_version).metadata
+        return [metadata.schema[name].physical_name for name in metadata.partition_columns]
 
     @cached_property
     def _sums(self) -> dict[int, tuple[str, FileSums]]:
@@ -257,11 +273,21 @@ class _Check:
         prefix = f"_delta_log/{hint.version:020}.checkpoint."
         return any(path.startswith(prefix) for path in self._sizes)
 
-    def _versions_of(self, kind: re.Pattern[str]) -> list[int]:
+    @property
+    def _is_of_others(self) -> bool:
+        """Whether the log is written by others: they may be ahead of the catalog, and need not do as it does."""
+        return self._status.state in (MirrorState.READ_ONLY, MirrorState.RELEASED)
+
+    @property
+    def _has_own_checkpoint(self) -> bool:
+        return any(checkpoint_path(version) in self._sizes for version in self._seen.published)
+
+    def _versions_of(self, kind: LogFileKind, first: int | None = None) -> list[int]:
         """The versions that there is such a file of; those from before an import began are nobody's by now."""
-        first = min(self._sums, default=0)
-        versions = (int(match[1]) for path in self._sizes if (match := kind.fullmatch(path)))
-        return sorted(version for version in versions if version >= first)
+        first = min(self._sums, default=0) if first is None else first
+        names = (parse_log_path(path) for path in self._sizes)
+        versions = (name.version for name in names if name is not None and name.kind is kind)
+        return sorted(version for version in versions if version is not None and version >= first)
 
     def _is_as_committed(self, version: int, content: bytes) -> bool:
         commits = self._publisher.status.pending(self._status.table_id, version - 1, 1)
@@ -269,25 +295,17 @@ class _Check:
 
     def _checkpoint_difference(self, version: int) -> str | None:
         try:
-            with self._storage.open_reader(checkpoint_path(version)) as file:
-                found = pq.ParquetFile(file).read(columns=_COMPARED)
-            there = {
-                (row["path"], row["size"], _vector_id(_vector_in(row)))
-                for row in found["add"].to_pylist()
-                if row and row["path"] is not None
-            }
-        except (pa.ArrowException, msgspec.MsgspecError, DeltarsError) as error:
+            found = read_checkpoint(self._storage, checkpoint_path(version))
+        except (pa.ArrowException, msgspec.MsgspecError, DeltarsError, KeyError) as error:
             return f"cannot be read: {error}"
         state = self._rows.at(self._status.table_id, version)
-        expected: set[tuple[str, int, str | None]] = set()
+        expected: set[LiveFile] = set()
         for batch in state.adds():
-            ids = map(_vector_id, _vectors(batch))
+            ids = map(vector_id, _vectors(batch))
             expected.update(zip(batch["path"].to_pylist(), batch["size"].to_pylist(), ids, strict=True))
-        if there != expected:
-            return f"holds {len(there - expected)} files too many and {len(expected - there)} too few"
-        if state.metadata.schema_string not in [row["schemaString"] for row in found["metaData"].to_pylist() if row]:
-            return "holds another schema"
-        return None
+        if found.files != expected:
+            return f"holds {len(found.files - expected)} files too many and {len(expected - found.files)} too few"
+        return None if state.metadata.schema in found.schemas else "holds another schema"
 
     def _sizes_of(self, files: Iterable[tuple[str, int, Any]]) -> Iterator[Finding]:
         for path, size, _ in files:
@@ -332,9 +350,8 @@ class _Check:
 
 
 def _is_known(path: str) -> bool:
-    return path == LAST_CHECKPOINT or any(
-        pattern.fullmatch(path) for pattern in (_COMMIT, _CHECKSUM, _CHECKPOINT, _OF_OTHERS)
-    )
+    """Whether a path below `_delta_log` is a file of a log, or one that readers pass over."""
+    return parse_log_path(path) is not None or is_hidden(path.removeprefix(f"{LOG}/"))
 
 
 def _checked_by(path: str) -> str:
@@ -348,31 +365,13 @@ def _vectors(batch: pa.RecordBatch) -> Iterator[DeletionVector | None]:
         yield None if text is None else _decode_vector(text)
 
 
-def _vector_in(add: dict[str, Any]) -> DeletionVector | None:
-    """Of a file in a checkpoint: where it has none, writers leave out the column, the value, or all of its parts."""
-    vector = add.get("deletionVector") or {}
-    return None if vector.get("storageType") is None else msgspec.convert(vector, DeletionVector)
-
-
-def _vector_id(vector: DeletionVector | None) -> str | None:
-    return None if vector is None else vector.unique_id
-
-
 def _end(vector: DeletionVector) -> int:
     """Where it ends in its file: its size stands before it, and a check sum after it, of four bytes each."""
-    return (vector.offset or 0) + 4 + vector.size_in_bytes + 4
+    return (1 if vector.offset is None else vector.offset) + 4 + vector.size_in_bytes + 4
 
 
 def _num_records(stats: str | None) -> int | None:
-    try:
-        return _stats.decode(stats).numRecords if stats else None
-    except msgspec.MsgspecError:
-        return None
+    return known_stats(stats).get("numRecords") if stats else None
 
 
-class _Stats(msgspec.Struct):
-    numRecords: int | None = None  # noqa: N815
-
-
-_stats = msgspec.json.Decoder(_Stats)
 _decode_vector = msgspec.json.Decoder(DeletionVector).decode

@@ -1,5 +1,6 @@
 """The `where` language: Spark SQL's conditions on the columns of one table; and queries over several. No I/O."""
 
+from deltars.predicate.column_rules import check_column_rules
 from deltars.predicate.expression import (
     Call,
     Expression,
@@ -59,6 +60,7 @@ __all__ = [
     "TableReference",
     "Unknown",
     "Value",
+    "check_column_rules",
     "check_expression",
     "columns_of",
     "conjunction",

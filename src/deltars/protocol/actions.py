@@ -185,12 +185,13 @@ class CommitInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> CommitInfo:
-        """Any object will do: what does not fit a known field is kept as `extra`, if need be all of it."""
+        """Any object will do: what does not fit a known field is kept as `extra`."""
         known = {k: value for k, value in document.items() if k in _COMMIT_INFO_KEYS and value is not None}
         try:
             info = msgspec.convert(known, cls)
         except msgspec.ValidationError:
-            return cls(extra=document)
+            known = {name: value for name, value in known.items() if _fits(cls, name, value)}
+            info = msgspec.convert(known, cls)
         extra = {key: value for key, value in document.items() if key not in known}
         return msgspec.structs.replace(info, extra=extra) if extra else info
 
@@ -199,6 +200,14 @@ class CommitInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         known = cast(dict[str, Any], msgspec.to_builtins(self))
         known.pop("extra", None)
         return known | self.extra | known
+
+
+def _fits(cls: type[CommitInfo], name: str, value: Any) -> bool:
+    try:
+        msgspec.convert({name: value}, cls)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 _COMMIT_INFO_KEYS = frozenset(CommitInfo.__struct_encode_fields__) - {"extra"}
@@ -245,6 +254,14 @@ def decode_action(line: bytes | str) -> Action | None:
     """The action of one line; `None` where it is one that is not known here."""
     try:
         return _decode(line).action()
+    except ValueError as error:
+        raise ValidationError(f"not an action of the Delta log: {error}") from error
+
+
+def loose_action(document: dict[str, Any]) -> Action | None:
+    """The action of a line that was parsed already; a number or a truth value may stand there as text."""
+    try:
+        return msgspec.convert(document, _Line, strict=False).action()
     except ValueError as error:
         raise ValidationError(f"not an action of the Delta log: {error}") from error
 

@@ -68,6 +68,28 @@ def mapped(metadata: Metadata, before: Metadata | None = None) -> Metadata:
     return msgspec.structs.replace(_with_schema(metadata, schema), configuration=configuration)
 
 
+def check_mapping(metadata: Metadata) -> str | None:
+    """Return why data files could not be told apart by column; None if they can.
+
+    Every column of a mapped table has an id of its own, and a physical name that no other column beside it has.
+    """
+    _last_id(metadata)
+    if column_mapping(metadata.configuration) == "none":
+        return None
+    ids: set[int] = set()
+    names: set[tuple[str, ...]] = set()
+    for path, field in metadata.schema.walk():
+        column = ".".join(path)
+        number, name = field.metadata.get(COLUMN_ID), field.metadata.get(PHYSICAL_NAME)
+        if not isinstance(number, int) or isinstance(number, bool) or not isinstance(name, str) or not name:
+            return f"the column {column} has no id and physical name, and column mapping is on"
+        if number in ids or (*path[:-1], name) in names:
+            return f"the column {column} has the id {number} and the physical name {name!r}, and so has another column"
+        ids.add(number)
+        names.add((*path[:-1], name))
+    return None
+
+
 def _last_id(metadata: Metadata) -> int:
     text = metadata.configuration.get(MAX_COLUMN_ID, "0")
     if not text.isdecimal():

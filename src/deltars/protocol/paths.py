@@ -70,6 +70,11 @@ def uri_to_path(uri: str) -> str:
         raise ValidationError(f"the path {uri!r} is not UTF-8 when decoded", field="path") from error
 
 
+def local_path(path: str) -> str:
+    """A path of the log by one name: `/p`, `file:/p` and `file:///p` are the same."""
+    return _LOCAL_FILE.sub("", path)
+
+
 def is_absolute(path: str) -> bool:
     """Whether a path of the log names a place of its own, not one under the table's root."""
     return path.startswith("/") or _SCHEME.match(path) is not None

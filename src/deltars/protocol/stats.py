@@ -39,6 +39,7 @@ from deltars.protocol.schema import DataType, LeafType, PrimitiveType, StructTyp
 STRING_PREFIX_LENGTH = 32
 INDEXED_COLUMNS = 32
 
+_MAX_COUNT = 2**63 - 1
 _ASCII_MAX = "\x7f"
 _UNICODE_MAX = "\U0010ffff"
 _COLUMN = re.compile(r"(?:`(?:[^`]|``)*`|[^,`])+")
@@ -86,17 +87,21 @@ def encode_stats(stats: FileStats, schema: StructType, *, prefix_length: int = S
 
 
 def decode_stats(text: str | bytes, schema: StructType) -> FileStats:
-    """The statistics as Python values. A bound that is none of its type is left out: it proves nothing."""
+    """The statistics as Python values. A part that is not of its type is left out: it proves nothing."""
     try:
         document = _decoder.decode(text)
-    except ValueError as error:
-        raise ValidationError(f"the statistics are not JSON: {error}", field="stats") from error
+    except (ValueError, RecursionError) as error:
+        raise ValidationError(f"the statistics are not a JSON object: {error}", field="stats") from error
+
+    def leaves(part: Any, convert: Callable[[Any, LeafType], Any]) -> dict[str, Any]:
+        return _map_leaves(part, schema, convert) if isinstance(part, Mapping) else {}
+
     return FileStats(
-        num_records=document.numRecords,
-        min_values=_map_leaves(document.minValues or {}, schema, decode_bound),
-        max_values=_map_leaves(document.maxValues or {}, schema, decode_bound),
-        null_count=_map_leaves(document.nullCount or {}, schema, _decode_count),
-        tight_bounds=document.tightBounds,
+        num_records=_decode_count(document.numRecords),
+        min_values=leaves(document.minValues, decode_bound),
+        max_values=leaves(document.maxValues, decode_bound),
+        null_count=leaves(document.nullCount, _decode_count),
+        tight_bounds=document.tightBounds if isinstance(document.tightBounds, bool) else None,
     )
 
 
@@ -141,11 +146,11 @@ def _indexed_columns(properties: Mapping[str, str]) -> int:
 
 
 class _Document(msgspec.Struct):
-    numRecords: int | None = None  # noqa: N815
-    minValues: dict[str, Any] | None = None  # noqa: N815
-    maxValues: dict[str, Any] | None = None  # noqa: N815
-    nullCount: dict[str, Any] | None = None  # noqa: N815
-    tightBounds: bool | None = None  # noqa: N815
+    numRecords: Any = None  # noqa: N815
+    minValues: Any = None  # noqa: N815
+    maxValues: Any = None  # noqa: N815
+    nullCount: Any = None  # noqa: N815
+    tightBounds: Any = None  # noqa: N815
 
 
 # Numbers with a point come as Decimal: only the column's type tells whether they may become a float.
@@ -236,8 +241,9 @@ _FORMS: dict[str, dict[type, _Form]] = {
 """What a bound of a type may stand as in the JSON, and how it is read then."""
 
 
-def _decode_count(value: Any, _: LeafType) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+def _decode_count(value: Any, _: LeafType | None = None) -> int | None:
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT
+    return value if is_count else None
 
 
 def _column_paths(text: str) -> list[tuple[str, ...]]:

@@ -12,12 +12,13 @@ is applied to old ones.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
-from sqlalchemy import Connection, Table, delete, insert, select, update
+from sqlalchemy import Connection, Table, Text, cast, delete, insert, select, update
 
 from deltars.errors import DamagedLog, TableExists
 from deltars.log.commit import NO_VERSION, NewTable
@@ -37,6 +38,9 @@ from deltars.store.statements import CommitStatements
 
 RELEASE = "RELEASE TABLE"
 """The operation of the commit that gives a table to other writers."""
+
+
+_decode_values = msgspec.json.Decoder(dict[str, str | None]).decode
 
 
 class ImportWriter:
@@ -172,6 +176,24 @@ class ImportWriter:
             query = select(dl_tables.c.table_id).where(dl_tables.c.table_id == table_id)
             return connection.execute(query).first() is not None
 
+    def partition_values(self, table_id: UUID) -> Generator[dict[str, str | None]]:
+        """Each set of partition values that a live file of a table has that was copied so far."""
+        files = dl_add_files.c
+        query = (
+            select(cast(files.partition_values, Text))
+            .where(files.table_id == table_id, files.removed_version.is_(None))
+            .distinct()
+            .execution_options(yield_per=10_000)
+        )
+        with self._database.read() as connection:
+            for text in connection.execute(query).scalars():
+                yield _decode_values(text)
+
+    def next_row_id(self, table_id: UUID) -> int:
+        """The first row id that is free; DamagedLog where the table does not say it."""
+        with self._database.read() as connection:
+            return _next_row_id(connection, table_id)
+
     def let_go(self, table_id: UUID) -> None:
         """A table that nothing was ever committed to is for whoever writes its version 0."""
         with self._database.write(TIMEOUT_S) as connection:
@@ -300,7 +322,10 @@ def _next_row_id(connection: Connection, table_id: UUID) -> int:
     )
     text = connection.execute(query).scalar_one_or_none()
     try:
-        return int(msgspec.json.decode(text)["rowIdHighWaterMark"]) + 1 if text else 0
+        found = int(msgspec.json.decode(text)["rowIdHighWaterMark"]) + 1 if text else 0
+        if not 0 <= found < 2**63:
+            raise ValueError("out of range")
+        return found
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedLog(f"the domain {ROW_TRACKING_DOMAIN} cannot be read: {text!r:.200}") from error
 

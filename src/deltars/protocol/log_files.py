@@ -1,0 +1,94 @@
+"""Names below a table's directory: those of the Delta log, and those that every reader passes over.
+
+_delta_log/00000000000000000012.json                                  a commit
+           00000000000000000012.crc                                   its checksum
+           00000000000000000010.checkpoint.parquet                    a checkpoint
+           00000000000000000010.checkpoint.0000000001.0000000003.parquet   a part of one
+           00000000000000000010.checkpoint.<uuid>.parquet, .json      a V2 checkpoint
+           00000000000000000004.00000000000000000007.compacted.json   several commits in one
+           _last_checkpoint                                           where to begin reading
+           _sidecars/<name>.parquet                                   files of a V2 checkpoint
+_anything, .anything, and what systems and editors leave behind       hidden
+
+A V2 checkpoint may also have a classic name: only its content tells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+
+LOG = "_delta_log"
+
+_VERSION = r"(?P<version>\d{20})"
+_PATTERNS = {
+    "COMMIT": rf"{_VERSION}\.json",
+    "CHECKSUM": rf"{_VERSION}\.crc",
+    "CLASSIC_CHECKPOINT": rf"{_VERSION}\.checkpoint\.parquet",
+    "CHECKPOINT_PART": rf"{_VERSION}\.checkpoint\.(?P<part>\d{{10}})\.(?P<parts>\d{{10}})\.parquet",
+    "UUID_CHECKPOINT": rf"{_VERSION}\.checkpoint\.[0-9A-Fa-f-]{{36}}\.(?:json|parquet)",
+    "COMPACTED": rf"{_VERSION}\.\d{{20}}\.compacted\.json",
+    "LAST_CHECKPOINT": r"_last_checkpoint",
+    "SIDECAR": r"_sidecars/[^/]+\.parquet",
+}
+_COMPILED = {kind: re.compile(pattern) for kind, pattern in _PATTERNS.items()}
+
+_NOT_HIDDEN = ("_delta_index", "_change_data")
+"""Directories that hold a table's own files, though their names begin as hidden ones do."""
+_LEFT_BEHIND = re.compile(
+    r".*_\$folder\$"  # Hadoop's directories on object stores
+    r"|.*\.tmp|.*~|\#.*\#|.*\.sw[a-z]|4913"  # half-written files, editors
+    r"|Thumbs\.db|desktop\.ini|Icon\r",  # desktops
+    re.IGNORECASE,
+)
+
+
+class LogFileKind(Enum):
+    COMMIT = "COMMIT"
+    CHECKSUM = "CHECKSUM"
+    CLASSIC_CHECKPOINT = "CLASSIC_CHECKPOINT"
+    CHECKPOINT_PART = "CHECKPOINT_PART"
+    UUID_CHECKPOINT = "UUID_CHECKPOINT"
+    COMPACTED = "COMPACTED"
+    LAST_CHECKPOINT = "LAST_CHECKPOINT"
+    SIDECAR = "SIDECAR"
+
+
+CHECKPOINTS = frozenset((LogFileKind.CLASSIC_CHECKPOINT, LogFileKind.CHECKPOINT_PART, LogFileKind.UUID_CHECKPOINT))
+
+
+@dataclass(frozen=True, slots=True)
+class LogFileName:
+    kind: LogFileKind
+    version: int | None = None
+    part: int | None = None
+    parts: int | None = None
+
+
+def parse_log_path(path: str) -> LogFileName | None:
+    """Return what a path below the table is in the log; None if it is no file of a Delta log."""
+    directory, _, name = path.partition("/")
+    if directory != LOG:
+        return None
+    for kind, pattern in _COMPILED.items():
+        if found := pattern.fullmatch(name):
+            numbers = {key: int(digits) for key, digits in found.groupdict().items()}
+            return LogFileName(LogFileKind(kind), **numbers)
+    return None
+
+
+def is_hidden(path: str, partition_columns: Collection[str] = ()) -> bool:
+    """Return whether readers pass a path over, below the table or below its log; neither is part of `path`.
+
+    Delta hides names that begin with `_` or `.`, but for its own directories and those of a partition column that is
+    named so.
+    """
+    segments = path.split("/")
+    for name in segments:
+        if name.startswith(("_", ".")):
+            is_partition = any(name.startswith(f"{column}=") for column in partition_columns)
+            if not is_partition and not name.startswith(_NOT_HIDDEN):
+                return True
+    return any(_LEFT_BEHIND.fullmatch(name) for name in segments)
