@@ -5,7 +5,7 @@
 | always    | every published commit is there and is the file that was published; nothing else is; every live    |
 |           | data file is there, with its size, and so is every deletion vector                                 |
 | deep      | every commit's actions, checksum and checkpoint with the catalog's; rows of every live data file   |
-| orphans   | files below the table that the log never named                                                     |
+| orphans   | files below the table that the log never named, and what killed writers left (`mirror/orphans.py`) |
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from functools import cached_property
 from hashlib import sha256
@@ -29,11 +30,12 @@ from deltars.mirror.checkpoint import checkpoint_path
 from deltars.mirror.checksum import checksum_path, sums_in
 from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit
 from deltars.mirror.last_checkpoint import LAST_CHECKPOINT, LastCheckpoint, parse_last_checkpoint
+from deltars.mirror.orphans import MIN_AGE, Orphans, check_min_age, find_orphans
 from deltars.mirror.publisher import Publisher
 from deltars.protocol import DeletionVector, uri_to_path
 from deltars.protocol.deletion_vectors import relative_path
 from deltars.protocol.paths import is_absolute
-from deltars.storage import Storage
+from deltars.storage import ObjectInfo, Storage
 from deltars.store.audit_rows import AuditRows
 from deltars.store.checkpoint_rows import CheckpointRows, FileSums
 from deltars.store.database import Database
@@ -67,6 +69,9 @@ class Finding:
     problem: Problem
     file: str
     detail: str
+    size_bytes: int | None = None
+    """Only of an orphan; so is `age_s`."""
+    age_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,9 @@ class Verification:
     commits: int
     data_files: int
     findings: tuple[Finding, ...]
+    young_files: int = 0
+    """Orphans left out because a transaction in flight may still commit them; `young_bytes` is their size."""
+    young_bytes: int = 0
 
     @property
     def is_ok(self) -> bool:
@@ -93,14 +101,18 @@ class Verifier:
         self._rows = CheckpointRows(database)
         self._audit = AuditRows(database)
 
-    def verify(self, table_id: UUID, *, deep: bool = False, orphans: bool = False) -> Verification:
+    def verify(
+        self, table_id: UUID, *, deep: bool = False, orphans: bool = False, min_age: timedelta = MIN_AGE
+    ) -> Verification:
+        check_min_age(min_age)
         status = self._publisher.status.read(table_id)
         storage = self._publisher.storage_at(status.location)
         # Others may go on committing meanwhile. So what must be there is asked before the files are listed, and what
         # may be there after it.
         published = self._publisher.records.published(table_id)
         hint = storage.get_or_none(LAST_CHECKPOINT)
-        sizes = {info.path: info.size for info in storage.list()}
+        listed = list(storage.list())
+        sizes = {info.path: info.size for info in listed}
         newest = self._publisher.status.read(table_id).current_version
         seen = _Seen(status, published, hint, sizes, newest)
         check = _Check(self._publisher, self._rows, self._audit, storage, seen)
@@ -108,8 +120,11 @@ class Verifier:
         if deep:
             findings += [*check.checksums(), *check.checkpoints()]
         findings += check.data_files(deep=deep)
-        if orphans:
-            findings += check.orphans()
+        found = check.orphans(listed, min_age) if orphans else Orphans()
+        findings += [
+            Finding(Problem.ORPHAN, storage.url_of(o.path), o.detail, o.size_bytes, o.age.total_seconds())
+            for o in found.old
+        ]
         return Verification(
             table_id=table_id,
             table=status.name,
@@ -118,6 +133,8 @@ class Verifier:
             commits=check.num_commits,
             data_files=check.num_data_files,
             findings=tuple(findings),
+            young_files=found.young_files,
+            young_bytes=found.young_bytes,
         )
 
 
@@ -230,15 +247,18 @@ class _Check:
                     ends[path] = max(ends.get(path, 0), _end(vector))
         yield from self._ends_of(ends)
 
-    def orphans(self) -> Iterator[Finding]:
+    def orphans(self, listed: Iterable[ObjectInfo], min_age: timedelta) -> Orphans:
         tracked: set[str] = set()
         for batch in self._audit.tracked(self._status.table_id):
             tracked.update(uri_to_path(path) for path in batch["path"].to_pylist())
             paths = (relative_path(vector) for vector in _vectors(batch) if vector is not None)
             tracked.update(path for path in paths if path is not None)
-        for path in sorted(self._sizes):
-            if not path.startswith("_delta_log/") and _checked_by(path) not in tracked:
-                yield self._finding(Problem.ORPHAN, path, f"{self._sizes[path]} bytes that the log never named")
+        unnamed = [
+            info
+            for info in listed
+            if not info.path.startswith("_delta_log/") and _checked_by(info.path) not in tracked
+        ]
+        return find_orphans(unnamed, self._storage.list_unfinished(), now_us=self._status.now, min_age=min_age)
 
     @cached_property
     def _sums(self) -> dict[int, tuple[str, FileSums]]:
