@@ -16,7 +16,8 @@ from uuid import UUID
 import msgspec
 
 from deltars.catalog.catalog import Catalog
-from deltars.catalog.connecting import connect
+from deltars.catalog.connecting import open_catalog
+from deltars.config import configure
 from deltars.errors import NotADeltaTable, StorageError, ValidationError
 from deltars.importer import Importer, Progress
 from deltars.log.commit import NO_VERSION, NewTable
@@ -56,8 +57,11 @@ def rebuild(
     report: Callable[[str, Progress], None] | None = None,
 ) -> Rebuilt:
     """Make a catalog again from the logs that it published. Run it again if it was interrupted."""
-    with connect(catalog, warehouse=warehouse, migrate=True, storage_options=storage_options) as opened:
+    config = configure(catalog, warehouse=warehouse, storage_options=storage_options)
+    with open_catalog(config, migrate=True, claim=False) as opened:
         found = _registrations(opened)
+        # The catalog that is made again takes the place of the lost one.
+        opened.engine.publisher.warehouse.claim(take_over=True)
         # The dropped ones first: afterwards their names and locations are free for those who have them now.
         dropped = [table for table in found if table.dropped_at is not None]
         gone = tuple(table.name for table in dropped if not _restore_dropped(opened, table, report))

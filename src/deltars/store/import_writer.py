@@ -47,7 +47,7 @@ class ImportWriter:
     def register(self, table: NewTable, *, created_at: datetime | None = None) -> None:
         """The table at version −1, held."""
         with self._database.write(TIMEOUT_S) as connection:
-            owner = create(connection, [table], self._database)
+            owner = create(connection, [table], self._database, imported=True)
             if owner is not None:
                 raise _taken(owner, table)
             values: dict[str, Any] = {"protocol_version": HELD}

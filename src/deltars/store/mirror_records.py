@@ -107,6 +107,12 @@ class MirrorRecords:
             times = connection.execute(select(log.published_at).where(or_(*each))).scalars().all()
         return max(times) - min(times) if times else 0
 
+    def catalog(self) -> tuple[UUID, str | None]:
+        """The catalog's id, and its warehouse if it has one."""
+        with self._database.read() as connection:
+            row = connection.execute(select(schema.dl_catalog.c.catalog_id, schema.dl_catalog.c.warehouse)).one()
+        return row.catalog_id, row.warehouse
+
     def registration(self, table_id: UUID) -> Registration:
         with self._database.read() as connection:
             row = connection.execute(_registrations().where(_tables.table_id == table_id)).one_or_none()
