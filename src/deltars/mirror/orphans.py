@@ -1,8 +1,8 @@
 """Files below a table that no version names: which of them are old enough to be nobody's.
 
-    listed ──▶ in the log, or named by it ──▶ left out
-           └─▶ younger than `min_age`     ──▶ counted: a transaction in flight names its files when it commits
-           └─▶ the rest                   ──▶ an orphan
+listed ──▶ in the log, or named by it ──▶ left out
+       └─▶ younger than `min_age`     ──▶ counted: a transaction in flight names its files when it commits
+       └─▶ the rest                   ──▶ an orphan
 """
 
 from __future__ import annotations

@@ -31,17 +31,20 @@ from deltars.mirror.checksum import checksum_path, sums_in
 from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit
 from deltars.mirror.last_checkpoint import LAST_CHECKPOINT, LastCheckpoint, parse_last_checkpoint
 from deltars.mirror.orphans import MIN_AGE, Orphans, check_min_age, find_orphans
+from deltars.mirror.others import others_files, path_below
 from deltars.mirror.publisher import Publisher
 from deltars.protocol import DeletionVector, uri_to_path
 from deltars.protocol.deletion_vectors import relative_path
 from deltars.protocol.paths import is_absolute
-from deltars.storage import ObjectInfo, Storage
+from deltars.storage import ObjectInfo, Places, Storage
 from deltars.store.audit_rows import AuditRows
 from deltars.store.checkpoint_rows import CheckpointRows, FileSums
 from deltars.store.database import Database
 from deltars.store.mirror_status import MirrorState, MirrorStatus
+from deltars.store.registry import Registry
 
 AT_ONCE = 8
+TIMEOUT_S = 30.0
 
 _COMMIT = re.compile(r"_delta_log/(\d{20})\.json")
 _CHECKSUM = re.compile(r"_delta_log/(\d{20})\.crc")
@@ -100,6 +103,7 @@ class Verifier:
         self._publisher = publisher
         self._rows = CheckpointRows(database)
         self._audit = AuditRows(database)
+        self._registry = Registry(database, timeout_s=TIMEOUT_S)
 
     def verify(
         self, table_id: UUID, *, deep: bool = False, orphans: bool = False, min_age: timedelta = MIN_AGE
@@ -115,7 +119,7 @@ class Verifier:
         sizes = {info.path: info.size for info in listed}
         newest = self._publisher.status.read(table_id).current_version
         seen = _Seen(status, published, hint, sizes, newest)
-        check = _Check(self._publisher, self._rows, self._audit, storage, seen)
+        check = _Check(self._publisher, self._rows, self._audit, self._registry, storage, seen)
         findings = [*check.state(), *check.commits(deep=deep), *check.hint()]
         if deep:
             findings += [*check.checksums(), *check.checkpoints()]
@@ -152,11 +156,18 @@ class _Seen:
 
 class _Check:
     def __init__(
-        self, publisher: Publisher, rows: CheckpointRows, audit: AuditRows, storage: Storage, seen: _Seen
+        self,
+        publisher: Publisher,
+        rows: CheckpointRows,
+        audit: AuditRows,
+        registry: Registry,
+        storage: Storage,
+        seen: _Seen,
     ) -> None:
         self._publisher = publisher
         self._rows = rows
         self._audit = audit
+        self._registry = registry
         self._storage = storage
         self._seen = seen
         self._status = seen.status
@@ -248,17 +259,22 @@ class _Check:
         yield from self._ends_of(ends)
 
     def orphans(self, listed: Iterable[ObjectInfo], min_age: timedelta) -> Orphans:
-        tracked: set[str] = set()
+        tracked, places = set[str](), Places()
         for batch in self._audit.tracked(self._status.table_id):
-            tracked.update(uri_to_path(path) for path in batch["path"].to_pylist())
-            paths = (relative_path(vector) for vector in _vectors(batch) if vector is not None)
-            tracked.update(path for path in paths if path is not None)
+            names = (path_below(self._storage, path, places) for path in batch["path"].to_pylist())
+            tracked.update(name for name in names if name is not None)
+            files = (_vector_file(self._storage, vector, places) for vector in _vectors(batch) if vector is not None)
+            tracked.update(file for file in files if file is not None)
+        others = others_files(self._status, self._storage, self._sizes, registry=self._registry, audit=self._audit)
         unnamed = [
             info
             for info in listed
-            if not info.path.startswith("_delta_log/") and _checked_by(info.path) not in tracked
+            if not info.path.startswith("_delta_log/")
+            and _checked_by(info.path) not in tracked
+            and not others.has(_checked_by(info.path))
         ]
-        return find_orphans(unnamed, self._storage.list_unfinished(), now_us=self._status.now, min_age=min_age)
+        unfinished = [info for info in self._storage.list_unfinished() if not others.has(info.path)]
+        return find_orphans(unnamed, unfinished, now_us=self._status.now, min_age=min_age)
 
     @cached_property
     def _sums(self) -> dict[int, tuple[str, FileSums]]:
@@ -366,6 +382,14 @@ def _checked_by(path: str) -> str:
 def _vectors(batch: pa.RecordBatch) -> Iterator[DeletionVector | None]:
     for text in batch["deletion_vector"].to_pylist():
         yield None if text is None else _decode_vector(text)
+
+
+def _vector_file(storage: Storage, vector: DeletionVector, places: Places) -> str | None:
+    """The file of a vector below the table, be it named by its whole URI; None where there is none."""
+    found = relative_path(vector)
+    if found is None and vector.storage_type == "p":
+        return path_below(storage, vector.path_or_inline_dv, places)
+    return found
 
 
 def _vector_in(add: dict[str, Any]) -> DeletionVector | None:

@@ -64,8 +64,8 @@ class Warehouse:
         if owner != catalog_id:
             raise ConfigError(
                 f"the warehouse {warehouse} belongs to another catalog, {owner}; this one is {catalog_id}",
-                hint="Give this catalog a warehouse of its own. If the other catalog is lost, `deltars rebuild` brings its"
-                f" tables back; if nothing of it is needed, delete {storage.url_of(MARKER)}.",
+                hint="Give this catalog a warehouse of its own. If the other catalog is lost, `deltars rebuild` brings"
+                f" its tables back; if nothing of it is needed, delete {storage.url_of(MARKER)}.",
             )
         self._claimed.add((catalog_id, warehouse))
 

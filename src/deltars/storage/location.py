@@ -53,8 +53,8 @@ def parse_location(text: str) -> Location:
         return _local(text, unquote(path))
     if scheme != "memory" and scheme not in OBJECT_STORES:
         raise _refused(text, f"has the scheme {scheme!r}; known are file, memory, {', '.join(OBJECT_STORES)}")
-    # Before anything is quoted back: what stands in front of an @ or behind a ? may be a credential. So may what follows
-    # a colon: a key with a slash in it ends the authority early. abfs:// has its container in front of the @.
+    # Before anything is quoted back: what stands in front of an @ or behind a ? may be a credential. So may what
+    # follows a colon: a key with a slash in it ends the authority early. abfs:// has its container in front of the @.
     container = authority.partition("@")[0] if scheme.startswith("abfs") else authority
     if "?" in text or any(mark in container for mark in "@:"):
         raise ValidationError(

@@ -36,7 +36,7 @@ class Places:
 
     def relation(self, location: str, other: str) -> Relation | None:
         """Return how `location` lies to `other`, or None where they have nothing in common."""
-        mine, theirs = self._directory(location), self._directory(other)
+        mine, theirs = self.directory(location), self.directory(other)
         if mine == theirs:
             return Relation.SAME
         if mine.startswith(theirs):
@@ -45,7 +45,16 @@ class Places:
             return Relation.AROUND
         return _relation_without_case(mine, theirs)
 
-    def _directory(self, location: str) -> str:
+    def below(self, location: str, root: str) -> str | None:
+        """Return the path of `location` below `root`, without outer slashes; None where it does not lie there."""
+        if self.relation(location, root) is not Relation.INSIDE:
+            return None
+        # By number of names, not of characters: upper and lower case may differ in length.
+        above = self.directory(root).count("/")
+        return "/".join(self.directory(location).split("/")[above:]).rstrip("/")
+
+    def directory(self, location: str) -> str:
+        """The directory in one spelling, with a slash at the end."""
         try:
             place = parse_location(location)
         except ValidationError:
@@ -67,7 +76,7 @@ class Places:
 
 
 def _relation_without_case(mine: str, theirs: str) -> Relation | None:
-    """Ask the file system about two paths that differ in nothing but upper and lower case, or in the form of accents."""
+    """Ask the file system about two paths that differ in nothing but case, or in the form of accents."""
     folded, other = _folded(mine), _folded(theirs)
     if not mine.startswith("/") or not (folded.startswith(other) or other.startswith(folded)):
         return None

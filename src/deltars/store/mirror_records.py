@@ -64,6 +64,14 @@ class MirrorRecords:
         with self._database.read() as connection:
             return {row.version: row.digest for row in connection.execute(query)}
 
+    def digest(self, table_id: UUID, version: int) -> str | None:
+        """The digest of a version's file as it was published or imported; None where the catalog knows none."""
+        log = schema.dl_mirror_log.c
+        query = select(log.digest).where(log.table_id == table_id, log.version == version)
+        with self._database.read() as connection:
+            found: str | None = connection.scalar(query)
+        return None if found is None else found.removeprefix(FOREIGN)
+
     def last_version_before(self, table_id: UUID, moment_ms: int) -> int | None:
         """The newest published version that was committed before a moment, by in-commit timestamps."""
         query = select(func.max(_versions.version)).where(

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum
 from functools import cached_property
 from typing import NoReturn
 from uuid import UUID, uuid4
@@ -47,6 +48,14 @@ class TableRecord:
     writer_features: Sequence[str] | None
     properties: Mapping[str, str]
     created_at: datetime
+
+
+class Origin(Enum):
+    """Where a table comes from, which says whether it may lie where a dropped one lay."""
+
+    NEW = "made here: it gets a directory that no table ever had"
+    IMPORTED = "its log is there already: it may be one that this catalog had before and dropped"
+    RESTORED = "one of a lost catalog, which is made again as it was"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,19 +193,16 @@ def first_row() -> Insert:
 
 
 def create(
-    connection: Connection, tables: Sequence[NewTable], database: Database, *, imported: bool = False
+    connection: Connection, tables: Sequence[NewTable], database: Database, *, origin: Origin = Origin.NEW
 ) -> TableRecord | None:
-    """Insert tables in name order; where a name is taken, nothing is done and its owner returned.
-
-    `imported`: the table's log is there already, so it may be one that this catalog had before and dropped.
-    """
+    """Insert tables in name order; where a name is taken, nothing is done and its owner returned."""
     database.backend.lock_registry(connection)
     for table in sorted(tables, key=lambda new: new.name):
         check_name(table.name)
         owner = _find(connection, dl_tables.c.name == table.name)
         if owner is not None:
             return owner
-        _refuse_shared_location(connection, table, database, imported=imported)
+        _refuse_shared_location(connection, table, database, origin)
         slot = connection.execute(select(func.coalesce(func.max(dl_tables.c.slot), 0) + 1)).scalar_one()
         reader, writer = UNCOMMITTED_PROTOCOL
         connection.execute(
@@ -253,9 +259,11 @@ def _shortened(name: str) -> str:
     return repr(name if len(name) <= 100 else name[:100] + "…")
 
 
-def _refuse_shared_location(connection: Connection, table: NewTable, database: Database, *, imported: bool) -> None:
+def _refuse_shared_location(connection: Connection, table: NewTable, database: Database, origin: Origin) -> None:
     for found in _neighbours(connection, table.location):
-        if imported and found.is_dropped and _may_be_imported_again(connection, database, found):
+        if found.is_dropped and origin is Origin.RESTORED:
+            continue
+        if found.is_dropped and origin is Origin.IMPORTED and _may_be_imported_again(connection, database, found):
             continue
         which = "the dropped table" if found.is_dropped else "the table"
         raise TableExists(
