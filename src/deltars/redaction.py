@@ -18,7 +18,8 @@ _SECRET_NAME = (
 )
 # A parameter follows ?, & or, in XML, &amp; — and *** is what our own URIs show for a password.
 _PARAMETER = re.compile(rf"([?&;]{_SECRET_NAME}=)(?!\*\*\*)[^&\s\"'<>)\]}}]+", re.IGNORECASE)
-_USER_AND_PASSWORD = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#@:\"']*:[^\s/?#@\"']+@")
+# A password may hold a slash or an @ itself. A number and a slash after the colon are a port, and no password.
+_USER_AND_PASSWORD = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#@:\"']*:(?!\d+/)[^\s\"']*@")
 
 
 def redacted(text: str, secrets: Collection[str] = ()) -> str:

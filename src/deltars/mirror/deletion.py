@@ -28,7 +28,9 @@ from deltars.store.held import why_held
 from deltars.store.mirror_status import MirrorState, MirrorStatus
 from deltars.store.registry import Registry
 
-WAIT_S = 3.0
+WAIT_S = 1.5
+"""Longer than a publisher puts commits before it asks the catalog how to go on."""
+
 PASSES = 3
 """How often the directory is listed: a publication or a writer under way may add a file after the first time."""
 
