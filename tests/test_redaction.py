@@ -93,7 +93,7 @@ def test_what_a_store_says_is_shown_without_credentials(kind: str, error: Any) -
 
 
 def test_options_of_a_store_are_shown_nowhere(catalog: deltars.Catalog, tmp_path: Path) -> None:
-    options = {"aws_secret_access_key": "hunter2", "aws_session_token": "hunter2"}
+    options = {"aws_access_key_id": "hunter2", "aws_secret_access_key": "hunter2"}
     with deltars.connect(f"deltasql://sqlite/{tmp_path}/o.db", storage_options=options) as opened:
         seen = [opened, opened.engine, opened.engine.settings, opened._config, opened.create_table("t", "id INT")]
         assert "hunter2" not in repr(seen) + str(opened.table("t").scan())
