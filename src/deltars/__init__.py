@@ -40,6 +40,7 @@ from deltars.errors import (
     ValidationError,
     VersionConflict,
     VersionNotFound,
+    WarehouseTaken,
 )
 from deltars.wiring import provide_spark
 
@@ -161,6 +162,7 @@ __all__ = [
     "ValidationError",
     "VersionConflict",
     "VersionNotFound",
+    "WarehouseTaken",
     "begin",
     "connect",
     "diagnose",

@@ -90,6 +90,10 @@ class UriError(ConfigError):
     """A deltasql:// URI is not well formed."""
 
 
+class WarehouseTaken(ConfigError):
+    """The warehouse belongs to another catalog."""
+
+
 class ValidationError(DeltarsError):
     """What was asked for is not valid; nothing was changed."""
 

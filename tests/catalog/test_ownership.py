@@ -450,7 +450,7 @@ def test_warehouse_of_another_catalog_is_refused_before_it_is_set(
 ) -> None:
     first = lakes("first", tmp_path / "shared")
     [catalog_id] = json.loads(marker_of(tmp_path / "shared").read_text()).values()
-    with pytest.raises(deltars.ConfigError) as raised:
+    with pytest.raises(deltars.WarehouseTaken) as raised:
         lakes("second", tmp_path / "shared")
     assert f"the warehouse {tmp_path}/shared belongs to another catalog, {catalog_id}" in str(raised.value)
     assert "deltars rebuild" in str(raised.value)
@@ -467,9 +467,9 @@ def test_warehouse_without_a_mark_belongs_to_the_catalog_that_writes_next(
     lakes("second", tmp_path / "shared").create_table("t", "id BIGINT")
     # In this process it is known; another one looks.
     first = lakes("first")
-    with pytest.raises(deltars.ConfigError, match="belongs to another catalog"):
+    with pytest.raises(deltars.WarehouseTaken, match="belongs to another catalog"):
         first.create_table("t2", "id BIGINT")
-    with pytest.raises(deltars.ConfigError, match="belongs to another catalog"):
+    with pytest.raises(deltars.WarehouseTaken, match="belongs to another catalog"):
         first.create_table("t2", "id BIGINT", location=f"{tmp_path}/shared/elsewhere")
     # Its tables go on, and one elsewhere can be made; it has no entry in the other's registry.
     first.write("old", ROWS).raise_for_mirror()
@@ -486,7 +486,7 @@ def test_of_many_catalogs_that_want_one_warehouse_one_gets_it(
     def want(number: int) -> bool:
         try:
             lakes(f"c{number}", tmp_path / "shared").create_table("t", "id BIGINT")
-        except deltars.ConfigError:
+        except deltars.WarehouseTaken:
             return False
         return True
 
@@ -508,7 +508,7 @@ def test_rebuild_takes_the_warehouse_over_and_a_restored_database_keeps_it(
         "t": 0, "u": 0,
     }  # fmt: skip
     lakes("new").create_table("v", "id BIGINT")
-    with pytest.raises(deltars.ConfigError, match="belongs to another catalog"):
+    with pytest.raises(deltars.WarehouseTaken, match="belongs to another catalog"):
         lakes("first").create_table("w", "id BIGINT")
 
 

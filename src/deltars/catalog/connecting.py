@@ -11,7 +11,7 @@ from uuid import UUID
 
 from deltars.catalog.catalog import Catalog
 from deltars.config import CatalogConfig, Isolation, configure
-from deltars.errors import ConfigError, DeltarsError, StorageError, ValidationError
+from deltars.errors import ConfigError, DeltarsError, ValidationError, WarehouseTaken
 from deltars.log.snapshot import Moment
 from deltars.observe import opentelemetry, prometheus
 from deltars.storage import parse_location
@@ -107,7 +107,7 @@ def _beside(engine: Engine, file: Path) -> str:
     place, other = file.with_suffix(".warehouse"), file.with_name(f"{file.name}.warehouse")
     try:
         _claim(engine, str(place))
-    except ConfigError:
+    except WarehouseTaken:
         _log.warning("%s belongs to another catalog: the warehouse is %s", place, other)
         _claim(engine, str(other))
         return str(other)
@@ -118,7 +118,9 @@ def _claim(engine: Engine, place: str) -> None:
     """Refuse another catalog's warehouse before it is set for good."""
     try:
         engine.publisher.warehouse.claim(place)
-    except StorageError as error:
+    except WarehouseTaken:
+        raise
+    except DeltarsError as error:
         # It may come within reach later: the first table that is made there asks again.
         _log.warning("the warehouse %s could not be marked as this catalog's: %s", place, error)
 

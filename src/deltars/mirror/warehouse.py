@@ -14,9 +14,9 @@ from uuid import UUID
 
 import msgspec
 
-from deltars.errors import ConfigError, DeltarsError, StorageError
+from deltars.errors import DeltarsError, StorageError, WarehouseTaken
 from deltars.observe import TransactionPublished, emit, is_watched
-from deltars.storage import Storage
+from deltars.storage import Storage, refuse_overwriting
 from deltars.store.changes import CommittedVersion
 from deltars.store.mirror_records import MirrorRecords, Registration, TransactionTables
 from deltars.store.mirror_status import MirrorMode, MirrorStatus, MirrorStatusStore
@@ -59,10 +59,11 @@ class Warehouse:
         if take_over:
             storage.put(MARKER, mark)
         elif storage.get_or_none(MARKER) is None:
+            refuse_overwriting(storage)
             storage.put_if_absent(MARKER, mark)
         owner = _owner_in(storage.get(MARKER), storage)
         if owner != catalog_id:
-            raise ConfigError(
+            raise WarehouseTaken(
                 f"the warehouse {warehouse} belongs to another catalog, {owner}; this one is {catalog_id}",
                 hint="Give this catalog a warehouse of its own. If the other catalog is lost, `deltars rebuild` brings"
                 f" its tables back; if nothing of it is needed, delete {storage.url_of(MARKER)}.",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from uuid import UUID
 
-from deltars.errors import ConfigError, TableExists, ValidationError
+from deltars.errors import ConfigError, StorageError, TableExists, ValidationError
 from deltars.log.bounds import Bounds
 from deltars.protocol import Action, Metadata, StructType, as_names, protocol_for_new_table
 from deltars.storage import Places, Relation, open_storage, parse_location, refuse_overwriting
@@ -15,6 +16,8 @@ from deltars.store.mirror_status import MirrorMode
 from deltars.store.registry import check_name
 from deltars.transaction.engine import Engine
 from deltars.transaction.metadata import begun
+
+_log = logging.getLogger(__name__)
 
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 # What begins with _ is not for tables: `_deltars` of the warehouse is ours. 100: file systems end at 255 bytes.
@@ -45,7 +48,13 @@ def claim_place(engine: Engine, place: str, warehouse: str | None) -> None:
             hint="Give the table a directory of its own, in the warehouse or elsewhere.",
         )
     if relation is Relation.INSIDE:
-        engine.publisher.warehouse.claim()
+        try:
+            engine.publisher.warehouse.claim()
+        except StorageError as error:
+            if engine.settings.mirror != MirrorMode.OFF:
+                raise
+            # Without publishing, a store that lacks conditional puts is good enough.
+            _log.warning("the warehouse %s could not be marked as this catalog's: %s", warehouse, error)
 
 
 def _chosen(engine: Engine, name: str, table_id: UUID, location: str | None, warehouse: str | None) -> str:
