@@ -274,6 +274,18 @@ def test_a_dropped_table_whose_directory_another_one_got_is_gone(
 
 
 @pytest.mark.backends("sqlite")
+def test_an_entry_that_is_out_of_date_may_lie_around_a_table(
+    catalog: deltars.Catalog, catalog_uri: str, lose: Callable[[], None], tmp_path: Path
+) -> None:
+    around = catalog.register_table("a", str(tmp_path / "lake-before"))
+    catalog.create_table("b", "id BIGINT", location=str(tmp_path / "lake/b"))
+    _entry(tmp_path / "warehouse", around, location=str(tmp_path / "lake"))
+    lose()
+    for _ in range(2):
+        assert deltars.rebuild(str(tmp_path / "warehouse"), catalog_uri).versions == {"a": -1, "b": 0}
+
+
+@pytest.mark.backends("sqlite")
 def test_a_deletion_that_was_interrupted_does_not_stop_a_rebuild(
     catalog: deltars.Catalog, catalog_uri: str, lose: Callable[[], None], tmp_path: Path
 ) -> None:

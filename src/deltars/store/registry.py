@@ -261,7 +261,8 @@ def _shortened(name: str) -> str:
 
 def _refuse_shared_location(connection: Connection, table: NewTable, database: Database, origin: Origin) -> None:
     for found in _neighbours(connection, table.location):
-        if found.is_dropped and origin is Origin.RESTORED:
+        # An entry out of date must not keep a table of the lost catalog from coming back.
+        if origin is Origin.RESTORED and (found.is_dropped or found.relation is not Relation.SAME):
             continue
         if found.is_dropped and origin is Origin.IMPORTED and _may_be_imported_again(connection, database, found):
             continue
