@@ -41,6 +41,7 @@ from deltars.errors import (
     ValidationError,
     VersionConflict,
     VersionNotFound,
+    WarehouseTaken,
 )
 from deltars.wiring import provide_spark
 
@@ -166,6 +167,7 @@ __all__ = [
     "ValidationError",
     "VersionConflict",
     "VersionNotFound",
+    "WarehouseTaken",
     "begin",
     "connect",
     "diagnose",

@@ -2,6 +2,7 @@
 
 One base class, `DeltarsError`. An error says what happened, where (table, version, transaction, stage) and what to
 do; its fields are attributes, so a program never parses a message. Errors pickle: Spark sends them between processes.
+No text of theirs shows a credential of a URL, whoever wrote it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 from uuid import UUID
+
+from deltars.redaction import redacted
 
 TableId: TypeAlias = UUID | str
 
@@ -31,13 +34,13 @@ class DeltarsError(Exception):
         stage: str | None = None,
         hint: str | None = None,
     ) -> None:
-        self.message = message or (type(self).__doc__ or "").partition("\n")[0]
-        self.table = table
+        self.message = redacted(message or (type(self).__doc__ or "").partition("\n")[0])
+        self.table = None if table is None else redacted(table)
         self.table_id = str(table_id) if table_id is not None else None
         self.version = version
         self.txn_id = txn_id
         self.stage = stage
-        self.hint = hint
+        self.hint = None if hint is None else redacted(hint)
         super().__init__(self.message)
 
     @property
@@ -65,7 +68,7 @@ class DeltarsError(Exception):
         """The same error, with what a caller further out knows about where it happened."""
         for name, value in fields.items():
             if getattr(self, name) is None:
-                setattr(self, name, value)
+                setattr(self, name, redacted(value) if isinstance(value, str) else value)
         return self
 
     def __reduce__(self) -> tuple[Callable[..., DeltarsError], tuple[type[DeltarsError], Mapping[str, Any]]]:
@@ -85,6 +88,10 @@ class ConfigError(DeltarsError):
 
 class UriError(ConfigError):
     """A deltasql:// URI is not well formed."""
+
+
+class WarehouseTaken(ConfigError):
+    """The warehouse belongs to another catalog."""
 
 
 class ValidationError(DeltarsError):
@@ -248,7 +255,7 @@ class StorageError(DeltarsError):
     """The object storage refused or failed."""
 
     def __init__(self, message: str, *, path: str | None = None, retryable: bool = False, **where: Any) -> None:
-        self.path = path
+        self.path = None if path is None else redacted(path)
         self.retryable = retryable
         super().__init__(message, **where)
 
@@ -257,7 +264,7 @@ class MirrorFailure(DeltarsError):
     """The commit stands; publishing it to `_delta_log` failed and will be tried again."""
 
     def __init__(self, message: str | None = None, *, error: str, **where: Any) -> None:
-        self.error = error
+        self.error = redacted(error)
         super().__init__(message or f"the commit stands, publishing it failed: {error}", **where)
 
 
@@ -277,7 +284,7 @@ class DamagedLog(ImportRefused):
     """The table's log cannot be read as a whole."""
 
     def __init__(self, message: str, *, path: str | None = None, **where: Any) -> None:
-        self.path = path
+        self.path = None if path is None else redacted(path)
         super().__init__(message, **where)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -187,6 +188,115 @@ def test_imported_released_and_empty_tables_come_back_as_what_they_were(
             again.write("released", _rows(1))
         assert again.table("empty").version == -1
         assert again.adopt("released") == 2
+
+
+def _entry(warehouse: Path, table: deltars.Table, **changes: Any) -> None:
+    """Write a table's entry as it was before something changed."""
+    file = warehouse / f"_deltars/tables/{table.id}.json"
+    entry = json.loads(file.read_text())
+    file.write_text(json.dumps({key: value for key, value in (entry | changes).items() if value is not None}))
+
+
+def test_an_entry_whose_table_is_gone_does_not_keep_its_name(
+    catalog: deltars.Catalog, catalog_uri: str, lose: Callable[[], None], tmp_path: Path
+) -> None:
+    """The drop, or the renaming, was never published; the directory went."""
+    first = catalog.create_table("t", "id BIGINT")
+    catalog.drop_table("t", delete_data=True)
+    second = catalog.create_table("t", "id BIGINT")
+    catalog.write("t", _rows(1))
+    warehouse = tmp_path / "warehouse"
+    _entry(warehouse, first, droppedAt=None)
+    lose()
+    for _ in range(2):
+        rebuilt = deltars.rebuild(str(warehouse), catalog_uri)
+        assert rebuilt.versions == {"t": 1}
+        assert (rebuilt.renamed, rebuilt.stale) == ({}, (f"_deltars/tables/{first.id}.json",))
+    with deltars.connect(catalog_uri) as again:
+        assert again.table("t").id == second.id
+        assert again.table("t").verify(deep=True).is_ok
+        again.write("t", _rows(2))
+
+
+@pytest.mark.backends("sqlite")
+def test_of_two_tables_of_one_name_the_newer_keeps_it_and_both_come_back(
+    catalog: deltars.Catalog, catalog_uri: str, lose: Callable[[], None], tmp_path: Path
+) -> None:
+    older, newer = (catalog.create_table(name, "id BIGINT") for name in ("t", "u"))
+    catalog.write("t", _rows(1))
+    catalog.write("u", _rows(2))
+    _entry(tmp_path / "warehouse", newer, name="T")
+    lose()
+    name = f"t-{older.id.hex[:8]}"
+    for _ in range(2):
+        rebuilt = deltars.rebuild(str(tmp_path / "warehouse"), catalog_uri)
+        assert (rebuilt.versions, rebuilt.renamed, rebuilt.stale) == ({"T": 1, name: 1}, {name: "t"}, ())
+    with deltars.connect(catalog_uri) as again:
+        assert (again.table("T").id, again.table(name).id) == (newer.id, older.id)
+        assert again.table(name).to_arrow()["id"].to_pylist() == [1]
+
+
+@pytest.mark.backends("sqlite")
+def test_a_name_that_a_dropped_table_had_is_no_obstacle_to_a_second_run(
+    catalog: deltars.Catalog, catalog_uri: str, lose: Callable[[], None], tmp_path: Path
+) -> None:
+    kept = catalog.create_table("t", "id BIGINT")
+    catalog.drop_table("t")
+    gone = catalog.create_table("t", "id BIGINT")
+    catalog.drop_table("t", delete_data=True)
+    catalog.create_table("t", "id BIGINT")
+    lose()
+    for _ in range(3):
+        rebuilt = deltars.rebuild(str(tmp_path / "warehouse"), catalog_uri)
+        assert (rebuilt.versions, rebuilt.gone) == ({"t": 0}, ("t",))
+    with deltars.connect(catalog_uri) as again:
+        found = again.engine.registry.find_dropped(kept.id)
+        assert found is not None
+        assert (found.name, found.current_version) == ("t", 0)
+        assert again.engine.registry.find_dropped(gone.id) is None
+
+
+@pytest.mark.backends("sqlite")
+def test_a_dropped_table_whose_directory_another_one_got_is_gone(
+    catalog: deltars.Catalog, catalog_uri: str, lose: Callable[[], None], tmp_path: Path
+) -> None:
+    """As older releases gave it."""
+    first = catalog.create_table("t", "id BIGINT")
+    catalog.drop_table("t", delete_data=True)
+    second = catalog.create_table("t", "id BIGINT")
+    catalog.write("t", _rows(1))
+    _entry(tmp_path / "warehouse", first, location=second.location)
+    lose()
+    rebuilt = deltars.rebuild(str(tmp_path / "warehouse"), catalog_uri)
+    assert (rebuilt.versions, rebuilt.gone) == ({"t": 1}, ("t",))
+    with deltars.connect(catalog_uri) as again:
+        assert again.table("t").id == second.id
+
+
+@pytest.mark.backends("sqlite")
+def test_an_entry_that_is_out_of_date_may_lie_around_a_table(
+    catalog: deltars.Catalog, catalog_uri: str, lose: Callable[[], None], tmp_path: Path
+) -> None:
+    around = catalog.register_table("a", str(tmp_path / "lake-before"))
+    catalog.create_table("b", "id BIGINT", location=str(tmp_path / "lake/b"))
+    _entry(tmp_path / "warehouse", around, location=str(tmp_path / "lake"))
+    lose()
+    for _ in range(2):
+        assert deltars.rebuild(str(tmp_path / "warehouse"), catalog_uri).versions == {"a": -1, "b": 0}
+
+
+@pytest.mark.backends("sqlite")
+def test_a_deletion_that_was_interrupted_does_not_stop_a_rebuild(
+    catalog: deltars.Catalog, catalog_uri: str, lose: Callable[[], None], tmp_path: Path
+) -> None:
+    table = catalog.create_table("t", "id BIGINT")
+    catalog.write("t", _rows(1))
+    catalog.create_table("u", "id BIGINT")
+    catalog.drop_table("t")
+    Path(table.location, f"_delta_log/{0:020}.json").unlink()
+    lose()
+    rebuilt = deltars.rebuild(str(tmp_path / "warehouse"), catalog_uri)
+    assert (rebuilt.versions, rebuilt.gone) == ({"u": 0}, ("t",))
 
 
 @pytest.mark.backends("sqlite")

@@ -132,7 +132,7 @@ def test_table_that_cannot_be_is_refused_and_leaves_nothing(
         catalog.create_table(**({"name": "features", "schema": DDL} | arguments))
     assert message in str(raised.value)
     assert catalog.tables() == []
-    assert not (tmp_path / "warehouse").exists()
+    assert [path.name for path in (tmp_path / "warehouse").rglob("*")] == ["_deltars", "catalog.json"]
 
 
 def test_name_that_is_taken_is_refused_and_says_what_to_do(catalog: deltars.Catalog) -> None:
@@ -442,7 +442,7 @@ def test_dropped_tables_files_go_when_asked(catalog: deltars.Catalog, tmp_path: 
     assert len(table.history()) == 2
 
 
-def test_name_and_location_of_a_dropped_table_are_free_again(catalog: deltars.Catalog) -> None:
+def test_name_of_a_dropped_table_is_free_again_and_its_directory_is_not(catalog: deltars.Catalog) -> None:
     first = catalog.create_table("features", "id BIGINT")
     catalog.drop_table("features")
     # Its published log is still there, and no second table writes into it.
@@ -451,8 +451,8 @@ def test_name_and_location_of_a_dropped_table_are_free_again(catalog: deltars.Ca
     catalog.drop_table("features", delete_data=True)
     shutil.rmtree(first.location)
     third = catalog.create_table("features", "id BIGINT")
-    assert third.location == first.location
-    assert len({first.id, second.id, third.id}) == 3
+    assert third.location == f"{catalog.warehouse}/features-{third.id.hex[:8]}"
+    assert len({table.location for table in (first, second, third)}) == 3
     assert (third.version, DeltaTable(third.location).version()) == (0, 0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -97,6 +98,7 @@ def test_a_database_that_is_down_and_a_name_that_is_none_end_the_round_with_a_fi
 def test_a_warehouse_that_cannot_be_written_to_is_named(
     run: Run, catalog_uri: str, catalog: deltars.Catalog, tmp_path: Path
 ) -> None:
+    shutil.rmtree(tmp_path / "warehouse")
     (tmp_path / "warehouse").write_text("a file where a directory should be")
     storage = _findings(run, catalog_uri, code=1)["storage"]
     assert str(tmp_path / "warehouse") in storage["found"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def test_a_table_of_delta_spark_goes_on_here_and_every_version_is_read_by_all(
         assert same_rows(delta_spark.read(place, version=version), rows)
         assert _ids(DeltaTable(place, version=version).to_pyarrow_table()) == ids
     assert _ids(DeltaTable(place, version=3).to_pyarrow_table()) == [1, 3]
-    assert table.verify(deep=True, orphans=True).findings == ()
+    assert table.verify(deep=True, orphans=True, min_age=timedelta(0)).findings == ()
 
 
 def _removal_of(table: deltars.Table, id_: int) -> list[deltars.protocol.RemoveFile]:
@@ -98,7 +99,7 @@ def test_delta_spark_writes_a_released_table_and_all_of_it_is_adopted(
     catalog.write("t", pa.table({"id": [5], "day": ["a"]}))
     assert _ids(delta_spark.read(table.location)) == [1, 3, 4, 5, 20]
     assert _ids(DeltaTable(table.location).to_pyarrow_table()) == [1, 3, 4, 5, 20]
-    assert table.verify(deep=True, orphans=True).findings == ()
+    assert table.verify(deep=True, orphans=True, min_age=timedelta(0)).findings == ()
 
 
 # -- features that are rare --------------------------------------------------------------------------------------------

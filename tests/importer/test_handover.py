@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
+from sqlalchemy import delete
 
 import deltars
 from deltars.importer import Importer
 from deltars.importer.handover import fence_commit
+from deltars.log.commit import NewTable
 from deltars.protocol import FENCE
+from deltars.storage.local import LocalStorage
 from deltars.store.appender import Appender
 from deltars.store.import_writer import ImportWriter
-from tests.support.soak import scaled
+from deltars.store.schema import dl_tables
+from deltars.transaction.engine import Engine
+from tests.support.children import in_child
+from tests.support.soak import scaled, seed
 
 
 def _rows(*ids: int) -> pa.Table:
@@ -86,11 +95,30 @@ def test_a_cut_since_the_import_has_the_last_of_the_imported_versions(catalog: d
 
 
 def test_a_table_is_imported_once(catalog: deltars.Catalog, plain: str) -> None:
-    catalog.import_table(plain, "features")
-    with pytest.raises(deltars.TableExists, match="in this catalog already, as 'features'"):
-        catalog.import_table(plain, "features")
+    first = catalog.import_table(plain, "features")
+    assert catalog.import_table(plain, "features") == first
+    assert first.version == 3
     with pytest.raises(deltars.TableExists, match="that of the table 'features'"):
         catalog.import_table(plain, "again")
+    with pytest.raises(deltars.TableExists, match="in this catalog already, as 'features'"):
+        catalog.import_table(plain, "features", read_only=True)
+    catalog.release("features")
+    with pytest.raises(deltars.TableExists, match="in this catalog already, as 'features'"):
+        catalog.import_table(plain, "features")
+
+
+def test_a_table_that_was_made_here_is_no_import(catalog: deltars.Catalog) -> None:
+    place = catalog.create_table("features", "id BIGINT").location
+    with pytest.raises(deltars.TableExists, match="in this catalog already, as 'features'"):
+        catalog.import_table(place, "features")
+
+
+@pytest.mark.backends("sqlite")
+def test_an_import_goes_on_under_its_own_name_alone(catalog: deltars.Catalog, plain: str) -> None:
+    catalog.import_table(plain, "features", read_only=True)
+    with pytest.raises(deltars.TableExists, match="in this catalog already, as 'features'"):
+        catalog.import_table(plain, "another", read_only=True)
+    assert catalog.import_table(plain, read_only=True).name == "features"
 
 
 def test_a_name_that_another_table_has_is_told_with_its_place(catalog: deltars.Catalog, plain: str) -> None:
@@ -206,6 +234,92 @@ def test_an_import_interrupted_anywhere_is_finished_by_running_it_again(
         if not was_stopped:
             break
     assert stop_at > 6
+
+
+def test_an_import_killed_after_its_last_step_is_finished_by_running_it_again(
+    catalog: deltars.Catalog, plain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def run() -> None:
+        monkeypatch.setattr(Engine, "publish_registration", die)
+        catalog.import_table(plain, "features")
+
+    catalog.close()
+    assert in_child(run) == -signal.SIGKILL
+    table = catalog.import_table(plain, "features")
+    assert (table.version, _ids(table)) == (3, [1, 3, 4, 5])
+    assert Path(str(catalog.warehouse), f"_deltars/tables/{table.id}.json").exists()
+
+
+@pytest.mark.soak
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("read_only", [False, True], ids=["ours", "read-only"])
+def test_an_import_killed_anywhere_is_finished_by_running_it_again(
+    catalog: deltars.Catalog, plain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_only: bool
+) -> None:
+    """After its last step too: nobody heard that it was finished."""
+    kept = [[1, 2, 3], [1, 2, 3, 4, 5], [1, 3, 4, 5]]
+    ended = -signal.SIGKILL
+    for stop_at in range(1 + seed() % scaled(4, soak=1), 100, scaled(4, soak=1)):
+        if ended != -signal.SIGKILL:
+            break
+        name, left = f"table-{stop_at}", [stop_at]
+        place = str(tmp_path / name)
+        shutil.copytree(plain, place)
+        catalog.close()
+
+        def killing(original: Any, left: list[int] = left) -> Any:
+            """Dies before the step, and for the last ones after it."""
+
+            def call(*args: Any, **kwargs: Any) -> Any:
+                for act in (None, original):
+                    answer = None if act is None else act(*args, **kwargs)
+                    left[0] -= 1
+                    if left[0] == 0:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                return answer
+
+            return call
+
+        def run(place: str = place, name: str = name, killing: Any = killing) -> None:
+            monkeypatch.setattr(ImportWriter, "register", killing(ImportWriter.register))
+            monkeypatch.setattr(Appender, "flush", killing(Appender.flush))
+            monkeypatch.setattr(LocalStorage, "put_if_absent", killing(LocalStorage.put_if_absent))
+            monkeypatch.setattr(ImportWriter, "finish", killing(ImportWriter.finish))
+            monkeypatch.setattr(Engine, "publish_registration", killing(Engine.publish_registration))
+            catalog.import_table(place, name, read_only=read_only)
+
+        ended = in_child(run)
+        table = catalog.import_table(place, name, read_only=read_only)
+        assert catalog.import_table(place, name, read_only=read_only) == table
+        expected = kept if read_only else [*kept, kept[-1]]
+        assert [_ids(table, version=version) for version in range(table.version + 1)] == expected
+        assert Path(str(catalog.warehouse), f"_deltars/tables/{table.id}.json").exists()
+    assert ended == 0
+    assert stop_at > 8
+
+
+@pytest.mark.backends("sqlite")
+def test_a_refused_import_killed_while_it_is_taken_back_is_in_nobodys_way(
+    catalog: deltars.Catalog, plain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog.close()
+
+    def run() -> None:
+        """Between the two transactions of `unregister`."""
+        writer = ImportWriter(catalog.engine.database)
+        table_id = uuid4()
+        writer.register(NewTable(table_id, "features", plain))
+        monkeypatch.setattr("deltars.store.import_writer.delete", killing_at_table)
+        writer.unregister(table_id)
+
+    def killing_at_table(table: Any) -> Any:
+        return os.kill(os.getpid(), signal.SIGKILL) if table is dl_tables else delete(table)
+
+    assert in_child(run) == -signal.SIGKILL
+    assert _ids(catalog.import_table(plain, "features")) == [1, 3, 4, 5]
 
 
 @pytest.mark.soak

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
-from collections.abc import Callable
 from uuid import UUID
 
 import pytest
@@ -15,6 +13,7 @@ from deltars.mirror import Publication, Publisher, Reconciler
 from deltars.mirror.verify import Verifier
 from tests.mirror.ledger import CREATE, Ledger, added, version_names
 from tests.mirror.steps import DyingAt, FailingOneIn, stepping
+from tests.support.children import in_child
 from tests.support.soak import record, scaled, seed
 
 VERSIONS = 5
@@ -44,19 +43,6 @@ def check_finished(ledger: Ledger, tables: dict[str, UUID], version_maps: int) -
     assert len(list((ledger.warehouse / "_deltars" / "txns").iterdir())) == version_maps
     entries = {path.stem for path in (ledger.warehouse / "_deltars" / "tables").iterdir()}
     assert entries >= {str(table) for table in tables.values()}
-
-
-def in_child(work: Callable[[], None]) -> int:
-    """The signal that ended a child process doing this, or 0."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 @pytest.mark.soak

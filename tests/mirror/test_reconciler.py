@@ -161,12 +161,13 @@ def test_version_maps_and_entries_that_a_crash_left_out_are_written(ledger: Ledg
     reconciler.once()
     kept = ledger.warehouse / "_deltars"
     files = {path: path.read_bytes() for path in kept.rglob("*.json")}
-    assert len(files) == 3 + 2
+    assert len(files) == 3 + 2 + 1  # and the mark of the catalog
     for path in files:
         path.unlink()
     ledger.registry.rename("c", "cc")
     done = Reconciler(ledger.database, Publisher(ledger.database)).once()
     assert len(done.repairs) == 5
+    assert (kept / "catalog.json").read_bytes() == files[kept / "catalog.json"]
     names = {json.loads(path.read_text())["name"] for path in (kept / "tables").iterdir()}
     assert names == {"a", "b", "cc"}
     maps = [path for path in files if path.parent.name == "txns"]

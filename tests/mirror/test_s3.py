@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import urllib.request
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import polars as pl
@@ -60,7 +61,7 @@ def test_commits_and_checkpoints_on_s3_are_read_by_others(catalog: deltars.Catal
     assert DeltaTable(location, storage_options=options).version() == 6
     found = pl.scan_delta(location, storage_options=options).collect()
     assert sorted(found["id"]) == list(range(7))
-    assert catalog.table("t").verify(deep=True, orphans=True).findings == ()
+    assert catalog.table("t").verify(deep=True, orphans=True, min_age=timedelta(0)).findings == ()
     assert catalog.reconciler().once().repairs == []
 
 
@@ -83,6 +84,24 @@ def test_conditional_put_refuses_a_taken_name_and_a_foreign_commit_stops_the_tab
     assert storage.get(path) == b"foreign"
 
 
+def test_dropped_tables_objects_go_and_the_warehouse_belongs_to_one_catalog(
+    catalog: deltars.Catalog, options: dict[str, str], lake: str, tmp_path: Path
+) -> None:
+    catalog.write("t", ROWS)
+    catalog.write("u", ROWS)
+    storage = storage_of(catalog, options)
+    storage.put("nested/_delta_log/0.json", b"theirs")
+    storage.put("stray.parquet", b"1")
+    found = catalog.table("t").verify(orphans=True, min_age=timedelta(0)).findings
+    assert [finding.file for finding in found] == [f"{lake}/t/stray.parquet"]
+    for _ in range(2):
+        catalog.drop_table("t", delete_data=True)
+        assert [info.path for info in storage.list()] == ["nested/_delta_log/0.json"]
+    assert catalog.table("u").verify(deep=True).is_ok
+    with pytest.raises(deltars.WarehouseTaken):
+        deltars.connect(f"deltasql://sqlite/{tmp_path}/other.db", warehouse=lake, storage_options=options)
+
+
 def test_deleted_commits_are_written_again(catalog: deltars.Catalog, options: dict[str, str]) -> None:
     for _ in range(3):
         catalog.write("t", ROWS)
@@ -99,9 +118,8 @@ def test_bucket_out_of_reach_leaves_the_commit_standing_and_shows_no_secret(
     storage = storage_of(catalog, dict(catalog.engine.settings.storage_options))
     storage.delete([info.path for info in storage.list()] + [])
     bucket = storage.location.authority
-    for name in ("_deltars/tables", "_deltars/txns"):
-        warehouse = open_storage(str(catalog.warehouse), catalog.engine.settings.storage_options)
-        warehouse.delete([info.path for info in warehouse.list(name)])
+    warehouse = open_storage(str(catalog.warehouse), catalog.engine.settings.storage_options)
+    warehouse.delete([info.path for info in warehouse.list("_deltars")])
     urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{bucket}", method="DELETE")).close()
     catalog.set_properties("t", {"k": "v"})
     [status] = catalog.mirror_status()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 
 import deltars
 from deltars.cli import main
+from deltars.mirror.orphans import find_orphans
 from deltars.mirror.verify import Problem
 from deltars.protocol import AddFile, DeletionVector
 from deltars.storage import ObjectInfo
@@ -44,12 +47,22 @@ def data_file(table: deltars.Table) -> Path:
     return min(Path(table.location).rglob("part-*.parquet"))
 
 
+def leave(table: deltars.Table, name: str, *, age: timedelta) -> Path:
+    """A file that no version names, as if it had been written some time ago."""
+    file = Path(table.location, name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"123")
+    moment = time.time() - age.total_seconds()
+    os.utime(file, (moment, moment))
+    return file
+
+
 def found(table: deltars.Table, **options: Any) -> list[tuple[Problem, str]]:
     return [(finding.problem, finding.file.rpartition("/")[2]) for finding in table.verify(**options).findings]
 
 
 def test_table_as_it_was_written_has_no_difference(table: deltars.Table) -> None:
-    checked = table.verify(deep=True, orphans=True)
+    checked = table.verify(deep=True, orphans=True, min_age=timedelta(0))
     assert checked.findings == ()
     assert checked.is_ok
     assert (checked.commits, checked.data_files, checked.published_version) == (12, 22, 11)
@@ -162,13 +175,91 @@ def test_deep_look_finds_what_only_the_content_tells(table: deltars.Table) -> No
 
 @pytest.mark.backends("sqlite")
 def test_files_that_nobody_tracks_are_listed_when_asked_for_and_are_no_difference(table: deltars.Table) -> None:
-    Path(table.location, "left over.parquet").write_bytes(b"123")
+    leave(table, "left over.parquet", age=timedelta(days=3, hours=2))
     assert found(table) == []
     checked = table.verify(orphans=True)
     [orphan] = checked.findings
-    assert (orphan.problem, orphan.detail) == (Problem.ORPHAN, "3 bytes that the log never named")
+    assert (orphan.problem, orphan.detail) == (Problem.ORPHAN, "3 bytes that the log never named, 3 days old")
+    assert orphan.size_bytes == 3
+    assert orphan.age_s == pytest.approx(74 * 3600, abs=60)
     assert orphan.file.endswith("left%20over.parquet")
     assert checked.is_ok
+
+
+@pytest.mark.backends("sqlite")
+def test_files_of_a_transaction_in_flight_are_counted_and_not_listed(
+    catalog: deltars.Catalog, table: deltars.Table
+) -> None:
+    with catalog.begin() as tx:
+        tx.write("t", ROWS)
+        checked = table.verify(orphans=True)
+        assert (checked.findings, checked.young_files) == ((), 2)
+        assert checked.young_bytes > 0
+        assert [problem for problem, _ in found(table, orphans=True, min_age=timedelta(0))] == [Problem.ORPHAN] * 2
+    checked = table.verify(orphans=True, min_age=timedelta(0))
+    assert (checked.findings, checked.young_files) == ((), 0)
+
+
+@pytest.mark.parametrize(
+    ("age", "min_age", "is_listed"),
+    [
+        (timedelta(hours=23), None, False),
+        (timedelta(hours=25), None, True),
+        (timedelta(hours=2), timedelta(hours=1), True),
+        (timedelta(minutes=59), timedelta(hours=1), False),
+        (timedelta(days=-400), None, False),
+        (timedelta(days=-400), timedelta(0), True),
+    ],
+    ids=str,
+)
+@pytest.mark.backends("sqlite")
+def test_orphan_is_listed_from_its_least_age_on_and_one_of_the_future_is_young(
+    table: deltars.Table, age: timedelta, min_age: timedelta | None, is_listed: bool
+) -> None:
+    leave(table, "left.parquet", age=age)
+    checked = table.verify(orphans=True) if min_age is None else table.verify(orphans=True, min_age=min_age)
+    assert (len(checked.findings), checked.young_files) == ((1, 0) if is_listed else (0, 1))
+
+
+@pytest.mark.backends("sqlite")
+def test_the_clock_that_is_behind_tells_the_age(table: deltars.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    leave(table, "left.parquet", age=timedelta(hours=1))
+
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return super().now(tz) + timedelta(days=30)
+
+    monkeypatch.setattr("deltars.mirror.orphans.datetime", Ahead)
+    assert found(table, orphans=True) == []
+    monkeypatch.undo()
+    ahead_us = int((time.time() + 30 * 86_400) * 1_000_000)
+    files = find_orphans([ObjectInfo("a", 1, datetime.now(UTC))], [], now_us=ahead_us, min_age=timedelta(days=1))
+    assert (files.old, files.young_files) == ((), 1)
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("min_age", [timedelta(seconds=-1), 5, None])
+def test_least_age_that_is_none_is_refused(table: deltars.Table, min_age: Any) -> None:
+    with pytest.raises(deltars.ValidationError, match="min_age must be a timedelta of 0 or more"):
+        table.verify(orphans=True, min_age=min_age)
+
+
+@pytest.mark.backends("sqlite")
+def test_command_says_how_many_orphans_were_left_out_and_why(table: deltars.Table, catalog_uri: str) -> None:
+    leave(table, "new.parquet", age=timedelta(minutes=5))
+    leave(table, "old.parquet", age=timedelta(days=2))
+    command = ["verify", "t", "--catalog", catalog_uri, "--orphans"]
+    run = CliRunner().invoke(main, command)
+    assert (run.exit_code, run.stdout.count("\n")) == (0, 1)
+    assert "old.parquet\t3 bytes that the log never named, 2 days old" in run.stdout
+    assert "Left out 1 orphans (3 bytes) younger than 24 hours: a running job may still commit them." in run.stderr
+    run = CliRunner().invoke(main, [*command, "--min-age", "0", "--json"])
+    assert [(Path(finding["file"]).name, finding["size_bytes"]) for finding in json.loads(run.stdout)] == [
+        ("new.parquet", 3),
+        ("old.parquet", 3),
+    ]
+    assert run.stderr == ""
 
 
 @pytest.mark.backends("sqlite")
@@ -183,7 +274,7 @@ def test_what_other_writers_leave_beside_a_log_is_no_difference(table: deltars.T
     for name in [*names, f".{3:020}.json.crc", "._last_checkpoint.crc"]:
         (log / name).parent.mkdir(exist_ok=True)
         (log / name).write_bytes(b"123")
-    assert found(table, deep=True, orphans=True) == []
+    assert found(table, deep=True, orphans=True, min_age=timedelta(0)) == []
     (log / "notes.txt").write_bytes(b"123")
     assert found(table) == [(Problem.EXTRA, "notes.txt")]
 
@@ -212,7 +303,6 @@ HIDDEN = [
     "_SUCCESS",
     "_committed_123",
     "_started_123",
-    "_temporary/0/part",
     ".notes.txt.crc",
     "_sidecars_$folder$",
     "00000000000000000099.json.7d0f2c0e.tmp",
@@ -227,13 +317,15 @@ def test_files_that_readers_pass_over_are_no_difference_and_no_orphans(table: de
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
             (directory / name).write_bytes(b"123")
     (root / "_delta_log_$folder$").write_bytes(b"")
-    assert found(table, deep=True, orphans=True) == []
+    assert found(table, deep=True, orphans=True, min_age=timedelta(0)) == []
     names = ["_change_data/cdc-1.parquet", "_delta_index/x", "deletion_vector_1.bin"]
     for name in names:
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_bytes(b"123")
     assert found(table) == []
-    assert [file for _, file in found(table, orphans=True)] == [name.rpartition("/")[2] for name in names]
+    assert [file for _, file in found(table, orphans=True, min_age=timedelta(0))] == [
+        name.rpartition("/")[2] for name in names
+    ]
 
 
 @pytest.mark.backends("sqlite")
@@ -242,7 +334,7 @@ def test_file_in_the_directory_of_a_hidden_looking_partition_is_an_orphan(catalo
     catalog.write("u", pa.table({"id": [1], "_p": ["a"]}))
     Path(table.location, "_p=a", "stray.parquet").write_bytes(b"123")
     Path(table.location, "_q").write_bytes(b"123")
-    assert found(table, orphans=True) == [(Problem.ORPHAN, "stray.parquet")]
+    assert found(table, orphans=True, min_age=timedelta(0)) == [(Problem.ORPHAN, "stray.parquet")]
 
 
 @pytest.mark.backends("sqlite")
@@ -367,7 +459,7 @@ def vector_file(table: deltars.Table) -> Path:
 
 @pytest.mark.backends("sqlite")
 def test_file_of_a_deletion_vector_is_no_orphan(marked: deltars.Table) -> None:
-    vector_file(marked).with_name("stray.bin").write_bytes(b"123")
+    leave(marked, "ab/stray.bin", age=timedelta(days=2))
     assert found(marked, deep=True, orphans=True) == [(Problem.ORPHAN, "stray.bin")]
 
 

@@ -12,18 +12,19 @@ from deltars.catalog.retrying import run
 from deltars.catalog.snapshot import CatalogSnapshot, is_time, to_microseconds
 from deltars.catalog.transactions import TransactionDetail, transaction_detail
 from deltars.config import CatalogConfig, Isolation
-from deltars.errors import TableExists, TransactionNotFound, ValidationError, VersionConflict
+from deltars.errors import TableExists, TableNotFound, TransactionNotFound, ValidationError, VersionConflict
 from deltars.importer import Progress
 from deltars.log.commit import NO_VERSION, Commit, NewTable, TableCommit
 from deltars.log.transaction_id import TxnId, as_txn_id, is_uuid
 from deltars.mirror import Reconciler
+from deltars.mirror.deletion import Deletion
 from deltars.protocol import (
     Action,
     Metadata,
     SchemaLike,
     as_schema,
 )
-from deltars.storage import open_storage, parse_location
+from deltars.storage import parse_location
 from deltars.store.cuts import Cut
 from deltars.store.mirror_status import MirrorStatus
 from deltars.store.names import check_name
@@ -177,12 +178,27 @@ class Catalog:
         return Table(self.engine, record)
 
     def drop_table(self, table: str | UUID, *, delete_data: bool = False) -> None:
-        """Take a table out of the catalog. Its log stays in the database, its files stay unless `delete_data`."""
-        record = self.engine.registry.drop(self.engine.name_or_id(table))
+        """Take a table out of the catalog. Its log stays in the database, its files stay unless `delete_data`.
+
+        `delete_data` deletes what the table's log names and what no log names, the `_delta_log` last. It is refused for
+        a table whose log is others' (imported read-only, released), before anything is changed. Call it again to finish
+        a deletion that was interrupted: it also takes a table that is dropped already.
+        """
+        key = self.engine.name_or_id(table)
+        if not delete_data:
+            self.engine.publish_registration(self.engine.registry.drop(key).table_id)
+            return
+        deletion = Deletion(self.engine.database, self.engine.publisher, self.engine.registry)
+        record = self.engine.registry.find(key)
+        if record is not None:
+            deletion.check(record.table_id)
+            record = self.engine.registry.drop(record.table_id)
+        else:
+            record = self.engine.registry.find_dropped(key)
+        if record is None:
+            raise TableNotFound(f"there is no table {str(table)!r} in {self.uri}", table=str(table))
         self.engine.publish_registration(record.table_id)
-        if delete_data:
-            storage = open_storage(record.location, self.engine.settings.storage_options)
-            storage.delete(info.path for info in storage.list())
+        deletion.delete(record.table_id)
 
     def set_properties(
         self,

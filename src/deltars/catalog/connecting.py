@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from deltars.catalog.catalog import Catalog
-from deltars.config import Isolation, configure
-from deltars.errors import ConfigError, DeltarsError, ValidationError
+from deltars.config import CatalogConfig, Isolation, configure
+from deltars.errors import ConfigError, DeltarsError, ValidationError, WarehouseTaken
 from deltars.log.snapshot import Moment
 from deltars.log.transaction_id import TxnId
 from deltars.observe import opentelemetry, prometheus
@@ -68,6 +68,11 @@ def connect(
         metrics=metrics,
         tracing=tracing,
     )
+    return open_catalog(config, migrate=migrate)
+
+
+def open_catalog(config: CatalogConfig, *, migrate: bool | None, claim: bool = True) -> Catalog:
+    """Open a configured catalog. Without `claim` a warehouse that is another catalog's can be set."""
     if config.settings.metrics:
         prometheus()
     if config.settings.tracing:
@@ -75,14 +80,14 @@ def connect(
     place = None if config.warehouse is None else _warehouse(config.warehouse)
     opened = Catalog(config)
     try:
-        _prepare(opened, place, migrate)
+        _prepare(opened, place, migrate, claim)
     except DeltarsError:
         opened.close()
         raise
     return opened
 
 
-def _prepare(opened: Catalog, place: str | None, migrate: bool | None) -> None:
+def _prepare(opened: Catalog, place: str | None, migrate: bool | None, claim: bool) -> None:
     database = opened.engine.database
     wants_migration = database.backend.migrates_on_connect if migrate is None else migrate
     if wants_migration and not migrations.status(database).is_current:
@@ -92,9 +97,34 @@ def _prepare(opened: Catalog, place: str | None, migrate: bool | None) -> None:
         _log.warning("%s is a hot standby: commits and snapshots of the past (as_of) are refused", database.uri)
     known = opened.warehouse
     if place is None and known is None and database.backend.migrates_on_connect:
-        place = str(Path(database.uri.database).with_suffix(".warehouse"))
+        place = _beside(opened.engine, Path(database.uri.database))
+    elif place is not None and known is None and claim:
+        _claim(opened.engine, place)
     if place is not None and place != known:
         opened.engine.registry.set_warehouse(place)
+
+
+def _beside(engine: Engine, file: Path) -> str:
+    """Choose the warehouse of an embedded catalog: lake.db and lake.duckdb cannot both have lake.warehouse."""
+    place, other = file.with_suffix(".warehouse"), file.with_name(f"{file.name}.warehouse")
+    try:
+        _claim(engine, str(place))
+    except WarehouseTaken:
+        _log.warning("%s belongs to another catalog: the warehouse is %s", place, other)
+        _claim(engine, str(other))
+        return str(other)
+    return str(place)
+
+
+def _claim(engine: Engine, place: str) -> None:
+    """Refuse another catalog's warehouse before it is set for good."""
+    try:
+        engine.publisher.warehouse.claim(place)
+    except WarehouseTaken:
+        raise
+    except DeltarsError as error:
+        # It may come within reach later: the first table that is made there asks again.
+        _log.warning("the warehouse %s could not be marked as this catalog's: %s", place, error)
 
 
 def _warehouse(text: str) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID, uuid4
 
-from deltars.errors import DeltarsError, ImportRefused, MirrorFailure, TableHeld
+from deltars.errors import DeltarsError, ImportRefused, MirrorFailure, TableExists, TableHeld
 from deltars.importer import Importer, Progress
 from deltars.log.commit import NewTable
 from deltars.storage import open_storage, parse_location, refuse_overwriting
 from deltars.store.mirror_status import MirrorMode, MirrorState
 from deltars.store.names import check_name
 from deltars.transaction.engine import Engine
+from deltars.transaction.new_table import claim_place
 
 PUBLISH_WAIT_S = 60.0
 
@@ -25,15 +26,24 @@ def import_table(
     take_over: bool,
     report: Callable[[Progress], None] | None,
 ) -> UUID:
-    """Begin an import, or go on with one that was interrupted; the table's id."""
+    """Begin an import, or go on with one that was interrupted, be it after its last step; the table's id."""
     place = str(parse_location(location))
     importer = Importer(engine.database, engine.settings.storage_options)
+    wanted = name or place.rstrip("/").rpartition("/")[2]
+    check_name(wanted)
+    if not read_only and (finished := importer.writer.find_imported(place, wanted)) is not None:
+        engine.publish_registration(finished)
+        return finished
     table_id = importer.writer.find_importing(place)
+    known = None if table_id is None else importer.writer.read(table_id).name
+    if name is not None and known not in (None, name):
+        raise TableExists(f"the table at {place} is in this catalog already, as {known!r}", table=known)
     if table_id is None:
+        for half_gone in importer.writer.find_half_gone(place):
+            importer.writer.unregister(half_gone)
+        claim_place(engine, place, engine.registry.warehouse())
         if not read_only:
             refuse_overwriting(open_storage(place, engine.settings.storage_options))
-        wanted = name or place.rstrip("/").rpartition("/")[2]
-        check_name(wanted)
         table_id = uuid4()
         importer.writer.register(NewTable(table_id, wanted, place))
     try:

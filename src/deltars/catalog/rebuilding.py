@@ -10,31 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from uuid import UUID
 
 import msgspec
 
 from deltars.catalog.catalog import Catalog
-from deltars.catalog.connecting import connect
-from deltars.errors import NotADeltaTable, StorageError, ValidationError
+from deltars.catalog.connecting import open_catalog
+from deltars.catalog.registrations import Registered, plan_of, suffixed
+from deltars.config import configure
+from deltars.errors import ImportRefused, NotADeltaTable, StorageError, ValidationError
 from deltars.importer import Importer, Progress
 from deltars.log.commit import NO_VERSION, NewTable
 from deltars.storage import open_storage
 from deltars.store.mirror_status import MirrorState
-from deltars.store.names import alike
+from deltars.store.registry import Origin
 
 REGISTRATIONS = "_deltars/tables"
-
-
-class Registered(msgspec.Struct, frozen=True, rename="camel"):
-    """A table as the warehouse remembers it."""
-
-    table_id: UUID
-    name: str
-    location: str
-    created_at: datetime | None = None
-    dropped_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +38,10 @@ class Rebuilt:
     """Tables that had been dropped, and whose log is no longer there: past cuts lack them."""
     torn: tuple[UUID, ...] = ()
     """Transactions over several tables of which some had not been published: there are only parts of them."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Tables that got a new name because a newer table has theirs: the old name of each, by the new one."""
+    stale: tuple[str, ...] = ()
+    """Entries of the warehouse that describe no table any more, and were left out: their files."""
 
 
 def rebuild(
@@ -57,14 +52,23 @@ def rebuild(
     report: Callable[[str, Progress], None] | None = None,
 ) -> Rebuilt:
     """Make a catalog again from the logs that it published. Run it again if it was interrupted."""
-    with connect(catalog, warehouse=warehouse, migrate=True, storage_options=storage_options) as opened:
+    config = configure(catalog, warehouse=warehouse, storage_options=storage_options)
+    with open_catalog(config, migrate=True, claim=False) as opened:
         found = _registrations(opened)
-        _refuse_alike_names(found)
-        # The dropped ones first: afterwards their names and locations are free for those who have them now.
-        dropped = [table for table in found if table.dropped_at is not None]
-        gone = tuple(table.name for table in dropped if not _restore_dropped(opened, table, report))
-        versions = {table.name: _restore(opened, table, report) for table in found if table.dropped_at is None}
-        return Rebuilt(versions, gone, tuple(_importer(opened).writer.torn_transactions()))
+        # The catalog that is made again takes the place of the lost one.
+        opened.engine.publisher.warehouse.claim(take_over=True)
+        plan = plan_of(found, lambda table: _has_log(opened, table))
+        # The dropped ones first: past cuts have them.
+        gone = [table.name for table in plan.gone]
+        gone += [table.name for table in plan.dropped if not _restore_dropped(opened, table, report)]
+        versions = {name: _restore(opened, table, name, report) for name, table in plan.living.items()}
+        return Rebuilt(
+            versions,
+            tuple(sorted(gone)),
+            tuple(_importer(opened).writer.torn_transactions()),
+            {name: table.name for name, table in plan.living.items() if name != table.name},
+            tuple(f"{REGISTRATIONS}/{table.table_id}.json" for table in plan.stale),
+        )
 
 
 def _registrations(catalog: Catalog) -> list[Registered]:
@@ -86,25 +90,12 @@ def _registrations(catalog: Catalog) -> list[Registered]:
     return sorted(found, key=lambda table: (table.name, str(table.table_id)))
 
 
-def _refuse_alike_names(found: list[Registered]) -> None:
-    """Names that differ in case alone are of an older release: who has them must choose."""
-    living = [(table.table_id, table.name) for table in found if table.dropped_at is None]
-    groups = [group for group in alike(living) if len({name for _, name in group}) > 1]
-    if groups:
-        files = ([f"{name!r} ({REGISTRATIONS}/{key}.json)" for key, name in group] for group in groups)
-        shown = "; ".join(map(", ".join, files))
-        raise ValidationError(
-            f"the warehouse has tables whose names differ in upper and lower case alone: {shown}; nothing was restored",
-            field="name",
-            hint="Change the name in the file of all but one of them, and run it again.",
-        )
-
-
-def _restore(catalog: Catalog, table: Registered, report: Callable[[str, Progress], None] | None) -> int:
+def _restore(catalog: Catalog, table: Registered, name: str, report: Callable[[str, Progress], None] | None) -> int:
     """The table's last version; −1 where nothing was committed to it."""
     importer = _importer(catalog)
     if not importer.writer.is_there(table.table_id):
-        importer.writer.register(NewTable(table.table_id, table.name, table.location), created_at=table.created_at)
+        new = NewTable(table.table_id, name, table.location)
+        importer.writer.register(new, created_at=table.created_at, origin=Origin.RESTORED)
     elif importer.writer.read(table.table_id).state is not MirrorState.IMPORTING:
         return importer.writer.read(table.table_id).current_version
     try:
@@ -117,14 +108,25 @@ def _restore(catalog: Catalog, table: Registered, report: Callable[[str, Progres
 
 
 def _restore_dropped(catalog: Catalog, table: Registered, report: Callable[[str, Progress], None] | None) -> bool:
-    """Whether its log is still there: then past cuts have it."""
+    """Whether its log can still be read: then past cuts have it."""
     assert table.dropped_at is not None
     writer = _importer(catalog).writer
-    if _restore(catalog, table, report) == NO_VERSION:
+    try:
+        # Under a name that nobody has: a table that is there by now may have this one's.
+        version = _restore(catalog, table, suffixed(table), report)
+    except ImportRefused:
+        # A deletion of its files was interrupted.
+        version = NO_VERSION
+    if version == NO_VERSION:
         writer.unregister(table.table_id)
         return False
-    writer.drop(table.table_id, table.dropped_at)
+    writer.drop(table.table_id, table.dropped_at, table.name)
     return True
+
+
+def _has_log(catalog: Catalog, table: Registered) -> bool:
+    storage = open_storage(table.location, catalog.engine.settings.storage_options)
+    return next(iter(storage.list("_delta_log")), None) is not None
 
 
 def _importer(catalog: Catalog) -> Importer:

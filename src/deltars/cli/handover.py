@@ -93,6 +93,10 @@ def rebuild(warehouse: str, catalog: str | None, output: Output) -> None:
     )
     if rebuilt.gone:
         click.echo(f"Dropped long ago, their logs are gone: {', '.join(rebuilt.gone)}", err=True)
+    for name, old in rebuilt.renamed.items():
+        click.echo(f"Two tables were named {old}: the older one is {name} now.", err=True)
+    for file in rebuilt.stale:
+        click.echo(f"Left out, because it describes no table any more: {file}", err=True)
     for txn_id in rebuilt.torn:
         click.echo(f"Only a part of transaction {txn_id} had been published.", err=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
@@ -139,10 +140,20 @@ def properties(
 @click.command
 @click.argument("table")
 @click.option("--deep", is_flag=True, help="Also read every commit, checksum, checkpoint and data file's footer.")
-@click.option("--orphans", is_flag=True, help="Also list the files that the log never named.")
+@click.option("--orphans", is_flag=True, help="Also list files that no version names, older than --min-age.")
+@click.option(
+    "--min-age",
+    type=click.IntRange(min=0, max=1_000_000),
+    default=24,
+    show_default=True,
+    metavar="HOURS",
+    help="Leave out younger orphans: a running job may still commit them.",
+)
 @with_common_options
 @click.pass_context
-def verify(context: click.Context, table: str, deep: bool, orphans: bool, catalog: str | None, output: Output) -> None:
+def verify(
+    context: click.Context, table: str, deep: bool, orphans: bool, min_age: int, catalog: str | None, output: Output
+) -> None:
     """Compare the catalog of TABLE with its _delta_log and its data files, both ways. Changes nothing.
 
     Exits with 1 if there is a difference. Files that nobody tracks are none.
@@ -151,15 +162,22 @@ def verify(context: click.Context, table: str, deep: bool, orphans: bool, catalo
     Example:
       deltars verify features
       deltars verify features --deep --orphans --json
+      deltars verify features --orphans --min-age 0
     """
     with _catalog_with(table, catalog) as opened, working(f"Comparing {table} with its files"):
-        found = opened.table(table).verify(deep=deep, orphans=orphans)
+        found = opened.table(table).verify(deep=deep, orphans=orphans, min_age=timedelta(hours=min_age))
     compared = f"{found.commits} commits and {found.data_files} data files of {found.table}"
     output.records(
         [asdict(finding) for finding in found.findings],
         columns=("problem", "file", "detail"),
         none=f"No difference: {compared} were compared.",
     )
+    if found.young_files:
+        click.echo(
+            f"Left out {found.young_files} orphans ({found.young_bytes} bytes) younger than {min_age} hours: a running"
+            " job may still commit them. --min-age 0 lists them too.",
+            err=True,
+        )
     context.exit(0 if found.is_ok else 1)
 
 

@@ -18,6 +18,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import timedelta
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -104,7 +105,7 @@ class Story:
             _, errors = victim.communicate()
         _insist(said == WRITTEN, f"the process to be killed did not get that far: {errors.strip()[-500:]}")
         _insist(victim.returncode == -signal.SIGKILL, f"it ended with {victim.returncode}, not by the signal")
-        left = self._catalog.table("features").verify(orphans=True).findings
+        left = self._catalog.table("features").verify(orphans=True, min_age=timedelta(0)).findings
         self._tell.say(
             f"Process {victim.pid} had written 500 features, and no labels yet, when kill -9 came. Its"
             f" {len(left)} data {'file is' if len(left) == 1 else 'files are'} on the disk, and in no version:"

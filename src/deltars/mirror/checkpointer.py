@@ -50,6 +50,8 @@ class Checkpointer:
 
     def write(self, storage: Storage, table_id: UUID, version: int, owner: str) -> bool:
         """The checkpoint of a published version, and the hint to it. True if a version waits to be published."""
+        if self._status.read(table_id).is_dropped:
+            return False
         state = self._rows.at(table_id, version)
         checkpoint = write_checkpoint(storage, state)
         if not checkpoint.created and not is_ours(storage, version):
@@ -72,7 +74,7 @@ class Checkpointer:
             claimed, status = self._status.claim(table_id, owner, even_if_idle=True)
             if claimed:
                 break
-            if status.state is MirrorState.DIVERGED or not status.is_ours:
+            if status.state is MirrorState.DIVERGED or not status.is_ours or status.is_dropped:
                 return False
             if time.monotonic() > deadline:
                 raise TimeoutError("somebody else kept the table's lease", table=status.name, table_id=table_id)

@@ -52,6 +52,9 @@ class Repairs:
             return []
         storage = self._publisher.storage_at(status.location)
         names = {info.path for info in storage.list("_delta_log")}
+        # Asked after the listing: what is missing may be what a drop has just deleted.
+        if self._publisher.status.read(status.table_id).is_dropped:
+            return []
         if not names:
             # A log of which nothing is left was hardly deleted by mistake: what is written there now would be in the
             # way, or hidden, when the table comes back.

@@ -5,7 +5,7 @@
 | always    | every published commit is there and is the file that was published; nothing else is; every live    |
 |           | data file is there, with its size, and so is every deletion vector                                 |
 | deep      | every commit's actions, checksum and checkpoint with the catalog's; rows of every live data file   |
-| orphans   | files below the table that the log never named                                                     |
+| orphans   | files below the table that the log never named, and what killed writers left (`mirror/orphans.py`) |
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
 from functools import cached_property
 from hashlib import sha256
@@ -31,19 +32,25 @@ from deltars.mirror.checkpoint_content import LiveFile, read_checkpoint, vector_
 from deltars.mirror.checksum import checksum_path, sums_in
 from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit
 from deltars.mirror.last_checkpoint import LAST_CHECKPOINT, LastCheckpoint, parse_last_checkpoint
+from deltars.mirror.orphans import MIN_AGE, Orphans, check_min_age, find_orphans
+from deltars.mirror.others import others_files, path_below
 from deltars.mirror.publisher import Publisher
 from deltars.protocol import DeletionVector, uri_to_path
 from deltars.protocol.deletion_vectors import relative_path
 from deltars.protocol.log_files import CHECKPOINTS, LOG, LogFileKind, is_hidden, parse_log_path
 from deltars.protocol.paths import is_absolute
-from deltars.storage import Storage
+from deltars.storage import ObjectInfo, Places, Storage
 from deltars.store.audit_rows import AuditRows
 from deltars.store.checkpoint_rows import CheckpointRows, FileSums
 from deltars.store.database import Database
 from deltars.store.mirror_status import MirrorState, MirrorStatus
+from deltars.store.registry import Registry
 
 AT_ONCE = 8
+TIMEOUT_S = 30.0
 
+_UNFINISHED = "_temporary"
+"""Where Spark's tasks write before their job ends."""
 _HADOOP = re.compile(r"(?P<directory>(?:.*/)?)\.(?P<name>[^/]+)\.crc")
 """The checksum that Hadoop keeps beside each file that it writes to local disk."""
 
@@ -61,6 +68,9 @@ class Finding:
     problem: Problem
     file: str
     detail: str
+    size_bytes: int | None = None
+    """Only of an orphan; so is `age_s`."""
+    age_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,9 @@ class Verification:
     commits: int
     data_files: int
     findings: tuple[Finding, ...]
+    young_files: int = 0
+    """Orphans left out because a transaction in flight may still commit them; `young_bytes` is their size."""
+    young_bytes: int = 0
 
     @property
     def is_ok(self) -> bool:
@@ -86,24 +99,32 @@ class Verifier:
         self._publisher = publisher
         self._rows = CheckpointRows(database)
         self._audit = AuditRows(database)
+        self._registry = Registry(database, timeout_s=TIMEOUT_S)
 
-    def verify(self, table_id: UUID, *, deep: bool = False, orphans: bool = False) -> Verification:
+    def verify(
+        self, table_id: UUID, *, deep: bool = False, orphans: bool = False, min_age: timedelta = MIN_AGE
+    ) -> Verification:
+        check_min_age(min_age)
         status = self._publisher.status.read(table_id)
         storage = self._publisher.storage_at(status.location)
         # Others may go on committing meanwhile. So what must be there is asked before the files are listed, and what
         # may be there after it.
         published = self._publisher.records.published(table_id)
         hint = storage.get_or_none(LAST_CHECKPOINT)
-        sizes = {info.path: info.size for info in storage.list()}
+        listed = list(storage.list())
+        sizes = {info.path: info.size for info in listed}
         newest = self._publisher.status.read(table_id).current_version
         seen = _Seen(status, published, hint, sizes, newest)
-        check = _Check(self._publisher, self._rows, self._audit, storage, seen)
+        check = _Check(self._publisher, self._rows, self._audit, self._registry, storage, seen)
         findings = [*check.state(), *check.commits(deep=deep), *check.hint()]
         if deep:
             findings += [*check.checksums(), *check.checkpoints()]
         findings += check.data_files(deep=deep)
-        if orphans:
-            findings += check.orphans()
+        found = check.orphans(listed, min_age) if orphans else Orphans()
+        findings += [
+            Finding(Problem.ORPHAN, storage.url_of(o.path), o.detail, o.size_bytes, o.age.total_seconds())
+            for o in found.old
+        ]
         return Verification(
             table_id=table_id,
             table=status.name,
@@ -112,6 +133,8 @@ class Verifier:
             commits=check.num_commits,
             data_files=check.num_data_files,
             findings=tuple(findings),
+            young_files=found.young_files,
+            young_bytes=found.young_bytes,
         )
 
 
@@ -129,11 +152,18 @@ class _Seen:
 
 class _Check:
     def __init__(
-        self, publisher: Publisher, rows: CheckpointRows, audit: AuditRows, storage: Storage, seen: _Seen
+        self,
+        publisher: Publisher,
+        rows: CheckpointRows,
+        audit: AuditRows,
+        registry: Registry,
+        storage: Storage,
+        seen: _Seen,
     ) -> None:
         self._publisher = publisher
         self._rows = rows
         self._audit = audit
+        self._registry = registry
         self._storage = storage
         self._seen = seen
         self._status = seen.status
@@ -239,15 +269,28 @@ class _Check:
                     ends[path] = max(ends.get(path, 0), _end(vector))
         yield from self._ends_of(ends)
 
-    def orphans(self) -> Iterator[Finding]:
-        tracked: set[str] = set()
+    def orphans(self, listed: Iterable[ObjectInfo], min_age: timedelta) -> Orphans:
+        tracked, places = set[str](), Places()
         for batch in self._audit.tracked(self._status.table_id):
-            tracked.update(uri_to_path(path) for path in batch["path"].to_pylist())
-            paths = (relative_path(vector) for vector in _vectors(batch) if vector is not None)
-            tracked.update(path for path in paths if path is not None)
-        for path in sorted(self._sizes):
-            if not is_hidden(path, self._partition_columns) and _checked_by(path) not in tracked:
-                yield self._finding(Problem.ORPHAN, path, f"{self._sizes[path]} bytes that the log never named")
+            names = (path_below(self._storage, path, places) for path in batch["path"].to_pylist())
+            tracked.update(name for name in names if name is not None)
+            files = (_vector_file(self._storage, vector, places) for vector in _vectors(batch) if vector is not None)
+            tracked.update(file for file in files if file is not None)
+        others = others_files(self._status, self._storage, self._sizes, registry=self._registry, audit=self._audit)
+        unnamed = [
+            info
+            for info in listed
+            if not info.path.startswith("_delta_log/")
+            and not self._is_passed_over(info.path)
+            and _checked_by(info.path) not in tracked
+            and not others.has(_checked_by(info.path))
+        ]
+        unfinished = [info for info in self._storage.list_unfinished() if not others.has(info.path)]
+        return find_orphans(unnamed, unfinished, now_us=self._status.now, min_age=min_age)
+
+    def _is_passed_over(self, path: str) -> bool:
+        """Return whether a file is hidden; what a killed Spark write left is not."""
+        return is_hidden(path, self._partition_columns) and _UNFINISHED not in path.split("/")
 
     @cached_property
     def _partition_columns(self) -> list[str]:
@@ -363,6 +406,14 @@ def _checked_by(path: str) -> str:
 def _vectors(batch: pa.RecordBatch) -> Iterator[DeletionVector | None]:
     for text in batch["deletion_vector"].to_pylist():
         yield None if text is None else _decode_vector(text)
+
+
+def _vector_file(storage: Storage, vector: DeletionVector, places: Places) -> str | None:
+    """The file of a vector below the table, be it named by its whole URI; None where there is none."""
+    found = relative_path(vector)
+    if found is None and vector.storage_type == "p":
+        return path_below(storage, vector.path_or_inline_dv, places)
+    return found
 
 
 def _end(vector: DeletionVector) -> int:

@@ -1,5 +1,6 @@
 """What the mirror keeps beside the tables, in `<warehouse>/_deltars`: registry and version maps.
 
+- `catalog.json`: the id of the one catalog that the warehouse belongs to;
 - `tables/<table_id>.json`: name and location of a table, so that the catalog can be rebuilt from its files;
 - `txns/<txn_id>.json`: the versions that one transaction made, so that any reader can read them as one cut.
 """
@@ -13,9 +14,9 @@ from uuid import UUID
 
 import msgspec
 
-from deltars.errors import DeltarsError
+from deltars.errors import DeltarsError, StorageError, WarehouseTaken
 from deltars.observe import TransactionPublished, emit, is_watched
-from deltars.storage import Storage
+from deltars.storage import Storage, refuse_overwriting
 from deltars.store.changes import CommittedVersion
 from deltars.store.mirror_records import MirrorRecords, Registration, TransactionTables
 from deltars.store.mirror_status import MirrorMode, MirrorStatus, MirrorStatusStore
@@ -24,6 +25,8 @@ SETTLED_US = 600_000_000
 
 FEW_MAPS = 20
 """So many version maps are asked for one by one; for more, all are listed."""
+
+MARKER = "_deltars/catalog.json"
 
 OpenStorage: TypeAlias = Callable[[str], Storage]
 
@@ -35,11 +38,43 @@ class Warehouse:
         self._status = status
         self._records = records
         self._open_storage = open_storage
+        self._claimed: set[tuple[UUID, str]] = set()
+
+    def claim(self, warehouse: str | None = None, *, take_over: bool = False) -> None:
+        """Mark a warehouse, by default the catalog's own, as this catalog's; refuse one that another catalog marked.
+
+        `take_over` replaces the mark of a catalog that is lost. A warehouse that was claimed once is not looked at
+        again by this process.
+        """
+        catalog_id, known = self._records.catalog()
+        place = known if warehouse is None else warehouse
+        if place is not None:
+            self._claim(catalog_id, place, take_over=take_over)
+
+    def _claim(self, catalog_id: UUID, warehouse: str, *, take_over: bool = False) -> None:
+        if (catalog_id, warehouse) in self._claimed and not take_over:
+            return
+        storage = self._open_storage(warehouse)
+        mark = _encode({"catalogId": catalog_id})
+        if take_over:
+            storage.put(MARKER, mark)
+        elif storage.get_or_none(MARKER) is None:
+            refuse_overwriting(storage)
+            storage.put_if_absent(MARKER, mark)
+        owner = _owner_in(storage.get(MARKER), storage)
+        if owner != catalog_id:
+            raise WarehouseTaken(
+                f"the warehouse {warehouse} belongs to another catalog, {owner}; this one is {catalog_id}",
+                hint="Give this catalog a warehouse of its own. If the other catalog is lost, `deltars rebuild` brings"
+                f" its tables back; if nothing of it is needed, delete {storage.url_of(MARKER)}.",
+            )
+        self._claimed.add((catalog_id, warehouse))
 
     def publish_registration(self, table_id: UUID) -> None:
         """A table's name and location as they are now: after it was created, renamed or dropped."""
         entry = self._records.registration(table_id)
         if entry.warehouse is not None:
+            self._claim(entry.catalog_id, entry.warehouse)
             self._open_storage(entry.warehouse).put(registration_path(table_id), render_registration(entry))
 
     def publish_version_maps(self, commits: Sequence[CommittedVersion]) -> None:
@@ -50,8 +85,11 @@ class Warehouse:
         try:
             ids = sorted({UUID(key) for commit in several for key in commit.participants})
             tables = {str(status.table_id): status for status in self._status.read_all(ids)}
-            place = self._records.registration(several[0].table_id).warehouse
-            storage = None if place is None else self._open_storage(place)
+            entry = self._records.registration(several[0].table_id)
+            storage = None
+            if entry.warehouse is not None:
+                self._claim(entry.catalog_id, entry.warehouse)
+                storage = self._open_storage(entry.warehouse)
             for commit in several:
                 participants = [tables[key] for key in sorted(commit.participants)]
                 if not is_published(commit.participants, participants):
@@ -79,6 +117,7 @@ class Warehouse:
         for entry in self._records.registrations():
             if entry.warehouse is None:
                 break
+            self._claim(entry.catalog_id, entry.warehouse)
             path = registration_path(entry.table_id)
             storage = self._open_storage(entry.warehouse)
             if storage.get_or_none(path) != render_registration(entry):
@@ -93,6 +132,7 @@ class Warehouse:
         entries = self._records.registrations() if transactions else []
         if not entries or entries[0].warehouse is None:
             return [], since
+        self._claim(entries[0].catalog_id, entries[0].warehouse)
         storage = self._open_storage(entries[0].warehouse)
         tables = {str(status.table_id): status for status in self._status.overview(with_dropped=True)}
         # Nobody is to publish more of these: whatever waits for them would wait for ever.
@@ -161,6 +201,17 @@ def render_version_map(transaction: TransactionTables | CommittedVersion, tables
             ],
         }
     )
+
+
+class _Marker(msgspec.Struct, rename="camel"):
+    catalog_id: UUID
+
+
+def _owner_in(content: bytes, storage: Storage) -> UUID:
+    try:
+        return msgspec.json.decode(content, type=_Marker).catalog_id
+    except msgspec.MsgspecError as error:
+        raise StorageError(f"{storage.url_of(MARKER)} does not name a catalog: {error}", path=MARKER) from error
 
 
 def _missing(storage: Storage, maps: Collection[str]) -> list[str]:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from obstore import exceptions
 
+from deltars import redaction
 from deltars.errors import StorageError
 
 # GenericError is what is left after obstore's own retries: a connection, a time-out, a 5xx; it may pass. A
@@ -62,8 +63,8 @@ def storage_errors(path: str, where: str, secrets: Collection[str] = ()) -> Iter
             text = f"{error.strerror}{name}"
         else:
             text = redacted(first_line(error), secrets)
-            if redacted(str(error), secrets) != str(error):
-                cause = None  # a traceback would show it whole
+        if redacted(str(error), secrets) != str(error):
+            cause = None  # a traceback would show it whole
         raise StorageError(
             f"{where}: {text}", path=path, retryable=is_retryable(error), hint=hint_for(error)
         ) from cause
@@ -118,7 +119,5 @@ def secret_values(options: Mapping[str, str]) -> list[str]:
 
 
 def redacted(text: str, secrets: Collection[str]) -> str:
-    text = _QUERY.sub("?…", text)
-    for secret in secrets:
-        text = text.replace(secret, "…")
-    return text
+    """Return the text without secrets and without any query: a store's own messages quote the signed URL."""
+    return redaction.redacted(_QUERY.sub("?…", text), secrets)

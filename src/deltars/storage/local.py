@@ -55,6 +55,10 @@ class LocalStorage(Storage):
         with self._errors(prefix):
             yield from _walk(self._file(prefix) if prefix else self.root, f"{prefix}/" if prefix else "")
 
+    def list_unfinished(self) -> Iterator[ObjectInfo]:
+        with self._errors(""):
+            yield from _walk(self.root, "", unfinished=True)
+
     def head(self, path: str) -> ObjectInfo | None:
         with self._errors(path), suppress(*_NO_FILE):
             found = os.stat(self._file(path))
@@ -64,7 +68,15 @@ class LocalStorage(Storage):
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:
             with self._errors(path), suppress(*_NO_FILE):
-                os.unlink(self._file(path))
+                # Unfinished files too.
+                os.unlink(os.path.join(self.root, check_path(path)))
+
+    def remove_empty_directories(self) -> None:
+        with self._errors(""):
+            for directory, _, _ in os.walk(self.root, topdown=False):
+                # Most often because something is in it.
+                with suppress(OSError):
+                    os.rmdir(directory)
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
         with self._errors(path):
@@ -191,14 +203,14 @@ def sync_path(path: str) -> None:
         os.close(descriptor)
 
 
-def _walk(directory: str, prefix: str) -> Iterator[ObjectInfo]:
+def _walk(directory: str, prefix: str, *, unfinished: bool = False) -> Iterator[ObjectInfo]:
     # Files come and go while we look; what is gone is not there.
     with suppress(FileNotFoundError), os.scandir(directory) as entries:
         for entry in entries:
             path = prefix + entry.name
             if entry.is_dir(follow_symlinks=False):
-                yield from _walk(entry.path, f"{path}/")
-            elif not _STAGED.fullmatch(entry.name):
+                yield from _walk(entry.path, f"{path}/", unfinished=unfinished)
+            elif (_STAGED.fullmatch(entry.name) is not None) is unfinished:
                 with suppress(FileNotFoundError):
                     yield _info(path, entry.stat())
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from deltars.errors import ValidationError
+from deltars.uri import redacted
 
 OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 
@@ -52,8 +53,10 @@ def parse_location(text: str) -> Location:
         return _local(text, unquote(path))
     if scheme != "memory" and scheme not in OBJECT_STORES:
         raise _refused(text, f"has the scheme {scheme!r}; known are file, memory, {', '.join(OBJECT_STORES)}")
-    # Before anything is quoted back: what stands in front of an @ or behind a ? may be a credential.
-    if "?" in text or ("@" in authority and not scheme.startswith("abfs")):
+    # Before anything is quoted back: what stands in front of an @ or behind a ? may be a credential. So may what
+    # follows a colon: a key with a slash in it ends the authority early. abfs:// has its container in front of the @.
+    container = authority.partition("@")[0] if scheme.startswith("abfs") else authority
+    if "?" in text or any(mark in container for mark in "@:"):
         raise ValidationError(
             f"a {scheme}:// location names a container and a path, nothing else: "
             "credentials belong into the storage options",
@@ -84,4 +87,7 @@ def _local(text: str, path: str) -> Location:
 
 
 def _refused(text: str, reason: str) -> ValidationError:
-    return ValidationError(f"the location {text!r} {reason}", field="location")
+    """Quote a location that may be a signed URL, or hold a password, without either."""
+    scheme = text.partition("://")[0].lower()
+    shown = repr(text) if scheme in OBJECT_STORES or "://" not in text else redacted(text)
+    return ValidationError(f"the location {shown} {reason}", field="location")

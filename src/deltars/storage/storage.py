@@ -142,12 +142,22 @@ class Storage(ABC):
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """Every file below the directory `prefix`, however deep, in no promised order."""
 
+    def list_unfinished(self) -> Iterator[ObjectInfo]:
+        """Every file that a writer is still writing, or left behind when it was killed; `list` leaves them out.
+
+        An object store shows none: an upload that was begun is no object. Its own rules for incomplete uploads apply.
+        """
+        return iter(())
+
     @abstractmethod
     def head(self, path: str) -> ObjectInfo | None: ...
 
     @abstractmethod
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete these files; one that is not there is no error."""
+        """Delete these files, unfinished ones too; one that is not there is no error."""
+
+    def remove_empty_directories(self) -> None:  # noqa: B027
+        """Remove the directories that hold no file, the root included, where the store has directories."""
 
     @abstractmethod
     def set_modified_ms(self, path: str, modified_ms: int) -> None:

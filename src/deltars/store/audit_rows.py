@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from uuid import UUID
 
 import pyarrow as pa
-from sqlalchemy import Text, cast, func, literal, select, union
+from sqlalchemy import Text, cast, func, literal, or_, select, union
 
 from deltars.store.checkpoint_rows import FileSums
 from deltars.store.database import Database
-from deltars.store.schema import dl_add_files, dl_cdc_files, dl_remove_files, dl_table_versions
+from deltars.store.schema import dl_add_files, dl_cdc_files, dl_remove_files, dl_table_versions, dl_tables
 
 _TRACKED = pa.schema([pa.field("path", pa.string()), pa.field("deletion_vector", pa.string())])
 
@@ -30,6 +30,18 @@ class AuditRows:
         changes = select(dl_cdc_files.c.path, cast(literal(None), Text)).where(dl_cdc_files.c.table_id == table_id)
         every = union(*files, changes).subquery("tracked")
         return self._database.fetch(select(*every.c), _TRACKED)
+
+    def absolute_paths(self, *, but: UUID) -> list[str]:
+        """Every path that the log of another living table names by its whole URI."""
+        files = dl_add_files.c
+        query = (
+            select(files.path)
+            .join(dl_tables, dl_tables.c.table_id == files.table_id)
+            .where(files.table_id != but, dl_tables.c.dropped_at.is_(None))
+            .where(or_(files.path.like("/%"), files.path.like("%:/%")))
+        )
+        with self._database.read() as connection:
+            return list(connection.scalars(query))
 
     def sums(self, table_id: UUID) -> dict[int, tuple[str, FileSums]]:
         """The transaction of each version, and the live files that it left."""

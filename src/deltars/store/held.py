@@ -45,6 +45,20 @@ def hold(database: Database, table_id: UUID, *, timeout_s: float) -> None:
         connection.execute(update(dl_tables).where(dl_tables.c.table_id == table_id).values(protocol_version=HELD))
 
 
+def why_held(database: Database, table_id: UUID) -> str | None:
+    """Why the log of a table, live or dropped, is not this catalog's to write; None where it is."""
+    query = (
+        select(dl_tables.c.protocol_version, dl_mirror_status.c.state)
+        .outerjoin(dl_mirror_status, dl_mirror_status.c.table_id == dl_tables.c.table_id)
+        .where(dl_tables.c.table_id == table_id)
+    )
+    with database.read() as connection:
+        row = connection.execute(query).one()
+    if row.protocol_version != HELD and row.state not in _REASONS:
+        return None
+    return _REASONS.get(row.state, _UNFINISHED)[0]
+
+
 def refuse_held(connection: Connection, table_id: UUID) -> None:
     """Says why nobody may commit to the table."""
     query = (

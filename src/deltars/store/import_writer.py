@@ -30,7 +30,7 @@ from deltars.store.held import HELD, lock_row
 from deltars.store.mirror_records import FOREIGN
 from deltars.store.mirror_status import MirrorState
 from deltars.store.rebound import rebound_since
-from deltars.store.registry import TableRecord, create
+from deltars.store.registry import Origin, TableRecord, create
 from deltars.store.rows import from_row
 from deltars.store.schema import dl_add_files, dl_mirror_log, dl_mirror_status, dl_table_versions, dl_tables
 from deltars.store.schema import dl_transactions as transactions
@@ -48,10 +48,12 @@ class ImportWriter:
         self._database = database
         self._statements = CommitStatements(database.backend)
 
-    def register(self, table: NewTable, *, created_at: datetime | None = None) -> None:
+    def register(
+        self, table: NewTable, *, created_at: datetime | None = None, origin: Origin = Origin.IMPORTED
+    ) -> None:
         """The table at version −1, held."""
         with self._database.write(TIMEOUT_S) as connection:
-            owner = create(connection, [table], self._database)
+            owner = create(connection, [table], self._database, origin=origin)
             if owner is not None:
                 raise _taken(owner, table)
             values: dict[str, Any] = {"protocol_version": HELD}
@@ -86,6 +88,34 @@ class ImportWriter:
         with self._database.read() as connection:
             found: UUID | None = connection.execute(query).scalar_one_or_none()
             return found
+
+    def find_imported(self, location: str, name: str) -> UUID | None:
+        """The table of this name that was imported from here, and is this catalog's since."""
+        is_imported = (
+            select(dl_mirror_log.c.version)
+            .where(dl_mirror_log.c.table_id == dl_tables.c.table_id, dl_mirror_log.c.digest.like(f"{FOREIGN}%"))
+            .exists()
+        )
+        query = (
+            select(dl_tables.c.table_id)
+            .join(dl_mirror_status, dl_mirror_status.c.table_id == dl_tables.c.table_id)
+            .where(dl_tables.c.location == location, dl_tables.c.name == name, dl_tables.c.dropped_at.is_(None))
+            .where(dl_tables.c.protocol_version != HELD, is_imported)
+        )
+        with self._database.read() as connection:
+            found: UUID | None = connection.execute(query).scalar_one_or_none()
+            return found
+
+    def find_half_gone(self, location: str) -> list[UUID]:
+        """Tables that `unregister` was taking away when it was killed: their rows are all that is left."""
+        query = (
+            select(dl_tables.c.table_id)
+            .outerjoin(dl_mirror_status, dl_mirror_status.c.table_id == dl_tables.c.table_id)
+            .where(dl_tables.c.location == location, dl_tables.c.dropped_at.is_(None))
+            .where(dl_tables.c.protocol_version == HELD, dl_mirror_status.c.table_id.is_(None))
+        )
+        with self._database.read() as connection:
+            return list(connection.scalars(query))
 
     def read(self, table_id: UUID) -> HeldTable:
         with self._database.read() as connection:
@@ -165,10 +195,11 @@ class ImportWriter:
             version: int = last.version
             return version
 
-    def drop(self, table_id: UUID, dropped_at: datetime) -> None:
-        """A table that was dropped before: its history is there, its name and location are free."""
+    def drop(self, table_id: UUID, dropped_at: datetime, name: str) -> None:
+        """A table that was dropped before, under this name: its history is there, its name is free."""
         with self._database.write(TIMEOUT_S) as connection:
-            connection.execute(update(dl_tables).where(dl_tables.c.table_id == table_id).values(dropped_at=dropped_at))
+            one = update(dl_tables).where(dl_tables.c.table_id == table_id)
+            connection.execute(one.values(dropped_at=dropped_at, name=name))
 
     def is_there(self, table_id: UUID) -> bool:
         """Whether the catalog knows the table, be it dropped."""

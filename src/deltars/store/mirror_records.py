@@ -64,6 +64,14 @@ class MirrorRecords:
         with self._database.read() as connection:
             return {row.version: row.digest for row in connection.execute(query)}
 
+    def digest(self, table_id: UUID, version: int) -> str | None:
+        """The digest of a version's file as it was published or imported; None where the catalog knows none."""
+        log = schema.dl_mirror_log.c
+        query = select(log.digest).where(log.table_id == table_id, log.version == version)
+        with self._database.read() as connection:
+            found: str | None = connection.scalar(query)
+        return None if found is None else found.removeprefix(FOREIGN)
+
     def last_version_before(self, table_id: UUID, moment_ms: int) -> int | None:
         """The newest published version that was committed before a moment, by in-commit timestamps."""
         query = select(func.max(_versions.version)).where(
@@ -106,6 +114,12 @@ class MirrorRecords:
         with self._database.read() as connection:
             times = connection.execute(select(log.published_at).where(or_(*each))).scalars().all()
         return max(times) - min(times) if times else 0
+
+    def catalog(self) -> tuple[UUID, str | None]:
+        """The catalog's id, and its warehouse if it has one."""
+        with self._database.read() as connection:
+            row = connection.execute(select(schema.dl_catalog.c.catalog_id, schema.dl_catalog.c.warehouse)).one()
+        return row.catalog_id, row.warehouse
 
     def registration(self, table_id: UUID) -> Registration:
         with self._database.read() as connection:

@@ -39,6 +39,7 @@ from sqlalchemy import (
 )
 
 from deltars.errors import DeltarsError, TableNotFound
+from deltars.redaction import redacted
 from deltars.store import schema
 from deltars.store.backends import Backend, Opening, Prepared, Rows
 from deltars.store.changes import CommittedVersion
@@ -112,6 +113,8 @@ class MirrorStatus:
     now: int
     mode: MirrorMode | None = None
     """What the table's own property says; None where it says nothing."""
+    is_dropped: bool = False
+    """Nothing is published, mended or checkpointed for a dropped table: its directory may be gone."""
     pending_since: int | None = None
     """When the oldest version that is not published was committed; only where it was asked for."""
 
@@ -167,7 +170,8 @@ class MirrorStatusStore:
         """Take the lease, if there is something to publish and nobody is at it; with what the row says."""
         with self._locked(table_id) as (connection, status):
             has_work = status.is_pending or even_if_idle
-            if not has_work or status.is_leased or status.state is MirrorState.DIVERGED or not status.is_ours:
+            is_stopped = status.state is MirrorState.DIVERGED or not status.is_ours or status.is_dropped
+            if not has_work or status.is_leased or is_stopped:
                 return False, status
             self._set(connection, status, lease_owner=owner, lease_until=_later(status.now, LEASE_S))
             return True, status
@@ -220,7 +224,7 @@ class MirrorStatusStore:
                 lease_owner=None,
                 lease_until=None,
                 attempts=status.attempts + 1,
-                last_error=error,
+                last_error=redacted(error),
                 next_attempt_at=_later(status.now, pause_s),
             )
 
@@ -241,7 +245,7 @@ class MirrorStatusStore:
         query = (
             select(
                 schema.dl_mirror_status,
-                *(_tables.name, _tables.location, _tables.current_version, _tables.properties),
+                *(_tables.name, _tables.location, _tables.current_version, _tables.properties, _tables.dropped_at),
                 _versions.commit_ts.label("pending_since"),
                 self._backend.clock_us().label("now"),
             )
@@ -380,6 +384,7 @@ def _status_of(row: Mapping[str, Any] | RowMapping) -> MirrorStatus:
         next_attempt_at=row["next_attempt_at"],
         now=row["now"],
         mode=_mode(row["properties"]),
+        is_dropped=row["dropped_at"] is not None,
         pending_since=row.get("pending_since"),
     )
 

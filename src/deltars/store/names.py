@@ -21,6 +21,10 @@ def name_key(name: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
+def is_same_name(name: str, other: str) -> bool:
+    return name_key(name) == name_key(other)
+
+
 def alike(tables: Iterable[tuple[UUID, str]]) -> list[list[tuple[UUID, str]]]:
     """The tables whose names are the same, group by group."""
     groups: dict[str, list[tuple[UUID, str]]] = defaultdict(list)

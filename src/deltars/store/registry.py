@@ -2,7 +2,7 @@
 
 Creating, renaming and dropping take one lock of the catalog first. So two tables can neither share a name, be it in
 another case, nor a location, nor lie one inside the other, whoever creates them at the same time. Commits never take
-it. Dropping leaves a tombstone: history stays.
+it. Dropping leaves a tombstone: history stays, and the directory is given to no other table.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum
 from functools import cached_property
 from typing import NoReturn
 from uuid import UUID, uuid4
@@ -19,9 +20,10 @@ from sqlalchemy import ColumnElement, Connection, Insert, func, insert, literal_
 
 from deltars.errors import ConfigError, TableExists, TableNotFound
 from deltars.log.commit import NO_VERSION, NewTable
+from deltars.storage import Places, Relation
 from deltars.store.backends import Opening, Prepared
 from deltars.store.database import Database
-from deltars.store.names import check_name, name_key
+from deltars.store.names import check_name, is_same_name, name_key
 from deltars.store.schema import dl_catalog, dl_mirror_status, dl_tables
 from deltars.store.statements import lock_tables, next_commit_ts
 
@@ -45,6 +47,27 @@ class TableRecord:
     created_at: datetime
 
 
+class Origin(Enum):
+    """Where a table comes from, which says whether it may lie where a dropped one lay."""
+
+    NEW = "made here: it gets a directory that no table ever had"
+    IMPORTED = "its log is there already: it may be one that this catalog had before and dropped"
+    RESTORED = "one of a lost catalog, which is made again as it was"
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A table, live or dropped, whose location is another one's, or lies inside or around it."""
+
+    table_id: UUID
+    name: str
+    location: str
+    created_at: datetime
+    is_dropped: bool
+    relation: Relation
+    """How the location asked about lies to this table's."""
+
+
 _COLUMNS = tuple(dl_tables.c[name] for name in TableRecord.__dataclass_fields__)
 _living = dl_tables.c.dropped_at.is_(None)
 
@@ -63,6 +86,20 @@ class Registry:
         """A living table by its name, in whatever case, or by its id."""
         with self._database.read() as connection:
             return _find_table(connection, table)
+
+    def find_dropped(self, table: str | UUID) -> TableRecord | None:
+        """A dropped table by its id, or the last that was dropped under a name."""
+        query = select(*_COLUMNS).where(~_living).order_by(dl_tables.c.dropped_at.desc())
+        if isinstance(table, UUID):
+            query = query.where(dl_tables.c.table_id == table)
+        with self._database.read() as connection:
+            found = (TableRecord(*row) for row in connection.execute(query))
+            return next((one for one in found if isinstance(table, UUID) or is_same_name(one.name, table)), None)
+
+    def neighbours(self, location: str, *, but: UUID | None = None) -> list[Neighbour]:
+        """Every other table, live or dropped, whose location is this one, or lies inside or around it."""
+        with self._database.read() as connection:
+            return [found for found in _neighbours(connection, location) if found.table_id != but]
 
     def location(self, table_id: UUID) -> str:
         """Where a table lies or, if it was dropped, lay."""
@@ -104,7 +141,7 @@ class Registry:
             return found
 
     def drop(self, table: str | UUID) -> TableRecord:
-        """Leave a tombstone; name and location are free again, the history stays."""
+        """Leave a tombstone; the name is free again, the history and the hold on the location stay."""
         with self._changing(table) as (connection, record):
             statement = update(dl_tables).where(dl_tables.c.table_id == record.table_id)
             # As commits are stamped: past cuts tell by it whether the table was there.
@@ -159,7 +196,9 @@ def first_row() -> Insert:
     return insert(dl_catalog).values(catalog_id=uuid4(), created_at=datetime.now(UTC))
 
 
-def create(connection: Connection, tables: Sequence[NewTable], database: Database) -> TableRecord | None:
+def create(
+    connection: Connection, tables: Sequence[NewTable], database: Database, *, origin: Origin = Origin.NEW
+) -> TableRecord | None:
     """Insert tables in name order; where a name is taken, nothing is done and its owner returned."""
     database.backend.lock_registry(connection)
     for table in sorted(tables, key=lambda new: new.name):
@@ -167,7 +206,7 @@ def create(connection: Connection, tables: Sequence[NewTable], database: Databas
         owner = _find_named(connection, table.name)
         if owner is not None:
             return owner
-        _refuse_shared_location(connection, table)
+        _refuse_shared_location(connection, table, database, origin)
         slot = connection.execute(select(func.coalesce(func.max(dl_tables.c.slot), 0) + 1)).scalar_one()
         reader, writer = UNCOMMITTED_PROTOCOL
         connection.execute(
@@ -189,29 +228,49 @@ def create(connection: Connection, tables: Sequence[NewTable], database: Databas
     return None
 
 
-def _refuse_shared_location(connection: Connection, table: NewTable) -> None:
-    mine = _directory(table.location)
-    for name, location in connection.execute(select(dl_tables.c.name, dl_tables.c.location).where(_living)):
-        theirs = _directory(location)
-        if overlap(table.location, location):
-            relation = "is" if mine == theirs else "lies inside" if mine.startswith(theirs) else "contains"
-            raise TableExists(
-                f"the location {table.location} {relation} that of the table {name!r}, {location}",
-                table=table.name,
-                field="location",
-                hint="Give the table a location of its own.",
-            )
+def _refuse_shared_location(connection: Connection, table: NewTable, database: Database, origin: Origin) -> None:
+    for found in _neighbours(connection, table.location):
+        # An entry out of date must not keep a table of the lost catalog from coming back.
+        if origin is Origin.RESTORED and (found.is_dropped or found.relation is not Relation.SAME):
+            continue
+        if found.is_dropped and origin is Origin.IMPORTED and _may_be_imported_again(connection, database, found):
+            continue
+        which = "the dropped table" if found.is_dropped else "the table"
+        raise TableExists(
+            f"the location {table.location} {found.relation} that of {which} {found.name!r}, {found.location}",
+            table=table.name,
+            field="location",
+            hint="Give the table a location of its own: a dropped table keeps its directory."
+            if found.is_dropped
+            else "Give the table a location of its own.",
+        )
 
 
-def overlap(location: str, other: str) -> bool:
-    """Whether two locations are one, or one lies inside the other."""
-    mine, theirs = _directory(location), _directory(other)
-    return mine.startswith(theirs) or theirs.startswith(mine)
+def _may_be_imported_again(connection: Connection, database: Database, dropped: Neighbour) -> bool:
+    """Whether a dropped table can no longer write or delete where it lay."""
+    status = dl_mirror_status.c
+    query = select(status.state, status.lease_until, database.backend.clock_us()).where(
+        status.table_id == dropped.table_id
+    )
+    row = connection.execute(query).one_or_none()
+    if row is None or row.state in _OF_OTHERS:
+        return True
+    # Its last publication may still be under way while the lease runs.
+    is_publishing = row.lease_until is not None and row.lease_until > row[2]
+    return dropped.relation is Relation.SAME and not is_publishing
 
 
-def _directory(location: str) -> str:
-    # Two names of one store.
-    return location.replace("s3a://", "s3://", 1).rstrip("/") + "/"
+_OF_OTHERS = ("importing", "read_only", "released")
+"""States of the mirror of a table whose log is not this catalog's to write."""
+
+
+def _neighbours(connection: Connection, location: str) -> Iterator[Neighbour]:
+    places = Places()
+    columns = [dl_tables.c[name] for name in ("table_id", "name", "location", "created_at", "dropped_at")]
+    for row in connection.execute(select(*columns)).all():
+        relation = places.relation(location, row.location)
+        if relation is not None:
+            yield Neighbour(row.table_id, row.name, row.location, row.created_at, row.dropped_at is not None, relation)
 
 
 def _find_table(connection: Connection, table: str | UUID) -> TableRecord | None:

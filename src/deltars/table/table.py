@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from html import escape
 from typing import Any
 from uuid import UUID
@@ -12,6 +13,7 @@ from deltars.data.files import Scan
 from deltars.errors import DeltarsError
 from deltars.log.snapshot import HistoryEntry, Moment, Snapshot
 from deltars.mirror.cleanup import clean_up_log
+from deltars.mirror.orphans import MIN_AGE
 from deltars.mirror.verify import Verification, Verifier
 from deltars.predicate import Predicate, parse
 from deltars.protocol import StructType, supported_features
@@ -150,14 +152,15 @@ class Table(ArrowRows):
             # A notebook that shows a table must not fail because a file of it is gone.
             return f"<p>{escape(repr(self))}: {escape(str(error))}</p>"
 
-    def verify(self, *, deep: bool = False, orphans: bool = False) -> Verification:
+    def verify(self, *, deep: bool = False, orphans: bool = False, min_age: timedelta = MIN_AGE) -> Verification:
         """Compare the catalog with the published log and the data files, in both directions. Changes nothing.
 
-        `deep` also reads every commit, checksum, checkpoint and data file's footer; `orphans` also lists files that
-        the log never named.
+        `deep` also reads every commit, checksum, checkpoint and data file's footer. `orphans` also lists files that
+        the log never named and files that killed writers left unfinished, if they are at least `min_age` old: younger
+        ones may belong to a transaction that has not committed yet. The result counts those in `young_files`.
         """
         verifier = Verifier(self._engine.database, self._engine.publisher)
-        return verifier.verify(self.id, deep=deep, orphans=orphans)
+        return verifier.verify(self.id, deep=deep, orphans=orphans, min_age=min_age)
 
     def clean_up_log(self) -> list[str]:
         """Delete published log files older than `delta.logRetentionDuration`; the files that went.

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from uuid import UUID
 
-from deltars.errors import ConfigError, TableExists, ValidationError
+from deltars.errors import ConfigError, StorageError, TableExists, ValidationError
 from deltars.log.bounds import Bounds
 from deltars.protocol import Action, Metadata, StructType, as_names, protocol_for_new_table
-from deltars.storage import open_storage, parse_location, refuse_overwriting
+from deltars.storage import Places, Relation, open_storage, parse_location, refuse_overwriting
 from deltars.store.mirror_status import MirrorMode
 from deltars.store.names import check_name
-from deltars.store.registry import overlap
 from deltars.transaction.engine import Engine
 from deltars.transaction.metadata import begun
+
+_log = logging.getLogger(__name__)
 
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 # What begins with _ is not for tables: `_deltars` of the warehouse is ours. 100: file systems end at 255 bytes.
@@ -24,13 +26,38 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 def location_of(engine: Engine, name: str, table_id: UUID, location: str | None) -> str:
     """The given location, checked, or a directory of the warehouse that nobody uses."""
-    place = _chosen(engine, name, table_id, location)
+    warehouse = engine.registry.warehouse()
+    place = _chosen(engine, name, table_id, location, warehouse)
+    claim_place(engine, place, warehouse)
     if engine.settings.mirror != MirrorMode.OFF:
         refuse_overwriting(open_storage(place, engine.settings.storage_options))
     return place
 
 
-def _chosen(engine: Engine, name: str, table_id: UUID, location: str | None) -> str:
+def claim_place(engine: Engine, place: str, warehouse: str | None) -> None:
+    """Refuse a place that is not for tables; one in the warehouse, if the warehouse is another catalog's."""
+    if warehouse is None:
+        return
+    places = Places()
+    own = f"{warehouse.rstrip('/')}/_deltars"
+    relation = places.relation(place, warehouse)
+    if relation in (Relation.SAME, Relation.AROUND) or places.relation(place, own) is not None:
+        raise ValidationError(
+            f"the location {place} {places.relation(place, own)} the directory {own}, which is the catalog's own",
+            field="location",
+            hint="Give the table a directory of its own, in the warehouse or elsewhere.",
+        )
+    if relation is Relation.INSIDE:
+        try:
+            engine.publisher.warehouse.claim()
+        except StorageError as error:
+            if engine.settings.mirror != MirrorMode.OFF:
+                raise
+            # Without publishing, a store that lacks conditional puts is good enough.
+            _log.warning("the warehouse %s could not be marked as this catalog's: %s", warehouse, error)
+
+
+def _chosen(engine: Engine, name: str, table_id: UUID, location: str | None, warehouse: str | None) -> str:
     check_name(name)
     if location is not None:
         place = str(parse_location(location))
@@ -42,7 +69,6 @@ def _chosen(engine: Engine, name: str, table_id: UUID, location: str | None) -> 
                 hint="Import it with catalog.import_table(location), or give another location.",
             )
         return place
-    warehouse = engine.registry.warehouse()
     if warehouse is None:
         raise ConfigError(
             f"{engine.uri} has no warehouse, so a table needs a location of its own",
@@ -50,8 +76,7 @@ def _chosen(engine: Engine, name: str, table_id: UUID, location: str | None) -> 
         )
     if _PLAIN_NAME.fullmatch(name):
         place = f"{warehouse.rstrip('/')}/{name}"
-        is_taken = any(overlap(place, record.location) for record in engine.registry.tables())
-        if not is_taken and not _has_log(engine, place):
+        if not engine.registry.neighbours(place) and not _has_log(engine, place):
             return place
     # A name that is no directory's, or whose directory somebody has or left behind.
     readable = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:100].strip("_") or "table"

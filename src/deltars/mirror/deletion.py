@@ -1,0 +1,142 @@
+"""Deleting the files of a dropped table, and nothing else.
+
+    check: the log is this catalog's, nobody else has the directory        before the table is dropped, and after
+    list ──▶ leave out other tables below, and what their logs name ──▶ data files ──▶ `_delta_log` last
+      ▲                                                                                     │
+      └──────── again, for what was being published or written meanwhile ◀──────────────────┘
+
+Whatever interrupts it, the tombstone in the catalog knows the directory: run it again.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Iterable
+from hashlib import sha256
+from uuid import UUID
+
+from deltars.errors import LogDiverged, TableExists, TableHeld
+from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit
+from deltars.mirror.others import OthersFiles, others_files
+from deltars.mirror.publisher import Publisher
+from deltars.storage import Relation, Storage
+from deltars.store.audit_rows import AuditRows
+from deltars.store.database import Database
+from deltars.store.held import why_held
+from deltars.store.mirror_status import MirrorState, MirrorStatus
+from deltars.store.registry import Registry
+
+WAIT_S = 1.5
+"""Longer than a publisher puts commits before it asks the catalog how to go on."""
+
+PASSES = 3
+"""How often the directory is listed: a publication or a writer under way may add a file after the first time."""
+
+_COMMIT = re.compile(r"_delta_log/(\d{20})\.json")
+_LEAVE_IT = "drop_table() without delete_data takes the table out of the catalog and leaves its files."
+
+_log = logging.getLogger(__name__)
+
+
+class Deletion:
+    def __init__(self, database: Database, publisher: Publisher, registry: Registry) -> None:
+        self._database = database
+        self._publisher = publisher
+        self._registry = registry
+        self._audit = AuditRows(database)
+
+    def check(self, table_id: UUID) -> None:
+        """Refuse to delete files that are not this table's: raise, and change nothing."""
+        status = self._publisher.status.read(table_id)
+        self._refuse_held(status)
+        self._refuse_successor(status)
+        storage = self._publisher.storage_at(status.location)
+        self._refuse_foreign_log(status, storage, [info.path for info in storage.list("_delta_log")])
+
+    def delete(self, table_id: UUID) -> int:
+        """Delete the files of a dropped table; how many there were."""
+        # What this process still publishes or writes in the background comes to its end first.
+        self._publisher.close()
+        status = self._wait_for_publication(table_id)
+        self.check(table_id)
+        storage = self._publisher.storage_at(status.location)
+        others = self._others(status, storage)
+        deleted = 0
+        for _ in range(PASSES):
+            paths = [path for path in _every(storage) if not others.has(path)]
+            if not paths:
+                break
+            storage.delete(path for path in paths if not path.startswith("_delta_log/"))
+            storage.delete(path for path in paths if path.startswith("_delta_log/"))
+            deleted += len(paths)
+        storage.remove_empty_directories()
+        _log.info("table %s: %s files were deleted from %s", status.name, deleted, status.location)
+        return deleted
+
+    def _wait_for_publication(self, table_id: UUID) -> MirrorStatus:
+        """Wait a moment for a publication that began before the drop; the next one finds the table dropped."""
+        deadline = time.monotonic() + WAIT_S
+        while (status := self._publisher.status.read(table_id)).is_leased and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return status
+
+    def _refuse_held(self, status: MirrorStatus) -> None:
+        held = why_held(self._database, status.table_id)
+        if held is not None:
+            raise TableHeld(
+                f"the table {held}: its files are not this catalog's to delete",
+                table=status.name,
+                table_id=status.table_id,
+                hint=f"{_LEAVE_IT} To delete them here, take the table over with catalog.adopt() first.",
+            )
+
+    def _refuse_successor(self, status: MirrorStatus) -> None:
+        neighbours = self._registry.neighbours(status.location)
+        [created_at] = [found.created_at for found in neighbours if found.table_id == status.table_id]
+        for other in neighbours:
+            if other.table_id == status.table_id:
+                continue
+            is_later = not other.is_dropped or other.created_at > created_at
+            if other.relation is Relation.SAME and is_later:
+                raise TableExists(
+                    f"the directory {status.location} is that of the table {other.name!r} ({other.table_id}) now",
+                    table=status.name,
+                    table_id=status.table_id,
+                    hint=f"Drop that table with delete_data. {_LEAVE_IT}",
+                )
+
+    def _refuse_foreign_log(self, status: MirrorStatus, storage: Storage, names: Iterable[str]) -> None:
+        """The newest commit that is there must be one of this table's: whoever wrote it has the log."""
+        versions = [int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))]
+        newest = max(versions, default=None)
+        is_foreign = newest is not None and not self._is_of_table(status, storage, newest)
+        if is_foreign or status.state is MirrorState.DIVERGED:
+            raise LogDiverged(
+                f"the log at {status.location} has commits that are not this catalog's: somebody else writes there",
+                table=status.name,
+                table_id=status.table_id,
+                version=newest,
+                hint=f"See what differs with `deltars verify`. {_LEAVE_IT}",
+            )
+
+    def _is_of_table(self, status: MirrorStatus, storage: Storage, version: int) -> bool:
+        content = storage.get_or_none(commit_path(version))
+        if content is None or sha256(content).hexdigest() == self._publisher.records.digest(status.table_id, version):
+            return True
+        # One that was put, and could not be noted as published.
+        commits = self._publisher.status.pending(status.table_id, version - 1, 1)
+        return bool(commits) and is_same_commit(render_commit(commits[0]), content)
+
+    def _others(self, status: MirrorStatus, storage: Storage) -> OthersFiles:
+        found = others_files(status, storage, _every(storage), registry=self._registry, audit=self._audit)
+        for root in found.roots:
+            _log.warning("table %s: %s holds another table and stays", status.name, storage.url_of(root))
+        if found.files:
+            _log.warning("table %s: %s files stay: other tables name them", status.name, len(found.files))
+        return found
+
+
+def _every(storage: Storage) -> list[str]:
+    return [info.path for listed in (storage.list(), storage.list_unfinished()) for info in listed]

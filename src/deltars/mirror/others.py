@@ -1,0 +1,52 @@
+"""Files in a table's directory that belong to other tables: neither orphans, nor to be deleted with it.
+
+| belongs to another table           | because                                                              |
+|------------------------------------|----------------------------------------------------------------------|
+| everything below `x/`              | there is an `x/_delta_log`, or the catalog has a table at `x`        |
+| a file                             | another table's log names it by its whole URI, as a shallow clone's  |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from deltars.errors import ValidationError
+from deltars.protocol import is_absolute, uri_to_path
+from deltars.storage import Places, Relation, Storage
+from deltars.store.audit_rows import AuditRows
+from deltars.store.mirror_status import MirrorStatus
+from deltars.store.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class OthersFiles:
+    roots: tuple[str, ...]
+    """Directories below the table's, with a slash at the end."""
+    files: frozenset[str]
+
+    def has(self, path: str) -> bool:
+        return path.startswith(self.roots) or path in self.files
+
+
+def others_files(
+    status: MirrorStatus, storage: Storage, listed: Iterable[str], *, registry: Registry, audit: AuditRows
+) -> OthersFiles:
+    """What of a table's directory belongs to other tables, by the catalog and by what was listed there."""
+    places = Places()
+    roots = {path.partition("/_delta_log/")[0] for path in listed if "/_delta_log/" in path}
+    for other in registry.neighbours(status.location, but=status.table_id):
+        if other.relation is Relation.AROUND and (root := places.below(other.location, status.location)):
+            roots.add(root)
+    named = (path_below(storage, uri, places) for uri in audit.absolute_paths(but=status.table_id))
+    return OthersFiles(tuple(f"{root}/" for root in sorted(roots)), frozenset(path for path in named if path))
+
+
+def path_below(storage: Storage, uri: str, places: Places) -> str | None:
+    """The path below the storage's root of a file that a log names; None where it lies elsewhere."""
+    try:
+        path = uri_to_path(uri)
+        return places.below(path, storage.root) if is_absolute(uri) else path
+    except ValidationError:
+        # A path that nobody can open names nothing here.
+        return None
