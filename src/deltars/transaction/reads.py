@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -34,6 +34,11 @@ class ReadLog:
 
     def application(self, table_id: UUID, version: int, app_id: str) -> None:
         self._table(table_id, version).app_ids.add(app_id)
+
+    @property
+    def tables(self) -> Collection[UUID]:
+        """The tables of which something was read."""
+        return self._tables.keys()
 
     def by_table(self) -> Mapping[UUID, TableRead]:
         return {

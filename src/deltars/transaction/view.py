@@ -62,7 +62,7 @@ class View:
     @property
     def bases(self) -> Mapping[UUID, Base]:
         """What the tables that are written or were read were at the cut."""
-        found = (self._cut.find(key) for key in {*self.reads, *(table.table_id for table in self.changed)})
+        found = (self._cut.find(key) for key in {*self._reads.tables, *(table.table_id for table in self.changed)})
         return {
             base.table_id: Base(base.version, base.commit_ts)
             for base in found
