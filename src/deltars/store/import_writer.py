@@ -29,6 +29,7 @@ from deltars.store.database import Database
 from deltars.store.held import HELD, lock_row
 from deltars.store.mirror_records import FOREIGN
 from deltars.store.mirror_status import MirrorState
+from deltars.store.names import is_same_name
 from deltars.store.rebound import rebound_since
 from deltars.store.registry import Origin, TableRecord, create
 from deltars.store.rows import from_row
@@ -97,14 +98,15 @@ class ImportWriter:
             .exists()
         )
         query = (
-            select(dl_tables.c.table_id)
+            select(dl_tables.c.table_id, dl_tables.c.name)
             .join(dl_mirror_status, dl_mirror_status.c.table_id == dl_tables.c.table_id)
-            .where(dl_tables.c.location == location, dl_tables.c.name == name, dl_tables.c.dropped_at.is_(None))
+            .where(dl_tables.c.location == location, dl_tables.c.dropped_at.is_(None))
             .where(dl_tables.c.protocol_version != HELD, is_imported)
         )
         with self._database.read() as connection:
-            found: UUID | None = connection.execute(query).scalar_one_or_none()
-            return found
+            # One location has one living table at most.
+            row = connection.execute(query).one_or_none()
+            return None if row is None or not is_same_name(row.name, name) else row.table_id
 
     def find_half_gone(self, location: str) -> list[UUID]:
         """Tables that `unregister` was taking away when it was killed: their rows are all that is left."""
