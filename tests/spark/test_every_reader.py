@@ -48,7 +48,7 @@ VALUES: dict[str, tuple[pa.DataType, Any, list[Any]]] = {
     "bytes": (pa.binary(), b"m", [b"", b"\x80", b"\xff\xff", b"\x7f", None, b"\xff" * 100]),
     "yes": (pa.bool_(), True, [False, True, None]),
     "day": (pa.date32(), date(2026, 1, 1), [EARLY.date(), date(9999, 12, 31), date(1969, 12, 31), None]),
-    "at": (
+    "moment": (
         pa.timestamp("us", "UTC"),
         datetime(2026, 1, 1, tzinfo=UTC),
         [EARLY.replace(tzinfo=UTC), FAR.replace(tzinfo=UTC), datetime(1969, 12, 31, 23, 59, 59, 999999, UTC), None],
@@ -83,7 +83,8 @@ _LITERALS = {
     "text": ["'m'", "'é'", "''", "'😀'"],
     "bytes": ["X'6D'", "X'80'"],
     "day": ["DATE '2026-01-01'"],
-    "at": ["TIMESTAMP '2026-01-01 00:00:00'"],
+    "moment": ["TIMESTAMP '2026-01-01 00:00:00'"],
+    "local": ["TIMESTAMP '2026-01-01 00:00:00'"],
 }
 CONDITIONS = [
     *(
@@ -125,7 +126,7 @@ TELLING = [
     "bytes >= X'80'",
     "small < -0.01",
     "large > 1.0000000000",
-    "at > TIMESTAMP '2026-01-01 00:00:00'",
+    "moment > TIMESTAMP '2026-01-01 00:00:00'",
 ]
 """For the short form: Spark compiles a program for each condition."""
 
@@ -263,21 +264,23 @@ def test_others_find_the_same_rows_with_a_filter_and_without(
     tables: Mapping[str, deltars.Table], writer: str, reader: str
 ) -> None:
     location = Path(tables[writer].location)
+    # The SQL of Polars has no literal for a time with a zone.
+    conditions = [said for said in CONDITIONS if reader != "polars" or not said.startswith("moment")]
     assert all_rows(READERS[reader](location, None)) == all_rows(rows())
     match reader:
         case "deltalake":
             builder = QueryBuilder().register("t", DeltaTable(location))
-            found = [pa.table(builder.execute(query).read_all()) for query in queries(CONDITIONS, "t")]
+            found = [pa.table(builder.execute(query).read_all()) for query in queries(conditions, "t")]
         case "duckdb":
             with duckdb.connect() as connection:
                 load_extension(connection)
                 connection.execute("SET TimeZone = 'UTC'")
                 relation = f"delta_scan('{location}')"
-                found = [connection.execute(query).to_arrow_table() for query in queries(CONDITIONS, relation)]
+                found = [connection.execute(query).to_arrow_table() for query in queries(conditions, relation)]
         case "polars":
             lazy = pl.scan_delta(str(location))
-            found = [pl.SQLContext(t=lazy).execute(query, eager=True).to_arrow() for query in queries(CONDITIONS, "t")]
-    compare(*found, CONDITIONS)
+            found = [pl.SQLContext(t=lazy).execute(query, eager=True).to_arrow() for query in queries(conditions, "t")]
+    compare(*found, conditions)
 
 
 @pytest.mark.soak

@@ -12,16 +12,15 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import repeat
 from threading import Lock
-from typing import Any, NamedTuple, TypeAlias
-from uuid import uuid4
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import StructType as SparkStructType
 
 from deltars.data.files import Scan
@@ -38,7 +37,6 @@ LISTED_FILES = 32
 
 _GLOB_CHARACTERS = str.maketrans({character: f"\\{character}" for character in "{}[]*?\\"})
 _DISCOVERY = "spark.sql.sources.parallelPartitionDiscovery.threshold"
-_UNCACHED = "deltars.uncached"
 _discovering = Lock()
 
 # Whatever the session's settings: no file may be passed over, and Parquet's calendar is the proleptic one.
@@ -110,20 +108,20 @@ def open_files(
     `by_paths`: with partition columns from the names of their directories. `by_names`: rows will be told apart by the
     names of their files, so Spark must have the names that we have.
     """
-    load = _Loader(spark, schema)
-    opened = None
+    reader = spark.read.schema(schema).options(**_OPTIONS)
+    frame = None
     # Without a base path, which must lie above the list, Spark takes such a root for a partition too.
     is_root_a_partition = by_paths and "=" in scan.root.rstrip("/").rpartition("/")[2]
     if len(files) > LISTED_FILES and not is_root_a_partition:
-        opened = _by_manifest(load, files, by_paths)
-    if opened is None and len(files) <= LISTED_FILES:
-        opened = _listed(scan, load, files, by_paths)
-    if opened is None:
+        frame = _by_manifest(reader, files, by_paths)
+    if frame is None and len(files) <= LISTED_FILES:
+        frame = _listed(scan, reader, files, by_paths)
+    if frame is None:
         with _discovery_by_the_driver(spark, len(files)):
-            opened = _listed(scan, load, files, by_paths)
+            frame = _listed(scan, reader, files, by_paths)
     if by_names:
-        _refuse_other_names(scan, opened, files)
-    return opened.frame
+        _refuse_other_names(scan, frame, files)
+    return frame
 
 
 def spark_path(location: str) -> str:
@@ -132,89 +130,52 @@ def spark_path(location: str) -> str:
     return f"file:{place.path}" if place.is_local else str(place)
 
 
-class _Opened(NamedTuple):
-    frame: DataFrame
-    asked: DataFrame
-    """The one to ask for its files."""
-
-
-class _Loader:
-    def __init__(self, spark: SparkSession, schema: SparkStructType) -> None:
-        self._spark = spark
-        self._schema = schema
-
-    def __call__(self, *paths: str, **options: str) -> _Opened:
-        frame = self._load(paths, options)
-        if hasattr(frame, "_jdf"):
-            return _Opened(frame, frame)
-        # A server names no file of a plan that it answers from its cache. No plan in a cache has this option.
-        return _Opened(frame, self._load(paths, {**options, _UNCACHED: uuid4().hex}))
-
-    def _load(self, paths: Sequence[str], options: Mapping[str, str]) -> DataFrame:
-        return self._spark.read.schema(self._schema).options(**_OPTIONS, **options).parquet(*paths)
-
-
 def count_input_files(frame: DataFrame) -> int:
     # Classic Spark hands the names over one by one, a tenth of a second for a thousand; their number it says at once.
-    return len(frame.inputFiles()) if (known := _known_to_java(frame)) is None else len(known)
-
-
-def _input_files(frame: DataFrame) -> list[str]:
-    return frame.inputFiles() if (known := _known_to_java(frame)) is None else list(known)
-
-
-def _known_to_java(frame: DataFrame) -> Any:
-    """The names of its files, still in Java; None with Spark Connect.
-
-    `inputFiles` looks at the optimised plan. If somebody has cached a frame over the same files, that plan reads the
-    cache, and has no files. The analysed plan has them in any case.
-    """
     classic = getattr(frame, "_jdf", None)
-    if classic is None:
-        return None
-    leaf = classic.queryExecution().analyzed().collectLeaves().head()
-    return leaf.relation().inputFiles() if leaf.nodeName() == "LogicalRelation" else classic.inputFiles()
+    return len(frame.inputFiles()) if classic is None else len(classic.inputFiles())
 
 
-def _by_manifest(load: _Loader, files: Sequence[DataFile], by_paths: bool) -> _Opened | None:
+def _by_manifest(reader: DataFrameReader, files: Sequence[DataFile], by_paths: bool) -> DataFrame | None:
     try:
+        manifest = write_manifest(files)
         # Lists of unpartitioned files are taken for empty without this option.
-        opened = load(write_manifest(files), **({} if by_paths else {"recursiveFileLookup": "true"}))
-        found = count_input_files(opened.asked)
+        frame = (reader if by_paths else reader.option("recursiveFileLookup", "true")).parquet(manifest)
+        found = count_input_files(frame)
     except (PySparkException, OSError) as error:
         _log.warning("Spark did not take the list of %d files, and looks at each: %s", len(files), error)
         return None
     if found != len(files):
         _log.warning("Spark took %d of %d files from their list, and looks at each", found, len(files))
         return None
-    return opened
+    return frame
 
 
-def _listed(scan: Scan, load: _Loader, files: Sequence[DataFile], by_paths: bool) -> _Opened:
-    options = {"recursiveFileLookup": "false"}
+def _listed(scan: Scan, reader: DataFrameReader, files: Sequence[DataFile], by_paths: bool) -> DataFrame:
+    reader = reader.option("recursiveFileLookup", "false")
     if by_paths:
-        options["basePath"] = files[0].location.removesuffix(f"/{files[0].path}")
+        reader = reader.option("basePath", files[0].location.removesuffix(f"/{files[0].path}"))
     try:
-        opened = load(*(_literal_path(file.location) for file in files), **options)
+        frame = reader.parquet(*(_literal_path(file.location) for file in files))
     except AnalysisException as error:
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
         said = (error.getMessageParameters() or {}).get("path", "")
         missing = next((file for file in files if said in (file.location, _literal_path(file.location))), None)
         raise missing_file(scan, missing.path if missing else said) from error
-    found = count_input_files(opened.asked)
+    found = count_input_files(frame)
     if found != len(files):
         raise StorageError(
             f"Spark would read {found} of the {len(files)} data files of this version",
             table=scan.table,
             version=scan.version,
         )
-    return opened
+    return frame
 
 
-def _refuse_other_names(scan: Scan, opened: _Opened, files: Sequence[DataFile]) -> None:
+def _refuse_other_names(scan: Scan, frame: DataFrame, files: Sequence[DataFile]) -> None:
     """Where Spark names a file otherwise, a join on names would lose rows, or bring deleted ones back."""
-    theirs = {uri.replace("file:///", "file:/", 1) for uri in _input_files(opened.asked)}
+    theirs = {uri.replace("file:///", "file:/", 1) for uri in frame.inputFiles()}
     for file in files:
         if file_uri(file.location) not in theirs:
             raise StorageError(
