@@ -319,6 +319,28 @@ def test_deleted_rows_are_left_out_however_the_files_are_read(
     assert sorted(row.id for row in some.collect()) == sorted(i for i in kept if i >= 12 and i % 10 != 2)
 
 
+@pytest.mark.parametrize("kind", ["unpartitioned", "by literals", "by join"])
+def test_a_table_may_have_columns_with_the_names_that_a_read_uses_inside(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    count = 20 if kind == "by join" else 2
+    values = [{} if kind == "unpartitioned" else {"P": str(n)} for n in range(count)]
+    # Those of before, those of now, and in other cases than ours.
+    names = ["__deltars_path", "__deltars_row", "__DELTARS_PATH_0", "__deltars_row_1"]
+    rows = {name: [f"{name} {at}" for at in range(2)] for name in names}
+    files = [
+        write_file(tmp_path, f"{n} é/part.parquet", {"id": [2 * n, 2 * n + 1], **rows}, values[n], [0])
+        for n in range(count)
+    ]
+    columns = ", ".join(f"`{name}` STRING" for name in names)
+    partition = ("", ()) if kind == "unpartitioned" else (", P INT", ("P",))
+    scan = scan_of_files(tmp_path, f"id BIGINT, {columns}{partition[0]}", files, partition[1])
+    found = PLANE.read(spark, scan)
+    assert found.columns == list(scan.schema.names)
+    last = [f"{name} 1" for name in names]
+    assert rows_of(found.select("id", *names)) == sorted(((2 * n + 1, *last) for n in range(count)), key=repr)
+
+
 def test_a_broken_vector_is_an_error_that_names_the_file(spark: SparkSession, tmp_path: Path) -> None:
     file = write_file(tmp_path, "a.parquet", {"id": [1, 2]}, deleted=[0])
     assert file.vector is not None
