@@ -44,7 +44,7 @@ from deltars.protocol import (
 from deltars.spark.access import native_root
 from deltars.spark.manifest import file_uri
 from deltars.spark.opened import Opened, keep, recall
-from deltars.spark.read_by_arrow import is_hidden, read_by_arrow
+from deltars.spark.read_by_arrow import is_hidden, is_widened_beyond_spark, read_by_arrow
 from deltars.spark.read_columns import ScanColumns, quoted
 from deltars.spark.read_deleted import place_of, with_place, without_deleted
 from deltars.spark.read_files import DataFile, PartitionValues, data_files, open_files
@@ -96,7 +96,7 @@ def _unlike_others(frame: DataFrame) -> DataFrame:
 
 def _opened(spark: SparkSession, scan: Scan, sides: ScanColumns) -> tuple[list[Opened], pa.Table | None]:
     """The files that Spark reads itself, and those for Arrow, if there are any."""
-    root = native_root(spark, scan)
+    root = None if is_widened_beyond_spark(scan.schema) else native_root(spark, scan)
     files, directories = data_files(scan, root)
     foreign = [root is None or is_hidden(file.path) for file in files]
     parts = _parts(compress(files, (not is_for for is_for in foreign)))
