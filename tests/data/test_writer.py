@@ -284,3 +284,31 @@ def test_targets_pickle_and_written_files_pass_through_msgpack(tmp_path: Path) -
 
 def test_storage_options_are_not_shown(tmp_path: Path) -> None:
     assert "hunter2" not in repr(target_of(tmp_path, "id BIGINT", storage_options={"secret": "hunter2"}))
+
+
+def test_floats_have_no_statistics_and_no_dictionary_in_the_footer_however_deep(tmp_path: Path) -> None:
+    floats = pa.struct([("x", pa.float64()), ("y", pa.int64())])
+    table = pa.table(
+        {
+            "id": [1, 2],
+            "d": [1.0, float("nan")],
+            "f": pa.array([1.0, -0.0], pa.float32()),
+            "s": pa.array([{"x": 1.0, "y": 1}] * 2, floats),
+            # The same path as that of the field, to whoever takes the dot for a step.
+            "s.y": [1.0, float("nan")],
+            "l": pa.array([[{"x": 1.0, "y": 1}]] * 2, pa.list_(floats)),
+            "m": pa.array([[("k", 1.0)]] * 2, pa.map_(pa.string(), pa.float64())),
+            "text": ["a", "b"],
+        }
+    )
+    [file] = write(target_of(tmp_path, table.schema), table)
+    footer = pq.read_metadata(tmp_path / file.add.path).row_group(0)
+    columns = [footer.column(at) for at in range(footer.num_columns)]
+    for column in columns:
+        is_float = column.physical_type in ("FLOAT", "DOUBLE")
+        is_same_path = column.path_in_schema == "s.y"
+        assert column.is_stats_set == (not is_float and not is_same_path), column.path_in_schema
+        assert column.has_column_index == column.is_stats_set
+        assert column.has_dictionary_page == (not is_float and not is_same_path), column.path_in_schema
+    assert sum(column.is_stats_set for column in columns) == 4
+    assert json.loads(file.add.stats or "")["maxValues"]["d"] == "NaN"

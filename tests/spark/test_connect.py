@@ -174,3 +174,31 @@ def test_a_stopped_session_is_called_that(catalog: deltars.Catalog, connect_url:
             catalog.write(name, frame)
     assert not catalog.table_exists("new")
     assert active_session() is remote
+
+
+@pytest.mark.parametrize("listed", [0, 32], ids=["manifest", "list"])
+def test_a_cached_frame_does_not_break_other_reads_nor_answer_for_another_version(
+    catalog: deltars.Catalog,
+    remote: SparkSession,
+    listed: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(read_files, "LISTED_FILES", listed)
+    catalog.write("t", pa.table({"id": [1, 2], "d": [1.0, float("nan")]}), max_records_per_file=1)
+    table = catalog.table("t")
+    before = table.read(remote).cache()
+    try:
+        assert before.count() == 2
+        with caplog.at_level(logging.WARNING, "deltars.spark"):
+            assert ids(table.read(remote)) == [1, 2]
+        assert ids(table.read(remote).where("d > 1")) == [2]
+        assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+        catalog.write("t", pa.table({"id": [3], "d": [3.0]}), "overwrite")
+        assert [ids(frame) for frame in (table.read(remote), before, table.read(remote, version=0))] == [
+            [3],
+            [1, 2],
+            [1, 2],
+        ]
+    finally:
+        before.unpersist()

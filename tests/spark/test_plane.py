@@ -417,5 +417,6 @@ def test_the_active_session_is_used_when_none_is_given(spark: SparkSession, tmp_
 
 def test_without_a_session_the_error_says_how_to_make_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(SparkSession, "_instantiatedSession", None)
     with pytest.raises(ConfigError, match=r"SparkSession\.builder\.getOrCreate\(\)"):
         active_session()

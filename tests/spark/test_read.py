@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -245,6 +247,44 @@ def test_old_files_are_read_under_the_schema_of_today(spark: SparkSession, tmp_p
     ]  # fmt: skip
 
 
+def test_bytes_and_shorts_are_read_as_the_small_decimals_they_were_widened_to(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def field(name: str, kind: Any, before: str, after: str, **more: str) -> dict[str, Any]:
+        changes = [{"fromType": before, "toType": after, **more}]
+        return {"name": name, "type": kind, "nullable": True, "metadata": {"delta.typeChanges": changes}}
+
+    within = {"type": "array", "elementType": "decimal(5,0)", "containsNull": True}
+    inner = {"type": "struct", "fields": [field("x", "decimal(7,2)", "byte", "decimal(7,2)")]}
+    schema = StructType.from_dict(
+        {
+            "type": "struct",
+            "fields": [
+                field("b", "decimal(3,0)", "byte", "decimal(3,0)"),
+                field("h", "decimal(6,1)", "short", "decimal(6,1)"),
+                field("xs", within, "short", "decimal(5,0)", fieldPath="element"),
+                {"name": "s", "type": inner, "nullable": True, "metadata": {}},
+            ],
+        }
+    )
+    old = {
+        "b": pa.array([-128, 127, None], pa.int8()),
+        "h": pa.array([-(2**15), 1, 2], pa.int16()),
+        "xs": pa.array([[1, None], [], None], pa.list_(pa.int16())),
+        "s": pa.array([{"x": 1}, {"x": -128}, None], pa.struct([("x", pa.int8())])),
+    }
+    new = {"b": [Decimal(5)], "h": [Decimal("0.5")]}
+    files = [write_file(tmp_path, "old.parquet", old), write_file(tmp_path, "new.parquet", new)]
+    frame = PLANE.read(spark, scan_of_files(tmp_path, schema, files), where="h < 3")
+    found = {row.h: row.asDict(recursive=True) for row in frame.collect()}
+    assert found == {
+        Decimal("-32768.0"): {"b": -128, "h": -32768, "xs": [1, None], "s": {"x": 1}},
+        Decimal("1.0"): {"b": 127, "h": 1, "xs": [], "s": {"x": -128}},
+        Decimal("2.0"): {"b": None, "h": 2, "xs": None, "s": None},
+        Decimal("0.5"): {"b": 5, "h": Decimal("0.5"), "xs": None, "s": None},
+    }
+
+
 def mapped_schema() -> StructType:
     def field(name: str, number: int, kind: Any = "long") -> dict[str, Any]:
         mapping = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{number}"}
@@ -291,6 +331,52 @@ def test_a_file_without_field_ids_is_not_read_as_nulls(spark: SparkSession, tmp_
         PLANE.read(spark, scan_of_files(tmp_path, mapped_schema(), [file], (), "id")).collect()
 
 
+@pytest.mark.parametrize("mapping", ["none", "name"])
+def test_nan_and_negative_zero_are_found_in_files_whose_footers_and_dictionaries_hide_them(
+    spark: SparkSession, tmp_path: Path, mapping: Any
+) -> None:
+    nan = float("nan")
+    rows = pa.table(
+        {
+            "id": [1, 2, 3],
+            "d": [1.0, nan, -0.0],
+            "f": pa.array([1.0, nan, -0.0], pa.float32()),
+            "s": pa.array(
+                [{"in": {"x": 1.0}}, {"in": {"x": nan}}, {"in": {"x": -0.0}}],
+                pa.struct([("in", pa.struct([("x", pa.float64())])), ("id", pa.int64())]),
+            ),
+        }
+    )
+    # As pyarrow, deltalake and Polars write them.
+    file = write_file(tmp_path, "a.parquet", rows)
+    footer = pq.read_metadata(tmp_path / "a.parquet").row_group(0)
+    assert [footer.column(at).statistics.max for at in (1, 2, 3)] == [1.0] * 3
+    schema = "id BIGINT, d DOUBLE, f FLOAT, s STRUCT<in: STRUCT<x: DOUBLE>, id: BIGINT>, p DOUBLE"
+    scan = scan_of_files(tmp_path, schema, [replace(file, values={"p": "NaN"})], ("p",), mapping)
+    frame = PLANE.read(spark, scan)
+    assert spark.conf.get("spark.sql.parquet.filterPushdown") == "true"
+    for column in ("d", "f", "s.in.x"):
+        for condition, ids in {
+            "{} > 1": [2],
+            "NOT ({} <= 1)": [2],
+            "{} <> 1": [2, 3],
+            "{} = double('NaN')": [2],
+            "{} = double('0')": [3],
+            "{} = double('-0.0')": [3],
+        }.items():
+            found = frame.where(condition.format(column)).collect()
+            assert [row.id for row in found] == ids, (column, condition)
+    assert frame.where("p > 5").count() == 3
+    # Other columns are skipped by as before, those beside a float in one struct too.
+    plan = plan_of(frame.where("id > 1 AND d > 1 AND s.id > 1 AND s.in.x > 1").select("id"))
+    [pushed] = set(re.findall(r"PushedFilters: \[([^]]*)\]", plan))
+    assert "GreaterThan(id,1)" in pushed
+    assert "(d," not in pushed
+    assert ".x," not in pushed
+    if mapping == "none":
+        assert "GreaterThan(s.id,1)" in pushed
+
+
 # -- deletion vectors --------------------------------------------------------------------------------------------------
 
 
@@ -317,6 +403,28 @@ def test_deleted_rows_are_left_out_however_the_files_are_read(
     some = PLANE.read(spark, scan, where="id >= 12 and _metadata <> 'c'", columns=["id"])
     assert "PushedFilters: [IsNotNull(id), IsNotNull(_metadata), GreaterThanOrEqual(id,12)" in plan_of(some)
     assert sorted(row.id for row in some.collect()) == sorted(i for i in kept if i >= 12 and i % 10 != 2)
+
+
+@pytest.mark.parametrize("kind", ["unpartitioned", "by literals", "by join"])
+def test_a_table_may_have_columns_with_the_names_that_a_read_uses_inside(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    count = 20 if kind == "by join" else 2
+    values = [{} if kind == "unpartitioned" else {"P": str(n)} for n in range(count)]
+    # Those of before, those of now, and in other cases than ours.
+    names = ["__deltars_path", "__deltars_row", "__DELTARS_PATH_0", "__deltars_row_1"]
+    rows = {name: [f"{name} {at}" for at in range(2)] for name in names}
+    files = [
+        write_file(tmp_path, f"{n} é/part.parquet", {"id": [2 * n, 2 * n + 1], **rows}, values[n], [0])
+        for n in range(count)
+    ]
+    columns = ", ".join(f"`{name}` STRING" for name in names)
+    partition = ("", ()) if kind == "unpartitioned" else (", P INT", ("P",))
+    scan = scan_of_files(tmp_path, f"id BIGINT, {columns}{partition[0]}", files, partition[1])
+    found = PLANE.read(spark, scan)
+    assert found.columns == list(scan.schema.names)
+    last = [f"{name} 1" for name in names]
+    assert rows_of(found.select("id", *names)) == sorted(((2 * n + 1, *last) for n in range(count)), key=repr)
 
 
 def test_a_broken_vector_is_an_error_that_names_the_file(spark: SparkSession, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from deltars.data.files import WrittenFile
 from deltars.data.footers import row_group
+from deltars.data.leaves import names_without_floats
 from deltars.data.statistics import ColumnStats, Statistics
 from deltars.protocol import AddFile
 from deltars.storage import Writer
@@ -37,11 +38,14 @@ class DataFile:
         self._buffer: list[pa.RecordBatch] = []
         self._row_group_stats: list[list[ColumnStats]] = []
         self._footer: list[pq.FileMetaData] = []
+        plain = names_without_floats(schema)
         self._parquet = pq.ParquetWriter(
             sink,
             schema,
             compression=compression,
             write_page_index=True,
+            write_statistics=plain,
+            use_dictionary=plain,
             store_decimal_as_integer=True,
             # The table's schema is in the log; Arrow's copy of it in every footer would be another authority.
             store_schema=False,

@@ -3,7 +3,8 @@
     the files, as rows ──spread over tasks──> mapInArrow(read_batches) ──> the table's rows
                                                 on the executors
 
-It serves object stores for which the session has no file system, and files whose names Spark takes for hidden.
+It serves object stores for which the session has no file system, files whose names Spark takes for hidden, and tables
+whose columns were widened in a way that Spark's reader does not know.
 Columns and, as far as they can be judged without Spark, conditions reach the files.
 """
 
@@ -22,16 +23,36 @@ from deltars.data.files import SCAN_COLUMNS, Scan
 from deltars.data.filter import PredicateFilter
 from deltars.data.reader import read_scan as read_arrow
 from deltars.predicate import Predicate, known_part
-from deltars.protocol import StructType
+from deltars.protocol import PrimitiveType, StructType
+from deltars.protocol.evolution import TYPE_CHANGES
 from deltars.spark.read_columns import ScanColumns
 
 MAX_TASKS = 200
+
+_DIGITS = {"byte": 10, "short": 10, "integer": 10, "long": 20}
+"""So many digits before the point Spark asks of a decimal, or it does not read such integers as one."""
 
 
 def is_hidden(path: str) -> bool:
     """Whether Spark would pass over a file because of its name."""
     name = path.rpartition("/")[2]
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
+
+
+def is_widened_beyond_spark(schema: StructType) -> bool:
+    """Whether files may hold integers for a decimal that is too small for Spark to read them so."""
+    return any(
+        _is_beyond_spark(str(change.get("fromType")), str(change.get("toType")))
+        for _, field in schema.walk()
+        for change in field.metadata.get(TYPE_CHANGES, ())
+    )
+
+
+def _is_beyond_spark(before: str, after: str) -> bool:
+    if before not in _DIGITS or not after.startswith("decimal"):
+        return False
+    type_ = PrimitiveType(after)
+    return type_.precision - type_.scale < _DIGITS[before]
 
 
 def read_by_arrow(

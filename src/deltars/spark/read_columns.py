@@ -6,6 +6,9 @@ name       its physical name
 id         its field id, where the session reads by ids; and by its physical name in any case
 
 What the table says of a column for itself (its mapping, defaults, generation) is not handed to the frame.
+
+A condition on a float or double column is kept away from Spark's Parquet reader (`_unskipped`). That reader skips rows
+by footers, from which many writers leave NaN out, and by dictionaries, in which -0.0 is not 0.0.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import DataType as SparkDataType
+from pyspark.sql.types import DoubleType, FloatType
 from pyspark.sql.types import StructType as SparkStructType
 
 from deltars.data.files import Scan
@@ -30,6 +35,7 @@ class ScanColumns:
 
     def __init__(self, scan: Scan) -> None:
         self._mapping = scan.column_mapping
+        self._partition_columns = frozenset(scan.partition_columns)
         document = json.loads(scan.schema.to_json())
         self.table = SparkStructType.fromJson(_each_field(document, _in_table))
         is_mapped = scan.column_mapping != "none"
@@ -51,11 +57,13 @@ class ScanColumns:
         None says that the frame has the table's columns and no others. They are made anew all the same: Spark could
         not tell two frames over the same files apart in a join.
         """
-        if found is None:
+        if found is None and not any(_has_floats(field.dataType) for field in self.table.fields):
             return frame.toDF(*self.table.names)
         columns = []
         for inside, outside in zip(self._files.fields, self.table.fields, strict=True):
-            column = found.get(inside.name, F.col(quoted(inside.name)))
+            column = (found or {}).get(inside.name, F.col(quoted(inside.name)))
+            if outside.name not in self._partition_columns:
+                column = _unskipped(column, inside.dataType)
             if inside.dataType.simpleString() != outside.dataType.simpleString():
                 # The same, but for the names of nested fields, which go by position.
                 column = column.cast(outside.dataType)
@@ -66,6 +74,26 @@ class ScanColumns:
         metadata = field["metadata"]
         number = {FIELD_ID: metadata[COLUMN_ID]} if self._mapping == "id" and COLUMN_ID in metadata else {}
         return {**field, "name": metadata.get(PHYSICAL_NAME, field["name"]), "nullable": True, "metadata": number}
+
+
+def _unskipped(column: Column, kind: SparkDataType) -> Column:
+    """The same values, by an expression that Spark evaluates for each row and cannot hand to its Parquet reader.
+
+    Arrays and maps stay as they are: no condition on what they hold reaches that reader.
+    """
+    if isinstance(kind, FloatType | DoubleType):
+        return F.nanvl(column, column)
+    if isinstance(kind, SparkStructType):
+        for field in kind.fields:
+            if _has_floats(field.dataType):
+                column = column.withField(quoted(field.name), _unskipped(column.getField(field.name), field.dataType))
+    return column
+
+
+def _has_floats(kind: SparkDataType) -> bool:
+    if isinstance(kind, SparkStructType):
+        return any(_has_floats(field.dataType) for field in kind.fields)
+    return isinstance(kind, FloatType | DoubleType)
 
 
 def quoted(name: str) -> str:

@@ -15,6 +15,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import repeat
+from threading import Lock
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -26,7 +27,7 @@ from deltars.data.files import Scan
 from deltars.data.table_files import missing_file, refuse_link_outside, relative_path
 from deltars.errors import DeltarsError, StorageError
 from deltars.spark.directories import Directories
-from deltars.spark.manifest import write_manifest
+from deltars.spark.manifest import file_uri, write_manifest
 from deltars.storage import Storage, open_storage, parse_location
 
 PartitionValues: TypeAlias = tuple[str | None, ...]
@@ -36,6 +37,7 @@ LISTED_FILES = 32
 
 _GLOB_CHARACTERS = str.maketrans({character: f"\\{character}" for character in "{}[]*?\\"})
 _DISCOVERY = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+_discovering = Lock()
 
 # Whatever the session's settings: no file may be passed over, and Parquet's calendar is the proleptic one.
 _OPTIONS = {
@@ -93,19 +95,33 @@ def data_files(scan: Scan, root: str | None) -> tuple[list[DataFile], Directorie
 
 
 def open_files(
-    spark: SparkSession, scan: Scan, schema: SparkStructType, files: Sequence[DataFile], *, by_paths: bool
+    spark: SparkSession,
+    scan: Scan,
+    schema: SparkStructType,
+    files: Sequence[DataFile],
+    *,
+    by_paths: bool,
+    by_names: bool = False,
 ) -> DataFrame:
-    """The rows of these files; `by_paths`: with partition columns from the names of their directories."""
+    """The rows of these files.
+
+    `by_paths`: with partition columns from the names of their directories. `by_names`: rows will be told apart by the
+    names of their files, so Spark must have the names that we have.
+    """
     reader = spark.read.schema(schema).options(**_OPTIONS)
-    if len(files) <= LISTED_FILES:
-        return _listed(scan, reader, files, by_paths)
+    frame = None
     # Without a base path, which must lie above the list, Spark takes such a root for a partition too.
     is_root_a_partition = by_paths and "=" in scan.root.rstrip("/").rpartition("/")[2]
-    frame = None if is_root_a_partition else _by_manifest(reader, files, by_paths)
-    if frame is not None:
-        return frame
-    with _discovery_by_the_driver(spark, len(files)):
-        return _listed(scan, reader, files, by_paths)
+    if len(files) > LISTED_FILES and not is_root_a_partition:
+        frame = _by_manifest(reader, files, by_paths)
+    if frame is None and len(files) <= LISTED_FILES:
+        frame = _listed(scan, reader, files, by_paths)
+    if frame is None:
+        with _discovery_by_the_driver(spark, len(files)):
+            frame = _listed(scan, reader, files, by_paths)
+    if by_names:
+        _refuse_other_names(scan, frame, files)
+    return frame
 
 
 def spark_path(location: str) -> str:
@@ -157,14 +173,30 @@ def _listed(scan: Scan, reader: DataFrameReader, files: Sequence[DataFile], by_p
     return frame
 
 
+def _refuse_other_names(scan: Scan, frame: DataFrame, files: Sequence[DataFile]) -> None:
+    """Where Spark names a file otherwise, a join on names would lose rows, or bring deleted ones back."""
+    theirs = {uri.replace("file:///", "file:/", 1) for uri in frame.inputFiles()}
+    for file in files:
+        if file_uri(file.location) not in theirs:
+            raise StorageError(
+                f"Spark has another name for the data file {file.path}, and its rows cannot be told apart",
+                path=file.path,
+                table=scan.table,
+                version=scan.version,
+                hint="to_arrow() reads it.",
+            )
+
+
 @contextmanager
 def _discovery_by_the_driver(spark: SparkSession, count: int) -> Iterator[None]:
-    before = spark.conf.get(_DISCOVERY)
-    spark.conf.set(_DISCOVERY, str(count))
-    try:
-        yield
-    finally:
-        spark.conf.set(_DISCOVERY, str(before))
+    # One thread at a time: two would take each other's setting for the session's own, and leave it there.
+    with _discovering:
+        before = spark.conf.get(_DISCOVERY)
+        spark.conf.set(_DISCOVERY, str(count))
+        try:
+            yield
+        finally:
+            spark.conf.set(_DISCOVERY, str(before))
 
 
 def _literal_path(location: str) -> str:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from deltars.errors import ConfigError, ValidationError
 
 
 def active_session() -> SparkSession:
-    session = SparkSession.getActiveSession()
-    if session is None:
+    """The active session of this thread, or the default one: a new thread has no active session."""
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError as error:
         raise ConfigError(
             "there is no active Spark session",
             hint="Make one with SparkSession.builder.getOrCreate(), or pass one as spark=….",
-        )
-    return session
+        ) from error
 
 
 def running_session(spark: Any) -> SparkSession:

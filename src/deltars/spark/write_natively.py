@@ -25,9 +25,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from deltars.data.files import TARGET_FILE_SIZE, WriteTarget, WrittenFile
 from deltars.data.footers import Footers
+from deltars.data.leaves import leaves
 from deltars.data.writer import write_table
 from deltars.errors import SchemaMismatch, StorageError
-from deltars.protocol import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from deltars.protocol import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, schema_to_arrow
 from deltars.spark.file_limit import finished_files, limited
 from deltars.spark.read_columns import FIELD_ID, quoted
 from deltars.spark.read_files import spark_path
@@ -77,6 +78,9 @@ def native_columns(frame: DataFrame, target: WriteTarget) -> NativeColumns | Non
     # What a column's metadata asks for is not Spark's business.
     if any(set(field.metadata) - {"comment"} for _, field in target.schema.walk()):
         return None
+    # Options name a float column by its path, in which a dot of its own would be taken for a step.
+    if any(leaf.is_float and "." in "".join(leaf.path) for leaf in leaves(schema_to_arrow(target.schema))):
+        return None
     if FIELD_ID in frame.schema.json() or not _has_usual_settings(frame.sparkSession):
         return None
     if _has_moments(target.schema) and not _writes_micros(frame.sparkSession):
@@ -125,6 +129,10 @@ def write_natively(frame: DataFrame, target: WriteTarget, native: NativeColumns)
 def _run(rows: DataFrame, target: WriteTarget, place: str) -> int | None:
     """The number of rows that Spark has written, where that can be more than is seen from here."""
     options = {**_OPTIONS, "compression": _CODECS.get(target.compression, target.compression)}
+    for leaf in leaves(schema_to_arrow(target.schema)):
+        if leaf.is_float:
+            # To readers that skip by a dictionary, 0.0 and -0.0 are two values.
+            options[f"parquet.enable.dictionary#{leaf.name}"] = "false"
     if target.max_records_per_file is not None:
         options["maxRecordsPerFile"] = str(target.max_records_per_file)
     count = None if _is_here(rows) else Observation()
