@@ -1,7 +1,8 @@
 """The checksum of each table's last published version, kept from one publication to the next.
 
 What this process does not remember it takes from the published `.crc`, if that is of the right commit, and else
-from the catalog, by counting.
+from the catalog, by counting. What it remembers counts only while the catalog has the same commit at that version:
+after a restore, or after the log's word was taken, a version number may mean another commit.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ class Checksums:
     def after(self, storage: Storage, commits: Sequence[CommittedVersion]) -> Checksum:
         """The checksum of the last of these commits, which follow upon each other."""
         first, last = commits[0], commits[-1]
-        gone = self._rows.gone(first.table_id, first.version, last.version)
+        gone, before = self._rows.gone(first.table_id, first.version, last.version)
         now, rest = (
             (Checksum.first(first), commits[1:])
             if first.version == 0
-            else (self._at(storage, first.table_id, first.version - 1), commits)
+            else (self._at(storage, first.table_id, first.version - 1, before), commits)
         )
         for commit in rest:
             now = now.after(commit, gone.get(commit.version, FileSums(0, 0)))
         self._remember(first.table_id, now)
         return now
 
-    def _at(self, storage: Storage, table_id: UUID, version: int) -> Checksum:
+    def _at(self, storage: Storage, table_id: UUID, version: int, txn_id: UUID | None) -> Checksum:
         known = self._known.get(table_id)
-        if known is not None and known.version == version:
+        if known is not None and (known.version, known.txn_id) == (version, str(txn_id)):
             return known
         state = self._rows.at(table_id, version)
         published = None

@@ -19,9 +19,10 @@ from uuid import UUID, uuid4
 
 from deltars.errors import StorageError
 from deltars.mirror.checkpoint import checkpoint_path
+from deltars.mirror.commit_file import MOVED
 from deltars.mirror.commit_json import commit_path
 from deltars.mirror.last_checkpoint import LAST_CHECKPOINT, parse_last_checkpoint
-from deltars.mirror.publisher import MOVED, Publisher
+from deltars.mirror.publisher import Publisher
 from deltars.storage import Storage
 from deltars.store.checkpoint_rows import CheckpointRows
 from deltars.store.database import Database

@@ -176,11 +176,15 @@ class CheckpointRows:
             protocol,
         )
 
-    def gone(self, table_id: UUID, first: int, last: int) -> dict[int, FileSums]:
-        """The live files that each of these versions took away: removed, or added anew."""
+    def gone(self, table_id: UUID, first: int, last: int) -> tuple[dict[int, FileSums], UUID | None]:
+        """The live files that each of these versions took away: removed, or added anew. And the transaction of the
+        version before them."""
         values = {"table": str(table_id), "first": first, "last": last}
-        rows = self._database.look_up(self._gone, values)
-        return {version: FileSums(int(count), int(size)) for version, count, size in rows}
+        rows, before = self._database.look_up_each(
+            [(self._gone, values), (self._commit, values | {"last": first - 1})],
+        )
+        gone = {version: FileSums(int(count), int(size)) for version, count, size in rows}
+        return gone, _COMMIT.read(before[0])["txn_id"] if before else None
 
     @cached_property
     def _commit(self) -> Prepared:
