@@ -24,7 +24,7 @@ from tests.support.soak import record, scaled, seed
 HOUR_US = 3_600_000_000
 
 AT_MOST_S = 2.0
-"""A commit takes some milliseconds; a lease of a dead one 0.3 s. It was 5 s. The machine may be busy with other tests."""
+"""A commit takes some milliseconds, a lease of a dead one 0.3 s. It was 5 s. The machine may be busy."""
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from deltars.errors import DeltarsError
 from deltars.mirror.checkpoint import checkpoint_path
 from deltars.mirror.checksum import checksum_path, sums_in
 from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit
+from deltars.mirror.divergence import is_looked_at
 from deltars.mirror.last_checkpoint import LAST_CHECKPOINT, LastCheckpoint, parse_last_checkpoint
 from deltars.mirror.publisher import Publisher
 from deltars.protocol import DeletionVector, uri_to_path
@@ -167,7 +168,8 @@ class _Check:
             # One that is ours is about to be noted as published.
             content = self._storage.get_or_none(commit_path(version)) if version <= self._seen.newest else None
             if content is None or not self._is_as_committed(version, content):
-                yield self._finding(Problem.EXTRA, commit_path(version), "is not a commit of the catalog")
+                problem = Problem.DIVERGED if is_looked_at(self._status) else Problem.EXTRA
+                yield self._finding(problem, commit_path(version), "is not a commit of the catalog")
         for path in sorted(self._sizes):
             if path.startswith("_delta_log/") and not _is_known(_checked_by(path)):
                 yield self._finding(Problem.EXTRA, path, "is no file of a Delta log")

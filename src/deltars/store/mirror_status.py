@@ -246,6 +246,20 @@ class MirrorStatusStore:
                 next_attempt_at=_later(status.now, pause_s),
             )
 
+    def note_divergence(self, table_id: UUID, error: str) -> None:
+        """Note that the log and the catalog contradict each other: nothing more is published or committed."""
+        with self._locked(table_id) as (connection, status):
+            if status.is_ours and not status.is_frozen:
+                state = MirrorState.DIVERGED.value
+                self._set(connection, status, state=state, last_error=error, lease_owner=None, lease_until=None)
+
+    def recover(self, table_id: UUID) -> None:
+        """Note that the log no longer contradicts the catalog."""
+        with self._locked(table_id) as (connection, status):
+            if status.state is MirrorState.DIVERGED and not status.is_frozen:
+                values = {"last_error": None, "attempts": 0, "next_attempt_at": None}
+                self._set(connection, status, state=MirrorState.ACTIVE.value, **values)
+
     def due(self) -> list[UUID]:
         """The tables that somebody should publish now: behind, not leased, not diverged, their pause over."""
         due = []

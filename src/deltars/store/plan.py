@@ -45,6 +45,7 @@ class LockedTable:
     next_row_id: int
     slot: int
     dropped_at: Any
+    mirror_state: str | None = None
 
 
 class Plan:

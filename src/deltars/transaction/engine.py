@@ -48,7 +48,8 @@ class Engine:
 
     @cached_property
     def writer(self) -> LogWriter:
-        return LogWriter(self.database, copy_threshold=self.settings.copy_threshold)
+        settings = self.settings
+        return LogWriter(self.database, copy_threshold=settings.copy_threshold, allow_diverged=settings.allow_diverged)
 
     @cached_property
     def publisher(self) -> Publisher:
