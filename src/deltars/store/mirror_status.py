@@ -257,8 +257,8 @@ class MirrorStatusStore:
         """Note that the log no longer contradicts the catalog."""
         with self._locked(table_id) as (connection, status):
             if status.state is MirrorState.DIVERGED and not status.is_frozen:
-                values = {"last_error": None, "attempts": 0, "next_attempt_at": None}
-                self._set(connection, status, state=MirrorState.ACTIVE.value, **values)
+                active = MirrorState.ACTIVE.value
+                self._set(connection, status, state=active, last_error=None, attempts=0, next_attempt_at=None)
 
     def due(self) -> list[UUID]:
         """The tables that somebody should publish now: behind, not leased, not diverged, their pause over."""
