@@ -58,6 +58,8 @@ class Settings:
     """How many tables of one commit are published at once."""
     mirror_checkpoint_interval: int = 10
     """Every how many versions a checkpoint is written, where the table says nothing else."""
+    allow_diverged: bool = False
+    """Whether a table may be committed to whose `_delta_log` contradicts the catalog."""
     metrics: bool = False
     """Whether this process counts and times what it does, for Prometheus."""
     tracing: bool = False

@@ -42,6 +42,7 @@ COMMANDS = {
     ("mirror", "status"): (),
     ("mirror", "once"): (),
     ("mirror", "clean"): ("features",),
+    ("mirror", "accept-log"): ("features",),
     ("rebuild",): ("{warehouse}", "--catalog", "deltasql://sqlite/again.db"),
     ("doctor",): ("--no-spark",),
     ("completion",): ("bash",),

@@ -411,7 +411,9 @@ def test_a_table_that_is_not_published_by_itself_is_published_before_it_is_relea
 
 
 @pytest.mark.backends("sqlite")
-def test_a_release_that_cannot_publish_leaves_the_table_to_the_catalog(catalog: deltars.Catalog) -> None:
+def test_a_release_that_cannot_publish_leaves_the_table_to_the_catalog(
+    catalog: deltars.Catalog, catalog_uri: str
+) -> None:
     catalog.create_table("t", "id BIGINT, day STRING", properties={"deltars.mirror": "off"})
     catalog.write("t", _rows(1))
     log = Path(catalog.table("t").location) / "_delta_log"
@@ -419,8 +421,13 @@ def test_a_release_that_cannot_publish_leaves_the_table_to_the_catalog(catalog: 
     (log / f"{1:020}.json").write_text('{"commitInfo":{"operation":"somebody else"}}\n')
     with pytest.raises(deltars.MirrorFailure):
         catalog.release("t")
-    catalog.write("t", _rows(2))
-    assert _ids(catalog.table("t")) == [1, 2]
+    # Not held: its log diverged, and who allows that may go on.
+    with pytest.raises(deltars.LogDiverged, match="nothing can be committed"):
+        catalog.write("t", _rows(2))
+    catalog.close()
+    with deltars.connect(catalog_uri, allow_diverged=True) as allowing:
+        allowing.write("t", _rows(2))
+        assert _ids(allowing.table("t")) == [1, 2]
 
 
 def test_a_log_that_was_rewritten_while_released_is_not_adopted(catalog: deltars.Catalog) -> None:

@@ -58,9 +58,9 @@ class Ledger:
         self.warehouse = warehouse
         self._writer = LogWriter(self.database)
 
-    def create_table(self, name: str, actions: Sequence[Action] = CREATE) -> UUID:
+    def create_table(self, name: str, actions: Sequence[Action] = CREATE, *, location: str | None = None) -> UUID:
         """A table at its first version, 0."""
-        table = NewTable(uuid4(), name, str(self.warehouse / name))
+        table = NewTable(uuid4(), name, location or str(self.warehouse / name))
         part = TableCommit(table.table_id, NO_VERSION, actions, "CREATE TABLE")
         outcome = self._writer.commit(Commit(uuid4(), [part], new_tables=[table]), timeout_s=TIMEOUT_S)
         assert isinstance(outcome, Committed)

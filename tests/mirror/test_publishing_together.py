@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -20,12 +21,14 @@ from deltars.store.mirror_status import Advance, MirrorState
 from tests.mirror.ledger import Ledger, version_names
 from tests.storage.forking import is_true_in_forked_child
 
-HOUR_US = 3_600_000_000
+SECOND_US = 1_000_000
 
 
 @contextmanager
-def before_each_put(monkeypatch: pytest.MonkeyPatch, hook: Callable[[str], None]) -> Iterator[None]:
-    """Local disk, with `hook` called before every put-if-absent."""
+def before_each_put(
+    monkeypatch: pytest.MonkeyPatch, hook: Callable[[str], None], disk: Path | None = None
+) -> Iterator[None]:
+    """Local disk, with `hook` called before every put-if-absent; object stores are below `disk`."""
 
     class Hooked(LocalStorage):
         def put_if_absent(self, path: str, data: bytes, *, sync_name: bool = True) -> bool:
@@ -34,7 +37,7 @@ def before_each_put(monkeypatch: pytest.MonkeyPatch, hook: Callable[[str], None]
 
     def open_hooked(location: str, options: object = None) -> Storage:
         place: Location = parse_location(location)
-        return Hooked(place)
+        return Hooked(place if place.is_local else parse_location(f"{disk}/{place.path}"))
 
     with monkeypatch.context() as patch:
         patch.setattr(publisher_module, "open_storage", open_hooked)
@@ -62,7 +65,7 @@ def test_lease_of_a_living_publisher_is_respected_and_of_a_dead_one_taken_over(
 ) -> None:
     table = ledger.create_table("t")
     now = publisher.status.read(table).now
-    ledger.set_status(table, lease_owner="somebody", lease_until=now + HOUR_US)
+    ledger.set_status(table, lease_owner="somebody", lease_until=now + 20 * SECOND_US)
     assert publisher.drain(table).publication is Publication.PENDING
     assert publisher.status.due() == []
     assert ledger.log_of("t") == []
@@ -71,30 +74,33 @@ def test_lease_of_a_living_publisher_is_respected_and_of_a_dead_one_taken_over(
     assert publisher.drain(table).publication is Publication.PUBLISHED
 
 
-def test_publisher_whose_lease_was_taken_over_changes_nothing(
+def test_publisher_whose_lease_was_taken_over_notes_what_it_put_and_leaves_the_lease(
     ledger: Ledger, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = ledger.create_table("t")
     ledger.append(table)
+    status = publisher.status
 
     def lose_the_lease(path: str) -> None:
         ledger.set_status(table, lease_owner="somebody else")
 
     with before_each_put(monkeypatch, lose_the_lease):
-        assert publisher.drain(table).publication is Publication.PENDING
-    assert publisher.status.advance(table, "a stranger", [(0, "")])[0] is Advance.LOST
-    publisher.status.fail(table, "a stranger", MirrorState.FAILED, "no")
-    publisher.status.release(table, "a stranger")
-    status = publisher.status.read(table)
-    assert (status.published_version, status.state, status.lease_owner) == (
-        -1,
-        MirrorState.ACTIVE,
-        "somebody else",
-    )
-    assert ledger.mirror_log(table) == []
-    # The new owner finds the file that the slow one put, and goes on.
+        assert publisher.drain(table).published_version == 1
+    assert (status.read(table).published_version, status.read(table).lease_owner) == (1, "somebody else")
+    assert [version for version, _ in ledger.mirror_log(table)] == [0, 1]
+    # Nothing goes back, nothing is left out, and nothing is noted that was not committed.
+    ledger.append(table)
+    ledger.append(table)
+    for versions in ([0, 1], [3], [2, 3, 4]):
+        noted = status.advance(table, "a stranger", [(version, "") for version in versions])
+        assert (noted.step, noted.published) == (Advance.LOST, 1)
+    status.fail(table, "a stranger", MirrorState.FAILED, "no")
+    status.release(table, "a stranger")
+    after = status.read(table)
+    assert (after.published_version, after.state, after.lease_owner) == (1, MirrorState.ACTIVE, "somebody else")
+    assert [version for version, _ in ledger.mirror_log(table)] == [0, 1]
     ledger.set_status(table, lease_until=1)
-    assert publisher.drain(table).published_version == 1
+    assert publisher.drain(table).published_version == 3
 
 
 def test_many_publishers_and_committers_at_once_publish_each_version_once_and_in_order(
@@ -128,7 +134,7 @@ def test_many_publishers_and_committers_at_once_publish_each_version_once_and_in
 def test_publisher_waits_for_one_who_is_just_giving_the_lease_back(ledger: Ledger, publisher: Publisher) -> None:
     """It must not believe what the row said before: the other has not seen its commit."""
     table = ledger.create_table("t")
-    ledger.set_status(table, lease_owner="somebody", lease_until=publisher.status.read(table).now + HOUR_US)
+    ledger.set_status(table, lease_owner="somebody", lease_until=publisher.status.read(table).now + 20 * SECOND_US)
     with ThreadPoolExecutor(1) as pool:
         with ledger.giving_lease_back(table):
             drained = pool.submit(publisher.drain, table)
@@ -166,16 +172,16 @@ def test_failure_of_one_table_stops_no_other(ledger: Ledger, publisher: Publishe
     assert outcomes[tables["good"]].failure is None
 
 
-def test_slow_storage_leaves_the_version_pending_and_is_finished_later(
+def test_slow_object_store_leaves_the_version_pending_and_is_finished_later(
     ledger: Ledger, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = ledger.create_table("t")
+    table = ledger.create_table("t", location="s3://bucket/t")
     go_on = threading.Event()
 
     def stall(path: str) -> None:
         go_on.wait(30)
 
-    with before_each_put(monkeypatch, stall):
+    with before_each_put(monkeypatch, stall, ledger.warehouse):
         started = time.monotonic()
         outcome = publisher.publish_all({table: 0}, wait_s=0.2)[table]
         assert time.monotonic() - started < 5

@@ -137,7 +137,7 @@ HINT, CHECKPOINT = "_last_checkpoint", f"{10:020}.checkpoint.parquet"
     ("damage", "problem", "name"),
     [
         (remove_commit, Problem.MISSING, f"{3:020}.json"),
-        (add_commit, Problem.EXTRA, f"{12:020}.json"),
+        (add_commit, Problem.DIVERGED, f"{12:020}.json"),
         (change_commit, Problem.DIFFERENT, f"{3:020}.json"),
         (add_stranger, Problem.EXTRA, "notes.txt"),
         (take_the_hint, Problem.DIFFERENT, HINT),

@@ -221,7 +221,7 @@ def test_table_more_than_a_minute_behind_raises_the_alert(tables: deltars.Catalo
         connection.execute(
             update(dl_mirror_status)
             .where(status.table_id == table_id)
-            .values(next_attempt_at=committed_at + 60 * MINUTE_US)
+            .values(next_attempt_at=committed_at + 4 * MINUTE_US)
         )
     tables.reconciler().once()
     rule = re.fullmatch(r"max by \(catalog, table\) \((\w+)\) > (\d+)", rules()["DeltarsMirrorLag"])

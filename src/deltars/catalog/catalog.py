@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from deltars.catalog import handover
+from deltars.catalog.accepting import LogComparison, accept_log, compare_log
 from deltars.catalog.retrying import run
 from deltars.catalog.snapshot import CatalogSnapshot, is_time, to_microseconds
 from deltars.catalog.transactions import TransactionDetail, transaction_detail
@@ -18,6 +19,7 @@ from deltars.log.commit import NO_VERSION, Commit, NewTable, TableCommit
 from deltars.log.transaction_id import TxnId, as_txn_id, is_uuid
 from deltars.mirror import Reconciler
 from deltars.mirror.deletion import Deletion
+from deltars.mirror.divergence import Divergence
 from deltars.protocol import (
     Action,
     Metadata,
@@ -327,8 +329,25 @@ class Catalog:
     # -- the mirror --------------------------------------------------------------------------------------------
 
     def mirror_status(self) -> list[MirrorStatus]:
-        """How far each table is published to its `_delta_log`, by name."""
-        return self.engine.publisher.status.overview()
+        """How far each table is published to its `_delta_log`, by name.
+
+        Also looks whether each log has a version that the catalog does not have: such a table is DIVERGED at once.
+        """
+        return Divergence(self.engine.publisher).look_at(self.engine.publisher.status.overview())
+
+    def compare_log(self, table: str | UUID) -> LogComparison:
+        """How far a table's `_delta_log` and the catalog agree, and which versions contradict each other."""
+        return compare_log(self.engine, self.engine.find(table).table_id)
+
+    def accept_log(
+        self, table: str | UUID, *, discard: bool = False, report: Callable[[Progress], None] | None = None
+    ) -> LogComparison:
+        """Make a table follow its `_delta_log` where the two have diverged; what was done comes back.
+
+        Versions that only the log has are taken in. Versions of the catalog that contradict it are discarded, only
+        with `discard=True`. The table keeps its id and name. If it is interrupted, call it again.
+        """
+        return accept_log(self.engine, self.engine.find(table).table_id, discard=discard, report=report)
 
     def reconciler(self, **options: Any) -> Reconciler:
         """What publishes, apart from the committers, and mends: `.once()`, or `.run()` until `.stop()`."""

@@ -128,6 +128,48 @@ def status(catalog: str | None, output: Output) -> None:
         )
 
 
+@mirror.command("accept-log")
+@click.argument("table")
+@click.option("--discard", is_flag=True, help="Discard the catalog's versions that contradict the log.")
+@with_common_options
+@click.pass_context
+def accept_log(context: click.Context, table: str, discard: bool, catalog: str | None, output: Output) -> None:
+    """Take the word of TABLE's _delta_log where it contradicts the catalog, as after a restore of an older backup.
+
+    Lists the versions that are discarded and those that are taken from the log. Without --discard nothing is changed
+    if the catalog has versions that contradict the log; exits with 1 then.
+
+    \b
+    Example:
+      deltars mirror accept-log features
+      deltars mirror accept-log features --discard
+    """
+    with deltars.connect(catalog, migrate=False) as opened:
+        found = opened.compare_log(table)
+        is_refused = bool(found.discarded) and not discard
+        if not is_refused:
+            with working(f"Following the log of {table}"):
+                found = opened.accept_log(table, discard=discard)
+    records: list[Record] = [
+        {
+            "version": version.version,
+            "what": "would be discarded" if is_refused else "discarded",
+            "txn_id": version.txn_id,
+            "operation": version.operation,
+            "committer": version.committer,
+            "other_tables": ", ".join(version.other_tables),
+        }
+        for version in found.discarded
+    ]
+    what = "would be taken from the log" if is_refused else "taken from the log"
+    columns = ("version", "what", "txn_id", "operation", "committer", "other_tables")
+    records += [dict.fromkeys(columns) | {"version": version, "what": what} for version in found.taken]
+    output.records(records, columns, none=f"{table} agrees with its log.")
+    if is_refused:
+        click.echo("Nothing was changed. Run it with --discard to take the log's word.", err=True)
+        context.exit(1)
+
+
 @mirror.command
 @click.argument("table")
 @with_common_options
@@ -149,7 +191,7 @@ def _record(status: MirrorStatus) -> Record:
     waits = status.pending_since
     return asdict(status) | {
         "behind": status.current_version - status.published_version,
-        "lag_s": None if waits is None else round((status.now - waits) / 1_000_000, 1),
+        "lag_s": None if waits is None else round(max(0, status.now - waits) / 1_000_000, 1),
     }
 
 

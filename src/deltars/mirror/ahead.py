@@ -13,7 +13,10 @@ STEPS = 8
 
 
 def ahead(source: Iterator[T]) -> Iterator[T]:
-    """The same things, in the same order; what the source raises is raised here."""
+    """The same things, in the same order; what the source raises is raised here.
+
+    Where no thread can be had, the source is read step by step.
+    """
     queue: Queue[tuple[bool, T | BaseException | None]] = Queue(STEPS)
     stopped = threading.Event()
 
@@ -28,7 +31,11 @@ def ahead(source: Iterator[T]) -> Iterator[T]:
             queue.put((False, error))
 
     thread = threading.Thread(target=fetch, name="deltars-ahead", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:
+        yield from source
+        return
     try:
         while True:
             is_thing, value = queue.get()

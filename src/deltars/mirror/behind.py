@@ -6,6 +6,7 @@ start("t", work, 20) ──▶     waits; start("t", work, 30) takes its place
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Hashable
@@ -13,6 +14,8 @@ from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 AT_ONCE = 2
 """How many pieces of work that were started here may run: they must leave something to those who publish."""
@@ -29,14 +32,34 @@ class Behind:
         self._jobs: set[Future[Any]] = set()
         self._waiting: dict[Hashable, list[Any]] = {}
 
-    def add(self, job: Future[Any]) -> None:
+    def spawn(self, work: Callable[[], object], name: str = "deltars-behind") -> bool:
+        """Do this in a thread, which the program waits for at its end. Return False where no thread can be had.
+
+        That is so in a container at its limit, and while the interpreter shuts down.
+        """
         self._forget_after_fork()
+        job: Future[None] = Future()
+
+        def run() -> None:
+            try:
+                work()
+            finally:
+                self._forget(job)
+                job.set_result(None)
+
         with self._lock:
             self._jobs.add(job)
-        job.add_done_callback(self._forget)
+        try:
+            threading.Thread(target=run, name=name).start()
+        except Exception as error:
+            self._forget(job)
+            job.set_result(None)
+            _log.debug("no thread could be started: %s", error)
+            return False
+        return True
 
-    def start(self, key: Hashable, work: Callable[[T], object], what: T) -> None:
-        """Do this in a thread, which the program waits for at its end; one thing of a key at a time.
+    def start(self, key: Hashable, work: Callable[[T], object], what: T) -> bool:
+        """Do this in a thread, one thing of a key at a time. Return False where no thread can be had.
 
         What is started while another of the key is done waits for it, and only the last of those is done.
         """
@@ -45,8 +68,7 @@ class Behind:
             is_busy = key in self._waiting
             self._waiting[key] = [what]
         if is_busy:
-            return
-        job: Future[Any] = Future()
+            return True
 
         def run() -> None:
             try:
@@ -57,11 +79,12 @@ class Behind:
                 with self._lock:
                     del self._waiting[key]
                 raise
-            finally:
-                job.set_result(None)
 
-        self.add(job)
-        threading.Thread(target=run, name="deltars-behind").start()
+        if self.spawn(run):
+            return True
+        with self._lock:
+            del self._waiting[key]
+        return False
 
     def wait(self) -> None:
         """Until nothing is going on, what began meanwhile included."""
@@ -72,8 +95,6 @@ class Behind:
             if not jobs:
                 return
             wait(jobs)
-            for job in jobs:
-                self._forget(job)
 
     def _next(self, key: Hashable) -> Any:
         """What is to be done next of a key; None where that was all, and another `start` begins anew."""

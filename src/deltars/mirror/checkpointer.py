@@ -4,7 +4,9 @@
                                              ──▶ claim the lease ──▶ `_last_checkpoint` ──▶ release
 
 The file may take long, and publishing goes on meanwhile: it is of a published version, which never changes. The
-hint is short, and under the lease so that an older one never replaces a newer one.
+hint is short, and under the lease so that an older one does not replace a newer one. (A process that is frozen under
+the lease, and wakes up when it is another's, can still do that: readers then begin at an older checkpoint, and the
+reconciler writes the hint again.)
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ from deltars.protocol import Metadata
 from deltars.storage import Storage
 from deltars.store.checkpoint_rows import CheckpointRows
 from deltars.store.database import Database
-from deltars.store.mirror_status import LEASE_S, MirrorState, MirrorStatusStore
+from deltars.store.mirror_status import MirrorStatusStore
+
+PATIENCE_S = 30.0
+"""How long to wait for the lease that the hint is written under."""
 
 _log = logging.getLogger(__name__)
 
@@ -69,12 +74,12 @@ class Checkpointer:
             return False
 
     def _point_to(self, storage: Storage, table_id: UUID, checkpoint: Checkpoint, owner: str) -> bool:
-        deadline = time.monotonic() + LEASE_S
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             claimed, status = self._status.claim(table_id, owner, even_if_idle=True)
             if claimed:
                 break
-            if status.state is MirrorState.DIVERGED or not status.is_ours or status.is_dropped:
+            if not status.is_published_to:
                 return False
             if time.monotonic() > deadline:
                 raise TimeoutError("somebody else kept the table's lease", table=status.name, table_id=table_id)

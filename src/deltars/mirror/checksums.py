@@ -1,7 +1,8 @@
 """The checksum of each table's last published version, kept from one publication to the next.
 
 What this process does not remember it takes from the published `.crc`, if that is of the right commit, and else
-from the catalog, by counting.
+from the catalog, by counting. What it remembers counts only while the catalog has the same commit at that version:
+after a restore, or after the log's word was taken, a version number may mean another commit.
 """
 
 from __future__ import annotations

@@ -14,10 +14,13 @@ import logging
 import re
 from uuid import UUID
 
+from deltars.errors import LogDiverged
 from deltars.mirror.checkpoint import is_ours, span_ms
+from deltars.mirror.outcome import SEE_WHAT_DIFFERS
 from deltars.mirror.publisher import Publisher
 from deltars.store.checkpoint_rows import CheckpointRows
 from deltars.store.database import Database
+from deltars.store.mirror_status import MirrorState
 
 RETENTION = "delta.logRetentionDuration"
 DEFAULT_RETENTION_MS = 30 * 24 * 3_600_000
@@ -34,6 +37,13 @@ def clean_up_log(database: Database, publisher: Publisher, table_id: UUID) -> li
     status = publisher.status.read(table_id)
     if status.published_version < 0 or not status.is_ours:
         return []
+    if status.state is MirrorState.DIVERGED:
+        raise LogDiverged(
+            "the table's log contradicts the catalog: nothing of it is deleted before one of them is taken as right",
+            table=status.name,
+            table_id=table_id,
+            hint=SEE_WHAT_DIFFERS.format(status.name),
+        )
     properties = CheckpointRows(database).at(table_id, status.published_version).metadata.configuration
     kept_from_ms = status.now // 1000 - span_ms(properties, RETENTION, DEFAULT_RETENTION_MS)
     cut_off = publisher.records.last_version_before(table_id, kept_from_ms)

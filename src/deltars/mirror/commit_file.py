@@ -1,13 +1,21 @@
-"""A commit's file, put where there is none."""
+"""A commit's file: put where there is none, and compared with what is there."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from hashlib import sha256
 
-from deltars.mirror.commit_json import commit_path, render_commit, render_pieces
+from deltars.errors import StorageError
+from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit, render_pieces
 from deltars.storage import Storage
 from deltars.store.changes import CommittedVersion
 from deltars.store.unpublished import ManyActions
+
+MOVED = "Was the table's directory moved, deleted or not mounted? Nothing is written there until it is back."
+
+
+class Diverged(Exception):
+    """There is another commit where ours should be."""
 
 
 def put_commit(storage: Storage, commit: CommittedVersion) -> tuple[bool, str]:
@@ -22,3 +30,33 @@ def put_commit(storage: Storage, commit: CommittedVersion) -> tuple[bool, str]:
             digest.update(piece)
             sink.write(piece)
     return sink.created, digest.hexdigest()
+
+
+def put_or_compare(storage: Storage, commit: CommittedVersion) -> str:
+    """Put a commit where there is none, and return the digest of what is there. Raise where that is another commit."""
+    is_put, digest = put_commit(storage, commit)
+    if not is_put:
+        path = commit_path(commit.version)
+        there = storage.get(path)
+        ours, digest = digest, sha256(there).hexdigest()
+        if digest != ours and not is_same_commit(render_commit(commit), there):
+            raise Diverged(f"{storage.url_of(path)} is there and is another commit")
+    set_time(storage, commit)
+    return digest
+
+
+def see_published(storage: Storage, version: int) -> None:
+    """A version is put only after the one before it was seen: a log that begins in the middle is nobody's table."""
+    if version >= 0 and not storage.exists(commit_path(version)):
+        raise StorageError(
+            f"the published version {version} is not there: {storage.url_of(commit_path(version))}",
+            path=commit_path(version),
+            retryable=True,
+            hint=MOVED,
+        )
+
+
+def set_time(storage: Storage, commit: CommittedVersion) -> None:
+    # deltalake takes the file's time for the commit's. Only the file's owner may set it.
+    with suppress(StorageError):
+        storage.set_modified_ms(commit_path(commit.version), commit.in_commit_timestamp)

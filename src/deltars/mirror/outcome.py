@@ -9,7 +9,10 @@ from uuid import UUID
 from deltars.errors import MirrorFailure
 from deltars.store.mirror_status import MirrorState, MirrorStatus
 
-SEE_WHAT_DIFFERS = "Somebody else has written to the table's log. See what differs: deltars verify '{}'"
+SEE_WHAT_DIFFERS = (
+    "Somebody else has written to the table's log, or an older backup of the database was restored. See what differs:"
+    " deltars verify '{0}'. Take the log's word: deltars mirror accept-log '{0}'"
+)
 
 
 class Publication(StrEnum):

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from uuid import UUID
 
-from deltars.errors import DeltarsError
+from deltars.errors import DeltarsError, LogDiverged
 from deltars.mirror.outcome import MirrorOutcome
 from deltars.mirror.publisher import Publisher
 from deltars.mirror.repair import Repair, Repairs
@@ -138,7 +138,12 @@ class Reconciler:
         pool.submit(self._mend_warehouse)
 
     def _mend(self, status: MirrorStatus) -> tuple[list[Repair], list[str]]:
-        return self._attempt(f"table {status.name} could not be inspected", lambda: self._repairs.mend_table(status))
+        try:
+            return self._attempt(
+                f"table {status.name} could not be inspected", lambda: self._repairs.mend_table(status)
+            )
+        except LogDiverged as diverged:
+            return [], [str(diverged)]
 
     def _mend_warehouse(self) -> tuple[list[Repair], list[str]]:
         return self._attempt("the warehouse could not be inspected", self._repairs.mend_warehouse)
@@ -149,6 +154,8 @@ class Reconciler:
             return [], []
         try:
             return act(), []
+        except LogDiverged:
+            raise
         except DeltarsError as error:
             _log.warning("%s: %s", failure, error)
             return [], [f"{failure}: {error}"]
@@ -200,4 +207,5 @@ def lag_s(status: MirrorStatus) -> float:
     """The age of the oldest version that is not published; 0 where all are, or nobody is to publish them."""
     if status.pending_since is None or status.mode is MirrorMode.OFF:
         return 0.0
-    return (status.now - status.pending_since) / 1_000_000
+    # The clock may have gone back since.
+    return max(0, status.now - status.pending_since) / 1_000_000

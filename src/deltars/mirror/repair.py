@@ -4,6 +4,7 @@
 |----------------------------------------------------------------|---------------------------------------------|
 | a published commit's file is gone                              | written again from the catalog              |
 | `_last_checkpoint` is another program's, or points to nothing  | a checkpoint of ours, and a hint of ours    |
+| a commit that the catalog does not have, or another one         | DIVERGED (`divergence`)                     |
 | no checkpoint where one is due                                 | the same                                    |
 | a table's entry in the warehouse, or a version map, is missing | written again                               |
 
@@ -17,11 +18,14 @@ import logging
 from dataclasses import dataclass
 from uuid import UUID, uuid4
 
-from deltars.errors import StorageError
+from deltars.errors import LogDiverged, StorageError
 from deltars.mirror.checkpoint import checkpoint_path
+from deltars.mirror.commit_file import MOVED
 from deltars.mirror.commit_json import commit_path
+from deltars.mirror.divergence import Divergence, is_looked_at
 from deltars.mirror.last_checkpoint import LAST_CHECKPOINT, parse_last_checkpoint
-from deltars.mirror.publisher import MOVED, Publisher
+from deltars.mirror.outcome import SEE_WHAT_DIFFERS
+from deltars.mirror.publisher import Publisher
 from deltars.storage import Storage
 from deltars.store.checkpoint_rows import CheckpointRows
 from deltars.store.database import Database
@@ -43,17 +47,27 @@ class Repairs:
     def __init__(self, database: Database, publisher: Publisher) -> None:
         self._rows = CheckpointRows(database)
         self._publisher = publisher
+        self._divergence = Divergence(publisher)
         self._maps_checked_to = 0
 
     def mend_table(self, status: MirrorStatus) -> list[Repair]:
-        """See that everything published is there, and that the hint is ours."""
-        is_stopped = status.state is MirrorState.DIVERGED or status.mode is MirrorMode.OFF or not status.is_ours
-        if is_stopped or status.published_version < 0:
+        """See that everything published is there, that nothing else is, and that the hint is ours."""
+        if not is_looked_at(status):
             return []
         storage = self._publisher.storage_at(status.location)
         names = {info.path for info in storage.list("_delta_log")}
         # Asked after the listing: what is missing may be what a drop has just deleted.
         if self._publisher.status.read(status.table_id).is_dropped:
+            return []
+        status = self._divergence.judge(storage, status, names)
+        if status.state is MirrorState.DIVERGED:
+            raise LogDiverged(
+                f"the log has diverged: {status.last_error}",
+                table=status.name,
+                table_id=status.table_id,
+                hint=SEE_WHAT_DIFFERS.format(status.name),
+            )
+        if status.mode is MirrorMode.OFF or status.published_version < 0:
             return []
         if not names:
             # A log of which nothing is left was hardly deleted by mistake: what is written there now would be in the

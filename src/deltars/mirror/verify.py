@@ -31,6 +31,7 @@ from deltars.mirror.checkpoint import checkpoint_path
 from deltars.mirror.checkpoint_content import LiveFile, read_checkpoint, vector_id
 from deltars.mirror.checksum import checksum_path, sums_in
 from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit
+from deltars.mirror.divergence import is_looked_at
 from deltars.mirror.last_checkpoint import LAST_CHECKPOINT, LastCheckpoint, parse_last_checkpoint
 from deltars.mirror.orphans import MIN_AGE, Orphans, check_min_age, find_orphans
 from deltars.mirror.others import others_files, path_below
@@ -194,7 +195,8 @@ class _Check:
             # One that is ours is about to be noted as published.
             content = self._storage.get_or_none(commit_path(version)) if version <= self._seen.newest else None
             if content is None or not self._is_as_committed(version, content):
-                yield self._finding(Problem.EXTRA, commit_path(version), "is not a commit of the catalog")
+                problem = Problem.DIVERGED if is_looked_at(self._status) else Problem.EXTRA
+                yield self._finding(problem, commit_path(version), "is not a commit of the catalog")
         for path in sorted(self._sizes):
             if path.startswith(f"{LOG}/") and not _is_known(path):
                 yield self._finding(Problem.EXTRA, path, "is no file of a Delta log")

@@ -9,12 +9,12 @@ stands in `dl_mirror_status.state`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 from uuid import UUID
 
 from sqlalchemy import Connection, select, update
 
-from deltars.errors import TableHeld, TableNotFound
+from deltars.errors import LogDiverged, TableHeld, TableNotFound
 from deltars.store.database import Database
 from deltars.store.schema import dl_mirror_status, dl_tables
 
@@ -24,6 +24,10 @@ HELD = -2
 _REASONS = {
     "importing": ("is being imported", "Wait for the import to finish; run it again if it was interrupted."),
     "read_only": ("was imported read-only", "Only whoever owns its log can write to it."),
+    "diverged": (
+        "is being taken over from its log, which contradicted the catalog",
+        "Run deltars mirror accept-log again if it was interrupted.",
+    ),
     "released": ("was released to other writers", "Take it back with catalog.adopt(), then write."),
 }
 _UNFINISHED = ("is being released or adopted", "Run the release or the adoption again if it was interrupted.")
@@ -70,4 +74,14 @@ def refuse_held(connection: Connection, table_id: UUID) -> None:
     reason, hint = _REASONS.get(row.state, _UNFINISHED)
     raise TableHeld(
         f"the table {reason}: nothing can be committed to it here", table=row.name, table_id=table_id, hint=hint
+    )
+
+
+def refuse_diverged(name: str, table_id: UUID) -> NoReturn:
+    raise LogDiverged(
+        "the table's _delta_log contradicts the catalog: nothing can be committed to it",
+        table=name,
+        table_id=table_id,
+        hint=f"See what differs: deltars verify '{name}'. Take the log's word: deltars mirror accept-log '{name}'. To"
+        " commit all the same, connect with allow_diverged=True.",
     )

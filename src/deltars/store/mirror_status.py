@@ -2,7 +2,7 @@
 
     claim ──▶ pending ──▶ (PUTs, no lock held) ──▶ advance ──▶ … until `advance` answers DONE
       │                                              │
-      └ somebody else has the lease                  └ LOST: the lease had expired and is another's
+      └ somebody else has the lease (`store.lease`)  └ LOST: the lease is another's; what was put is noted all the same
 
 A commit writes nothing here: pending are the versions above `published_version`. Every change locks the
 status row in one statement and reads the table's current version in the next. So either a publisher that is
@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -25,29 +24,22 @@ import msgspec
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Insert,
     RowMapping,
-    Select,
-    Text,
     and_,
-    bindparam,
-    insert,
-    or_,
     select,
     true,
-    update,
 )
 
-from deltars.errors import DeltarsError, TableNotFound
+from deltars.errors import TableNotFound
 from deltars.redaction import redacted
-from deltars.store import schema
-from deltars.store.backends import Backend, Opening, Prepared, Rows
+from deltars.store import lease, schema
+from deltars.store.backends import Opening, Rows
 from deltars.store.changes import CommittedVersion
 from deltars.store.database import Database
-from deltars.store.plain_rows import PlainRows
+from deltars.store.held import HELD
+from deltars.store.mirror_statements import DUE, STATUS, TABLE, TARGETS, MirrorStatements
 from deltars.store.unpublished import Unpublished
 
-LEASE_S = 30
 FIRST_PAUSE_S = 1
 LONGEST_PAUSE_S = 300
 
@@ -56,11 +48,6 @@ _log = logging.getLogger(__name__)
 _SECOND_US = 1_000_000
 
 _status, _tables, _versions = schema.dl_mirror_status.c, schema.dl_tables.c, schema.dl_table_versions.c
-
-
-_STATUS = PlainRows(schema.dl_mirror_status.c)
-_TABLE = PlainRows([_tables.name, _tables.location, _tables.current_version, _tables.dropped_at, _tables.properties])
-_MODES = PlainRows([_tables.table_id, _tables.properties])
 
 _encode = msgspec.json.Encoder().encode
 
@@ -92,7 +79,27 @@ class Advance(Enum):
 
     MORE = "a newer version waits"
     DONE = "everything is published, the lease is given back"
-    LOST = "the lease was another's by now; nothing was changed"
+    LOST = "the lease is another's by now, and stays so"
+
+
+@dataclass(frozen=True, slots=True)
+class Advanced:
+    """What the catalog knows after a publisher told it what it put."""
+
+    step: Advance
+    before: int
+    """The last published version before, of whichever publisher."""
+    published: int
+    """The last published version now."""
+    now: int
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a table is published, and by whom, as far as its own property says."""
+
+    location: str
+    mode: MirrorMode | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +122,8 @@ class MirrorStatus:
     """What the table's own property says; None where it says nothing."""
     is_dropped: bool = False
     """Nothing is published, mended or checkpointed for a dropped table: its directory may be gone."""
+    is_frozen: bool = False
+    """Whether the table is changing hands (`store.held`): its log may be ahead of the catalog."""
     pending_since: int | None = None
     """When the oldest version that is not published was committed; only where it was asked for."""
 
@@ -124,19 +133,24 @@ class MirrorStatus:
         return self.state not in (MirrorState.IMPORTING, MirrorState.READ_ONLY, MirrorState.RELEASED)
 
     @property
+    def is_published_to(self) -> bool:
+        """Whether publishers work on the table."""
+        return self.is_ours and self.state is not MirrorState.DIVERGED and not self.is_dropped
+
+    @property
     def is_pending(self) -> bool:
         return self.published_version < self.current_version
 
     @property
     def is_leased(self) -> bool:
-        return self.lease_until is not None and self.lease_until > self.now
+        return lease.is_held(self.lease_owner, self.lease_until, self.now)
 
 
 class MirrorStatusStore:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._backend = database.backend
-        self._statements = _Statements(database.backend)
+        self._statements = MirrorStatements(database.backend)
         self._unpublished = Unpublished(database)
         self.source = database.source
 
@@ -149,17 +163,18 @@ class MirrorStatusStore:
         """The status of each of these tables, all of one moment."""
         return self._overview(_status.table_id.in_(list(table_ids)))
 
-    def modes(self, table_ids: Iterable[UUID]) -> dict[UUID, MirrorMode | None]:
-        """Who publishes each of these tables, as far as its own property says."""
+    def targets(self, table_ids: Iterable[UUID]) -> dict[UUID, Target]:
+        """Where each of these tables is published, and by whom."""
         document = _encode([{"table_id": str(table_id)} for table_id in table_ids]).decode()
-        rows = map(_MODES.read, self._database.look_up(self._statements.modes, {"tables": document}))
-        return {row["table_id"]: _mode(row["properties"]) for row in rows}
+        rows = map(TARGETS.read, self._database.look_up(self._statements.targets, {"tables": document}))
+        return {row["table_id"]: Target(row["location"], _mode(row["properties"])) for row in rows}
 
     def announce(self) -> None:
         """Wake whoever listens, where the database can. Those who poll find out a little later."""
         try:
             self._database.notify()
-        except DeltarsError as error:
+        except Exception as error:
+            # Asked for after COMMIT: whatever it is, it must not look like a failed commit.
             _log.debug("nobody could be woken: %s", error)
 
     def listening(self) -> AbstractContextManager[Callable[[float], bool] | None]:
@@ -170,51 +185,57 @@ class MirrorStatusStore:
         """Take the lease, if there is something to publish and nobody is at it; with what the row says."""
         with self._locked(table_id) as (connection, status):
             has_work = status.is_pending or even_if_idle
-            is_stopped = status.state is MirrorState.DIVERGED or not status.is_ours or status.is_dropped
-            if not has_work or status.is_leased or is_stopped:
+            if not has_work or status.is_leased or not status.is_published_to:
                 return False, status
-            self._set(connection, status, lease_owner=owner, lease_until=_later(status.now, LEASE_S))
+            stored = lease.taken(owner, status.lease_owner)
+            self._set(connection, status, lease_owner=stored, lease_until=lease.until(stored, status.now))
             return True, status
 
-    def advance(self, table_id: UUID, owner: str, published: Sequence[tuple[int, str]]) -> tuple[Advance, int]:
-        """These versions, the next in order, are there with these digests: note it; and when that was (µs).
+    def advance(self, table_id: UUID, owner: str, published: Sequence[tuple[int, str]]) -> Advanced:
+        """Note that these versions, which follow upon each other, are there with these digests.
 
-        The lease is kept only if another version waits.
+        What a publisher put is noted even if its lease is another's by now: the files are there. The last published
+        version never goes back. The lease is kept only if another version waits.
         """
+        (first, _), (last, _) = published[0], published[-1]
         with self._locked(table_id) as (connection, status):
-            if status.lease_owner != owner:
-                return Advance.LOST, status.now
-            last, _ = published[-1]
-            more = last < status.current_version
+            before, is_owner = status.published_version, lease.is_of(status.lease_owner, owner)
+            is_next = first <= before + 1 and before < last <= status.current_version
+            if not status.is_published_to or not (is_owner or is_next):
+                return Advanced(Advance.LOST, before, before, status.now)
+            reached = max(before, last)
+            values: dict[str, Any] = {
+                "published_version": reached,
+                "state": MirrorState.ACTIVE.value,
+                "attempts": 0,
+                "last_error": None,
+                "next_attempt_at": None,
+            }
+            step = Advance.LOST
+            if is_owner:
+                step = Advance.MORE if reached < status.current_version else Advance.DONE
+                stored = lease.renewed(owner) if step is Advance.MORE else None
+                values["lease_owner"] = stored
+                values["lease_until"] = None if stored is None else lease.until(stored, status.now)
             rows = [
                 {"table_id": str(table_id), "version": version, "published_at": status.now, "digest": digest}
                 for version, digest in published
+                if version > before
             ]
-            self._set(
-                connection,
-                status,
-                log_rows=rows,
-                published_version=last,
-                state=MirrorState.ACTIVE.value,
-                lease_owner=owner if more else None,
-                lease_until=_later(status.now, LEASE_S) if more else None,
-                attempts=0,
-                last_error=None,
-                next_attempt_at=None,
-            )
-            return Advance.MORE if more else Advance.DONE, status.now
+            self._set(connection, status, log_rows=rows, **values)
+            return Advanced(step, before, reached, status.now)
 
     def release(self, table_id: UUID, owner: str) -> bool:
         """Give the lease back; True if a version waits, for whoever comes next."""
         with self._locked(table_id) as (connection, status):
-            if status.lease_owner == owner:
+            if lease.is_of(status.lease_owner, owner):
                 self._set(connection, status, lease_owner=None, lease_until=None)
             return status.is_pending
 
     def fail(self, table_id: UUID, owner: str, state: MirrorState, error: str) -> None:
         """Note what went wrong, give the lease back, and wait twice as long as the last time."""
         with self._locked(table_id) as (connection, status):
-            if status.lease_owner != owner:
+            if not lease.is_of(status.lease_owner, owner) or status.state is MirrorState.DIVERGED:
                 return
             pause_s = min(FIRST_PAUSE_S * 2 ** min(status.attempts, 30), LONGEST_PAUSE_S)
             self._set(
@@ -228,10 +249,33 @@ class MirrorStatusStore:
                 next_attempt_at=_later(status.now, pause_s),
             )
 
+    def note_divergence(self, table_id: UUID, error: str) -> None:
+        """Note that the log and the catalog contradict each other: nothing more is published or committed."""
+        with self._locked(table_id) as (connection, status):
+            if status.is_ours and not status.is_frozen:
+                state = MirrorState.DIVERGED.value
+                self._set(connection, status, state=state, last_error=error, lease_owner=None, lease_until=None)
+
+    def recover(self, table_id: UUID) -> None:
+        """Note that the log no longer contradicts the catalog."""
+        with self._locked(table_id) as (connection, status):
+            if status.state is MirrorState.DIVERGED and not status.is_frozen:
+                active = MirrorState.ACTIVE.value
+                self._set(connection, status, state=active, last_error=None, attempts=0, next_attempt_at=None)
+
     def due(self) -> list[UUID]:
         """The tables that somebody should publish now: behind, not leased, not diverged, their pause over."""
-        rows = map(_MODES.read, self._database.look_up(self._statements.due, {}))
-        return [row["table_id"] for row in rows if _mode(row["properties"]) is not MirrorMode.OFF]
+        due = []
+        for *plain, now in self._database.look_up(self._statements.due, {}):
+            row = DUE.read(plain)
+            is_leased = lease.is_held(row["lease_owner"], row["lease_until"], now)
+            if (
+                not is_leased
+                and not _is_pausing(row["next_attempt_at"], now)
+                and (_mode(row["properties"]) is not MirrorMode.OFF)
+            ):
+                due.append(row["table_id"])
+        return due
 
     def overview(self, *, with_dropped: bool = False) -> list[MirrorStatus]:
         """Every table, by name, with since when it waits for its oldest unpublished version."""
@@ -245,7 +289,14 @@ class MirrorStatusStore:
         query = (
             select(
                 schema.dl_mirror_status,
-                *(_tables.name, _tables.location, _tables.current_version, _tables.properties, _tables.dropped_at),
+                *(
+                    _tables.name,
+                    _tables.location,
+                    _tables.current_version,
+                    _tables.protocol_version,
+                    _tables.properties,
+                    _tables.dropped_at,
+                ),
                 _versions.commit_ts.label("pending_since"),
                 self._backend.clock_us().label("now"),
             )
@@ -290,79 +341,12 @@ class MirrorStatusStore:
         self._backend.run_and_commit(connection, statement, given)
 
 
-class _Statements:
-    """Compiled once a backend: they run several times for every commit that is published."""
-
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
-        self._updates: dict[tuple[tuple[str, ...], bool], Prepared] = {}
-
-    @cached_property
-    def status(self) -> Prepared:
-        return self._backend.prepare(self._status())
-
-    @cached_property
-    def locked(self) -> Prepared:
-        return self._backend.prepare(self._status().with_for_update() if self._backend.locks_rows else self._status())
-
-    @cached_property
-    def table(self) -> Prepared:
-        return self._backend.prepare(select(*_TABLE.columns).where(_tables.table_id == self._table_id()))
-
-    @cached_property
-    def modes(self) -> Prepared:
-        asked = self._backend.rows(bindparam("tables", type_=Text()), [_tables.table_id])
-        return self._backend.prepare(select(*_MODES.columns).where(_tables.table_id.in_(select(asked.c.table_id))))
-
-    @cached_property
-    def due(self) -> Prepared:
-        clock = self._backend.clock_us()
-        waiting = (
-            select(*_MODES.columns)
-            .join(schema.dl_mirror_status, _tables.table_id == _status.table_id)
-            .where(
-                _tables.dropped_at.is_(None),
-                _status.published_version < _tables.current_version,
-                _status.state != MirrorState.DIVERGED.value,
-                or_(_status.lease_until.is_(None), _status.lease_until <= clock),
-                or_(_status.next_attempt_at.is_(None), _status.next_attempt_at <= clock),
-            )
-            .order_by(_status.table_id)
-        )
-        return self._backend.prepare(waiting)
-
-    @cached_property
-    def log(self) -> Prepared:
-        return self._backend.prepare(self._log())
-
-    def update(self, names: tuple[str, ...], and_log: bool) -> Prepared:
-        """These columns of one table's status: `new_…` are their values; and rows for the log with it."""
-        if (names, and_log) not in self._updates:
-            new = {name: bindparam(f"new_{name}", type_=_status[name].type) for name in names}
-            statement = update(schema.dl_mirror_status).where(_status.table_id == self._table_id()).values(new)
-            chained = statement.add_cte(self._log().cte("logged")) if and_log else statement
-            self._updates[names, and_log] = self._backend.prepare(chained)
-        return self._updates[names, and_log]
-
-    def _log(self) -> Insert:
-        log = schema.dl_mirror_log
-        rows = self._backend.rows(bindparam("rows", type_=Text()), list(log.c))
-        return insert(log).from_select(log.c.keys(), select(*(rows.c[column.name] for column in log.c)))
-
-    def _status(self) -> Select[Any]:
-        clock = self._backend.clock_us().label("now")
-        return select(*_STATUS.columns, clock).where(_status.table_id == self._table_id())
-
-    def _table_id(self) -> ColumnElement[Any]:
-        return self._backend.id_of(bindparam("table", type_=Text()))
-
-
 def _status_in(rows: Rows, table_id: UUID) -> MirrorStatus:
     """Of the row of `dl_mirror_status` and that of `dl_tables`."""
     if len(rows) != 2:
         raise TableNotFound(table_id=table_id)
     (*of_status, now), of_table = rows
-    status, table = _STATUS.read(of_status), _TABLE.read(of_table)
+    status, table = STATUS.read(of_status), TABLE.read(of_table)
     if table["dropped_at"] is not None:
         # Nothing is published for a table that was dropped: its directory may be gone.
         table["current_version"] = status["published_version"]
@@ -385,6 +369,7 @@ def _status_of(row: Mapping[str, Any] | RowMapping) -> MirrorStatus:
         now=row["now"],
         mode=_mode(row["properties"]),
         is_dropped=row["dropped_at"] is not None,
+        is_frozen=row["protocol_version"] == HELD,
         pending_since=row.get("pending_since"),
     )
 
@@ -393,6 +378,11 @@ def _mode(properties: Mapping[str, str] | None) -> MirrorMode | None:
     """What is none of them counts as not said: a wrong word must not keep commits from being published."""
     said = (properties or {}).get(MODE_PROPERTY, "").strip().lower()
     return MirrorMode(said) if said in set(MirrorMode) else None
+
+
+def _is_pausing(until: int | None, now: int) -> bool:
+    # A pause that ends later than any can was begun before the clock went back.
+    return until is not None and now < until <= _later(now, LONGEST_PAUSE_S)
 
 
 def _later(now: int, seconds: int) -> int:

@@ -46,6 +46,7 @@ class LockedTable:
     slot: int
     dropped_at: Any
     state_key: str | None
+    mirror_state: str | None = None
 
 
 class Plan:

@@ -38,7 +38,7 @@ from sqlalchemy import Column as SaColumn
 from deltars.store import schema
 from deltars.store.backends import Backend, Prepared
 from deltars.store.rows import Row
-from deltars.store.schema import dl_add_files, dl_table_versions, dl_tables, dl_transactions
+from deltars.store.schema import dl_add_files, dl_mirror_status, dl_table_versions, dl_tables, dl_transactions
 
 ADDS = dl_add_files.name
 REMOVES = schema.dl_remove_files.name
@@ -173,7 +173,10 @@ class CommitStatements:
 
 def lock_tables(backend: Backend, count: int, *, shared: bool = False) -> Select[Any]:
     ids = [_id(backend, f"table_{i}") for i in range(count)]
-    columns = (*LOCK_COLUMNS, state_key(backend))
+    status = dl_mirror_status.c
+    # Not locked: a table that diverges while this commit waits refuses the next one.
+    state = select(status.state).where(status.table_id == dl_tables.c.table_id).scalar_subquery()
+    columns = (*LOCK_COLUMNS, state_key(backend), state.label("mirror_state"))
     statement = select(*columns).where(dl_tables.c.table_id.in_(ids)).order_by(dl_tables.c.table_id)
     return statement.with_for_update(read=shared) if backend.locks_rows else statement
 

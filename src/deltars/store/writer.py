@@ -25,7 +25,14 @@ from uuid import UUID
 import msgspec
 from sqlalchemy import Connection, select
 
-from deltars.errors import CommitUnknown, DatabaseError, DeltarsError, TableNotFound, TimeoutError, ValidationError
+from deltars.errors import (
+    CommitUnknown,
+    DatabaseError,
+    DeltarsError,
+    TableNotFound,
+    TimeoutError,
+    ValidationError,
+)
 from deltars.log.commit import (
     NO_VERSION,
     Commit,
@@ -46,6 +53,8 @@ from deltars.store.bulk import BATCH_ROWS
 from deltars.store.changes import versions_of
 from deltars.store.commit_event import commit_ended
 from deltars.store.database import Database
+from deltars.store.held import refuse_diverged
+from deltars.store.mirror_statements import DIVERGED
 from deltars.store.plan import ROW_GROUPS, LockedTable, Plan
 from deltars.store.rebound import rebound
 from deltars.store.registry import create
@@ -73,8 +82,11 @@ class _Written:
 class LogWriter:
     """Commits to the tables of one database."""
 
-    def __init__(self, database: Database, *, copy_threshold: int = COPY_THRESHOLD) -> None:
+    def __init__(
+        self, database: Database, *, copy_threshold: int = COPY_THRESHOLD, allow_diverged: bool = False
+    ) -> None:
         self._database = database
+        self._allow_diverged = allow_diverged
         self._copy_threshold = copy_threshold
         self._statements = CommitStatements(database.backend)
         self._states = States()
@@ -188,6 +200,8 @@ class LogWriter:
         level = commit.isolation if commit.isolation == "strict" else level_of(commit.tables, commit.isolation)
         for table in commit.tables:
             row = _living(locked, table.table_id)
+            if row.mirror_state == DIVERGED and not self._allow_diverged:
+                refuse_diverged(row.name, row.table_id)
             expected = commit.checked_from(table)
             if (replaced := find_replaced(connection, commit, row, expected)) is not None:
                 return replaced

@@ -71,7 +71,8 @@ class Engine:
 
     @_made_once
     def writer(self) -> LogWriter:
-        return LogWriter(self.database, copy_threshold=self.settings.copy_threshold)
+        settings = self.settings
+        return LogWriter(self.database, copy_threshold=settings.copy_threshold, allow_diverged=settings.allow_diverged)
 
     @_made_once
     def publisher(self) -> Publisher:

@@ -1,0 +1,110 @@
+"""Logs that contradict the catalog: found by looking, noted at once.
+
+    a commit file above the catalog's version                ──▶ DIVERGED: an older backup of the database was restored,
+    another commit where the next one is to be published         or somebody else has written to the log
+    neither any more, after a person has seen to it          ──▶ ACTIVE again
+
+A commit's file is put only after the commit. So a file that was seen, and whose version the catalog does not have
+afterwards, is not the catalog's.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from deltars.errors import DeltarsError
+from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit
+from deltars.mirror.publisher import Publisher
+from deltars.storage import Storage
+from deltars.store.mirror_status import MirrorState, MirrorStatus
+
+AT_ONCE = 8
+"""How many tables are looked at together."""
+
+_COMMIT = re.compile(r"_delta_log/(\d{20})\.json")
+_log = logging.getLogger(__name__)
+
+
+class Divergence:
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+
+    def look_at(self, tables: Sequence[MirrorStatus]) -> list[MirrorStatus]:
+        """Return the status of these tables, after a look at the next version in the log of each: two requests."""
+        if not tables:
+            return []
+        with ThreadPoolExecutor(min(AT_ONCE, len(tables)), thread_name_prefix="deltars-look") as pool:
+            return list(pool.map(self._look, tables))
+
+    def judge(self, storage: Storage, status: MirrorStatus, names: Collection[str]) -> MirrorStatus:
+        """Return the status of a table whose whole log has these files, which were listed after the status was read."""
+        if not is_looked_at(status):
+            return status
+        versions = sorted(int(match[1]) for path in names if (match := _COMMIT.fullmatch(path)))
+        reason = self._above(storage, status, [v for v in versions if v > status.current_version])
+        waiting = range(status.published_version + 1, status.current_version + 1)
+        for version in [] if reason else [v for v in versions if v in waiting]:
+            reason = reason or self._other(storage, status, version)
+        if reason is not None:
+            return self._note(status, reason)
+        if status.state is MirrorState.DIVERGED:
+            return self._recover(status)
+        return status
+
+    def _look(self, status: MirrorStatus) -> MirrorStatus:
+        if not is_looked_at(status) or status.state is MirrorState.DIVERGED:
+            return status
+        try:
+            storage = self._publisher.storage_at(status.location)
+            after = status.current_version + 1
+            there = [after] if storage.exists(commit_path(after)) else []
+            reason = self._above(storage, status, there)
+            if reason is None and status.is_pending:
+                reason = self._other(storage, status, status.published_version + 1)
+        except DeltarsError as error:
+            _log.warning("the log of table %s could not be looked at: %s", status.name, error)
+            return status
+        return status if reason is None else self._note(status, reason)
+
+    def _above(self, storage: Storage, status: MirrorStatus, versions: Sequence[int]) -> str | None:
+        if not versions:
+            return None
+        now = self._publisher.status.read(status.table_id)
+        above = [version for version in versions if version > now.current_version]
+        if not above or not is_looked_at(now):
+            return None
+        return (
+            f"{storage.url_of(commit_path(above[0]))} is there, and the catalog has no version after"
+            f" {now.current_version}: was an older backup of the database restored?"
+        )
+
+    def _other(self, storage: Storage, status: MirrorStatus, version: int) -> str | None:
+        there = storage.get_or_none(commit_path(version))
+        commits = [] if there is None else self._publisher.status.pending(status.table_id, version - 1, 1)
+        if there is None or not commits or is_same_commit(render_commit(commits[0]), there):
+            return None
+        return f"{storage.url_of(commit_path(version))} is there and is another commit"
+
+    def _note(self, status: MirrorStatus, reason: str) -> MirrorStatus:
+        """Note the divergence, so that nothing more is committed; where this user may not, it is only returned."""
+        try:
+            self._publisher.status.note_divergence(status.table_id, reason)
+        except DeltarsError as error:
+            _log.warning("table %s has diverged, which could not be noted: %s", status.name, error)
+        if status.state is not MirrorState.DIVERGED:
+            _log.error("the log of table %s has diverged: %s", status.name, reason, extra={"table": status.name})
+        return replace(status, state=MirrorState.DIVERGED, last_error=reason)
+
+    def _recover(self, status: MirrorStatus) -> MirrorStatus:
+        self._publisher.status.recover(status.table_id)
+        _log.warning("the log of table %s no longer contradicts the catalog: it is published again", status.name)
+        return self._publisher.status.read(status.table_id)
+
+
+def is_looked_at(status: MirrorStatus) -> bool:
+    """Return whether the table's log is this catalog's. While a table changes hands, its log is ahead for a moment."""
+    return status.is_ours and not status.is_frozen

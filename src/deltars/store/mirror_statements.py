@@ -1,0 +1,93 @@
+"""The statements that the mirror runs on its status, compiled once a backend: several for every published version."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from sqlalchemy import ColumnElement, Insert, Select, Text, bindparam, insert, select, update
+
+from deltars.store import schema
+from deltars.store.backends import Backend, Prepared
+from deltars.store.plain_rows import PlainRows
+
+DIVERGED = "diverged"
+"""The state of a table whose log and catalog contradict each other."""
+
+_status, _tables = schema.dl_mirror_status.c, schema.dl_tables.c
+
+STATUS = PlainRows(schema.dl_mirror_status.c)
+TABLE = PlainRows(
+    [
+        _tables.name, _tables.location, _tables.current_version, _tables.protocol_version, _tables.dropped_at,
+        _tables.properties,
+    ]
+)  # fmt: skip
+TARGETS = PlainRows([_tables.table_id, _tables.location, _tables.properties])
+DUE = PlainRows(
+    [_tables.table_id, _tables.properties, _status.lease_owner, _status.lease_until, _status.next_attempt_at]
+)
+
+
+class MirrorStatements:
+    """Compiled once a backend: they run several times for every commit that is published."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._updates: dict[tuple[tuple[str, ...], bool], Prepared] = {}
+
+    @cached_property
+    def status(self) -> Prepared:
+        return self._backend.prepare(self._status())
+
+    @cached_property
+    def locked(self) -> Prepared:
+        return self._backend.prepare(self._status().with_for_update() if self._backend.locks_rows else self._status())
+
+    @cached_property
+    def table(self) -> Prepared:
+        return self._backend.prepare(select(*TABLE.columns).where(_tables.table_id == self._table_id()))
+
+    @cached_property
+    def targets(self) -> Prepared:
+        asked = self._backend.rows(bindparam("tables", type_=Text()), [_tables.table_id])
+        return self._backend.prepare(select(*TARGETS.columns).where(_tables.table_id.in_(select(asked.c.table_id))))
+
+    @cached_property
+    def due(self) -> Prepared:
+        waiting = (
+            select(*DUE.columns, self._backend.clock_us().label("now"))
+            .join_from(schema.dl_tables, schema.dl_mirror_status, _tables.table_id == _status.table_id)
+            .where(
+                _tables.dropped_at.is_(None),
+                _status.published_version < _tables.current_version,
+                _status.state != DIVERGED,
+            )
+            .order_by(_status.table_id)
+        )
+        return self._backend.prepare(waiting)
+
+    @cached_property
+    def log(self) -> Prepared:
+        return self._backend.prepare(self._log())
+
+    def update(self, names: tuple[str, ...], and_log: bool) -> Prepared:
+        """These columns of one table's status: `new_…` are their values; and rows for the log with it."""
+        if (names, and_log) not in self._updates:
+            new = {name: bindparam(f"new_{name}", type_=_status[name].type) for name in names}
+            statement = update(schema.dl_mirror_status).where(_status.table_id == self._table_id()).values(new)
+            chained = statement.add_cte(self._log().cte("logged")) if and_log else statement
+            self._updates[names, and_log] = self._backend.prepare(chained)
+        return self._updates[names, and_log]
+
+    def _log(self) -> Insert:
+        log = schema.dl_mirror_log
+        rows = self._backend.rows(bindparam("rows", type_=Text()), list(log.c))
+        return insert(log).from_select(log.c.keys(), select(*(rows.c[column.name] for column in log.c)))
+
+    def _status(self) -> Select[Any]:
+        clock = self._backend.clock_us().label("now")
+        return select(*STATUS.columns, clock).where(_status.table_id == self._table_id())
+
+    def _table_id(self) -> ColumnElement[Any]:
+        return self._backend.id_of(bindparam("table", type_=Text()))
