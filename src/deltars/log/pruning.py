@@ -145,7 +145,7 @@ class Pruner:
         assert isinstance(predicate, _LEAVES)
         column = predicate.column
         judge_span = judge_of(predicate, nan_matches=column not in without_nan)
-        place, span = 1 + 3 * self._data.index(column), stats_span(column.type)
+        place, span = 1 + 3 * self._data.index(column), stats_span(column.type, is_nested=len(column.path) > 1)
         if column.path in self._once_single:
             return lambda values: judge_span(
                 widened(span(values[place], values[place + 1], values[place + 2], values[0]))
