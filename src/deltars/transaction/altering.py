@@ -16,6 +16,7 @@ from deltars.errors import ValidationError
 from deltars.predicate import parse
 from deltars.protocol import DataType, Metadata, SchemaLike, StructField, StructType, as_names, as_schema
 from deltars.protocol.column_rules import DEFAULT, default_of, generation_of
+from deltars.protocol.properties import property_name
 from deltars.transaction.metadata import changed
 from deltars.transaction.new_table import check_properties, refuse_to_turn_off
 
@@ -120,7 +121,15 @@ class Alter:
         self._apply(drop, "DROP CONSTRAINT", {"name": name})
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Set properties, by name. Upper and lower case are the same in Delta's own names."""
         checked = check_properties(properties)
+        for name in checked:
+            if name.startswith(CONSTRAINT):
+                raise ValidationError(
+                    f"{name} cannot be set: the rows that are there would not be checked",
+                    field=name,
+                    hint=f"Use table.alter.add_constraint({name.removeprefix(CONSTRAINT)!r}, …).",
+                )
         self._apply(
             lambda metadata: changed(metadata, configuration={**metadata.configuration, **checked}),
             "SET TBLPROPERTIES",
@@ -128,7 +137,7 @@ class Alter:
         )
 
     def unset_properties(self, names: str | Iterable[str]) -> None:
-        gone = set(as_names(names))
+        gone = {property_name(name) for name in as_names(names)}
         refuse_to_turn_off(gone)
         self._apply(
             lambda metadata: changed(

@@ -43,11 +43,11 @@ from deltars.protocol import (
     StructType,
     Txn,
     as_names,
-    is_true,
     merged,
     parse_partition_value,
 )
 from deltars.protocol.column_rules import is_computed
+from deltars.protocol.properties import boolean_property
 from deltars.transaction.metadata import changed, metadata_actions
 from deltars.transaction.plane import DataPlane
 from deltars.transaction.removal import removes_of
@@ -135,7 +135,7 @@ class TableWrite:
                 hint="Leave partition_by out, or use mode='overwrite' with overwrite_schema=True.",
             )
         elif options.merge_schema:
-            can_widen = is_true(metadata.configuration.get("delta.enableTypeWidening"))
+            can_widen = boolean_property(metadata.configuration, "delta.enableTypeWidening")
             schema = merged(schema, data, can_widen=can_widen)
         if schema == metadata.schema and columns == list(metadata.partition_columns):
             return metadata
@@ -160,7 +160,7 @@ class TableWrite:
 
     def _refuse_false_feed(self, metadata: Metadata, predicate: Predicate) -> None:
         """A row that is only written once more has not changed; a feed of files alone would say that it did."""
-        if not self._table.exists or not is_true(metadata.configuration.get("delta.enableChangeDataFeed")):
+        if not self._table.exists or not boolean_property(metadata.configuration, "delta.enableChangeDataFeed"):
             return
         if _partly(self._view.files(self._table, predicate), predicate, metadata).num_rows:
             raise ValidationError(
