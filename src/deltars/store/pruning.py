@@ -32,12 +32,14 @@ from deltars.predicate import (
     Constant,
     In,
     IsNull,
+    Like,
     Operator,
     Or,
     Predicate,
     StartsWith,
     Unknown,
     Value,
+    grouped,
 )
 from deltars.protocol import Metadata, PrimitiveType
 from deltars.store.backends import Backend
@@ -83,16 +85,19 @@ class Translation:
 
     def condition(self, predicate: Predicate) -> ColumnElement[bool]:
         """Which files can hold a row that matches, as far as the database can tell; TRUE where it cannot."""
-        return self._of(predicate, frozenset())
+        return self._of(grouped(predicate), frozenset())
 
     def is_by_range(self, predicate: Predicate) -> bool:
         """Whether the index on the range column finds every live file that the condition is true of."""
+        return self._is_by_range(grouped(predicate))
+
+    def _is_by_range(self, predicate: Predicate) -> bool:
         match predicate:
             case And(parts):
-                return any(map(self.is_by_range, parts[:MAX_PARTS]))
+                return any(map(self._is_by_range, parts[:MAX_PARTS]))
             case Or(parts):
-                return len(parts) <= MAX_PARTS and all(map(self.is_by_range, parts))
-            case Constant() | Unknown():
+                return len(parts) <= MAX_PARTS and all(map(self._is_by_range, parts))
+            case Constant() | Unknown() | Like():
                 return False
         is_range = self._physical.get(predicate.column.path) == self._bounds.range_column
         return self._backend.has_range_index and is_range and self._intervals(predicate, frozenset()) is not None
@@ -106,7 +111,7 @@ class Translation:
                 return or_(false(), *map(self.certainty, parts))
             case Constant(value):
                 return true() if value else false()
-            case Unknown():
+            case Unknown() | Like():
                 return true()
             case Comparison(column, operator, value) if column.path[0] not in self._partition_columns:
                 return self._is_inside(column, operator, value)
@@ -122,7 +127,7 @@ class Translation:
                 return or_(false(), *(self._of(part, without_nan) for part in parts))
             case Constant(value):
                 return true() if value else false()
-            case Unknown():
+            case Unknown() | Like():
                 return true()
         if predicate.column.path[0] in self._partition_columns:
             return self._partition(predicate)
@@ -141,7 +146,7 @@ class Translation:
             one = None
             if isinstance(part, Comparison | StartsWith) and part.column.path[0] not in self._partition_columns:
                 one = self._intervals(part, without_nan)
-            if one is None or isinstance(part, And | Or | Constant | Unknown | In | IsNull):
+            if one is None or isinstance(part, And | Or | Constant | Unknown | Like | In | IsNull):
                 conditions.append(self._of(part, without_nan))
                 continue
             [(low, high)] = one
@@ -249,7 +254,7 @@ class Translation:
 
     def _date(self, leaf: Leaf, text: ColumnElement[str]) -> ColumnElement[bool]:
         # Other forms are left to the exact judge: 2026-1-1; and years of five digits, unless a day is asked for.
-        is_odd = not_(text.like("____-__-__"))
+        is_odd: ColumnElement[bool] = not_(text.like("____-__-__"))
         if (isinstance(leaf, Comparison) and leaf.operator == "=") or (isinstance(leaf, In) and not leaf.negated):
             is_odd = and_(is_odd, func.substr(text, 1, 1).not_in(["+", "-"]))
         return or_(self._text(leaf, text), is_odd)

@@ -11,12 +11,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from deltars.data.conditions import CONSTRAINT, Condition
+from deltars.data.conditions import Condition
 from deltars.errors import ValidationError
 from deltars.predicate import parse
 from deltars.protocol import DataType, Metadata, SchemaLike, StructField, StructType, as_names, as_schema
 from deltars.protocol.column_rules import DEFAULT, default_of, generation_of
-from deltars.protocol.properties import property_name
+from deltars.protocol.properties import CONSTRAINT, property_name
 from deltars.transaction.metadata import changed
 from deltars.transaction.new_table import check_properties, refuse_to_turn_off
 
