@@ -77,7 +77,8 @@ def _offset_in_minutes(value: Any, type_: PrimitiveType, *, down: bool) -> Bound
 def _without_zone(value: Any, type_: PrimitiveType, *, down: bool) -> Bound:
     if type_.name != "timestamp" or not 2 < value.year < 9998:
         return None
-    return (value.astimezone(UTC) + timedelta(hours=14 if down else -12)).replace(tzinfo=None).isoformat()
+    local: datetime = value.astimezone(UTC) + timedelta(hours=14 if down else -12)
+    return local.replace(tzinfo=None).isoformat()
 
 
 def _toward_zero(value: Any, type_: PrimitiveType, *, down: bool) -> Bound:

@@ -244,11 +244,8 @@ def _grouped(parts: list[Predicate], operator: Operator) -> list[Predicate]:
     if len(parts) - len(others) - len(lists) < MANY:
         return parts
     for (column, _), of in lists.items():
-        is_one = len(of) == 1
-        found = (
-            Comparison(column, operator, of[0]) if is_one else In(column, tuple(dict.fromkeys(of)), operator == "<>")
-        )
-        others.append(found)
+        one_of = In(column, tuple(dict.fromkeys(of)), operator == "<>")
+        others.append(Comparison(column, operator, of[0]) if len(of) == 1 else one_of)
     return others
 
 
