@@ -109,6 +109,8 @@ def test_what_cannot_be_found_is_exit_code_1_and_what_cannot_be_meant_is_2(
         (("files", "features", "--where", "dya = 'a'"), 1, "Did you mean day?"),
         (("cut", "yesterday"), 1, "neither a transaction's id nor a time"),
         (("properties", "features", "--set", "owner"), 2, "is not NAME=VALUE"),
+        (("properties", "features", "--set", "delta.appendOnly=yes"), 1, "is true or false, not 'yes'"),
+        (("properties", "features", "--set", "delta.apendOnly=true"), 1, "Did you mean delta.appendOnly?"),
         (("properties", "features", "--unset", "delta.enableInCommitTimestamps"), 1, "cannot be turned off"),
         (("rename", "features", "labels"), 1, "there is already a table named 'labels'"),
     ):

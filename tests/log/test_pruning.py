@@ -258,3 +258,68 @@ def test_double_column_that_was_float_is_bounded_by_what_the_float_was() -> None
         assert Pruner(parse(where, schema), _metadata(schema)).keeps({}, stats) is expected, where
     found = Bounds(schema).of(stats)
     assert (found.mins, found.maxs) == ([0.1, 0.1], [0.10000000149011612] * 2)
+
+
+def _one_column(type_: str, low: Any, high: Any) -> tuple[StructType, str]:
+    schema = schema_from_ddl(f"c {type_}")
+    return schema, json.dumps({"numRecords": 1, "minValues": {"c": low}, "maxValues": {"c": high}})
+
+
+def _keeps_one(type_: str, low: Any, high: Any, where: str) -> bool:
+    schema, stats = _one_column(type_, low, high)
+    return Pruner(parse(where, schema), _metadata(schema)).keeps({}, stats)
+
+
+@pytest.mark.parametrize(
+    ("type_", "bound", "where", "expected"),
+    [
+        # The hybrid calendar's names for 0001-01-01, 1582-10-14 and 1500-03-10.
+        ("DATE", "0001-01-03", "c = '0001-01-01'", True),
+        ("DATE", "1582-10-04", "c = '1582-10-14'", True),
+        ("DATE", "1500-02-29", "c = '1500-03-10'", True),
+        ("DATE", "1582-10-04", "c <> '1582-10-04'", True),
+        ("DATE", "1582-10-10", "c = '1582-10-15'", True),
+        ("DATE", "1582-10-04", "c > '1582-10-15'", False),
+        ("DATE", "1582-10-15", "c < '1582-10-15'", False),
+        ("DATE", "1582-10-15", "c > '1582-10-15'", False),
+        ("DATE", "1500-01-01", "c >= '1600-01-01'", False),
+        ("TIMESTAMP", "0001-01-03T00:00:00.000Z", "c = '0001-01-01 00:00:00'", True),
+        ("TIMESTAMP", "1883-01-01T00:22:58.000Z", "c = '1883-01-01 00:00:00'", True),
+        ("TIMESTAMP", "1899-12-31T23:00:00.000Z", "c > '1900-01-02'", False),
+        ("TIMESTAMP", "1936-05-05T12:00:00.000+00:19", "c = '1936-05-05 11:40:28'", True),
+        ("TIMESTAMP", "1936-05-05T12:00:00.000+00:19", "c = '1936-05-05 11:39:00'", False),
+        ("TIMESTAMP", "2026-01-01T00:00:00.000Z", "c < '2026-01-01'", False),
+        ("TIMESTAMP", "2026-01-01T00:00:00", "c = '2025-12-31 11:00:00'", True),
+        ("TIMESTAMP", "2026-01-01T00:00:00", "c = '2026-01-03'", False),
+        ("TIMESTAMP_NTZ", "1582-10-04T12:00:00.000", "c = '1582-10-14 12:00:00'", True),
+        ("TIMESTAMP_NTZ", "1970-01-01T00:00:00.000", "c = '1969-12-31 23:59:59.9995'", True),
+        ("TIMESTAMP_NTZ", "1970-01-01T00:00:00.001", "c < '1970-01-01 00:00:00.001'", False),
+        # Cut between the halves of U+1F600; old maxima end in U+FFFD, which comes before it.
+        ("STRING", "x" * 32 + "\ufffd", f"c = '{'x' * 32}😀'", True),
+        ("STRING", "x" * 31 + "?\ufffd", f"c = '{'x' * 31}😀y'", True),
+        ("STRING", "x" * 31 + "\ud83d", f"c = '{'x' * 31}😀y'", True),
+        ("STRING", "x" * 32, f"c = '{'x' * 32}y'", True),
+        ("STRING", "x" * 32, f"c = '{'x' * 31}y1'", False),
+        ("STRING", "x" * 32 + "\x7f", "c > 'y'", False),
+        ("STRING", "a\ufffd", "c = 'a😀'", True),
+        ("STRING", "\U0010ffff" * 32, "c > 'y'", True),
+    ],
+)
+def test_bounds_hold_whoever_wrote_them(type_: str, bound: str, where: str, expected: bool) -> None:
+    assert _keeps_one(type_, bound, bound, where) is expected
+
+
+def test_last_moments_of_the_calendar_are_bounded() -> None:
+    last = "9999-12-31T23:59:59.999Z"
+    assert _keeps_one("TIMESTAMP", last, last, "c > '9999-12-31 23:59:59.999'")
+    assert not _keeps_one("TIMESTAMP", last, last, "c < '9999-12-31'")
+
+
+def test_null_counts_of_fields_and_of_collections_prove_only_what_every_writer_means() -> None:
+    """Some count a field's nulls without those of its struct, some the elements of an array that are null."""
+    counts = {"s": {"n": 0}, "tags": 3}
+    stats = json.dumps({"numRecords": 3, "nullCount": counts})
+    assert _keeps("s.n IS NULL", stats)
+    assert _keeps("tags IS NOT NULL", stats)
+    assert not _keeps("id IS NULL", json.dumps({"numRecords": 3, "nullCount": {"id": 0}}))
+    assert not _keeps("s.n IS NOT NULL", json.dumps({"numRecords": 3, "nullCount": {"s": {"n": 3}}}))

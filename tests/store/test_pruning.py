@@ -193,6 +193,47 @@ def test_a_list_of_many_values_is_asked_for_in_few_ranges(open_log: OpenLog) -> 
         assert 50 <= len(many) <= 100 - MAX_INTERVALS + 1
 
 
+OLD = "day DATE, at TIMESTAMP, wall TIMESTAMP_NTZ"
+OLD_FOUND = {
+    "day = '0001-01-01'": ["old"],
+    "day = '1582-10-14'": ["old"],
+    "day BETWEEN '1582-10-01' AND '1582-10-15'": ["old"],
+    "day IN ('0001-01-01', '1582-10-13')": ["old"],
+    "day > '1582-10-15'": ["new"],
+    "day >= '1582-10-15'": ["new", "old"],
+    "day < '1582-10-15'": ["old"],
+    "day = '1700-01-01'": [],
+    "at = '1883-01-01 00:00:00'": ["old"],
+    "at > '1900-01-02'": ["new"],
+    "at < '2026-01-01'": ["old"],
+    "wall = '1582-10-14 12:00:00'": ["old"],
+    "wall < '1582-10-15'": ["old"],
+    "wall > '1600-01-01'": ["new"],
+}
+
+
+@pytest.mark.parametrize("range_column", ["day", "at", "wall"])
+def test_bounds_of_the_hybrid_calendar_rule_no_file_out(open_log: OpenLog, range_column: str) -> None:
+    """Also those that are in the database already: the numbers there are as the writer's texts say."""
+    properties = {"deltars.rangeColumn": range_column}
+    log = open_log().create(OLD, features=(*FEATURES, "timestampNtz"), configuration=properties)
+    old = {"day": "1582-10-04", "at": "1883-01-01T00:22:58.000Z", "wall": "1582-10-04T12:00:00.000"}
+    new = {"day": "2026-01-01", "at": "2026-01-01T00:00:00.000Z", "wall": "2026-01-01T00:00:00.000"}
+    log.commit([added(name, stats=_stats(bound, bound)) for name, bound in (("old", old), ("new", new))])
+    of = metadata(OLD, configuration=properties)
+    assert {where: _found(log, where, of) for where in OLD_FOUND} == OLD_FOUND
+
+
+def test_partition_values_of_other_forms_are_not_passed_over_in_silence(open_log: OpenLog) -> None:
+    ddl = "id INT, day DATE, n INT, ok BOOLEAN"
+    log = open_log().create(ddl, partition_columns=["day", "n", "ok"])
+    log.commit([added("odd", partition_values={"day": "2026-1-1", "n": "7.0", "ok": "1"})])
+    of = metadata(ddl, partition_columns=["day", "n", "ok"])
+    for where in ("day = '2026-01-01'", "day IN ('2026-01-01', '2026-01-02')", "day <> '2026-01-01'", "n = 7", "n > 6",
+                  "n IN (7, 11)", "ok", "NOT ok"):  # fmt: skip
+        assert _found(log, where, of) == ["odd"], where
+
+
 @pytest.mark.parametrize("text", ["7", "07", "+7", "007"])
 def test_whole_number_is_found_however_it_was_written(open_log: OpenLog, text: str) -> None:
     log = open_log().create("id INT, n INT", partition_columns=["n"])

@@ -31,6 +31,7 @@ from deltars.protocol import (
     serialize_partition_value,
 )
 from tests.protocol import strategies
+from tests.support.writers import CUT_IN_TWO, NEAR_CUTOVER, WRITERS
 
 Row: TypeAlias = Mapping[tuple[str, ...], Any]
 Truth: TypeAlias = bool | None
@@ -51,6 +52,18 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 _WIDE = Context(prec=100)
 _GREATEST = {"byte": 2**7 - 1, "short": 2**15 - 1, "integer": 2**31 - 1, "long": 2**63 - 1}
+_MOMENTS = (
+    *(datetime(day.year, day.month, day.day, 7, 30) for day in NEAR_CUTOVER if day.year > 1),
+    *(datetime(1969, 12, 31, 23, 59, 59, 999_500), datetime(1969, 12, 31, 23, 59, 59, 123_456), datetime(1970, 1, 1)),
+    *(datetime(1883, 1, 1), datetime(1899, 12, 31, 23, 59, 59), datetime(1900, 1, 1), datetime(1936, 5, 5, 12)),
+)
+_ODD: dict[str, Sequence[Any]] = {
+    "date": NEAR_CUTOVER,
+    "timestamp": [moment.replace(tzinfo=UTC) for moment in _MOMENTS],
+    "timestamp_ntz": _MOMENTS,
+    "string": CUT_IN_TWO,
+}
+"""Values that writers are known to write odd bounds for."""
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
@@ -114,7 +127,19 @@ def _nested(row: Row, schema: StructType, path: tuple[str, ...] = ()) -> dict[st
 def _stats(draw: st.DrawFn, rows: Sequence[Row], schema: StructType, partition_columns: Sequence[str]) -> str | None:
     """As our writer makes them, and as one meets them elsewhere."""
     hides_nan = any(value != value for row in rows for value in row.values()) and draw(st.booleans())
-    kinds = ["ours", "ours", "ours", "none", "partial", "loose", "broken", "doubles"]
+    kinds = [
+        "ours",
+        "ours",
+        "ours",
+        "none",
+        "partial",
+        "loose",
+        "broken",
+        "doubles",
+        "struct nulls",
+        *WRITERS,
+        *WRITERS,
+    ]
     kind = "without NaN" if hides_nan else draw(st.sampled_from(kinds))
     if kind == "none":
         return None
@@ -125,6 +150,10 @@ def _stats(draw: st.DrawFn, rows: Sequence[Row], schema: StructType, partition_c
     statistics = Statistics(WriteTarget("/", plain))
     table = pa.Table.from_pylist([_nested(row, plain) or {} for row in rows], schema=schema_to_arrow(plain))
     document: dict[str, Any] = _decode(statistics.encode(statistics.collect(table), len(rows)))
+    if kind in WRITERS:
+        _rewrite(document, rows, plain, WRITERS[kind])
+    if kind == "struct nulls":
+        _count_within_structs(document["nullCount"], rows, plain)
     for part in ("minValues", "maxValues", "nullCount"):
         document[part] = _renamed(document[part], data)
     if kind == "without NaN":
@@ -141,6 +170,31 @@ def _stats(draw: st.DrawFn, rows: Sequence[Row], schema: StructType, partition_c
         document |= {part: _through_doubles(document[part]) for part in ("minValues", "maxValues")}
     text = _encode(document).decode()
     return text[: len(text) // 2] if kind == "broken" and draw(st.booleans()) else text
+
+
+def _rewrite(
+    document: dict[str, Any], rows: Sequence[Row], schema: StructType, writer: Callable[..., str | None]
+) -> None:
+    for path, type_ in schema.leaves():
+        values = sorted((row[path] for row in rows if row[path] is not None), key=_key)
+        for part, value, down in [("minValues", values[0], True), ("maxValues", values[-1], False)] if values else []:
+            bound = writer(value, type_, down=down)
+            if bound is not None:
+                _put(document[part], path, bound)
+
+
+def _count_within_structs(counts: dict[str, Any], rows: Sequence[Row], schema: StructType) -> None:
+    """As writers do that look at the fields of a struct alone: where it is null, they count nothing."""
+    for path, _ in schema.leaves():
+        if len(path) > 1:
+            there = [row for row in rows if any(row[other] is not None for other in row if other[:-1] == path[:-1])]
+            _put(counts, path, sum(row[path] is None for row in there))
+
+
+def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for name in path[:-1]:
+        values = values.setdefault(name, {})
+    values[path[-1]] = value
 
 
 def _through_doubles(value: Any) -> Any:
@@ -409,6 +463,8 @@ def cases(draw: st.DrawFn) -> Case:
         assert isinstance(type_, PrimitiveType)
         pool = draw(st.lists(strategies.values_of(type_), min_size=1, max_size=4))
         pool += [beside for value in pool if (beside := _beside(value, type_)) is not None]
+        if type_.name in _ODD and draw(st.booleans()):
+            pool += draw(st.lists(st.sampled_from(_ODD[type_.name]), min_size=1, max_size=3))
         # Often enough to meet a writer that hides it.
         pool += [math.nan] if type_.name in ("float", "double") and draw(st.booleans()) else []
         pools[path] = type_, pool

@@ -18,9 +18,7 @@ from deltars.errors import PredicateError, ValidationError
 from deltars.predicate import parse
 from deltars.protocol import Metadata, StructField, StructType
 from deltars.protocol.column_rules import generation_of, invariant_of
-
-CONSTRAINT = "delta.constraints."
-"""The prefix of the properties that hold CHECK constraints, by name."""
+from deltars.protocol.properties import CONSTRAINT
 
 
 @dataclass(frozen=True, slots=True)

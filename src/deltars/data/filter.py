@@ -7,7 +7,8 @@ other number. What only a query engine can judge is refused, with its text.
 from __future__ import annotations
 
 import math
-from decimal import Decimal
+from collections.abc import Sequence
+from decimal import Context, Decimal
 from functools import reduce
 from typing import Any, assert_never
 
@@ -22,6 +23,7 @@ from deltars.predicate import (
     Constant,
     In,
     IsNull,
+    Like,
     Operator,
     Or,
     Predicate,
@@ -29,6 +31,7 @@ from deltars.predicate import (
     Unknown,
     Value,
     columns_of,
+    grouped,
     leaves_of,
 )
 
@@ -40,6 +43,7 @@ _COMPARE = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
+_EXACT = Context(prec=200)
 _LONG = 2**63
 _DECIMAL_DIGITS = 76
 
@@ -55,14 +59,57 @@ class PredicateFilter:
                     field="where",
                     hint="Read with Spark (table.read), or leave this part out of where and filter the result.",
                 )
-        self._predicate = predicate
+        self._predicate = grouped(predicate)
+        # The values of each list, as an array of the type that they are looked for in: made once, not for each batch.
+        self._lists: dict[tuple[int, pa.DataType], tuple[In, pa.Array]] = {}
 
     @property
     def columns(self) -> frozenset[str]:
         return frozenset(column.path[0] for column in columns_of(self._predicate))
 
     def mask(self, batch: pa.RecordBatch) -> pa.Array:
-        return _judge(self._predicate, batch)
+        return self._judge(self._predicate, batch)
+
+    def _judge(self, predicate: Predicate, batch: pa.RecordBatch) -> pa.Array:
+        match predicate:
+            case And(parts):
+                return reduce(pc.and_kleene, (self._judge(part, batch) for part in parts))
+            case Or(parts):
+                return reduce(pc.or_kleene, (self._judge(part, batch) for part in parts))
+            case Comparison(column, operator, value):
+                return _compare(_values(column, batch), operator, value)
+            case In(column, _, negated):
+                answer = self._one_of(_values(column, batch), predicate)
+                return pc.invert(answer) if negated else answer
+            case StartsWith(column, prefix, negated):
+                answer = pc.starts_with(_values(column, batch), prefix)
+                return pc.invert(answer) if negated else answer
+            case Like(column, pattern, negated):
+                answer = pc.match_like(_values(column, batch), pattern)
+                return pc.invert(answer) if negated else answer
+            case IsNull(column, negated):
+                values_ = _values(column, batch)
+                return pc.is_valid(values_) if negated else pc.is_null(values_)
+            case Constant(value):
+                return pa.repeat(pa.scalar(value, pa.bool_()), batch.num_rows)
+            case Unknown(sql):
+                raise PredicateError(f"only Spark can judge {sql}", field="where")
+            case _:
+                assert_never(predicate)
+
+    def _one_of(self, values: pa.Array, leaf: In) -> pa.Array:
+        if pa.types.is_null(values.type):
+            return pa.nulls(len(values), pa.bool_())
+        is_double = pa.types.is_floating(values.type) or any(isinstance(value, float) for value in leaf.values)
+        if is_double:
+            values = pc.add(values.cast(pa.float64(), safe=False), 0.0)
+        key = id(leaf), values.type
+        known, wanted = self._lists.get(key, (None, None))
+        if known is not leaf:
+            found = _as_doubles(leaf.values) if is_double else _in_type(leaf.values, values.type)
+            wanted = pa.array(found, values.type)
+            self._lists[key] = leaf, wanted
+        return pc.if_else(pc.is_valid(values), pc.is_in(values, wanted), pa.scalar(None, pa.bool_()))
 
 
 class Unmatched(PredicateFilter):
@@ -72,30 +119,23 @@ class Unmatched(PredicateFilter):
         return pc.invert(pc.fill_null(super().mask(batch), False))
 
 
-def _judge(predicate: Predicate, batch: pa.RecordBatch) -> pa.Array:
-    match predicate:
-        case And(parts):
-            return reduce(pc.and_kleene, (_judge(part, batch) for part in parts))
-        case Or(parts):
-            return reduce(pc.or_kleene, (_judge(part, batch) for part in parts))
-        case Comparison(column, operator, value):
-            return _compare(_values(column, batch), operator, value)
-        case In(column, values, negated):
-            found = _values(column, batch)
-            answers = (_compare(found, "<>" if negated else "=", value) for value in values)
-            return reduce(pc.and_kleene if negated else pc.or_kleene, answers)
-        case StartsWith(column, prefix, negated):
-            answer = pc.starts_with(_values(column, batch), prefix)
-            return pc.invert(answer) if negated else answer
-        case IsNull(column, negated):
-            values_ = _values(column, batch)
-            return pc.is_valid(values_) if negated else pc.is_null(values_)
-        case Constant(value):
-            return pa.repeat(pa.scalar(value, pa.bool_()), batch.num_rows)
-        case Unknown(sql):
-            raise PredicateError(f"only Spark can judge {sql}", field="where")
-        case _:
-            assert_never(predicate)
+def _as_doubles(values: Sequence[Value]) -> list[float]:
+    # Zero has two signs, which are one number.
+    return [float(value) + 0.0 for value in values if isinstance(value, int | float | Decimal)]
+
+
+def _in_type(values: Sequence[Value], kind: pa.DataType) -> list[Value]:
+    """Those of the values that a column of this type can hold, exactly: it equals no other."""
+    if pa.types.is_integer(kind):
+        bits = kind.bit_width - 1
+        whole = [int(value) for value in values if isinstance(value, int | Decimal) and value == int(value)]
+        return [value for value in whole if -(1 << bits) <= value < 1 << bits]
+    if pa.types.is_decimal(kind):
+        numbers = [Decimal(value) for value in values if isinstance(value, int | Decimal)]
+        most = Decimal(10) ** (kind.precision - kind.scale)
+        unit = Decimal(1).scaleb(-kind.scale)
+        return [value for value in numbers if abs(value) < most and _EXACT.remainder(value, unit) == 0]
+    return list(values)
 
 
 def _values(column: Column, batch: pa.RecordBatch) -> pa.Array:

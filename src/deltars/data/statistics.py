@@ -19,9 +19,11 @@ from pyarrow import types
 
 from deltars.data.files import WriteTarget
 from deltars.protocol import FileStats, LeafType, encode_stats, has_bounds, indexed_leaves
+from deltars.protocol.properties import number_property
 from deltars.protocol.schema import PrimitiveType
 from deltars.protocol.stats import STRING_PREFIX_LENGTH
 
+PREFIX_LENGTH = "delta.dataSkippingStringPrefixLength"
 _EPOCH = datetime(1970, 1, 1)
 
 
@@ -46,7 +48,7 @@ class Statistics:
         names = (path for path, _ in target.schema.leaves())
         in_files = dict(zip(names, (path for path, _ in target.schema.leaves(physical=target.is_mapped)), strict=True))
         self.leaves = [(in_files[path], type_) for path, type_ in leaves]
-        self._prefix_length = int(target.properties.get("delta.dataSkippingStringPrefixLength", STRING_PREFIX_LENGTH))
+        self._prefix_length = number_property(target.properties, PREFIX_LENGTH, STRING_PREFIX_LENGTH)
 
     def collect(self, rows: pa.Table) -> list[ColumnStats]:
         """One per column, for rows in the schema of the data files."""

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 import msgspec
 
 from deltars.errors import ValidationError
+from deltars.log.slack import ANY_ZONE, high_text, low_text
 from deltars.protocol import LeafType, PrimitiveType, StructType, has_bounds, indexed_leaves
 
 RANGE_COLUMN = "deltars.rangeColumn"
@@ -173,7 +174,9 @@ def _converter(type_: LeafType) -> _Converter:
     match type_.name:
         case "date":
             return date_number
-        case "timestamp" | "timestamp_ntz":
+        case "timestamp":
+            return moment_number
+        case "timestamp_ntz":
             return timestamp_number
         case "string":
             return string_number
@@ -274,6 +277,17 @@ def date_number(value: Any, *, down: bool) -> Number:
         return None
 
 
+def moment_number(value: Any, *, down: bool) -> Number:
+    """A timestamp without a zone, in a column of moments, may be in any zone."""
+    try:
+        moment = datetime.fromisoformat(value)
+        if moment.tzinfo is None:
+            value = (moment + (-ANY_ZONE if down else ANY_ZONE)).isoformat()
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return timestamp_number(value, down=down)
+
+
 def timestamp_number(value: Any, *, down: bool) -> Number:
     try:
         moment = datetime.fromisoformat(value)
@@ -288,8 +302,9 @@ def timestamp_number(value: Any, *, down: bool) -> Number:
 def string_number(value: Any, *, down: bool) -> Number:
     if not isinstance(value, str):
         return None
-    try:
-        prefix = value.encode()[:STRING_BYTES]
-    except UnicodeEncodeError:
+    if not value.isascii():
+        value = (low_text(value) if down else high_text(value)) or None
+    if value is None:
         return None
+    prefix = value.encode()[:STRING_BYTES]
     return float(int.from_bytes(prefix.ljust(STRING_BYTES, b"\0"), "big") + (0 if down else 1))

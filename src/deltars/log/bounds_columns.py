@@ -32,6 +32,7 @@ from deltars.log.bounds import (
     decimal_number,
     float_number,
     known_stats,
+    moment_number,
     plain_number,
     string_number,
     timestamp_number,
@@ -138,18 +139,29 @@ def _date(values: _Values, down: bool) -> pa.Array:
     return days.cast(pa.float64())
 
 
+def _moment(values: _Values, down: bool) -> pa.Array:
+    return _microseconds(pa.array(values, pa.string()).cast(pa.timestamp("us", "UTC")), down)
+
+
 def _timestamp(values: _Values, down: bool) -> pa.Array:
     texts = pa.array(values, pa.string())
     try:
         moments = texts.cast(pa.timestamp("us", "UTC"))
     except pa.ArrowInvalid:
         moments = texts.cast(pa.timestamp("us"))
+    return _microseconds(moments, down)
+
+
+def _microseconds(moments: pa.Array, down: bool) -> pa.Array:
     # Those that are exact are far from the first and the last year there is.
     return _exactly(pc.add(moments.cast(pa.int64()), 0 if down else TIMESTAMP_SLACK_US))
 
 
 def _string(values: _Values, down: bool) -> pa.Array:
     texts = pa.array(values, pa.string())
+    if not down and pc.any(pc.match_substring_regex(texts, "[\ufffd\U0010ffff]")).as_py():
+        # What writers put behind a string that they cut.
+        raise _UnusualError
     heads = texts.fill_null("").cast(pa.binary())
     filled = pc.binary_slice(pc.binary_join_element_wise(heads, b"\0" * STRING_BYTES, b""), 0, STRING_BYTES)
     words = array("Q")
@@ -167,6 +179,7 @@ _QUICK: Mapping[Callable[..., Number], _Quick] = {
     float_number: _single,
     decimal_number: _decimal,
     date_number: _date,
+    moment_number: _moment,
     timestamp_number: _timestamp,
     string_number: _string,
 }

@@ -30,6 +30,7 @@ from deltars.predicate import (
     Constant,
     In,
     IsNull,
+    Like,
     Or,
     Predicate,
     StartsWith,
@@ -37,6 +38,7 @@ from deltars.predicate import (
     columns_of,
     conjunction,
     disjunction,
+    grouped,
 )
 from deltars.protocol import Metadata
 
@@ -58,6 +60,7 @@ class Pruner:
         physical = dict(zip(names, (path for path, _ in schema.leaves(physical=True)), strict=True))
         columns = [column for column in columns_of(_judged(predicate)) if column.path in physical]
         self.predicate = predicate
+        self._grouped = grouped(predicate)
         self.metadata = metadata
         self._once_single = once_single(schema)
         self._partition = {
@@ -108,7 +111,7 @@ class Pruner:
             column: partition_span(partition_values[name], column.type) if name in partition_values else ANYTHING
             for column, name in self._partition.items()
         }
-        left = self._reduced(self.predicate, spans)
+        left = self._reduced(self._grouped, spans)
         return left == TRUE if isinstance(left, Constant) else self._judge(left)
 
     def _reduced(self, predicate: Predicate, spans: Mapping[Column, Span]) -> Predicate:
@@ -119,7 +122,7 @@ class Pruner:
                 return disjunction(self._reduced(part, spans) for part in parts)
             case Constant(value):
                 return TRUE if value else FALSE
-            case Unknown():
+            case Unknown() | Like():
                 return TRUE
             case leaf if leaf.column in spans:
                 return Constant(judge_of(leaf)(spans[leaf.column]))
@@ -145,7 +148,7 @@ class Pruner:
         assert isinstance(predicate, _LEAVES)
         column = predicate.column
         judge_span = judge_of(predicate, nan_matches=column not in without_nan)
-        place, span = 1 + 3 * self._data.index(column), stats_span(column.type)
+        place, span = 1 + 3 * self._data.index(column), stats_span(column.type, is_nested=len(column.path) > 1)
         if column.path in self._once_single:
             return lambda values: judge_span(
                 widened(span(values[place], values[place + 1], values[place + 2], values[0]))
@@ -160,7 +163,7 @@ def _judged(predicate: Predicate) -> Predicate:
             return And(tuple(map(_judged, parts)))
         case Or(parts):
             return Or(tuple(map(_judged, parts)))
-        case Unknown():
+        case Unknown() | Like():
             return TRUE
     return predicate
 

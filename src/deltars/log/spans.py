@@ -13,11 +13,12 @@ import math
 import struct
 from bisect import bisect_left
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
 
 from deltars.errors import ValidationError
+from deltars.log import slack
 from deltars.log.bounds import is_clamped
 from deltars.predicate import Comparison, In, IsNull, StartsWith, Value
 from deltars.protocol import DataType, PrimitiveType, bound_decoder, parse_partition_value
@@ -29,15 +30,11 @@ NAN = (True, 0.0)
 """Where NaN stands among floating-point numbers; the others are `(False, number)`."""
 
 _FLOATS = (PrimitiveType("float"), PrimitiveType("double"))
-_TIMESTAMPS = (PrimitiveType("timestamp"), PrimitiveType("timestamp_ntz"))
 EXACT_DIGITS = 15
 """A decimal of so many digits comes through a double as it was."""
 
 DOUBLE_DIGITS = 17
 """What was written as a double has no more."""
-
-_CUT_OFF = timedelta(milliseconds=1)
-_ANY_ZONE = timedelta(days=1)
 
 
 class Span(NamedTuple):
@@ -69,21 +66,26 @@ def partition_span(text: str | None, type_: DataType) -> Span:
             return Span(has_values=False)
         if type_ == PrimitiveType("timestamp") and datetime.fromisoformat(text or "").tzinfo is None:
             # In the zone of whoever wrote it.
-            return Span(value - _ANY_ZONE, value + _ANY_ZONE, has_nulls=False)
+            return Span(value - slack.ANY_ZONE, value + slack.ANY_ZONE, has_nulls=False)
     except (ValidationError, ValueError, OverflowError):
         return ANYTHING
     return Span(comparable(value), comparable(value), has_nulls=False)
 
 
-def stats_span(type_: DataType) -> Callable[[Any, Any, Any, Any], Span]:
-    """From minimum, maximum, nulls and records of a file, as they stand in the JSON of its statistics."""
+def stats_span(type_: DataType, *, is_nested: bool = False) -> Callable[[Any, Any, Any, Any], Span]:
+    """From minimum, maximum, nulls and records of a file, as they stand in the JSON of its statistics.
+
+    `is_nested`: a field of a struct. Not every writer counts the rows where the struct is null.
+    """
     bounds, has_nan = _bounds(type_), type_ in _FLOATS
+    # Some writers count the elements of an array or a map that are null, so as many as there are rows mean nothing.
+    counts_rows = isinstance(type_, PrimitiveType)
 
     def span(minimum: Any, maximum: Any, nulls: Any, records: Any) -> Span:
         has_nulls, has_values = True, True
         if _is_count(nulls):
-            has_nulls = nulls > 0
-            has_values = not (nulls == records and _is_count(records))
+            has_nulls = nulls > 0 or is_nested
+            has_values = not (counts_rows and nulls == records and _is_count(records))
         return Span(*bounds(minimum, maximum), has_values, has_nulls, has_nan)
 
     return span
@@ -98,12 +100,24 @@ def _bounds(type_: DataType) -> Callable[[Any, Any], tuple[Any, Any]]:
     def plain(minimum: Any, maximum: Any) -> tuple[Any, Any]:
         return decode(minimum), decode(maximum)
 
+    def days(minimum: Any, maximum: Any) -> tuple[Any, Any]:
+        low, high = decode(minimum), decode(maximum)
+        return None if low is None else slack.low_day(low), None if high is None else slack.high_day(high)
+
     def moments(minimum: Any, maximum: Any) -> tuple[Any, Any]:
-        high = decode(maximum)
-        try:
-            return decode(minimum), None if high is None else high + _CUT_OFF
-        except OverflowError:
-            return decode(minimum), None
+        low, high = decode(minimum), decode(maximum)
+        return (
+            None if low is None else slack.low_moment(low, has_zone=slack.names_zone(minimum)),
+            None if high is None else slack.high_moment(high, has_zone=slack.names_zone(maximum)),
+        )
+
+    def wall_clocks(minimum: Any, maximum: Any) -> tuple[Any, Any]:
+        low, high = decode(minimum), decode(maximum)
+        return None if low is None else slack.low_wall_clock(low), None if high is None else slack.high_wall_clock(high)
+
+    def texts(minimum: Any, maximum: Any) -> tuple[Any, Any]:
+        low, high = decode(minimum), decode(maximum)
+        return None if low is None else slack.low_text(low), None if high is None else slack.high_text(high)
 
     def decimals(minimum: Any, maximum: Any) -> tuple[Any, Any]:
         return _decimal_outward(decode(minimum), down=True), _decimal_outward(decode(maximum), down=False)
@@ -113,10 +127,17 @@ def _bounds(type_: DataType) -> Callable[[Any, Any], tuple[Any, Any]]:
         # A minimum that is NaN: of a file with nothing else, or of a writer that does not order NaN.
         return None if low is not None and math.isnan(low) else comparable(low), comparable(decode(maximum))
 
-    if type_ in _FLOATS:
-        return floats
-    if type_ in _TIMESTAMPS:
-        return moments
+    match type_.name:
+        case "float" | "double":
+            return floats
+        case "date":
+            return days
+        case "timestamp":
+            return moments
+        case "timestamp_ntz":
+            return wall_clocks
+        case "string":
+            return texts
     return decimals if type_.is_decimal and type_.precision > EXACT_DIGITS else plain
 
 

@@ -22,11 +22,12 @@ from deltars.protocol import (
     Protocol,
     RemoveFile,
     check_protocol_change,
-    is_true,
     needed_features,
     supported_features,
 )
+from deltars.protocol.properties import boolean_property
 
+APPEND_ONLY = "delta.appendOnly"
 ROW_TRACKING = "delta.enableRowTracking"
 ROW_TRACKING_DOMAIN = "delta.rowTracking"
 
@@ -53,14 +54,13 @@ def check_state(commit: TableCommit, state: TableState) -> None:
     _check_features(commit, metadata, protocol)
     _check_used_features(commit, protocol)
     _check_partitions(commit, metadata)
-    if is_true(metadata.configuration.get("delta.appendOnly")):
-        _check_append_only(commit)
+    _check_append_only(commit, metadata)
     if tracks_rows(metadata):
         _check_row_tracking(commit)
 
 
 def tracks_rows(metadata: Metadata) -> bool:
-    return is_true(metadata.configuration.get(ROW_TRACKING))
+    return boolean_property(metadata.configuration, ROW_TRACKING)
 
 
 def _check_features(commit: TableCommit, metadata: Metadata, protocol: Protocol) -> None:
@@ -130,9 +130,13 @@ def _physical_names(metadata: Metadata) -> list[str]:
     return [fields[name].physical_name for name in metadata.partition_columns]
 
 
-def _check_append_only(commit: TableCommit) -> None:
+def _check_append_only(commit: TableCommit, metadata: Metadata) -> None:
     for position, action in enumerate(commit.actions):
-        if isinstance(action, RemoveFile) and action.data_change:
+        if (
+            isinstance(action, RemoveFile)
+            and action.data_change
+            and boolean_property(metadata.configuration, APPEND_ONLY)
+        ):
             refuse(
                 commit,
                 "the table is append-only (delta.appendOnly): no data may be removed",

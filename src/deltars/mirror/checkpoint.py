@@ -149,4 +149,6 @@ def _parquet(sink: Any, schema: CheckpointSchema) -> pq.ParquetWriter:
 
 
 def _is_true(properties: Mapping[str, str], name: str, *, default: bool) -> bool:
-    return properties.get(name, str(default)).strip().lower() == "true"
+    """Ignore values that are neither true nor false, so that a typo in a table of others cannot stop publication."""
+    value = properties.get(name, "").strip().lower()
+    return value == "true" if value in ("true", "false") else default

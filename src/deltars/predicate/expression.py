@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from deltars.errors import PredicateError
 from deltars.predicate.literals import Misfit, cast
-from deltars.predicate.parser import Binder, check_legal, delta_type
+from deltars.predicate.parser import Binder, check_legal, delta_type, not_too_deep
 from deltars.predicate.source import Source
 from deltars.predicate.tree import Column
 from deltars.protocol import DataType, PrimitiveType, StructType
@@ -69,13 +69,15 @@ def only_spark(what: str) -> PredicateError:
 def parse_expression(sql: str, schema: StructType) -> Expression:
     """The expression, over columns of this schema."""
     binder = _ExpressionBinder(sql, schema)
-    return binder.expression(binder.checked())
+    with not_too_deep(binder.source):
+        return binder.expression(binder.checked())
 
 
 def parse_default(sql: str, type_: DataType) -> Given | Call:
     """A default, as a value of the column's type: a literal, or the time of the write."""
     binder = _ExpressionBinder(sql, StructType())
-    return binder.default(binder.checked(), type_)
+    with not_too_deep(binder.source):
+        return binder.default(binder.checked(), type_)
 
 
 def check_expression(sql: str, schema: StructType, *, is_steady: bool = True) -> frozenset[str]:

@@ -12,6 +12,7 @@ it cannot (`None`), and the file is kept. What no row of the column could ever e
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from dataclasses import dataclass
@@ -25,7 +26,8 @@ from deltars.protocol import DataType, PrimitiveType
 
 INTEGERS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 20}
-_MAX_DIGITS = 38
+MAX_DIGITS = 38
+"""Of a decimal, before and after its point together."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -59,13 +61,19 @@ class Literal:
 
 
 def number_literal(text: str) -> Literal:
-    if re.fullmatch(r"[0-9]+", text):
-        number = int(text)
-        kind = "integer" if number < 1 << 31 else "long" if number < 1 << 63 else "decimal"
-        return Literal(kind, Decimal(number) if kind == "decimal" else number)
+    """`Misfit`: more digits than a decimal has, or an exponent that no double has."""
     if "e" in text.lower():
-        return Literal("double", float(text))
-    return Literal("decimal", Decimal(text))
+        number = float(text)
+        if math.isinf(number):
+            raise Misfit
+        return Literal("double", number)
+    if len(text.replace(".", "").lstrip("0")) > MAX_DIGITS or len(text.partition(".")[2]) > MAX_DIGITS:
+        raise Misfit
+    if not text.isdecimal():
+        return Literal("decimal", Decimal(text))
+    whole = int(text)
+    kind = "integer" if whole < 1 << 31 else "long" if whole < 1 << 63 else "decimal"
+    return Literal(kind, Decimal(whole) if kind == "decimal" else whole)
 
 
 def negated(literal: Literal) -> Literal | None:
@@ -152,7 +160,9 @@ def _whole(kind: str, value: Any, digits: int) -> Value | None:
     if kind == "float":
         return None
     if kind == "string" and _INTEGER.fullmatch(value.strip()):
-        return int(value)
+        if len(value.strip().lstrip("+-0")) > MAX_DIGITS:
+            raise Misfit
+        return int(Decimal(value.strip()))
     if kind == "string" and _NUMBER.fullmatch(value.strip()):
         return None
     raise Misfit
@@ -188,7 +198,7 @@ def _exact(number: Decimal, integer_digits: int, scale: int) -> Decimal | None:
     assert isinstance(exponent, int)
     own_scale = max(0, -exponent)
     own_integer_digits = max(0, number.adjusted() + 1) if number else 0
-    return number if max(integer_digits, own_integer_digits) + max(scale, own_scale) <= _MAX_DIGITS else None
+    return number if max(integer_digits, own_integer_digits) + max(scale, own_scale) <= MAX_DIGITS else None
 
 
 def _date(kind: str, value: Any) -> date | None:

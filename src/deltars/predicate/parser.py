@@ -9,15 +9,18 @@ compared with columns, casts of columns) becomes `Unknown`; its columns must exi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import tzinfo
 from decimal import Decimal
 from difflib import get_close_matches
+from itertools import chain, repeat
 
 from sqlglot import exp
 
-from deltars.errors import ValidationError
-from deltars.predicate.literals import Literal, Misfit, cast, fit, negated, number_literal, zone_of
+from deltars.errors import PredicateError, ValidationError
+from deltars.predicate.literals import MAX_DIGITS, Literal, Misfit, cast, fit, negated, number_literal, zone_of
+from deltars.predicate.long_lists import ListNeededError, Lists, literal_of, shortened
 from deltars.predicate.source import Source
 from deltars.predicate.tree import (
     FALSE,
@@ -28,6 +31,7 @@ from deltars.predicate.tree import (
     Constant,
     In,
     IsNull,
+    Like,
     Operator,
     Predicate,
     StartsWith,
@@ -68,6 +72,8 @@ _ILLEGAL: tuple[tuple[type[exp.Expr], str], ...] = (
     (exp.Parameter, "a parameter has no value here: write the literal"),
     (exp.Star, "* is not a column"),
 )
+_SHOWN = 60
+"""Characters of a literal that an error repeats."""
 _COLLATIONS = "__COLLATIONS"
 _VARCHAR = re.compile(r"varchar\(\d+\)", re.IGNORECASE)
 
@@ -78,13 +84,22 @@ def parse(where: str, schema: StructType, *, zone: str = "UTC") -> Predicate:
     if found is None:
         raise ValidationError(f"there is no time zone {zone!r}", field="zone", hint="Such as UTC or Europe/Berlin.")
     source = Source(where, "where")
+    short, lists = shortened(where)
+    if lists:
+        try:
+            binder = Binder(Source(short, "where"), schema, found, lists)
+            predicate = binder.bound(binder.source.condition())
+            if binder.lists_taken == lists.keys():
+                return predicate
+        except (ListNeededError, PredicateError):
+            # Of the whole text there may be none, and if there is, only it has the right place.
+            pass
     return bind(source, source.condition(), schema, found)
 
 
 def bind(source: Source, tree: exp.Expr, schema: StructType, zone: tzinfo) -> Predicate:
     """A condition that stands somewhere in a text, on columns of this schema."""
-    check_legal(source, tree)
-    return Binder(source, schema, zone).condition(tree)
+    return Binder(source, schema, zone).bound(tree)
 
 
 def check_legal(source: Source, tree: exp.Expr) -> None:
@@ -95,14 +110,31 @@ def check_legal(source: Source, tree: exp.Expr) -> None:
             raise source.error(problem.replace("a where", source.what), illegal)
 
 
+@contextmanager
+def not_too_deep(source: Source) -> Iterator[None]:
+    """Refuse a text whose parts are nested deeper than Python can follow."""
+    try:
+        yield
+    except RecursionError:
+        raise source.error_at("nested too deeply", 0) from None
+
+
 class Binder:
     """Finds the columns of a schema in a syntax tree, and what is said of them."""
 
-    def __init__(self, source: Source, schema: StructType, zone: tzinfo) -> None:
-        self._source = source
+    def __init__(self, source: Source, schema: StructType, zone: tzinfo, lists: Lists | None = None) -> None:
+        """`lists`: those that were taken out of the source's text."""
+        self.source = self._source = source
         self._schema = schema
         self._zone = zone
+        self._lists = lists or {}
+        self.lists_taken: set[int] = set()
         self._unordered: set[tuple[str, ...]] = set()
+
+    def bound(self, tree: exp.Expr) -> Predicate:
+        check_legal(self._source, tree)
+        with not_too_deep(self._source):
+            return self.condition(tree)
 
     # -- conditions --------------------------------------------------------------------------------------------------
 
@@ -191,12 +223,17 @@ class Binder:
         literals = [self._literal(item) for item in node.expressions]
         if not node.expressions:
             raise self._source.error("IN needs a list of values", node)
+        rest = self._rest_of_list(node)
+        try:
+            literals += map(literal_of, rest)
+        except Misfit:
+            raise ListNeededError from None
         if column is None or None in literals:
             return self._unknown(node)
         nulls: list[Predicate] = []
         values: list[Value] = []
         families: set[str] = set()
-        for item, literal in zip(node.expressions, literals, strict=True):
+        for item, literal in zip(chain(node.expressions, repeat(node)), literals, strict=False):
             assert literal is not None
             if literal.kind == "void":
                 nulls = [NULL]
@@ -207,6 +244,16 @@ class Binder:
             families.add(_family(literal.kind))
             values.append(fitted[1])
         return self._one_of(node, column, values, families, nulls)
+
+    def _rest_of_list(self, node: exp.In) -> Sequence[str]:
+        """The texts of the values that were taken out of the list, if any were."""
+        if not self._lists:
+            return ()
+        first = node.expressions[0]
+        place = (first.this if isinstance(first, exp.Neg) else first).meta.get("start", -1)
+        if place in self._lists:
+            self.lists_taken.add(place)
+        return self._lists.get(place, ())
 
     def _one_of(
         self, node: exp.In, column: Column, values: Sequence[Value], families: set[str], nulls: list[Predicate]
@@ -239,8 +286,7 @@ class Binder:
         if literal is not None:
             return Constant(literal.kind == "void")
         column = self._column(side)
-        # Nothing counts the nulls of a struct.
-        return self._unknown(node) if column is None or isinstance(column.type, StructType) else IsNull(column)
+        return self._unknown(node) if column is None else IsNull(column)
 
     def _like(self, node: exp.Expr) -> Predicate:
         like, escape = _like_of(node), node.expression if isinstance(node, exp.Escape) else None
@@ -254,7 +300,8 @@ class Binder:
         if mark.value in ("%", "_"):
             return self._unknown(node)
         split = _prefix(pattern.value, mark.value)
-        if split is None:
+        whole = None if split is None else _with_backslashes(pattern.value, mark.value)
+        if split is None or whole is None:
             raise self._source.error("the pattern ends after its escape character, or escapes nothing", like.expression)
         prefix, rest = split
         if rest == "":
@@ -262,10 +309,8 @@ class Binder:
         elif rest == "%":
             matched = StartsWith(column, prefix)
         else:
-            plain = node.copy()
-            _like_of(plain).set("negate", False)
-            whole = Unknown(self._sql(plain), (column,))
-            matched = conjunction([StartsWith(column, prefix), whole]) if prefix else whole
+            fits = Like(column, whole)
+            matched = conjunction([StartsWith(column, prefix), fits]) if prefix else fits
         return negation(matched) if is_negated else matched
 
     def _starts_with(self, node: exp.StartsWith) -> Predicate:
@@ -286,7 +331,7 @@ class Binder:
             return fit(literal, column.type, operator, self._zone)
         except Misfit:
             raise self._source.error(
-                f"{at.sql('spark')} is no {column.type}, the type of {column}", at, hint=_hint(column.type)
+                f"{_shown(at)} is no {column.type}, the type of {column}", at, hint=_hint(column.type)
             ) from None
 
     def _unknown(self, node: exp.Expr) -> Unknown:
@@ -299,6 +344,10 @@ class Binder:
         return Unknown(self._sql(node), tuple(found))
 
     def _sql(self, node: exp.Expr) -> str:
+        if self._lists and isinstance(node, exp.In) and (rest := self._rest_of_list(node)):
+            return f"{node.sql(dialect='spark', comments=False)[:-1]}, {', '.join(rest)})"
+        if self._lists and node.find(exp.In):
+            raise ListNeededError
         return node.sql(dialect="spark", comments=False)
 
     # -- columns -----------------------------------------------------------------------------------------------------
@@ -359,7 +408,7 @@ class Binder:
             case exp.Literal() if node.is_string:
                 return Literal("string", self._source.string(node))
             case exp.Literal():
-                return number_literal(str(node.this))
+                return self._number(node)
             case exp.Concat() if not node.args.get("safe"):
                 # No call of concat(), but strings side by side.
                 return Literal("string", self._source.string(node.expressions[0]))
@@ -370,13 +419,21 @@ class Binder:
                 return Literal("binary", bytes.fromhex(digits.zfill(len(digits) + len(digits) % 2)))
             case exp.Neg() if isinstance(node.this, exp.Cast) and node.this.this.is_number:
                 # -128Y: there is no 128Y to take the minus of.
-                return self._cast(node.this, negated(number_literal(str(node.this.this.this))))
+                return self._cast(node.this, negated(self._number(node.this.this)))
             case exp.Neg():
                 inner = self._literal(node.this)
                 return None if inner is None else negated(inner)
             case exp.Cast():
                 return self._cast(node, self._literal(node.this))
         return None
+
+    def _number(self, node: exp.Expr) -> Literal:
+        try:
+            return number_literal(str(node.this))
+        except Misfit:
+            raise self._source.error(
+                f"a number has at most {MAX_DIGITS} digits, or is a double that is not infinite", node
+            ) from None
 
     def _cast(self, node: exp.Cast, inner: Literal | None) -> Literal | None:
         type_ = delta_type(node.to)
@@ -387,13 +444,18 @@ class Binder:
         except Misfit:
             if node.args.get("safe") or str(inner.value).strip().lower() in _MOMENTS:
                 return None
-            raise self._source.error(f"{node.this.sql('spark')} is no {type_}", node.this, hint=_hint(type_)) from None
+            raise self._source.error(f"{_shown(node.this)} is no {type_}", node.this, hint=_hint(type_)) from None
 
 
 def _is_unordered(column: StructField) -> bool:
     """Strings that do not compare by their bytes: a collation, or blanks that are added up to a length."""
     limit = column.metadata.get(CHAR_VARCHAR)
     return _COLLATIONS in column.metadata or (limit is not None and not _VARCHAR.fullmatch(str(limit)))
+
+
+def _shown(node: exp.Expr) -> str:
+    text = node.sql("spark")
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
 def _like_of(node: exp.Expr) -> exp.Expr:
@@ -411,21 +473,24 @@ def operands(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
 
 def names_of(node: exp.Expr) -> list[exp.Identifier]:
     """a.b.c, from left to right; nothing where it is no such chain of names."""
-    if isinstance(node, exp.Dot):
-        before, last = names_of(node.this), node.expression
-        return [*before, last] if before and isinstance(last, exp.Identifier) else []
+    after: list[exp.Identifier] = []
+    while isinstance(node, exp.Dot):
+        if not isinstance(node.expression, exp.Identifier):
+            return []
+        after.append(node.expression)
+        node = node.this
     if not isinstance(node, exp.Column):
         return []
     parts = [node.args.get(part) for part in ("catalog", "db", "table", "this")]
-    return [part for part in parts if isinstance(part, exp.Identifier)]
+    return [*(part for part in parts if isinstance(part, exp.Identifier)), *reversed(after)]
 
 
 def delta_type(node: exp.DataType) -> PrimitiveType | None:
     if node.this == exp.DType.DECIMAL:
-        sizes = [int(size.name) for size in node.expressions]
         try:
+            sizes = [int(size.name) for size in node.expressions]
             return PrimitiveType.decimal(*(sizes + [10, 0][len(sizes) :]))
-        except ValidationError:
+        except (ValidationError, ValueError):
             return None
     name = _TYPES.get(node.this)
     return PrimitiveType(name) if name else None
@@ -474,6 +539,20 @@ def _prefix(pattern: str, escape: str) -> tuple[str, str] | None:
         place += 1
     rest = pattern[place:]
     return prefix, "%" if rest and not rest.strip("%") else rest
+
+
+def _with_backslashes(pattern: str, escape: str) -> str | None:
+    """The pattern with a backslash as its escape character; `None` where it escapes what needs no escape."""
+    found, place = "", 0
+    while place < len(pattern):
+        is_escaped = pattern[place] == escape
+        place += is_escaped
+        if is_escaped and (place == len(pattern) or pattern[place] not in ("%", "_", escape)):
+            return None
+        is_plain = is_escaped or pattern[place] not in "%_"
+        found += "\\" + pattern[place] if is_plain and pattern[place] in "%_\\" else pattern[place]
+        place += 1
+    return found
 
 
 def _hint(type_: DataType) -> str:

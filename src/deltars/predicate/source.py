@@ -13,6 +13,8 @@ from sqlglot.errors import ParseError, TokenError
 from deltars.errors import PredicateError
 from deltars.predicate.strings import unquoted
 
+_SHOWN = 100
+"""Characters before and after the place of an error that it shows."""
 _NAMES = {"where": "condition", "query": "query", "expression": "expression"}
 
 
@@ -60,7 +62,12 @@ class Source:
     def error_at(self, problem: str, position: int, *, hint: str | None = None) -> PredicateError:
         line_start = self.text.rfind("\n", 0, position) + 1
         line = self.text[line_start:].partition("\n")[0]
-        pointer = " " * (position - line_start) + "^"
+        place = position - line_start
+        if len(line) > 2 * _SHOWN:
+            first = max(0, place - _SHOWN)
+            before, after = "…" * (first > 0), "…" * (place + _SHOWN < len(line))
+            line, place = before + line[first : place + _SHOWN] + after, place - first + len(before)
+        pointer = " " * place + "^"
         message = f"{problem}, at position {position + 1} of the {self._field}:\n  {line}\n  {pointer}"
         return PredicateError(message, position=position, field=self._field, hint=hint)
 

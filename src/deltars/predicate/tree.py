@@ -1,6 +1,6 @@
 """A condition on rows, as a small tree: what is left of a `where` once its names and literals are understood.
 
-    Predicate = And | Or | Comparison | In | StartsWith | IsNull | Constant | Unknown
+    Predicate = And | Or | Comparison | In | StartsWith | Like | IsNull | Constant | Unknown
 
 There is no Not: it is pushed down to the leaves as the text is read, where every leaf has its opposite. SQL has three
 truth values, and a leaf and its opposite are both NULL for the same rows; so nothing is lost, and whoever asks whether
@@ -67,6 +67,15 @@ class StartsWith:
 
 
 @dataclass(frozen=True, slots=True)
+class Like:
+    """Fits a pattern of `%`, `_` and characters, where a backslash escapes these three. No statistics tell."""
+
+    column: Column
+    pattern: str
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class IsNull:
     column: Column
     negated: bool = False
@@ -97,7 +106,10 @@ class Or:
     parts: tuple[Predicate, ...]
 
 
-Predicate: TypeAlias = And | Or | Comparison | In | StartsWith | IsNull | Constant | Unknown
+Predicate: TypeAlias = And | Or | Comparison | In | StartsWith | Like | IsNull | Constant | Unknown
+
+MANY = 16
+"""Parts that `grouped` must save to be worth another form of the condition."""
 
 TRUE = Constant(True)
 FALSE = Constant(False)
@@ -143,6 +155,8 @@ def negation(predicate: Predicate) -> Predicate:
             return In(column, values, not negated)
         case StartsWith(column, prefix, negated):
             return StartsWith(column, prefix, not negated)
+        case Like(column, pattern, negated):
+            return Like(column, pattern, not negated)
         case IsNull(column, negated):
             return IsNull(column, not negated)
         case Constant(value):
@@ -178,7 +192,7 @@ def columns_of(predicate: Predicate) -> tuple[Column, ...]:
         match leaf:
             case Unknown(_, columns):
                 found.update(dict.fromkeys(columns))
-            case Comparison(column) | In(column) | StartsWith(column) | IsNull(column):
+            case Comparison(column) | In(column) | StartsWith(column) | Like(column) | IsNull(column):
                 found[column] = None
     return tuple(found)
 
@@ -203,6 +217,38 @@ def _kept(predicate: Predicate, keeps: Callable[[Predicate], bool]) -> Predicate
             return predicate if keeps(predicate) else TRUE
 
 
+def grouped(predicate: Predicate) -> Predicate:
+    """The same condition, with many values for one column as one list: `a = 1 OR a = 2 OR …` as `a IN (1, 2, …)`."""
+    match predicate:
+        case And(parts):
+            return conjunction(_grouped(list(map(grouped, parts)), "<>"))
+        case Or(parts):
+            return disjunction(_grouped(list(map(grouped, parts)), "="))
+    return predicate
+
+
+def _grouped(parts: list[Predicate], operator: Operator) -> list[Predicate]:
+    lists: dict[tuple[Column, bool], list[Value]] = {}
+    others: list[Predicate] = []
+    for part in parts:
+        match part:
+            case Comparison(column, found, value) if found == operator:
+                values: tuple[Value, ...] = (value,)
+            case In(column, values, negated) if negated is (operator == "<>"):
+                pass
+            case _:
+                others.append(part)
+                continue
+        # A double among them would make all of them double.
+        lists.setdefault((column, any(isinstance(value, float) for value in values)), []).extend(values)
+    if len(parts) - len(others) - len(lists) < MANY:
+        return parts
+    for (column, _), of in lists.items():
+        one_of = In(column, tuple(dict.fromkeys(of)), operator == "<>")
+        others.append(Comparison(column, operator, of[0]) if len(of) == 1 else one_of)
+    return others
+
+
 def to_sql(predicate: Predicate) -> str:
     """As Spark SQL, in UTC; `parse` reads the same tree from it."""
     match predicate:
@@ -216,6 +262,8 @@ def to_sql(predicate: Predicate) -> str:
             return f"{column.to_sql()} {'NOT ' * negated}IN ({', '.join(map(literal_sql, values))})"
         case StartsWith(column, prefix, negated):
             return f"{'NOT ' * negated}startswith({column.to_sql()}, {literal_sql(prefix)})"
+        case Like(column, pattern, negated):
+            return f"{column.to_sql()} {'NOT ' * negated}LIKE {literal_sql(pattern)}"
         case IsNull(column, negated):
             return f"{column.to_sql()} IS {'NOT ' * negated}NULL"
         case Constant(value):

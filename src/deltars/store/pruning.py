@@ -17,12 +17,13 @@ from collections.abc import Sequence
 from datetime import date, datetime
 from functools import reduce
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, and_, false, func, not_, or_, select, true
 
 from deltars.log.bounds import HIGHEST, LOWEST, Bounds, number_range, on_scale, once_single, prefix_range
+from deltars.log.slack import Interval, loosened
 from deltars.log.spans import Leaf, is_below_nan
 from deltars.predicate import (
     And,
@@ -31,12 +32,14 @@ from deltars.predicate import (
     Constant,
     In,
     IsNull,
+    Like,
     Operator,
     Or,
     Predicate,
     StartsWith,
     Unknown,
     Value,
+    grouped,
 )
 from deltars.protocol import Metadata, PrimitiveType
 from deltars.store.backends import Backend
@@ -50,13 +53,14 @@ MAX_PARTS = 200
 MAX_LISTED = 1_000
 """A longer list of values is not sent: SQLite takes some thirty thousand."""
 
-Interval: TypeAlias = tuple[float, float]
+EVERYWHERE: Interval = (-math.inf, math.inf)
 
 _EXACT = 2.0**53
 """Whole numbers below it are doubles of their own; the one after it becomes this one."""
 _LEAVES = (Comparison, In, StartsWith, IsNull)
 _WHOLE = tuple(map(PrimitiveType, ("byte", "short", "integer", "long")))
 _FLOATS = (PrimitiveType("float"), PrimitiveType("double"))
+_DIGITS = "0123456789"
 _files = dl_add_files.c
 
 
@@ -81,16 +85,19 @@ class Translation:
 
     def condition(self, predicate: Predicate) -> ColumnElement[bool]:
         """Which files can hold a row that matches, as far as the database can tell; TRUE where it cannot."""
-        return self._of(predicate, frozenset())
+        return self._of(grouped(predicate), frozenset())
 
     def is_by_range(self, predicate: Predicate) -> bool:
         """Whether the index on the range column finds every live file that the condition is true of."""
+        return self._is_by_range(grouped(predicate))
+
+    def _is_by_range(self, predicate: Predicate) -> bool:
         match predicate:
             case And(parts):
-                return any(map(self.is_by_range, parts[:MAX_PARTS]))
+                return any(map(self._is_by_range, parts[:MAX_PARTS]))
             case Or(parts):
-                return len(parts) <= MAX_PARTS and all(map(self.is_by_range, parts))
-            case Constant() | Unknown():
+                return len(parts) <= MAX_PARTS and all(map(self._is_by_range, parts))
+            case Constant() | Unknown() | Like():
                 return False
         is_range = self._physical.get(predicate.column.path) == self._bounds.range_column
         return self._backend.has_range_index and is_range and self._intervals(predicate, frozenset()) is not None
@@ -104,7 +111,7 @@ class Translation:
                 return or_(false(), *map(self.certainty, parts))
             case Constant(value):
                 return true() if value else false()
-            case Unknown():
+            case Unknown() | Like():
                 return true()
             case Comparison(column, operator, value) if column.path[0] not in self._partition_columns:
                 return self._is_inside(column, operator, value)
@@ -120,7 +127,7 @@ class Translation:
                 return or_(false(), *(self._of(part, without_nan) for part in parts))
             case Constant(value):
                 return true() if value else false()
-            case Unknown():
+            case Unknown() | Like():
                 return true()
         if predicate.column.path[0] in self._partition_columns:
             return self._partition(predicate)
@@ -139,7 +146,7 @@ class Translation:
             one = None
             if isinstance(part, Comparison | StartsWith) and part.column.path[0] not in self._partition_columns:
                 one = self._intervals(part, without_nan)
-            if one is None or isinstance(part, And | Or | Constant | Unknown | In | IsNull):
+            if one is None or isinstance(part, And | Or | Constant | Unknown | Like | In | IsNull):
                 conditions.append(self._of(part, without_nan))
                 continue
             [(low, high)] = one
@@ -151,18 +158,20 @@ class Translation:
     # -- bounds ------------------------------------------------------------------------------------------------------
 
     def _intervals(self, leaf: Leaf, without_nan: frozenset[Column]) -> list[Interval] | None:
-        """Where a matching value can lie; `None`: anywhere."""
+        """Where the bounds of a file with a matching value can lie; `None`: anywhere."""
+        found: list[Interval] | None = None
         match leaf:
             case Comparison(column, operator, value):
                 interval = _interval(operator, number_range(value))
                 is_open = operator in (">", ">=") and column.type in _FLOATS and column not in without_nan
-                return None if interval is None or is_open else [interval]
+                found = None if interval is None or is_open else [interval]
             case StartsWith(_, prefix, False):
                 interval = _interval("=", prefix_range(prefix))
-                return None if interval is None else [interval]
+                found = None if interval is None else [interval]
             case In(_, values, False):
-                return _few_intervals(values)
-        return None
+                found = _few_intervals(values)
+        wide = None if found is None else [loosened(interval, leaf.column.type) for interval in found]
+        return None if wide is None or EVERYWHERE in wide else wide
 
     def _overlaps(self, column: Column, interval: Interval) -> ColumnElement[bool]:
         path = self._physical.get(column.path, ())
@@ -244,16 +253,18 @@ class Translation:
         return true()
 
     def _date(self, leaf: Leaf, text: ColumnElement[str]) -> ColumnElement[bool]:
-        found = self._text(leaf, text)
-        # Years of more than four digits would come at the wrong place: they are left to the exact judge.
-        is_ordered = isinstance(leaf, Comparison) and leaf.operator not in ("=", "<>")
-        return or_(found, not_(text.like("____-__-__"))) if is_ordered else found
+        # Other forms are left to the exact judge: 2026-1-1; and years of five digits, unless a day is asked for.
+        is_odd: ColumnElement[bool] = not_(text.like("____-__-__"))
+        if (isinstance(leaf, Comparison) and leaf.operator == "=") or (isinstance(leaf, In) and not leaf.negated):
+            is_odd = and_(is_odd, func.substr(text, 1, 1).not_in(["+", "-"]))
+        return or_(self._text(leaf, text), is_odd)
 
     def _number(self, leaf: Leaf, text: ColumnElement[str]) -> ColumnElement[bool]:
         wanted = _whole_numbers(leaf)
         if wanted is not None:
-            # As everybody writes them; a sign or a leading zero comes before 1, and leaves it to the exact judge.
-            return or_(text.in_(wanted), self._backend.by_bytes(text) < "1")
+            # As everybody writes them; a sign, a leading zero and 7.0 are left to the exact judge.
+            is_plain = and_(self._backend.by_bytes(text) >= "1", func.ltrim(text, _DIGITS) == "")
+            return or_(text.in_(wanted), not_(is_plain))
         intervals = self._intervals(leaf, frozenset())
         if intervals is None:
             return true()
@@ -323,10 +334,9 @@ def _whole_numbers(leaf: Leaf) -> list[str] | None:
 
 def _truth(leaf: Leaf, text: ColumnElement[str]) -> ColumnElement[bool]:
     match leaf:
-        case Comparison(_, "=", bool() as value):
-            return text == str(value).lower()
-        case Comparison(_, "<>", bool() as value):
-            return text != str(value).lower()
+        case Comparison(_, "=" | "<>" as operator, bool() as value):
+            # Other forms, such as 1 and 0, are left to the exact judge.
+            return text != str(value is (operator == "<>")).lower()
     return true()
 
 

@@ -11,11 +11,12 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
-from deltars.data.conditions import CONSTRAINT, Condition
+from deltars.data.conditions import Condition
 from deltars.errors import ValidationError
 from deltars.predicate import parse
 from deltars.protocol import DataType, Metadata, SchemaLike, StructField, StructType, as_names, as_schema
 from deltars.protocol.column_rules import DEFAULT, default_of, generation_of
+from deltars.protocol.properties import CONSTRAINT, property_name
 from deltars.transaction.metadata import changed
 from deltars.transaction.new_table import check_properties, refuse_to_turn_off
 
@@ -122,7 +123,15 @@ class Alter:
         self._apply(drop, "DROP CONSTRAINT", {"name": name})
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Set properties, by name. Upper and lower case are the same in Delta's own names."""
         checked = check_properties(properties)
+        for name in checked:
+            if name.startswith(CONSTRAINT):
+                raise ValidationError(
+                    f"{name} cannot be set: the rows that are there would not be checked",
+                    field=name,
+                    hint=f"Use table.alter.add_constraint({name.removeprefix(CONSTRAINT)!r}, …).",
+                )
         self._apply(
             lambda metadata: changed(metadata, configuration={**metadata.configuration, **checked}),
             "SET TBLPROPERTIES",
@@ -130,7 +139,7 @@ class Alter:
         )
 
     def unset_properties(self, names: str | Iterable[str]) -> None:
-        gone = set(as_names(names))
+        gone = {property_name(name) for name in as_names(names)}
         refuse_to_turn_off(gone)
         self._apply(
             lambda metadata: changed(

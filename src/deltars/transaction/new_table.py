@@ -10,7 +10,9 @@ from uuid import UUID
 
 from deltars.errors import ConfigError, StorageError, TableExists, ValidationError
 from deltars.log.bounds import Bounds
+from deltars.predicate import parse
 from deltars.protocol import Action, Metadata, StructType, as_names, protocol_for_new_table
+from deltars.protocol.properties import CONSTRAINT, check_property
 from deltars.storage import Places, Relation, open_storage, parse_location, refuse_overwriting
 from deltars.store.mirror_status import MirrorMode
 from deltars.store.names import check_name
@@ -106,10 +108,15 @@ def initial_actions(
         )
     )
     Bounds(metadata.schema, metadata.partition_columns, metadata.configuration)  # refuses a range column that is none
+    for key, condition in configuration.items():
+        if key.startswith(CONSTRAINT):
+            parse(condition, metadata.schema)  # refuses what no row could be checked against
     return [protocol_for_new_table(metadata.schema, metadata.configuration), metadata]
 
 
 def check_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties, with their names as Delta spells them; `ValidationError` where one cannot be set so."""
+    checked: dict[str, str] = {}
     for key, value in properties.items():
         if not all(isinstance(text, str) for text in (key, value)):
             raise ValidationError(
@@ -118,9 +125,13 @@ def check_properties(properties: Mapping[str, str]) -> dict[str, str]:
             )
         if "\0" in key + value:
             raise ValidationError(f"the property {key!r} has the character U+0000", field="properties")
-    if properties.get(IN_COMMIT_TIMESTAMPS, "true").lower() != "true":
+        name, text = check_property(key, value)
+        if name in checked:
+            raise ValidationError(f"the property {name} is given twice", field=name)
+        checked[name] = text
+    if checked.get(IN_COMMIT_TIMESTAMPS, "true").lower() != "true":
         refuse_to_turn_off([IN_COMMIT_TIMESTAMPS])
-    return dict(properties)
+    return checked
 
 
 def refuse_to_turn_off(names: Collection[str]) -> None:

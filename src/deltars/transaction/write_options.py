@@ -8,6 +8,7 @@ from typing import Any
 
 from deltars.data.files import COMPRESSIONS
 from deltars.errors import ValidationError
+from deltars.transaction.new_table import check_properties
 
 MODES = {"append": "append", "overwrite": "overwrite", "error": "error", "errorifexists": "error", "ignore": "ignore"}
 PARTITION_OVERWRITES = ("static", "dynamic")
@@ -39,6 +40,8 @@ class WriteOptions:
             if value is not None and (type(value) is not int or value < 1):
                 raise ValidationError(f"{name} is a whole number from 1 on, not {value!r}", field=name)
         self._check_combinations()
+        if self.properties is not None:
+            check_properties(self.properties)
 
     def _check_combinations(self) -> None:
         overwrites = self.overwrites

@@ -28,8 +28,9 @@ from deltars.data.sources import consumed, is_single_use
 from deltars.errors import DeltarsError, SchemaMismatch, ValidationError
 from deltars.log.commit import RowGroup
 from deltars.predicate import Predicate
-from deltars.protocol import Action, Metadata, RemoveFile, StructField, StructType, Txn, as_names, is_true, merged
+from deltars.protocol import Action, Metadata, RemoveFile, StructField, StructType, Txn, as_names, merged
 from deltars.protocol.column_rules import invariant_of, is_computed
+from deltars.protocol.properties import boolean_property
 from deltars.transaction.metadata import changed, metadata_actions
 from deltars.transaction.plane import DataPlane
 from deltars.transaction.removal import removes_of
@@ -166,7 +167,7 @@ class TableWrite:
                 hint="Leave partition_by out, or use mode='overwrite' with overwrite_schema=True.",
             )
         elif options.merge_schema:
-            can_widen = is_true(metadata.configuration.get("delta.enableTypeWidening"))
+            can_widen = boolean_property(metadata.configuration, "delta.enableTypeWidening")
             schema = merged(schema, data, can_widen=can_widen)
         if schema == metadata.schema and columns == list(metadata.partition_columns):
             return metadata
@@ -195,7 +196,7 @@ class TableWrite:
 
     def _refuse_false_feed(self, table: StagedTable, metadata: Metadata, files: pa.Table) -> None:
         """A row that is only written once more has not changed; a feed of files alone would say that it did."""
-        if files.num_rows and is_true(metadata.configuration.get("delta.enableChangeDataFeed")):
+        if files.num_rows and boolean_property(metadata.configuration, "delta.enableChangeDataFeed"):
             raise ValidationError(
                 "rows that replace_where leaves alone share files with others, and would have to be written again:"
                 " the table's change data feed would show them as changed",
@@ -212,7 +213,7 @@ class TableWrite:
         conditions = conditions_of(metadata, data.names)
         predicate = self._predicate(metadata)
         if predicate is not None and options.replace_where is not None:
-            if table.exists and is_true(metadata.configuration.get("delta.enableChangeDataFeed")):
+            if table.exists and boolean_property(metadata.configuration, "delta.enableChangeDataFeed"):
                 kept = partly(self._view.files(table, predicate), predicate, metadata)
                 self._refuse_false_feed(table, metadata, kept)
             conditions.append(Condition("replace_where", options.replace_where))

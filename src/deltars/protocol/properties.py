@@ -1,0 +1,218 @@
+"""Table properties by name: which there are, and which values each one takes.
+
+    check_property("delta.appendonly", "TRUE") ──▶ ("delta.appendOnly", "TRUE")
+                  ("delta.appendOnly", "yes")  ──▶ ValidationError: is true or false, not 'yes'
+                  ("delta.apendOnly", "true")  ──▶ ValidationError: did you mean delta.appendOnly?
+
+Check what users set. Tables of others keep what they have; where such a value matters, `boolean_property` refuses one
+that is neither true nor false. Names outside `delta.` and `deltars.` are the user's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from deltars.errors import ValidationError
+from deltars.protocol.features import FEATURE_PROPERTY, FEATURES
+from deltars.protocol.intervals import parse_interval_ms
+
+CONSTRAINT = "delta.constraints."
+"""Prefix of the properties that hold CHECK constraints, by name."""
+
+UNIFORM = "delta.universalFormat.config."
+_SHOWN = 100
+"""Characters of a value that an error repeats."""
+_OURS = ("delta.", "deltars.")
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+_SIZE = re.compile(r"[0-9]{1,18}\s*(?:b|k|kb|m|mb|g|gb|t|tb)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class TableProperty:
+    name: str
+    value: str
+    """What it takes, in words: "true or false", "a number from 1 on", …"""
+    choices: tuple[str, ...] = ()
+    at_least: int | None = None
+    refused: str | None = None
+    """Why users cannot set it."""
+    has_effect: bool = False
+    """Whether deltars acts on it; others are kept for the engines that do."""
+
+    def problem(self, value: str) -> str | None:
+        """Why the value is none of the property's; `None` if it is one."""
+        if self.at_least is not None:
+            is_valid = _INTEGER.fullmatch(value) is not None and int(value) >= self.at_least
+        elif self.choices:
+            is_valid = value.lower() in (choice.lower() for choice in self.choices)
+        elif self.value == _INTERVAL:
+            is_valid = parse_interval_ms(value) is not None
+        elif self.value == _FORMATS:
+            is_valid = {part.strip() for part in value.split(",")} <= {"", "iceberg", "hudi"}
+        elif self.value == _BYTES:
+            is_valid = _SIZE.fullmatch(value.strip()) is not None
+        else:
+            is_valid = bool(value.strip())
+        shown = value if len(value) <= _SHOWN else value[:_SHOWN] + "…"
+        return None if is_valid else f"{self.name} is {self.value}, not {shown!r}"
+
+
+_BOOLEAN = ("true", "false")
+_INTERVAL = "a span such as 'interval 7 days', without months and years"
+_FORMATS = "a list of iceberg and hudi"
+_BYTES = "a size such as 134217728 or 128mb"
+_BY_FEATURES = "the protocol follows from the features that the table uses"
+_BY_US = "it is kept by the log itself"
+
+
+def _boolean(name: str, *, has_effect: bool = False) -> TableProperty:
+    return TableProperty(name, "true or false", _BOOLEAN, has_effect=has_effect)
+
+
+def _choice(name: str, *choices: str, has_effect: bool = False) -> TableProperty:
+    words = " or ".join(filter(None, [", ".join(choices[:-1]), choices[-1]]))
+    return TableProperty(name, words, choices, has_effect=has_effect)
+
+
+def _number(name: str, at_least: int, *, has_effect: bool = False) -> TableProperty:
+    return TableProperty(name, f"a whole number from {at_least} on", at_least=at_least, has_effect=has_effect)
+
+
+def _interval(name: str, *, has_effect: bool = False) -> TableProperty:
+    return TableProperty(name, _INTERVAL, has_effect=has_effect)
+
+
+PROPERTIES: tuple[TableProperty, ...] = (
+    _choice("deltars.mirror", "inline", "async", "off", has_effect=True),
+    TableProperty("deltars.rangeColumn", "a column with statistics", has_effect=True),
+    TableProperty("deltars.demo", "true", ("true",)),
+    _boolean("delta.appendOnly", has_effect=True),
+    _boolean("delta.autoOptimize"),
+    _choice("delta.autoOptimize.autoCompact", "true", "false", "auto", "legacy"),
+    _boolean("delta.autoOptimize.optimizeWrite"),
+    _boolean("delta.castIcebergTimeType"),
+    _number("delta.checkpointInterval", 1, has_effect=True),
+    _choice("delta.checkpointPolicy", "classic", "v2", has_effect=True),
+    _interval("delta.checkpointRetentionDuration"),
+    _boolean("delta.checkpoint.writeStatsAsJson", has_effect=True),
+    _boolean("delta.checkpoint.writeStatsAsStruct", has_effect=True),
+    TableProperty("delta.columnMapping.maxColumnId", "a number", refused=_BY_US),
+    _choice("delta.columnMapping.mode", "none", "name", "id", has_effect=True),
+    _boolean("delta.compatibility.symlinkFormatManifest.enabled"),
+    _number("delta.dataSkippingNumIndexedCols", -1, has_effect=True),
+    TableProperty("delta.dataSkippingStatsColumns", "a list of columns, with commas between them", has_effect=True),
+    _number("delta.dataSkippingStringPrefixLength", 1, has_effect=True),
+    _interval("delta.deletedFileRetentionDuration", has_effect=True),
+    _interval("delta.dropFeatureTruncateHistory.retentionDuration"),
+    TableProperty("delta.enableChangeDataCapture", "true or false", refused="it is now delta.enableChangeDataFeed"),
+    _boolean("delta.enableChangeDataFeed", has_effect=True),
+    _boolean("delta.enableDeletionVectors", has_effect=True),
+    _boolean("delta.enableExpiredLogCleanup"),
+    _boolean("delta.enableFullRetentionRollback"),
+    _boolean("delta.enableIcebergCompatV1", has_effect=True),
+    _boolean("delta.enableIcebergCompatV2", has_effect=True),
+    _boolean("delta.enableIcebergCompatV3", has_effect=True),
+    _boolean("delta.enableInCommitTimestamps", has_effect=True),
+    _boolean("delta.enableRowTracking", has_effect=True),
+    _boolean("delta.enableTypeWidening", has_effect=True),
+    _boolean("delta.enableVariantShredding", has_effect=True),
+    _boolean("delta.ignoreProtocolDefaults"),
+    TableProperty("delta.inCommitTimestampEnablementTimestamp", "a number", refused=_BY_US),
+    TableProperty("delta.inCommitTimestampEnablementVersion", "a number", refused=_BY_US),
+    _choice("delta.isolationLevel", "Serializable"),
+    _interval("delta.logRetentionDuration", has_effect=True),
+    TableProperty("delta.minReaderVersion", "a number", refused=_BY_FEATURES),
+    TableProperty("delta.minWriterVersion", "a number", refused=_BY_FEATURES),
+    TableProperty("delta.parquet.compression.codec", "the name of a codec"),
+    _number("delta.randomPrefixLength", 1),
+    _boolean("delta.randomizeFilePrefixes"),
+    _number("delta.requireCheckpointProtectionBeforeVersion", 0),
+    TableProperty("delta.rowTracking.materializedRowCommitVersionColumnName", "a name", refused=_BY_US),
+    TableProperty("delta.rowTracking.materializedRowIdColumnName", "a name", refused=_BY_US),
+    _boolean("delta.rowTrackingSuspended"),
+    _interval("delta.sampleRetentionDuration"),
+    _interval("delta.setTransactionRetentionDuration"),
+    TableProperty("delta.targetFileSize", _BYTES),
+    _boolean("delta.tuneFileSizesForRewrites"),
+    TableProperty("delta.universalFormat.enabledFormats", _FORMATS),
+)
+"""All that are known by their whole name."""
+
+_BY_NAME = {known.name.lower(): known for known in PROPERTIES}
+_FEATURES = {name.lower(): name for name in FEATURES}
+
+
+def check_property(name: str, value: str) -> tuple[str, str]:
+    """The property with its name as Delta spells it; `ValidationError` where it cannot be set so."""
+    lower = name.lower()
+    if lower.startswith(FEATURE_PROPERTY):
+        return _feature(name, value), value
+    if not lower.startswith(_OURS) or lower.startswith(UNIFORM.lower()):
+        return name, value
+    if lower.startswith(CONSTRAINT):
+        return CONSTRAINT + lower.removeprefix(CONSTRAINT), value
+    known = _BY_NAME.get(lower)
+    if known is None:
+        raise ValidationError(f"there is no table property {name}", field=name, hint=_near(name))
+    if known.refused is not None:
+        hint = (
+            f"Ask for what you need: {FEATURE_PROPERTY}<name>='supported'." if known.refused == _BY_FEATURES else None
+        )
+        raise ValidationError(f"{known.name} cannot be set: {known.refused}", field=name, hint=hint)
+    problem = known.problem(value)
+    if problem is not None:
+        raise ValidationError(f"the property {problem}", field=known.name)
+    return known.name, value
+
+
+def property_name(name: str) -> str:
+    """The name as Delta spells it; upper and lower case are the same in its own names."""
+    known = _BY_NAME.get(name.lower())
+    return name if known is None else known.name
+
+
+def boolean_property(properties: Mapping[str, str], name: str) -> bool:
+    """A boolean property of a table, false by default; `ValidationError` where a table of others has no such value."""
+    value = properties.get(name, "false").strip().lower()
+    if value not in _BOOLEAN:
+        raise ValidationError(
+            f"the table's property {name} is {properties[name]!r}, which is neither true nor false",
+            field=name,
+            hint=f"Say which: catalog.set_properties(table, {{{name!r}: 'true'}}).",
+        )
+    return value == "true"
+
+
+def number_property(properties: Mapping[str, str], name: str, default: int) -> int:
+    """A number among the properties of a table; `ValidationError` where a table of others has no such value."""
+    value = properties.get(name)
+    problem = None if value is None else _BY_NAME[name.lower()].problem(value)
+    if problem is not None:
+        raise ValidationError(
+            f"the table's property {problem}",
+            field=name,
+            hint="Set it to a number, or unset it: catalog.set_properties.",
+        )
+    return default if value is None else int(value)
+
+
+def _feature(name: str, value: str) -> str:
+    asked = name[len(FEATURE_PROPERTY) :]
+    feature = _FEATURES.get(asked.lower())
+    if feature is None:
+        near = get_close_matches(asked.lower(), _FEATURES, n=1)
+        hint = f"Did you mean {FEATURE_PROPERTY}{_FEATURES[near[0]]}?" if near else f"Known are: {', '.join(FEATURES)}."
+        raise ValidationError(f"there is no table feature {asked!r}", field=name, hint=hint)
+    if value not in ("supported", "enabled"):
+        raise ValidationError(f"the property {name} can only be 'supported', not {value!r}", field=name)
+    return FEATURE_PROPERTY + feature
+
+
+def _near(name: str) -> str:
+    near = get_close_matches(name.lower(), _BY_NAME, n=1)
+    if near:
+        return f"Did you mean {_BY_NAME[near[0]].name}?"
+    return "Names of your own begin with neither delta. nor deltars.; those that are known: docs/configuration.md."
