@@ -33,7 +33,7 @@ from benchmarks.rig import SCHEMA, add_file, add_table, durable_server, in_own_p
 from deltars.mirror import Publisher
 from deltars.mirror.checkpoint import checkpoint_path, write_checkpoint
 from deltars.storage import open_storage
-from deltars.store.checkpoint_rows import CheckpointRows
+from deltars.store.mirror.checkpoint_state import CheckpointRows
 from tests.support.memory import peak_mib
 from tests.support.postgres import PostgresServer
 from tests.support.run_directory import RunDirectory

@@ -29,7 +29,7 @@ from deltars import observe
 from deltars.log.commit import Commit, Committed, TableCommit
 from deltars.observe.metrics import Metrics
 from deltars.observe.spans import Spans
-from deltars.store.commit_event import commit_ended
+from deltars.store.commit.event import commit_ended
 from tests.support.run_directory import RunDirectory
 
 TITLE = "What being watched costs a commit"

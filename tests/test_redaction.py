@@ -21,7 +21,7 @@ from deltars.observe.logs import JsonFormatter, error_fields
 from deltars.redaction import redacted
 from deltars.storage import open_storage, parse_location
 from deltars.storage.failures import storage_errors
-from deltars.store.mirror_status import MirrorState, MirrorStatusStore
+from deltars.store.mirror.status import MirrorState, MirrorStatusStore
 
 pytestmark = pytest.mark.backends("sqlite")
 

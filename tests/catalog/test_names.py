@@ -14,8 +14,8 @@ import deltars
 from deltars.catalog import migrate as public
 from deltars.config import default_catalog
 from deltars.errors import TableExists, TableNotFound, ValidationError, VersionConflict
-from deltars.store import migrate
 from deltars.store.database import Database
+from deltars.store.migrations import runner
 from deltars.store.names import MAX_NAME_LENGTH, name_key
 from deltars.store.views import VIEWS
 from deltars.uri import parse_catalog_uri
@@ -144,9 +144,9 @@ def _database(uri: str) -> Database:
 def _older_catalog(uri: str, *names: str) -> dict[str, UUID]:
     """As the release before left it, with these tables."""
     database = _database(uri)
-    migrate.up(database)
-    with migrate._migrating(database) as connection:
-        migrate._run(command.downgrade, database, connection, "0003", views=VIEWS.keys())
+    runner.up(database)
+    with runner._migrating(database) as connection:
+        runner._run(command.downgrade, database, connection, "0003", views=VIEWS.keys())
     database.close()
     ids = {name: uuid4() for name in names}
     for slot, (name, table_id) in enumerate(ids.items(), 1):

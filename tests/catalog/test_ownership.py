@@ -24,7 +24,7 @@ from deltars.mirror import Publisher, Reconciler
 from deltars.mirror.deletion import Deletion
 from deltars.storage import ObjectInfo, Places, Relation
 from deltars.storage.local import LocalStorage
-from deltars.store.mirror_status import MirrorStatusStore
+from deltars.store.mirror.status import MirrorStatusStore
 from tests.support.children import in_child
 from tests.support.handmade_log import HandmadeLog, add
 from tests.support.soak import scaled

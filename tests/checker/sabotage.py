@@ -18,7 +18,7 @@ from sqlalchemy import Select
 from deltars.log.snapshot import Snapshot
 from deltars.store.backends import duckdb
 from deltars.store.backends.duckdb import DuckDB
-from deltars.store.writer import LogWriter
+from deltars.store.commit.writer import LogWriter
 from deltars.transaction.view import View
 from tests.support.racers import unpublished
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import deltars
-from deltars.store.backends import mounts
+from deltars.store.backends import file_system
 from tests.first_mistakes.conftest import ROWS, program
 
 SECRET = "hunter2"
@@ -111,7 +111,7 @@ def test_sqlite_on_a_network_file_system_is_refused_before_a_file_is_made(
     here.mkdir()
     table = tmp_path / "mounts"
     table.write_text(f"/dev/root / ext4 rw 0 0\n{line}\n".replace("{here}", str(here).replace(" ", r"\040")))
-    monkeypatch.setattr(mounts, "MOUNTS", table)
+    monkeypatch.setattr(file_system, "MOUNTS", table)
     uri = f"deltasql://sqlite/{here}/lake.db"
     if not refused:
         deltars.connect(uri).close()

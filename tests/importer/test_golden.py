@@ -19,7 +19,7 @@ from deltars.log.add_columns import deletion_vectors
 from deltars.mirror.checkpoint import write_checkpoint
 from deltars.protocol import Action, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
 from deltars.storage import open_storage
-from deltars.store.checkpoint_rows import CheckpointRows
+from deltars.store.mirror.checkpoint_state import CheckpointRows
 from tests.support.golden import GoldenTable, golden_tables, same_rows
 from tests.support.soak import is_soak
 

@@ -24,8 +24,8 @@ from deltars.importer.handover import fence_commit
 from deltars.log.commit import NewTable
 from deltars.protocol import FENCE
 from deltars.storage.local import LocalStorage
-from deltars.store.appender import Appender
-from deltars.store.import_writer import ImportWriter
+from deltars.store.imports.appender import Appender
+from deltars.store.imports.import_writer import ImportWriter
 from deltars.store.schema import dl_tables
 from deltars.transaction.engine import Engine
 from tests.support.children import in_child
@@ -145,7 +145,7 @@ def test_nothing_can_be_committed_while_the_import_is_under_way(
 
 def _import_but_for_the_end(catalog: deltars.Catalog, plain: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch, suppress(_Interrupted):
-        patch.setattr("deltars.store.import_writer.ImportWriter.finish", _Steps(1).counted(ImportWriter.finish))
+        patch.setattr("deltars.store.imports.import_writer.ImportWriter.finish", _Steps(1).counted(ImportWriter.finish))
         catalog.import_table(plain, "features", read_only=True)
         pytest.fail("the import came to its end")
 
@@ -218,10 +218,10 @@ def test_an_import_interrupted_anywhere_is_finished_by_running_it_again(
         place = str(tmp_path / name)
         shutil.copytree(plain, place)
         with monkeypatch.context() as patch, suppress(_Interrupted):
-            patch.setattr("deltars.store.appender.FLUSH_ROWS", 2)
-            patch.setattr("deltars.store.appender.Appender._write", steps.counted(Appender._write))
+            patch.setattr("deltars.store.imports.appender.FLUSH_ROWS", 2)
+            patch.setattr("deltars.store.imports.appender.Appender._write", steps.counted(Appender._write))
             patch.setattr("deltars.importer.importer.fence_commit", steps.counted(fence_commit))
-            patch.setattr("deltars.store.import_writer.ImportWriter.finish", steps.counted(ImportWriter.finish))
+            patch.setattr("deltars.store.imports.import_writer.ImportWriter.finish", steps.counted(ImportWriter.finish))
             catalog.import_table(place, name)
         was_stopped = steps.count == stop_at
         assert (catalog.table(name).version < 0) == was_stopped
@@ -312,7 +312,7 @@ def test_a_refused_import_killed_while_it_is_taken_back_is_in_nobodys_way(
         writer = ImportWriter(catalog.engine.database)
         table_id = uuid4()
         writer.register(NewTable(table_id, "features", plain))
-        monkeypatch.setattr("deltars.store.import_writer.delete", killing_at_table)
+        monkeypatch.setattr("deltars.store.imports.import_writer.delete", killing_at_table)
         writer.unregister(table_id)
 
     def killing_at_table(table: Any) -> Any:

@@ -79,7 +79,7 @@ def test_every_version_of_random_logs_is_reconciled(
         log = HandmadeLog(tmp_path / f"t{number}", PROTOCOL, METADATA)
         states = _write_log(log, choose)
         first = _forget_commits(log, states, choose) if number % 2 else 0
-        monkeypatch.setattr("deltars.store.appender.FLUSH_ROWS", choose.choice((1, 7, 15, 31)))
+        monkeypatch.setattr("deltars.store.imports.appender.FLUSH_ROWS", choose.choice((1, 7, 15, 31)))
         table = catalog.import_table(str(log.root))
         for version, state in list(enumerate(states))[first:]:
             assert _live(table, version) == sorted(state), (number, version)

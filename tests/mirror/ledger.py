@@ -12,10 +12,10 @@ from sqlalchemy import delete, select, update
 
 from deltars.log.commit import NO_VERSION, Commit, Committed, NewTable, TableCommit
 from deltars.protocol import Action, AddFile, Metadata, Protocol
+from deltars.store.commit.writer import LogWriter
 from deltars.store.database import Database
 from deltars.store.registry import Registry
 from deltars.store.schema import dl_mirror_log, dl_mirror_status
-from deltars.store.writer import LogWriter
 from deltars.uri import parse_catalog_uri
 
 TIMEOUT_S = 60.0

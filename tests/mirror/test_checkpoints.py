@@ -28,7 +28,7 @@ from deltars.protocol import (
     schema_from_ddl,
 )
 from deltars.storage import open_storage
-from deltars.store.checkpoint_rows import CheckpointRows
+from deltars.store.mirror.checkpoint_state import CheckpointRows
 from tests.mirror.ledger import Ledger, added
 
 FEATURES = ("appendOnly", "invariants", "inCommitTimestamp", "deltars.sqlManaged", "domainMetadata", "changeDataFeed")

@@ -19,7 +19,7 @@ from deltars.protocol import (
     Txn,
     decode_commit,
 )
-from deltars.store.changes import CommittedVersion
+from deltars.store.read.committed_versions import CommittedVersion
 
 TABLE = UUID("00000000-0000-0000-0000-00000000000a")
 OTHER = UUID("00000000-0000-0000-0000-00000000000b")

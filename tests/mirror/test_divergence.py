@@ -17,7 +17,7 @@ import deltars
 from deltars.cli import main
 from deltars.mirror.divergence import Divergence
 from deltars.mirror.verify import Problem
-from deltars.store.mirror_status import MirrorState
+from deltars.store.mirror.status import MirrorState
 from deltars.store.schema import metadata
 
 Backup = dict[str, list[dict[str, Any]]]
@@ -205,7 +205,7 @@ def test_interrupted_accept_log_is_finished_by_running_it_again(
 ) -> None:
     restored.write("t", rows(9))
     with monkeypatch.context() as patch:
-        patch.setattr("deltars.store.import_writer.ImportWriter.finish", _interrupted)
+        patch.setattr("deltars.store.imports.import_writer.ImportWriter.finish", _interrupted)
         with pytest.raises(KeyboardInterrupt):
             restored.accept_log("t", discard=True)
     with pytest.raises(deltars.LogDiverged, match="accept-log"):

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 import deltars
 from deltars.mirror import Publication, Publisher
 from deltars.mirror.checkpoint import write_checkpoint
-from deltars.store.checkpoint_rows import CheckpointRows
+from deltars.store.mirror.checkpoint_state import CheckpointRows
 from tests.support.memory import peak_mib
 from tests.support.soak import record, scaled
 

@@ -15,8 +15,8 @@ import pytest
 from deltalake import DeltaTable
 
 from deltars.mirror import Publication, Publisher, Reconciler
-from deltars.store import lease
-from deltars.store.mirror_status import MirrorState
+from deltars.store.mirror import lease
+from deltars.store.mirror.status import MirrorState
 from tests.mirror.ledger import Ledger, version_names
 from tests.mirror.steps import stepping
 from tests.support.soak import record, scaled, seed

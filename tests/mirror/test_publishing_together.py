@@ -17,7 +17,7 @@ from deltars.mirror import publisher as publisher_module
 from deltars.storage import Location, Storage
 from deltars.storage.local import LocalStorage
 from deltars.storage.location import parse_location
-from deltars.store.mirror_status import Advance, MirrorState
+from deltars.store.mirror.status import Advance, MirrorState
 from tests.mirror.ledger import Ledger, version_names
 from tests.storage.forking import is_true_in_forked_child
 

@@ -24,7 +24,7 @@ import deltars
 from deltars.catalog import migrate
 from deltars.mirror import Publication, Publisher, Reconciler, warehouse
 from deltars.mirror.warehouse import Warehouse
-from deltars.store.mirror_status import MirrorState, MirrorStatus, MirrorStatusStore
+from deltars.store.mirror.status import MirrorState, MirrorStatus, MirrorStatusStore
 from tests.mirror.ledger import CREATE, Ledger, added, version_names
 from tests.mirror.steps import Unsteady, stepping
 from tests.support.soak import record, scaled, seed

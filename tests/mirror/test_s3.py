@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 import deltars
 from deltars.mirror import Publication
 from deltars.storage import Storage, open_storage
-from deltars.store.mirror_status import MirrorState
+from deltars.store.mirror.status import MirrorState
 from tests.support.s3 import SECRET, new_bucket, options_for, s3_server
 
 ROWS = pa.table({"id": [1]})

@@ -19,8 +19,9 @@ from click.testing import CliRunner
 import deltars
 from deltars.catalog import migrate as public
 from deltars.cli import main
-from deltars.store import migrate, schema
+from deltars.store import schema
 from deltars.store.database import Database
+from deltars.store.migrations import runner
 from deltars.store.views import VIEWS
 from deltars.uri import CatalogUri, parse_catalog_uri
 from tests.support import witness
@@ -86,8 +87,8 @@ def database_at(uri: str) -> Database:
 def step(uri: str, revision: str) -> None:
     """One migration by itself, in a transaction of its own."""
     database = database_at(uri)
-    with migrate._migrating(database) as connection:
-        migrate._run(command.upgrade, database, connection, revision, views=VIEWS.keys())
+    with runner._migrating(database) as connection:
+        runner._run(command.upgrade, database, connection, revision, views=VIEWS.keys())
     database.close()
 
 
@@ -146,7 +147,7 @@ def test_up_down_up_is_the_same_as_up(catalog_uri: str, second_uri: str) -> None
 
 @pytest.mark.requirement("T-15", "T-16")
 def test_step_by_step_is_the_same_as_at_once_in_both_directions(catalog_uri: str, second_uri: str) -> None:
-    revisions = sorted(migrate._revisions())
+    revisions = sorted(runner._revisions())
     states: list[Objects] = []
     for revision in revisions:
         step(catalog_uri, revision)
@@ -155,9 +156,9 @@ def test_step_by_step_is_the_same_as_at_once_in_both_directions(catalog_uri: str
     assert states[-1] == described(second_uri)
     database = database_at(second_uri)
     for expected in reversed(states[:-1]):
-        migrate.down(database, "-1")
+        runner.down(database, "-1")
         assert described(second_uri) == expected
-    migrate.down(database)
+    runner.down(database)
     assert described(second_uri)["columns"] == []
     database.close()
 
@@ -182,7 +183,7 @@ def test_migrations_make_what_the_definition_says(catalog_uri: str, second_uri: 
 
 def _only_ours(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Without the table that Alembic keeps for itself."""
-    return [row for row in rows if row[0] != migrate.VERSION_TABLE]
+    return [row for row in rows if row[0] != runner.VERSION_TABLE]
 
 
 def test_script_for_a_dba_makes_the_same_catalog(catalog_uri: str, second_uri: str, backend: str) -> None:
@@ -270,7 +271,7 @@ def test_view_of_somebody_else_over_our_tables_stops_down_and_nothing_is_lost(ca
 def test_migration_that_fails_half_way_leaves_nothing(catalog_uri: str, table: str) -> None:
     run_script(catalog_uri, f"CREATE TABLE {table} (version_num text)")
     before = everything(catalog_uri)
-    if table == migrate.VERSION_TABLE:
+    if table == runner.VERSION_TABLE:
         run_script(catalog_uri, f"INSERT INTO {table} VALUES ('somebody else''s')")
     with pytest.raises(deltars.DatabaseError):
         public.up(catalog_uri)

@@ -18,8 +18,8 @@ from deltars.log.pruning import Pruner
 from deltars.predicate import parse
 from deltars.protocol import AddFile, Metadata
 from deltars.store.backends import Backend
-from deltars.store.contents import TableContents, live_files
-from deltars.store.pruning import MAX_INTERVALS, Translation
+from deltars.store.read.live_files import TableContents, live_files
+from deltars.store.read.pruning import MAX_INTERVALS, Translation
 from deltars.store.schema import dl_add_files, dl_tables
 from tests.store.conftest import OpenLog
 from tests.support.log import FEATURES, Log, added, metadata

@@ -11,7 +11,7 @@ import deltars
 from deltars.errors import TableNotFound, ValidationError, VersionNotFound
 from deltars.log.commit import Commit, TableCommit
 from deltars.protocol import AddFile, CdcFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
-from deltars.store import changes
+from deltars.store.read import committed_versions
 from tests.store.conftest import OpenLog
 from tests.support.log import Log, added, creation, every_kind, removed
 
@@ -46,7 +46,7 @@ def test_changes_tell_every_action_of_every_version_in_order(log: Log, reader: d
 def test_changes_are_of_the_versions_asked_for_both_ends_included(
     log: Log, reader: deltars.SqlTxnLogReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes, "VERSIONS_AT_ONCE", 2)
+    monkeypatch.setattr(committed_versions, "VERSIONS_AT_ONCE", 2)
     for number in range(1, 8):
         log.append(f"{number}")
 
@@ -61,7 +61,7 @@ def test_changes_are_of_the_versions_asked_for_both_ends_included(
 def test_changes_are_read_as_they_are_asked_for(
     log: Log, reader: deltars.SqlTxnLogReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes, "VERSIONS_AT_ONCE", 1)
+    monkeypatch.setattr(committed_versions, "VERSIONS_AT_ONCE", 1)
     log.append("a")
     log.append("b")
     coming = reader.changes(log.table_id, 0)
@@ -140,5 +140,5 @@ def test_versions_of_a_transaction_over_thousands_of_tables_are_found(
     [entry] = reader.history(log.table_id, limit=1)
     gone = {str(uuid4()): 1 for _ in range(2_000)}
     with log.catalog.engine.database.read() as connection:
-        found = changes.versions_of(connection, entry.txn_id, {**gone, str(log.table_id): 1})
+        found = committed_versions.versions_of(connection, entry.txn_id, {**gone, str(log.table_id): 1})
     assert found == {log.table_id: 1}

@@ -16,7 +16,8 @@ from sqlalchemy import Text, cast, func, insert, literal_column, select, update
 
 import deltars
 from deltars.errors import DatabaseError
-from deltars.store.backends import adbc, postgresql
+from deltars.store.backends.postgresql import adbc
+from deltars.store.backends.postgresql import backend as postgresql
 from deltars.store.schema import dl_catalog, dl_tables
 from tests.store.conftest import OpenLog
 from tests.support.log import Log, added, removed

@@ -11,7 +11,7 @@ import pytest
 import deltars
 from deltars.log.bounds import HIGHEST, LOWEST, RANGE_COLUMN
 from deltars.protocol import Action, Metadata, Protocol, encode_commit
-from deltars.store import rebound
+from deltars.store.commit import bounds_rewrite
 from tests.store.conftest import OpenLog
 from tests.support.log import Log, added, metadata, removed
 
@@ -82,7 +82,7 @@ def test_files_are_found_whichever_version_is_asked_for(log: Log) -> None:
 
 
 def test_many_files_are_rewritten_a_batch_at_a_time(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rebound, "BATCH_ROWS", 3)
+    monkeypatch.setattr(bounds_rewrite, "BATCH_ROWS", 3)
     for start in (0, 4):
         log.commit([added(f"f{i}", stats=_stats(i, 1000 + i)) for i in range(start, start + 4)])
     _choose(log, "b")

@@ -11,8 +11,8 @@ from sqlalchemy import Dialect, Executable, Select, func, select
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from deltars.store.backends import shapes
-from deltars.store.backends.shapes import Shapes
+from deltars.store.backends import prepared
+from deltars.store.backends.prepared import Shapes
 from deltars.store.schema import dl_add_files
 
 FILES = dl_add_files.c
@@ -76,7 +76,7 @@ def test_shape_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_last_shapes_are_kept_and_older_ones_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shapes, "MAX_SHAPES", 3)
+    monkeypatch.setattr(prepared, "MAX_SHAPES", 3)
     known = Shapes(_dialect("pyformat"), None)
     for column in (FILES.path, FILES.size, FILES.version, FILES.stats, FILES.path):
         assert known.state(select(column).where(FILES.version == 3)).parameters == {"version_1": 3}

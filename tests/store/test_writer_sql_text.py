@@ -15,10 +15,10 @@ JUSTIFIED = {
     "store/backends/base.py": {
         "Backend.scan": "a Prepared holds what Core compiled; values travel beside it",
     },
-    "store/backends/copy_out.py": {
+    "store/backends/postgresql/copy_out.py": {
         "copy_batches": "a query that Core compiled, its values quoted by libpq: COPY takes no parameters",
     },
-    "store/backends/deadlines.py": {
+    "store/backends/postgresql/deadlines.py": {
         "settle": "a constant of the same module in a statement that is one, too",
         "_settings": "names and values of settings, all of them constants of the same module",
         "module": "constants of the same module, as above",
@@ -26,11 +26,11 @@ JUSTIFIED = {
     "store/backends/duckdb.py": {
         "DuckDB.batches": "a Prepared, as above",
     },
-    "store/backends/pipeline.py": {
+    "store/backends/postgresql/pipeline.py": {
         "prepare": "a Prepared, as above",
         "run_pipeline": "the BEGIN and COMMIT of the same package",
     },
-    "store/backends/postgresql.py": {
+    "store/backends/postgresql/backend.py": {
         "PostgreSQL.scan": "a Prepared, as above",
     },
     "store/grants.py": {

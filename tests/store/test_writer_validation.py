@@ -15,8 +15,8 @@ import deltars
 from deltars.errors import ValidationError, VersionConflict
 from deltars.log.commit import NO_VERSION, Commit, TableCommit
 from deltars.protocol import Action, CommitInfo, Metadata, Protocol, Txn
+from deltars.store.commit.writer import LogWriter
 from deltars.store.database import Database
-from deltars.store.writer import LogWriter
 from deltars.uri import CatalogUri
 from tests.store.conftest import OpenLog
 from tests.support.log import FEATURES, Log, added, creation, metadata, protocol, removed, stats, vector

@@ -12,8 +12,8 @@ from uuid import uuid4
 
 from sqlalchemy import text, update
 
-from deltars.store import migrate
 from deltars.store.database import Database
+from deltars.store.migrations import runner
 from deltars.store.schema import dl_catalog
 from deltars.uri import CatalogUri, parse_catalog_uri
 
@@ -39,7 +39,7 @@ class CatalogTemplates:
         template = self._directory / f"catalog.{uri.backend}.db"
         if not template.exists():
             made = Database(CatalogUri(uri.backend, str(template)), pool_size=1, pool_timeout_s=TIMEOUT_S)
-            migrate.up(made)
+            runner.up(made)
             made.close()
         shutil.copyfile(template, uri.database)
         database = Database(uri, pool_size=1, pool_timeout_s=TIMEOUT_S)
@@ -51,7 +51,7 @@ class CatalogTemplates:
         database = Database(uri, pool_size=1, pool_timeout_s=TIMEOUT_S)
         assert uri.schema is not None
         if self._ddl is None:
-            self._ddl = uri.schema, migrate.sql(database)
+            self._ddl = uri.schema, runner.sql(database)
         schema, ddl = self._ddl
         with database.write(TIMEOUT_S) as connection:
             # The transaction is ours already, and so is its end.

@@ -12,7 +12,7 @@ from uuid import UUID
 import pyarrow as pa
 
 import deltars
-from deltars.store.bulk import AddBatches
+from deltars.store.commit.bulk import AddBatches
 
 FOR_EVER_S = 600.0
 

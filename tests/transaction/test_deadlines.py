@@ -18,7 +18,7 @@ import pytest
 import deltars
 from deltars.config import Settings
 from deltars.errors import TimeoutError
-from deltars.store.backends import deadlines
+from deltars.store.backends.postgresql import deadlines
 from deltars.uri import parse_catalog_uri
 from tests.support.lake import Lake, OpenLake
 from tests.support.log import added

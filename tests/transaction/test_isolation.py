@@ -19,7 +19,7 @@ from deltars.errors import (
     VersionConflict,
 )
 from deltars.protocol import DomainMetadata, Txn
-from deltars.store import winners
+from deltars.store.commit import concurrent_commits
 from tests.support.lake import Lake, OpenLake
 from tests.support.log import FEATURES, added, metadata, protocol, removed
 
@@ -121,7 +121,7 @@ def test_winner_that_read_is_no_blind_append(open_lake: OpenLake) -> None:
 def test_predicate_reads_conflict_only_with_files_that_may_match(
     open_lake: OpenLake, monkeypatch: pytest.MonkeyPatch, level: str, many: int
 ) -> None:
-    monkeypatch.setattr(winners, "MANY_COMMITS", many)
+    monkeypatch.setattr(concurrent_commits, "MANY_COMMITS", many)
     lake = open_lake("a", "b", isolation=level)
     lake["a"].commit([_file("low", 0, 9), _file("high", 90, 99)])
 
@@ -154,7 +154,7 @@ def test_predicate_reads_conflict_only_with_files_that_may_match(
 
 @pytest.mark.parametrize("many", [1, 100], ids=["judged by the database first", "judged here"])
 def test_bounds_laid_out_anew_hide_no_conflict(open_lake: OpenLake, monkeypatch: pytest.MonkeyPatch, many: int) -> None:
-    monkeypatch.setattr(winners, "MANY_COMMITS", many)
+    monkeypatch.setattr(concurrent_commits, "MANY_COMMITS", many)
     lake = open_lake("a", isolation="serializable")
     tx = lake.begin()
     tx.files("a", "id = 5")
@@ -170,7 +170,7 @@ def test_bounds_laid_out_anew_hide_no_conflict(open_lake: OpenLake, monkeypatch:
 def test_condition_on_a_column_that_is_only_staged_is_held_against_every_file(
     open_lake: OpenLake, monkeypatch: pytest.MonkeyPatch, many: int
 ) -> None:
-    monkeypatch.setattr(winners, "MANY_COMMITS", many)
+    monkeypatch.setattr(concurrent_commits, "MANY_COMMITS", many)
     lake = open_lake("a", isolation="serializable")
     tx = lake.begin()
     tx.stage("a", [metadata("id BIGINT, name STRING, other BIGINT")])

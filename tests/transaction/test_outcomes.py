@@ -20,7 +20,7 @@ import pytest
 import deltars
 from deltars.errors import CommitUnknown, DatabaseError, TransactionClosed, VersionConflict
 from deltars.mirror.outcome import Publication
-from deltars.store.writer import LogWriter
+from deltars.store.commit.writer import LogWriter
 from tests.support.lake import Lake, OpenLake
 from tests.support.log import added
 from tests.support.tap import Tap

@@ -17,7 +17,7 @@ from deltars.data.files import Scan
 from deltars.errors import DatabaseError, VersionConflict, VersionNotFound
 from deltars.mirror.checksum import checksum_path
 from deltars.storage import open_storage
-from deltars.store.checkpoint_rows import CheckpointRows
+from deltars.store.mirror.checkpoint_state import CheckpointRows
 from deltars.uri import parse_catalog_uri
 from tests.support.backup import Backup, take_backup
 from tests.support.clock import clock_of

@@ -17,9 +17,9 @@ from deltars.importer import Importer, LogSource, Progress
 from deltars.importer.commits import CommitFile
 from deltars.importer.listing import LogListing
 from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit
-from deltars.store.appender import HeldTable
-from deltars.store.mirror_status import MirrorState
-from deltars.store.reversal import Contradiction, Reversal
+from deltars.store.imports.appender import HeldTable
+from deltars.store.imports.reversal import Contradiction, Reversal
+from deltars.store.mirror.status import MirrorState
 from deltars.transaction.engine import Engine
 
 

@@ -27,9 +27,9 @@ from deltars.protocol import (
     as_schema,
 )
 from deltars.storage import parse_location
-from deltars.store.cuts import Cut
-from deltars.store.mirror_status import MirrorStatus
+from deltars.store.mirror.status import MirrorStatus
 from deltars.store.names import check_name
+from deltars.store.read.cuts import Cut
 from deltars.store.registry import TableRecord
 from deltars.table import Table
 from deltars.transaction import Transaction, TransactionResult

@@ -9,7 +9,7 @@ from deltars.errors import DeltarsError, ImportRefused, MirrorFailure, TableExis
 from deltars.importer import Importer, Progress
 from deltars.log.commit import NewTable
 from deltars.storage import open_storage, parse_location, refuse_overwriting
-from deltars.store.mirror_status import MirrorMode, MirrorState
+from deltars.store.mirror.status import MirrorMode, MirrorState
 from deltars.store.names import check_name
 from deltars.transaction.engine import Engine
 from deltars.transaction.new_table import claim_place

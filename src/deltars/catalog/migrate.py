@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from deltars.config import configure
-from deltars.store import migrate as migrations
 from deltars.store.database import Database
 from deltars.store.grants import Roles, grant
-from deltars.store.migrate import SchemaStatus
+from deltars.store.migrations import runner as migrations
+from deltars.store.migrations.runner import SchemaStatus
 
 __all__ = ["SchemaStatus", "down", "grants", "sql", "status", "up"]
 

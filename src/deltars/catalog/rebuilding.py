@@ -22,7 +22,7 @@ from deltars.errors import ImportRefused, NotADeltaTable, StorageError, Validati
 from deltars.importer import Importer, Progress
 from deltars.log.commit import NO_VERSION, NewTable
 from deltars.storage import open_storage
-from deltars.store.mirror_status import MirrorState
+from deltars.store.mirror.status import MirrorState
 from deltars.store.registry import Origin
 
 REGISTRATIONS = "_deltars/tables"

@@ -14,7 +14,7 @@ from deltars.errors import TableNotFound, ValidationError
 from deltars.log.commit import NO_VERSION
 from deltars.log.snapshot import Snapshot
 from deltars.predicate import Predicate, Query, TableReference
-from deltars.store.cuts import Cut, CutTable
+from deltars.store.read.cuts import Cut, CutTable
 from deltars.transaction.engine import Engine
 from deltars.transaction.plane import spark_plane
 

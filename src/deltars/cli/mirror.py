@@ -17,7 +17,7 @@ from deltars.cli.progress import working
 
 if TYPE_CHECKING:  # help must load nothing heavy
     from deltars.mirror import Reconciliation
-    from deltars.store.mirror_status import MirrorStatus
+    from deltars.store.mirror.status import MirrorStatus
 
 
 @click.group

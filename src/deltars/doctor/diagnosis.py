@@ -25,7 +25,7 @@ from deltars.doctor.java import find_java
 from deltars.doctor.reading import reading
 from deltars.errors import DeltarsError
 from deltars.storage import open_storage, try_storage
-from deltars.store.mirror_status import MirrorMode, MirrorState
+from deltars.store.mirror.status import MirrorMode, MirrorState
 
 CLOCKS_APART_S = 2.0
 SPARK_STARTS_WITHIN_S = 180

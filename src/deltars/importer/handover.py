@@ -14,7 +14,7 @@ import msgspec
 
 from deltars.importer.admission import fenced_protocol, released_protocol
 from deltars.protocol import Action, CommitInfo, Metadata, Protocol, encode_commit, is_true
-from deltars.store.import_writer import RELEASE
+from deltars.store.imports.import_writer import RELEASE
 
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"

@@ -24,11 +24,11 @@ from deltars.importer.handover import commit_path, fence_commit, fence_id, relea
 from deltars.importer.source import LogSource, PlacedActions, SourceVersion
 from deltars.log.commit import NO_VERSION
 from deltars.protocol import Metadata, Protocol
-from deltars.store.appender import TIMEOUT_S, Appender, HeldTable
 from deltars.store.database import Database
-from deltars.store.held import hold
-from deltars.store.import_writer import ImportWriter
-from deltars.store.mirror_status import MirrorState
+from deltars.store.imports.appender import TIMEOUT_S, Appender, HeldTable
+from deltars.store.imports.import_writer import ImportWriter
+from deltars.store.imports.table_hold import hold
+from deltars.store.mirror.status import MirrorState
 
 MAX_RACES = 1_000
 """How often somebody else may take the version that the fence should have had."""

@@ -22,7 +22,7 @@ from deltars.mirror.checkpoint_schema import CheckpointSchema
 from deltars.protocol import Metadata
 from deltars.protocol.intervals import parse_interval_ms
 from deltars.storage import Storage
-from deltars.store.checkpoint_rows import VersionState
+from deltars.store.mirror.checkpoint_state import VersionState
 
 INTERVAL = "delta.checkpointInterval"
 RETENTION = "delta.deletedFileRetentionDuration"

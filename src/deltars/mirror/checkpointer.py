@@ -28,9 +28,9 @@ from deltars.mirror.checkpoint import (
 from deltars.mirror.last_checkpoint import LAST_CHECKPOINT, parse_last_checkpoint, render_last_checkpoint
 from deltars.protocol import Metadata
 from deltars.storage import Storage
-from deltars.store.checkpoint_rows import CheckpointRows
 from deltars.store.database import Database
-from deltars.store.mirror_status import MirrorStatusStore
+from deltars.store.mirror.checkpoint_state import CheckpointRows
+from deltars.store.mirror.status import MirrorStatusStore
 
 PATIENCE_S = 30.0
 """How long to wait for the lease that the hint is written under."""

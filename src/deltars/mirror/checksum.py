@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from deltars.protocol import AddFile, Metadata, Protocol
-from deltars.store.changes import CommittedVersion
-from deltars.store.checkpoint_rows import FileSums, VersionState
+from deltars.store.mirror.checkpoint_state import FileSums, VersionState
+from deltars.store.read.committed_versions import CommittedVersion
 
 
 class _Document(msgspec.Struct, rename="camel", omit_defaults=True):

@@ -14,9 +14,9 @@ from uuid import UUID
 from deltars.errors import StorageError
 from deltars.mirror.checksum import Checksum, checksum_path, sums_in
 from deltars.storage import Storage
-from deltars.store.changes import CommittedVersion
-from deltars.store.checkpoint_rows import CheckpointRows, FileSums
 from deltars.store.database import Database
+from deltars.store.mirror.checkpoint_state import CheckpointRows, FileSums
+from deltars.store.read.committed_versions import CommittedVersion
 
 MAX_REMEMBERED = 10_000
 

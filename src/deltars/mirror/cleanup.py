@@ -18,9 +18,9 @@ from deltars.errors import LogDiverged
 from deltars.mirror.checkpoint import is_ours, span_ms
 from deltars.mirror.outcome import SEE_WHAT_DIFFERS
 from deltars.mirror.publisher import Publisher
-from deltars.store.checkpoint_rows import CheckpointRows
 from deltars.store.database import Database
-from deltars.store.mirror_status import MirrorState
+from deltars.store.mirror.checkpoint_state import CheckpointRows
+from deltars.store.mirror.status import MirrorState
 
 RETENTION = "delta.logRetentionDuration"
 DEFAULT_RETENTION_MS = 30 * 24 * 3_600_000

@@ -8,8 +8,8 @@ from hashlib import sha256
 from deltars.errors import StorageError
 from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit, render_pieces
 from deltars.storage import Storage
-from deltars.store.changes import CommittedVersion
-from deltars.store.unpublished import ManyActions
+from deltars.store.mirror.pending_versions import ManyActions
+from deltars.store.read.committed_versions import CommittedVersion
 
 MOVED = "Was the table's directory moved, deleted or not mounted? Nothing is written there until it is back."
 

@@ -16,7 +16,7 @@ import msgspec
 
 from deltars.errors import ValidationError
 from deltars.protocol import Action, CommitInfo, decode_commit, encode_commit
-from deltars.store.changes import CommittedVersion
+from deltars.store.read.committed_versions import CommittedVersion
 
 try:
     ENGINE_INFO = f"deltars/{version('deltars')}"

@@ -24,8 +24,8 @@ from uuid import UUID
 from deltars.errors import MirrorFailure
 from deltars.mirror.behind import Behind
 from deltars.mirror.outcome import MirrorOutcome, Publication, outcome_of
-from deltars.store.changes import CommittedVersion
-from deltars.store.mirror_status import MirrorStatus, MirrorStatusStore
+from deltars.store.mirror.status import MirrorStatus, MirrorStatusStore
+from deltars.store.read.committed_versions import CommittedVersion
 
 _log = logging.getLogger(__name__)
 

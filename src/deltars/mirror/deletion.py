@@ -22,10 +22,10 @@ from deltars.mirror.commit_json import commit_path, is_same_commit, render_commi
 from deltars.mirror.others import OthersFiles, others_files
 from deltars.mirror.publisher import Publisher
 from deltars.storage import Relation, Storage
-from deltars.store.audit_rows import AuditRows
 from deltars.store.database import Database
-from deltars.store.held import why_held
-from deltars.store.mirror_status import MirrorState, MirrorStatus
+from deltars.store.imports.table_hold import why_held
+from deltars.store.mirror.audit import AuditRows
+from deltars.store.mirror.status import MirrorState, MirrorStatus
 from deltars.store.registry import Registry
 
 WAIT_S = 1.5

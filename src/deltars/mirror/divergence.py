@@ -20,7 +20,7 @@ from deltars.errors import DeltarsError
 from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit
 from deltars.mirror.publisher import Publisher
 from deltars.storage import Storage
-from deltars.store.mirror_status import MirrorState, MirrorStatus
+from deltars.store.mirror.status import MirrorState, MirrorStatus
 
 AT_ONCE = 8
 """How many tables are looked at together."""

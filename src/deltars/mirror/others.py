@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from deltars.errors import ValidationError
 from deltars.protocol import is_absolute, uri_to_path
 from deltars.storage import Places, Relation, Storage
-from deltars.store.audit_rows import AuditRows
-from deltars.store.mirror_status import MirrorStatus
+from deltars.store.mirror.audit import AuditRows
+from deltars.store.mirror.status import MirrorStatus
 from deltars.store.registry import Registry
 
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from deltars.errors import MirrorFailure
-from deltars.store.mirror_status import MirrorState, MirrorStatus
+from deltars.store.mirror.status import MirrorState, MirrorStatus
 
 SEE_WHAT_DIFFERS = (
     "Somebody else has written to the table's log, or an older backup of the database was restored. See what differs:"

@@ -35,12 +35,12 @@ from deltars.mirror.outcome import SEE_WHAT_DIFFERS, MirrorOutcome, Publication,
 from deltars.mirror.warehouse import Warehouse
 from deltars.observe import PublicationFailed, VersionPublished, emit
 from deltars.storage import Storage, open_storage, parse_location
-from deltars.store.changes import CommittedVersion
 from deltars.store.database import Database
-from deltars.store.lease import new_owner
-from deltars.store.mirror_records import MirrorRecords
-from deltars.store.mirror_status import Advance, MirrorMode, MirrorState, MirrorStatusStore, Target
-from deltars.store.unpublished import ManyActions
+from deltars.store.mirror.lease import new_owner
+from deltars.store.mirror.pending_versions import ManyActions
+from deltars.store.mirror.records import MirrorRecords
+from deltars.store.mirror.status import Advance, MirrorMode, MirrorState, MirrorStatusStore, Target
+from deltars.store.read.committed_versions import CommittedVersion
 
 VERSIONS_AT_ONCE = 100
 """How many are put before the catalog is told."""

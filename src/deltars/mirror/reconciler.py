@@ -26,7 +26,7 @@ from deltars.mirror.publisher import Publisher
 from deltars.mirror.repair import Repair, Repairs
 from deltars.observe import MirrorSeen, TableLag, emit
 from deltars.store.database import Database
-from deltars.store.mirror_status import MirrorMode, MirrorStatus
+from deltars.store.mirror.status import MirrorMode, MirrorStatus
 
 OVERVIEW_S = 5.0
 """How often the lag of all tables is looked at."""

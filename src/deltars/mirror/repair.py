@@ -27,9 +27,9 @@ from deltars.mirror.last_checkpoint import LAST_CHECKPOINT, parse_last_checkpoin
 from deltars.mirror.outcome import SEE_WHAT_DIFFERS
 from deltars.mirror.publisher import Publisher
 from deltars.storage import Storage
-from deltars.store.checkpoint_rows import CheckpointRows
 from deltars.store.database import Database
-from deltars.store.mirror_status import MirrorMode, MirrorState, MirrorStatus
+from deltars.store.mirror.checkpoint_state import CheckpointRows
+from deltars.store.mirror.status import MirrorMode, MirrorState, MirrorStatus
 
 _log = logging.getLogger(__name__)
 

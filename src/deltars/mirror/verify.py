@@ -41,10 +41,10 @@ from deltars.protocol.deletion_vectors import relative_path
 from deltars.protocol.log_files import CHECKPOINTS, LOG, LogFileKind, is_hidden, parse_log_path
 from deltars.protocol.paths import is_absolute
 from deltars.storage import ObjectInfo, Places, Storage
-from deltars.store.audit_rows import AuditRows
-from deltars.store.checkpoint_rows import CheckpointRows, FileSums
 from deltars.store.database import Database
-from deltars.store.mirror_status import MirrorState, MirrorStatus
+from deltars.store.mirror.audit import AuditRows
+from deltars.store.mirror.checkpoint_state import CheckpointRows, FileSums
+from deltars.store.mirror.status import MirrorState, MirrorStatus
 from deltars.store.registry import Registry
 
 AT_ONCE = 8

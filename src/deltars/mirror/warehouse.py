@@ -17,9 +17,9 @@ import msgspec
 from deltars.errors import DeltarsError, StorageError, WarehouseTaken
 from deltars.observe import TransactionPublished, emit, is_watched
 from deltars.storage import Storage, refuse_overwriting
-from deltars.store.changes import CommittedVersion
-from deltars.store.mirror_records import MirrorRecords, Registration, TransactionTables
-from deltars.store.mirror_status import MirrorMode, MirrorStatus, MirrorStatusStore
+from deltars.store.mirror.records import MirrorRecords, Registration, TransactionTables
+from deltars.store.mirror.status import MirrorMode, MirrorStatus, MirrorStatusStore
+from deltars.store.read.committed_versions import CommittedVersion
 
 SETTLED_US = 600_000_000
 

@@ -22,10 +22,10 @@ from deltars.errors import ConfigError, TableExists, TableNotFound
 from deltars.log.commit import NO_VERSION, NewTable
 from deltars.storage import Places, Relation
 from deltars.store.backends import Opening, Prepared
+from deltars.store.commit.statements import lock_tables, next_commit_ts
 from deltars.store.database import Database
 from deltars.store.names import check_name, is_same_name, name_key
 from deltars.store.schema import dl_catalog, dl_mirror_status, dl_tables
-from deltars.store.statements import lock_tables, next_commit_ts
 
 UNCOMMITTED_PROTOCOL = (1, 2)
 """The protocol versions a table is registered with before its version 0 says what it needs."""

@@ -19,12 +19,12 @@ from deltars.mirror.outcome import MirrorOutcome, Publication
 from deltars.mirror.publisher import Publisher
 from deltars.observe import Outcome, Stopwatch
 from deltars.store.backends import backend_for
-from deltars.store.cuts import Cuts
+from deltars.store.commit.writer import LogWriter
 from deltars.store.database import Database
-from deltars.store.mirror_status import MirrorMode
-from deltars.store.reader import LogReader
+from deltars.store.mirror.status import MirrorMode
+from deltars.store.read.cuts import Cuts
+from deltars.store.read.reader import LogReader
 from deltars.store.registry import Registry, TableRecord
-from deltars.store.writer import LogWriter
 from deltars.uri import CatalogUri, is_uri, parse_table_uri
 
 _log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from deltars.predicate import parse
 from deltars.protocol import Action, Metadata, StructType, as_names, protocol_for_new_table
 from deltars.protocol.properties import CONSTRAINT, check_property
 from deltars.storage import Places, Relation, open_storage, parse_location, refuse_overwriting
-from deltars.store.mirror_status import MirrorMode
+from deltars.store.mirror.status import MirrorMode
 from deltars.store.names import check_name
 from deltars.transaction.engine import Engine
 from deltars.transaction.metadata import begun

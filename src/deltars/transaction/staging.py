@@ -25,7 +25,7 @@ from deltars.log.reads import FileKey
 from deltars.log.snapshot import FILE_SCHEMA
 from deltars.log.validation import check_actions
 from deltars.protocol import Action, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
-from deltars.store.bulk import columns_of
+from deltars.store.commit.bulk import columns_of
 
 SEVERAL = "TRANSACTION"
 """The operation of a version that more than one kind of step went into."""

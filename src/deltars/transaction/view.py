@@ -24,8 +24,8 @@ from deltars.log.reads import FileKey
 from deltars.log.snapshot import Snapshot
 from deltars.predicate import Predicate
 from deltars.protocol import StructType
-from deltars.store.cuts import CutTable
 from deltars.store.names import name_key
+from deltars.store.read.cuts import CutTable
 from deltars.transaction.engine import Engine
 from deltars.transaction.lifetime import Lifetime
 from deltars.transaction.new_table import initial_actions, location_of

@@ -41,7 +41,7 @@ from sqlalchemy import table as sa_table
 from deltars.errors import ConfigError, DatabaseError, DeltarsError, TimeoutError
 from deltars.store.backends.base import Backend, Opening, Query, first_line
 from deltars.store.backends.pool import WatchedPool
-from deltars.store.backends.shapes import Shapes
+from deltars.store.backends.prepared import Shapes
 from deltars.store.types import Id
 from deltars.uri import CatalogUri
 

@@ -42,7 +42,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from deltars.errors import DatabaseError, DeltarsError, TimeoutError
 from deltars.store.backends.base import Backend, Opening, Query, first_line
-from deltars.store.backends.mounts import networked_file_system
+from deltars.store.backends.file_system import networked_file_system
 from deltars.store.backends.pool import WatchedPool
 
 LOAD_CHUNK_ROWS = 2_000

@@ -34,9 +34,9 @@ from deltars.errors import ValidationError
 from deltars.log.snapshot import file_schema
 from deltars.protocol import DomainMetadata, Metadata, Protocol, Txn
 from deltars.store.backends import Prepared
-from deltars.store.contents import TableContents
+from deltars.store.cursor_rows import PlainRows
 from deltars.store.database import Database
-from deltars.store.plain_rows import PlainRows
+from deltars.store.read.live_files import TableContents
 from deltars.store.rows import from_row
 from deltars.store.schema import (
     dl_add_files,

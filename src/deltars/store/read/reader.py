@@ -47,9 +47,14 @@ from deltars.log.snapshot import (
 from deltars.log.transaction_id import TxnId, as_txn_id
 from deltars.protocol import Metadata, Protocol
 from deltars.store.backends import Backend, Prepared
-from deltars.store.changes import CommittedTransaction, CommittedVersion, committed_transaction, stream_versions
-from deltars.store.contents import TableContents, live_files
 from deltars.store.database import Readable
+from deltars.store.read.committed_versions import (
+    CommittedTransaction,
+    CommittedVersion,
+    committed_transaction,
+    stream_versions,
+)
+from deltars.store.read.live_files import TableContents, live_files
 from deltars.store.rows import from_row
 from deltars.store.schema import dl_metadata_updates, dl_protocol_updates, dl_table_versions, dl_tables
 

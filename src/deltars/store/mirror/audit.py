@@ -8,8 +8,8 @@ from uuid import UUID
 import pyarrow as pa
 from sqlalchemy import Text, cast, func, literal, or_, select, union
 
-from deltars.store.checkpoint_rows import FileSums
 from deltars.store.database import Database
+from deltars.store.mirror.checkpoint_state import FileSums
 from deltars.store.schema import dl_add_files, dl_cdc_files, dl_remove_files, dl_table_versions, dl_tables
 
 _TRACKED = pa.schema([pa.field("path", pa.string()), pa.field("deletion_vector", pa.string())])

@@ -31,7 +31,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from deltars.errors import TimeoutError
 from deltars.store.backends.base import Opening, Prepared
-from deltars.store.backends.pipeline import Step, driver_of, rows_of, run_pipeline
+from deltars.store.backends.postgresql.pipeline import Step, driver_of, rows_of, run_pipeline
 
 PATIENCE_MS = 5_000
 """How long to wait for a lock before looking who holds it."""

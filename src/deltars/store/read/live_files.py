@@ -43,7 +43,7 @@ from deltars.log.snapshot import FILE_SCHEMA, ROW_GROUP_SCHEMA, Totals, file_sch
 from deltars.predicate import Predicate, partition_part
 from deltars.protocol import DomainMetadata, Metadata, Txn
 from deltars.store.database import Readable
-from deltars.store.pruning import Translation, layout_is
+from deltars.store.read.pruning import Translation, layout_is
 from deltars.store.rows import from_row
 from deltars.store.schema import dl_add_files, dl_domain_metadata, dl_row_groups, dl_txn_actions
 

@@ -21,10 +21,10 @@ from deltars.log.table_rules import ROW_TRACKING_DOMAIN, tracks_rows
 from deltars.protocol import AddFile, DomainMetadata, Metadata, Protocol, RemoveFile
 from deltars.store import schema
 from deltars.store.backends import Backend
-from deltars.store.bulk import AddBatches, Placement, columns_of
+from deltars.store.commit.bulk import AddBatches, Placement, columns_of
+from deltars.store.commit.state_cache import KnownState, known_state
+from deltars.store.commit.statements import TRANSACTION, VERSIONS
 from deltars.store.rows import TABLE_OF, Row, row_group_to_row, to_row
-from deltars.store.statements import TRANSACTION, VERSIONS
-from deltars.store.states import KnownState, known_state
 
 ROW_GROUPS = schema.dl_row_groups.name
 

@@ -21,12 +21,12 @@ from deltars.errors import LogDiverged
 from deltars.log.bounds import Bounds
 from deltars.protocol import Metadata
 from deltars.store import schema
-from deltars.store.appender import TIMEOUT_S
+from deltars.store.commit.bounds_rewrite import rebound
 from deltars.store.database import Database
-from deltars.store.held import HELD, lock_row
-from deltars.store.mirror_records import FOREIGN
-from deltars.store.mirror_status import MirrorState
-from deltars.store.rebound import rebound
+from deltars.store.imports.appender import TIMEOUT_S
+from deltars.store.imports.table_hold import HELD, lock_row
+from deltars.store.mirror.records import FOREIGN
+from deltars.store.mirror.status import MirrorState
 from deltars.store.rows import from_row
 from deltars.store.schema import (
     dl_add_files,

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, select
 
 from deltars.errors import VersionConflict
 from deltars.log.commit import Commit, Conflict, VersionTaken
-from deltars.store.plan import LockedTable
+from deltars.store.commit.plan import LockedTable
 from deltars.store.schema import dl_table_versions
 
 

@@ -20,9 +20,9 @@ from sqlalchemy import BigInteger, ColumnElement, Table, Text, and_, bindparam, 
 from deltars.protocol import Action
 from deltars.store import schema
 from deltars.store.backends import Prepared
-from deltars.store.changes import NOT_OF_AN_ACTION, CommittedVersion, committed_version
+from deltars.store.cursor_rows import PlainRows
 from deltars.store.database import Readable
-from deltars.store.plain_rows import PlainRows
+from deltars.store.read.committed_versions import NOT_OF_AN_ACTION, CommittedVersion, committed_version
 from deltars.store.rows import TABLE_OF, from_row
 
 FILES_AT_ONCE = 20_000

@@ -16,10 +16,10 @@ from deltars.log.bounds import Bounds
 from deltars.log.commit import NO_VERSION, TableState
 from deltars.protocol import Metadata, Protocol, StructType
 from deltars.store.backends import Backend
-from deltars.store.held import HELD, refuse_held
+from deltars.store.commit.statements import state_key
+from deltars.store.imports.table_hold import HELD, refuse_held
 from deltars.store.rows import from_row
 from deltars.store.schema import dl_metadata_updates, dl_protocol_updates, dl_tables
-from deltars.store.statements import state_key
 
 MAX_REMEMBERED = 10_000
 

@@ -24,18 +24,18 @@ from deltars.errors import DamagedLog, TableExists
 from deltars.log.commit import NO_VERSION, NewTable
 from deltars.log.table_rules import ROW_TRACKING_DOMAIN
 from deltars.store import schema
-from deltars.store.appender import LATER, TIMEOUT_S, Appender, HeldTable
+from deltars.store.commit.bounds_rewrite import rebound_since
+from deltars.store.commit.statements import CommitStatements
 from deltars.store.database import Database
-from deltars.store.held import HELD, lock_row
-from deltars.store.mirror_records import FOREIGN
-from deltars.store.mirror_status import MirrorState
+from deltars.store.imports.appender import LATER, TIMEOUT_S, Appender, HeldTable
+from deltars.store.imports.table_hold import HELD, lock_row
+from deltars.store.mirror.records import FOREIGN
+from deltars.store.mirror.status import MirrorState
 from deltars.store.names import is_same_name
-from deltars.store.rebound import rebound_since
 from deltars.store.registry import Origin, TableRecord, create
 from deltars.store.rows import from_row
 from deltars.store.schema import dl_add_files, dl_mirror_log, dl_mirror_status, dl_table_versions, dl_tables
 from deltars.store.schema import dl_transactions as transactions
-from deltars.store.statements import CommitStatements
 
 RELEASE = "RELEASE TABLE"
 """The operation of the commit that gives a table to other writers."""

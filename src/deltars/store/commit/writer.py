@@ -49,20 +49,20 @@ from deltars.log.validation import check_commit
 from deltars.observe import Stopwatch, emit
 from deltars.protocol import RemoveFile
 from deltars.store.backends import Opening
-from deltars.store.bulk import BATCH_ROWS
-from deltars.store.changes import versions_of
-from deltars.store.commit_event import commit_ended
+from deltars.store.commit.base_check import find_replaced
+from deltars.store.commit.bounds_rewrite import rebound
+from deltars.store.commit.bulk import BATCH_ROWS
+from deltars.store.commit.concurrent_commits import Winners, near
+from deltars.store.commit.event import commit_ended
+from deltars.store.commit.plan import ROW_GROUPS, LockedTable, Plan
+from deltars.store.commit.state_cache import UNCOMMITTED, KnownState, States
+from deltars.store.commit.statements import REMOVES, TRANSACTION, VERSIONS, CommitStatements, Shape, key_of
 from deltars.store.database import Database
-from deltars.store.held import refuse_diverged
-from deltars.store.mirror_statements import DIVERGED
-from deltars.store.plan import ROW_GROUPS, LockedTable, Plan
-from deltars.store.rebound import rebound
+from deltars.store.imports.table_hold import refuse_diverged
+from deltars.store.mirror.statements import DIVERGED
+from deltars.store.read.committed_versions import versions_of
 from deltars.store.registry import create
-from deltars.store.replaced import find_replaced
 from deltars.store.schema import dl_add_files, dl_transactions
-from deltars.store.statements import REMOVES, TRANSACTION, VERSIONS, CommitStatements, Shape, key_of
-from deltars.store.states import UNCOMMITTED, KnownState, States
-from deltars.store.winners import Winners, near
 
 COPY_THRESHOLD = 1_000
 

@@ -32,13 +32,14 @@ from sqlalchemy import (
 
 from deltars.errors import TableNotFound
 from deltars.redaction import redacted
-from deltars.store import lease, schema
+from deltars.store import schema
 from deltars.store.backends import Opening, Rows
-from deltars.store.changes import CommittedVersion
 from deltars.store.database import Database
-from deltars.store.held import HELD
-from deltars.store.mirror_statements import DUE, STATUS, TABLE, TARGETS, MirrorStatements
-from deltars.store.unpublished import Unpublished
+from deltars.store.imports.table_hold import HELD
+from deltars.store.mirror import lease
+from deltars.store.mirror.pending_versions import Unpublished
+from deltars.store.mirror.statements import DUE, STATUS, TABLE, TARGETS, MirrorStatements
+from deltars.store.read.committed_versions import CommittedVersion
 
 FIRST_PAUSE_S = 1
 LONGEST_PAUSE_S = 300

@@ -29,8 +29,9 @@ from sqlalchemy import (
 from deltars.log.conflicts import Added, Evidence, Reads, Removed, Winner
 from deltars.log.pruning import Pruner
 from deltars.store.backends import Backend, Prepared, Rows
-from deltars.store.plan import LockedTable
-from deltars.store.pruning import Translation
+from deltars.store.commit.plan import LockedTable
+from deltars.store.commit.state_cache import KnownState
+from deltars.store.read.pruning import Translation
 from deltars.store.schema import (
     dl_add_files,
     dl_domain_metadata,
@@ -40,7 +41,6 @@ from deltars.store.schema import (
     dl_table_versions,
     dl_txn_actions,
 )
-from deltars.store.states import KnownState
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, and_, bindparam, l
 from deltars.protocol import Action
 from deltars.store import schema
 from deltars.store.database import Readable
-from deltars.store.pruning import MAX_PARTS
+from deltars.store.read.pruning import MAX_PARTS
 from deltars.store.rows import TABLE_OF, from_row
 
 VERSIONS_AT_ONCE = 20

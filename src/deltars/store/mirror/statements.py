@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Insert, Select, Text, bindparam, insert, s
 
 from deltars.store import schema
 from deltars.store.backends import Backend, Prepared
-from deltars.store.plain_rows import PlainRows
+from deltars.store.cursor_rows import PlainRows
 
 DIVERGED = "diverged"
 """The state of a table whose log and catalog contradict each other."""

@@ -28,14 +28,14 @@ from deltars.log.foreign import ForeignVersion
 from deltars.log.reads import FileKey
 from deltars.protocol import Action, AddFile, Metadata, Protocol, RemoveFile, StructType
 from deltars.store import schema
-from deltars.store.bulk import AddBatches, PastPlacement, Placement, columns_of
+from deltars.store.commit.bulk import AddBatches, PastPlacement, Placement, columns_of
+from deltars.store.commit.statements import end_live_rows
 from deltars.store.database import Database
-from deltars.store.held import HELD, lock_row
-from deltars.store.mirror_records import FOREIGN
-from deltars.store.mirror_status import MirrorState
+from deltars.store.imports.table_hold import HELD, lock_row
+from deltars.store.mirror.records import FOREIGN
+from deltars.store.mirror.status import MirrorState
 from deltars.store.rows import TABLE_OF, Row, to_row
 from deltars.store.schema import dl_add_files, dl_mirror_log, dl_table_versions, dl_transactions
-from deltars.store.statements import end_live_rows
 
 FLUSH_ROWS = 20_000
 TIMEOUT_S = 600.0

@@ -49,13 +49,13 @@ from sqlalchemy import exc as sa_exc
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from deltars.errors import DatabaseError, DeltarsError, SchemaVersionError, TimeoutError
-from deltars.store.backends.adbc import IS_INSTALLED, Adbc
 from deltars.store.backends.base import Backend, Opening, Prepared, Query, Rows, StatementRefused, first_line
-from deltars.store.backends.copy_out import copy_batches
-from deltars.store.backends.deadlines import PLANS, begin, dialect, settle
-from deltars.store.backends.pipeline import Step, driver_of, prepare, rows_of, run_pipeline
 from deltars.store.backends.pool import WatchedPool
-from deltars.store.backends.shapes import Shapes
+from deltars.store.backends.postgresql.adbc import IS_INSTALLED, Adbc
+from deltars.store.backends.postgresql.copy_out import copy_batches
+from deltars.store.backends.postgresql.deadlines import PLANS, begin, dialect, settle
+from deltars.store.backends.postgresql.pipeline import Step, driver_of, prepare, rows_of, run_pipeline
+from deltars.store.backends.prepared import Shapes
 from deltars.store.schema import dl_add_files
 
 LARGE_ROWS = 10_000

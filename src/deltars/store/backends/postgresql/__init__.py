@@ -1,0 +1,1 @@
+"""PostgreSQL: the backend and its fast paths."""

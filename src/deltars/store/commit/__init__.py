@@ -1,0 +1,1 @@
+"""One commit: the plan, the statements, the checks under the lock."""

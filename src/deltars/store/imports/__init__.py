@@ -1,0 +1,1 @@
+"""Logs made elsewhere, written into the catalog."""

@@ -1,0 +1,1 @@
+"""The catalog's schema, version by version."""

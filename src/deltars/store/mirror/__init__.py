@@ -1,0 +1,1 @@
+"""What the mirror keeps in the catalog, and what it reads there."""

@@ -1,0 +1,1 @@
+"""Everything that reads the log: versions, live files, cuts."""
