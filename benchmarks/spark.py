@@ -31,8 +31,8 @@ from benchmarks.report import table, write_section
 from benchmarks.rig import durable_server
 from deltars.data import WriteTarget, write_table
 from deltars.protocol import AddFile, schema_from_ddl
-from deltars.spark import opened
-from deltars.spark.directories import SETTLED_S
+from deltars.spark.read import frame_cache
+from deltars.spark.read.directories import SETTLED_S
 from tests.support.delta_spark import DELTA, delta_jars, delta_session
 from tests.support.run_directory import RunDirectory
 
@@ -89,7 +89,7 @@ class Bench:
 
     def forget(self) -> None:
         """What either side remembers of the tables it has read."""
-        opened.forget()
+        frame_cache.forget()
         for lists in self.directory.glob("deltars-manifests-*"):
             shutil.rmtree(lists)
         jvm: Any = self.spark.sparkContext._jvm

@@ -11,7 +11,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import deltars
-from deltars.spark import SparkPlane, opened, read_files
+from deltars.spark import SparkPlane
+from deltars.spark.read import files as read_files
+from deltars.spark.read import frame_cache
 from tests.support.scans import scan_of_files, vector_of, write_file
 
 pytestmark = pytest.mark.backends("sqlite")
@@ -19,7 +21,7 @@ pytestmark = pytest.mark.backends("sqlite")
 
 @pytest.fixture(autouse=True)
 def _nothing_is_kept(spark: SparkSession) -> Iterator[None]:
-    opened.forget()
+    frame_cache.forget()
     yield
     spark.catalog.clearCache()
 

@@ -17,7 +17,8 @@ from rich.console import Console
 
 import deltars
 from deltars.errors import ConfigError, SchemaMismatch, ValidationError
-from deltars.spark import SparkPlane, active_session, progress, read_files
+from deltars.spark import SparkPlane, active_session, progress
+from deltars.spark.read import files as read_files
 from tests.support.scans import scan_of_files, write_file
 from tests.support.spark import connected
 

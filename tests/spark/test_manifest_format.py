@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from deltars.spark.manifest import write_manifest
-from deltars.spark.read_files import DataFile, count_input_files
+from deltars.spark.read.files import DataFile, count_input_files
+from deltars.spark.read.manifest import write_manifest
 
 
 def list_of_the_sink(spark: SparkSession, place: Path) -> list[str]:

@@ -14,8 +14,10 @@ from pyspark.sql import SparkSession
 import deltars
 from deltars.data.files import Scan
 from deltars.errors import StorageError
-from deltars.spark import opened, read, read_files
-from deltars.spark.directories import Directories
+from deltars.spark.read import files as read_files
+from deltars.spark.read import frame_cache
+from deltars.spark.read import scan as read
+from deltars.spark.read.directories import Directories
 
 pytestmark = pytest.mark.backends("sqlite")
 
@@ -31,9 +33,9 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         return found
 
     monkeypatch.setattr(read, "data_files", counted)
-    opened.forget()
+    frame_cache.forget()
     yield counts
-    opened.forget()
+    frame_cache.forget()
 
 
 def table_of(catalog: deltars.Catalog, count: int = 3, partition_by: tuple[str, ...] = ()) -> deltars.Table:
@@ -141,7 +143,7 @@ def test_no_more_files_are_kept_than_the_limit(
     catalog: deltars.Catalog, spark: SparkSession, looked_at: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = table_of(catalog)
-    monkeypatch.setattr(opened, "MAX_FILES", 5)
+    monkeypatch.setattr(frame_cache, "MAX_FILES", 5)
     for _ in range(2):
         for version in (0, 1, 2):  # of one, two and three files
             table.read(spark, version=version)

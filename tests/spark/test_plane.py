@@ -23,8 +23,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from deltars.data import ArrowPlane, Scan, WriteTarget, WrittenFile, write_table
 from deltars.errors import ConfigError, SchemaMismatch, StorageError, ValidationError
 from deltars.protocol import StructType, schema_from_ddl
-from deltars.spark import SparkPlane, active_session, small
-from deltars.spark.write_by_arrow import arranged, write_by_arrow
+from deltars.spark import SparkPlane, active_session
+from deltars.spark.write import small_frames
+from deltars.spark.write.arrow import arranged, write_by_arrow
 
 PLANE = SparkPlane()
 
@@ -145,7 +146,7 @@ def test_files_of_spark_have_the_same_statistics_as_files_of_arrow(spark: SparkS
 def test_each_task_writes_files_of_its_own(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(small, "SMALL_BYTES", -1)
+    monkeypatch.setattr(small_frames, "SMALL_BYTES", -1)
     frame = spark.range(0, 1000, 1, 4)
     target = target_of(tmp_path, "id BIGINT")
     files = PLANE.write(frame, target)
@@ -401,7 +402,7 @@ def test_the_arrow_plane_leaves_spark_frames_alone(spark: SparkSession) -> None:
 
 
 def test_what_runs_on_executors_brings_no_sql_along() -> None:
-    program = "import sys, deltars.spark.write; print(*sys.modules)"
+    program = "import sys, deltars.spark.write.frame; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert not {"sqlalchemy", "psycopg", "duckdb", "click", "deltars.catalog"} & set(loaded.split())
 

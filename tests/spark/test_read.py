@@ -24,8 +24,10 @@ import deltars
 from deltars.data.files import Scan
 from deltars.errors import StorageError, ValidationError
 from deltars.protocol import StructType
-from deltars.spark import SparkPlane, manifest, read_files
+from deltars.spark import SparkPlane
 from deltars.spark.access import Access, access_to
+from deltars.spark.read import files as read_files
+from deltars.spark.read import manifest
 from tests.support.scans import TestFile, scan_of_files, write_file
 
 PLANE = SparkPlane()

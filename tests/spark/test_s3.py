@@ -15,7 +15,7 @@ from deltars.data.files import SCAN_COLUMNS
 from deltars.doctor.reading import reading
 from deltars.predicate import known_part, parse
 from deltars.spark.access import access_to
-from deltars.spark.read_by_arrow import read_batches
+from deltars.spark.read.arrow import read_batches
 from deltars.storage import open_storage
 from tests.support.s3 import SECRET, new_bucket, options_for, s3_server
 

@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltars
-from deltars.spark import opened, read_files
+from deltars.spark.read import files as read_files
+from deltars.spark.read import frame_cache
 
 pytestmark = pytest.mark.backends("sqlite")
 
@@ -32,7 +33,7 @@ def test_reads_of_many_threads_leave_the_sessions_settings_alone(
         together.wait()
         return sorted(row.id for row in table.read(spark, where=f"id >= {number % 4}").collect())
 
-    opened.forget()
+    frame_cache.forget()
     with ThreadPoolExecutor(THREADS) as threads:
         assert list(threads.map(read, range(THREADS))) == [list(range(n % 4, 4)) for n in range(THREADS)]
     after = spark.conf.getAll

@@ -28,10 +28,13 @@ import deltars
 from deltars.data import ArrowPlane, WriteTarget, WrittenFile, write_table
 from deltars.errors import SchemaMismatch, StorageError, ValidationError
 from deltars.protocol import StructType, schema_from_ddl, schema_to_arrow
-from deltars.spark import SparkPlane, progress, small, write_by_arrow, write_natively
+from deltars.spark import SparkPlane, progress
 from deltars.spark.schema import schema_to_spark
-from deltars.spark.small import bytes_to_hand_over, small_rows
-from deltars.spark.write_natively import native_columns
+from deltars.spark.write import arrow as write_by_arrow
+from deltars.spark.write import native as write_natively
+from deltars.spark.write import small_frames
+from deltars.spark.write.native import native_columns
+from deltars.spark.write.small_frames import bytes_to_hand_over, small_rows
 from tests.mirror.test_readers import READERS
 from tests.spark.test_round_trip import data_types as random_types
 from tests.spark.test_round_trip import rows, structs
@@ -48,13 +51,13 @@ EXTREMES = """
      timestamp'9999-12-30 00:00:00Z', null, date'9999-12-31', X'ff', false, null, -9223372036854775808),
     (3, double('-Infinity'), null, null, null, null, null, null, null, null, null,
      named_struct('a b', null, 'c.d', ''), 0)
-    as t(id, nan, zero, text, small, large, ts, ntz, day, bytes, flag, `st.ruct`, long)
+    as t(id, nan, zero, text, small_frames, large, ts, ntz, day, bytes, flag, `st.ruct`, long)
 """
 
 
 @pytest.fixture
 def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(small, "SMALL_BYTES", -1)
+    monkeypatch.setattr(small_frames, "SMALL_BYTES", -1)
 
 
 def target_of(root: Path, schema: StructType | str, **options: Any) -> WriteTarget:
@@ -266,7 +269,7 @@ def test_files_that_executors_wrote_elsewhere_are_missed(
         yield from write(replace(target, root=elsewhere), *rest)
 
     monkeypatch.setattr(write_by_arrow, "write_batches", write_elsewhere)
-    monkeypatch.setattr(small, "SMALL_BYTES", -1)
+    monkeypatch.setattr(small_frames, "SMALL_BYTES", -1)
     frame = spark.range(4).selectExpr("id", "id % 2 as p")
     target = target_of(tmp_path / "table", PLANE.schema(frame), partition_columns=("p",))
     with pytest.raises(StorageError, match="not seen from here") as caught:
@@ -316,7 +319,7 @@ def test_rdd_is_written_by_its_tasks_unless_they_find_few_rows(
     frame = make(spark)
     wanted = sorted(map(tuple, frame.collect()))
     target = target_of(tmp_path, PLANE.schema(frame), partition_columns=partition_by)
-    monkeypatch.setattr(small, "SMALL_BYTES", 40_000)
+    monkeypatch.setattr(small_frames, "SMALL_BYTES", 40_000)
     fetched: list[int] = []
 
     def by_driver(target: WriteTarget, batches: Iterable[pa.RecordBatch]) -> list[WrittenFile]:
@@ -344,7 +347,7 @@ def rows_in(root: Path, file: WrittenFile) -> list[tuple[Any, ...]]:
 
 def test_frame_whose_size_is_known_is_not_handed_over(spark: SparkSession) -> None:
     listed = spark.createDataFrame([(1,)], "id BIGINT")
-    assert bytes_to_hand_over(listed) == small.SMALL_BYTES // listed.rdd.getNumPartitions()
+    assert bytes_to_hand_over(listed) == small_frames.SMALL_BYTES // listed.rdd.getNumPartitions()
     for other in (spark.range(10), listed.repartition(3), listed.orderBy("id"), listed.groupBy("id").count()):
         assert bytes_to_hand_over(other) is None
     assert bytes_to_hand_over(spark.range(10_000_000).localCheckpoint()) is None

@@ -41,7 +41,7 @@ def demo(embedded_postgres: bool, catalog: str | None, output: Output) -> None:
         # Late: help must load nothing heavy, and pyspark is an extra.
         from deltars import demo as play
         from deltars.doctor import require_java
-        from deltars.spark.local import local_spark
+        from deltars.spark.local_session import local_spark
     except ModuleNotFoundError as error:
         raise deltars.ConfigError(
             f"the demo needs {error.name}, which is not installed", hint="pip install 'deltars[spark]'"

@@ -41,8 +41,8 @@ def sql(query: str, as_of: str | None, limit: int | None, catalog: str | None, o
     try:
         # Late: help must load nothing heavy, and pyspark is an extra.
         from deltars.doctor import require_java
-        from deltars.spark.local import local_spark
-        from deltars.spark.stream import batches_of
+        from deltars.spark.local_session import local_spark
+        from deltars.spark.read.stream import batches_of
     except ModuleNotFoundError as error:
         raise deltars.ConfigError(
             f"a query needs {error.name}, which is not installed", hint="pip install 'deltars[spark]'"

@@ -78,7 +78,7 @@ def _spark(spark: Any) -> Iterator[Finding]:
 def _started(version: str) -> Finding:
     try:
         trial = subprocess.run(
-            [sys.executable, "-m", "deltars.spark.trial"],
+            [sys.executable, "-m", "deltars.spark.probe"],
             capture_output=True,
             text=True,
             timeout=SPARK_STARTS_WITHIN_S,
@@ -96,7 +96,7 @@ def _started(version: str) -> Finding:
     if "No module named" in said or "PYTHON_VERSION_MISMATCH" in said:
         fix = f"Its tasks run another Python than this one: export PYSPARK_PYTHON={sys.executable}"
     else:
-        fix = f"See what it says: {sys.executable} -m deltars.spark.trial"
+        fix = f"See what it says: {sys.executable} -m deltars.spark.probe"
     lines = [line for line in said.splitlines() if line.strip()]
     return Finding("spark", "failed", f"pyspark {version} cannot run a job: {lines[-1] if lines else 'no reason'}", fix)
 

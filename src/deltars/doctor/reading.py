@@ -62,7 +62,7 @@ def _of(spark: Any, warehouse: str, path: str) -> dict[str, Any]:
 
 def _started(warehouse: str, path: str) -> dict[str, Any]:
     trial = subprocess.run(
-        [sys.executable, "-m", "deltars.spark.trial", warehouse, path],
+        [sys.executable, "-m", "deltars.spark.probe", warehouse, path],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from deltars.data.files import Scan
 from deltars.data.table_files import relative_path
 from deltars.errors import DeltarsError
-from deltars.spark.read_files import spark_path
+from deltars.spark.read.files import spark_path
 from deltars.storage import open_storage, parse_location
 
 _SAME_STORE = {"s3": "s3a", "s3a": "s3"}

@@ -17,12 +17,12 @@ from deltars.predicate import Predicate, Query, Unknown, parse
 from deltars.predicate.literals import zone_of
 from deltars.protocol import StructType
 from deltars.spark.access import Access, access_to
-from deltars.spark.completion import complete
 from deltars.spark.query import run_query
-from deltars.spark.read import read_scan
+from deltars.spark.read.scan import read_scan
 from deltars.spark.schema import table_schema
 from deltars.spark.session import running_session
-from deltars.spark.write import write_frame
+from deltars.spark.write.computed_columns import complete
+from deltars.spark.write.frame import write_frame
 
 _ZONE = "spark.sql.session.timeZone"
 

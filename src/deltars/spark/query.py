@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from deltars.data.files import Scan
 from deltars.predicate import Predicate, Query
-from deltars.spark.read import read_scan
+from deltars.spark.read.scan import read_scan
 
 
 def run_query(

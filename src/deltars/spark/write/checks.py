@@ -19,9 +19,9 @@ from deltars.data.conditions import Condition
 from deltars.data.writer import too_many_files
 from deltars.errors import ConfigError, DeltarsError, SchemaMismatch, StorageError, ValidationError
 from deltars.protocol import StructType
-from deltars.spark.completion import refused
-from deltars.spark.read_columns import quoted
+from deltars.spark.read.columns import quoted
 from deltars.spark.schema import schema_to_spark
+from deltars.spark.write.computed_columns import refused
 
 _VIOLATED = "deltars: a row breaks check "
 _OWN_ERROR = re.compile(r"\ndeltars\.errors\.(\w+): (.*)", re.DOTALL)

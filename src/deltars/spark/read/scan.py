@@ -42,12 +42,12 @@ from deltars.protocol import (
     type_to_arrow,
 )
 from deltars.spark.access import native_root
-from deltars.spark.manifest import file_uri
-from deltars.spark.opened import Opened, keep, recall
-from deltars.spark.read_by_arrow import is_hidden, is_widened_beyond_spark, read_by_arrow
-from deltars.spark.read_columns import ScanColumns, quoted
-from deltars.spark.read_deleted import place_of, with_place, without_deleted
-from deltars.spark.read_files import DataFile, PartitionValues, data_files, open_files
+from deltars.spark.read.arrow import is_hidden, is_widened_beyond_spark, read_by_arrow
+from deltars.spark.read.columns import ScanColumns, quoted
+from deltars.spark.read.deleted_rows import place_of, with_place, without_deleted
+from deltars.spark.read.files import DataFile, PartitionValues, data_files, open_files
+from deltars.spark.read.frame_cache import Opened, keep, recall
+from deltars.spark.read.manifest import file_uri
 
 MAX_SCANS = 16
 

@@ -25,7 +25,7 @@ from deltars.data.files import WriteTarget, WrittenFile
 from deltars.data.writer import write_table
 from deltars.errors import StorageError
 from deltars.protocol import uri_to_path
-from deltars.spark.file_limit import counter, limited
+from deltars.spark.write.file_limit import counter, limited
 from deltars.storage import parse_location
 
 SHARED_DISK = "The table must be on a disk that the driver and the executors share, or in an object store."

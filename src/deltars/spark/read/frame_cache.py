@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeAlias
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from deltars.data.files import Scan
-from deltars.spark.directories import Directories
+from deltars.spark.read.directories import Directories
 
 MAX_FRAMES = 64
 MAX_FILES = 200_000

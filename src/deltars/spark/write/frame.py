@@ -20,10 +20,10 @@ from deltars.data.writer import check_writable, write_table
 from deltars.protocol import schema_to_arrow
 from deltars.spark.progress import shown
 from deltars.spark.schema import schema_from_spark
-from deltars.spark.small import bytes_to_hand_over, small_rows
-from deltars.spark.write_by_arrow import arranged, write_by_arrow
-from deltars.spark.write_checks import checks_of, guarded, raised_by_tasks
-from deltars.spark.write_natively import native_columns, write_natively
+from deltars.spark.write.arrow import arranged, write_by_arrow
+from deltars.spark.write.checks import checks_of, guarded, raised_by_tasks
+from deltars.spark.write.native import native_columns, write_natively
+from deltars.spark.write.small_frames import bytes_to_hand_over, small_rows
 
 
 def write_frame(frame: DataFrame, target: WriteTarget, conditions: Sequence[Condition] = ()) -> list[WrittenFile]:

@@ -1,7 +1,7 @@
 """A session of its own, started as any other is here, shows what it can do.
 
-python -m deltars.spark.trial                 it runs a job as tables are written, and says by which Python
-python -m deltars.spark.trial <root> <path>   how it reads this file of an object store, as JSON
+python -m deltars.spark.probe                 it runs a job as tables are written, and says by which Python
+python -m deltars.spark.probe <root> <path>   how it reads this file of an object store, as JSON
 """
 
 from __future__ import annotations

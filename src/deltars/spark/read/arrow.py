@@ -25,7 +25,7 @@ from deltars.data.reader import read_scan as read_arrow
 from deltars.predicate import Predicate, known_part
 from deltars.protocol import PrimitiveType, StructType
 from deltars.protocol.evolution import TYPE_CHANGES
-from deltars.spark.read_columns import ScanColumns
+from deltars.spark.read.columns import ScanColumns
 
 MAX_TASKS = 200
 

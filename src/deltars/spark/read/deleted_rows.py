@@ -18,8 +18,8 @@ from deltars.data.deletion_vectors import read_vector
 from deltars.data.files import Scan
 from deltars.errors import DeltarsError
 from deltars.protocol import DeletionVector
-from deltars.spark.manifest import file_uri
-from deltars.spark.read_files import DataFile
+from deltars.spark.read.files import DataFile
+from deltars.spark.read.manifest import file_uri
 from deltars.storage import open_storage
 
 MAX_BROADCAST_ROWS = 1_000_000

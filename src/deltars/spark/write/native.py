@@ -29,12 +29,12 @@ from deltars.data.leaves import leaves
 from deltars.data.writer import write_table
 from deltars.errors import SchemaMismatch, StorageError
 from deltars.protocol import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, schema_to_arrow
-from deltars.spark.file_limit import finished_files, limited
-from deltars.spark.read_columns import FIELD_ID, quoted
-from deltars.spark.read_files import spark_path
+from deltars.spark.read.columns import FIELD_ID, quoted
+from deltars.spark.read.files import spark_path
 from deltars.spark.schema import schema_from_spark, schema_to_spark
-from deltars.spark.write_by_arrow import SHARED_DISK, decoded, encoded
-from deltars.spark.write_checks import Check
+from deltars.spark.write.arrow import SHARED_DISK, decoded, encoded
+from deltars.spark.write.checks import Check
+from deltars.spark.write.file_limit import finished_files, limited
 from deltars.storage import parse_location
 from deltars.storage.failures import storage_errors
 from deltars.storage.local import make_directory, sync_path

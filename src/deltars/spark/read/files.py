@@ -26,8 +26,8 @@ from pyspark.sql.types import StructType as SparkStructType
 from deltars.data.files import Scan
 from deltars.data.table_files import missing_file, refuse_link_outside, relative_path
 from deltars.errors import DeltarsError, StorageError
-from deltars.spark.directories import Directories
-from deltars.spark.manifest import file_uri, write_manifest
+from deltars.spark.read.directories import Directories
+from deltars.spark.read.manifest import file_uri, write_manifest
 from deltars.storage import Storage, open_storage, parse_location
 
 PartitionValues: TypeAlias = tuple[str | None, ...]

@@ -18,7 +18,7 @@ from deltars.errors import ValidationError
 from deltars.protocol import StructField, StructType
 from deltars.protocol.char_varchar import Limit, TypePath
 from deltars.protocol.column_rules import default_of, generation_of, has_rules, limits_of
-from deltars.spark.read_columns import quoted
+from deltars.spark.read.columns import quoted
 from deltars.spark.schema import schema_to_spark
 
 _REFUSED = "deltars refuses: "

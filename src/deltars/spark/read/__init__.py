@@ -1,0 +1,1 @@
+"""A table's files as a DataFrame."""
