@@ -16,7 +16,7 @@ from msgspec import structs
 import deltars
 from deltars.importer import LogSource
 from deltars.log.add_columns import deletion_vectors
-from deltars.mirror.checkpoint import write_checkpoint
+from deltars.mirror.files.checkpoint import write_checkpoint
 from deltars.protocol import Action, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
 from deltars.storage import open_storage
 from deltars.store.mirror.checkpoint_state import CheckpointRows

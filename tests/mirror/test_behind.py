@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from deltars.mirror.behind import AT_ONCE, Behind
+from deltars.mirror.background import AT_ONCE, Behind
 
 
 def test_only_the_last_of_those_that_wait_is_done() -> None:

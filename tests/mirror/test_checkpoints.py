@@ -15,8 +15,8 @@ import pytest
 from deltalake import DeltaTable
 
 from deltars.mirror import Publisher
-from deltars.mirror.checkpoint import is_due, write_checkpoint
-from deltars.mirror.last_checkpoint import LAST_CHECKPOINT, parse_last_checkpoint
+from deltars.mirror.files.checkpoint import is_due, write_checkpoint
+from deltars.mirror.files.last_checkpoint import LAST_CHECKPOINT, parse_last_checkpoint
 from deltars.protocol import (
     Action,
     CdcFile,

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from deltars.mirror.commit_json import ENGINE_INFO, commit_path, is_same_commit, render_commit
+from deltars.mirror.files.commit import ENGINE_INFO, commit_path, is_same_commit, render_commit
 from deltars.protocol import (
     AddFile,
     CommitInfo,

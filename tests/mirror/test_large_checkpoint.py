@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 import deltars
 from deltars.mirror import Publication, Publisher
-from deltars.mirror.checkpoint import write_checkpoint
+from deltars.mirror.files.checkpoint import write_checkpoint
 from deltars.store.mirror.checkpoint_state import CheckpointRows
 from tests.support.memory import peak_mib
 from tests.support.soak import record, scaled

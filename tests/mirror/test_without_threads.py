@@ -16,9 +16,9 @@ from deltalake import DeltaTable
 
 import deltars
 from deltars.mirror import Publication, Publisher
-from deltars.mirror.ahead import ahead
-from deltars.mirror.behind import Behind
-from deltars.mirror.checksums import Checksums
+from deltars.mirror.background import Behind
+from deltars.mirror.checksum_state import Checksums
+from deltars.mirror.files.prefetch import ahead
 from deltars.store.mirror.status import MirrorStatusStore
 from tests.mirror.ledger import Ledger, added, version_names
 from tests.mirror.steps import stepping

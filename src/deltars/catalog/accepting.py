@@ -16,7 +16,7 @@ from deltars.errors import LogDiverged, TableHeld
 from deltars.importer import Importer, LogSource, Progress
 from deltars.importer.commits import CommitFile
 from deltars.importer.listing import LogListing
-from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit
+from deltars.mirror.files.commit import commit_path, is_same_commit, render_commit
 from deltars.store.imports.appender import HeldTable
 from deltars.store.imports.reversal import Contradiction, Reversal
 from deltars.store.mirror.status import MirrorState

@@ -15,7 +15,7 @@ import re
 from uuid import UUID
 
 from deltars.errors import LogDiverged
-from deltars.mirror.checkpoint import is_ours, span_ms
+from deltars.mirror.files.checkpoint import is_ours, span_ms
 from deltars.mirror.outcome import SEE_WHAT_DIFFERS
 from deltars.mirror.publisher import Publisher
 from deltars.store.database import Database

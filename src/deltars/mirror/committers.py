@@ -22,7 +22,7 @@ from typing import Protocol
 from uuid import UUID
 
 from deltars.errors import MirrorFailure
-from deltars.mirror.behind import Behind
+from deltars.mirror.background import Behind
 from deltars.mirror.outcome import MirrorOutcome, Publication, outcome_of
 from deltars.store.mirror.status import MirrorStatus, MirrorStatusStore
 from deltars.store.read.committed_versions import CommittedVersion

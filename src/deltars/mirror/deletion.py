@@ -18,8 +18,8 @@ from hashlib import sha256
 from uuid import UUID
 
 from deltars.errors import LogDiverged, TableExists, TableHeld
-from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit
-from deltars.mirror.others import OthersFiles, others_files
+from deltars.mirror.files.commit import commit_path, is_same_commit, render_commit
+from deltars.mirror.other_tables import OthersFiles, others_files
 from deltars.mirror.publisher import Publisher
 from deltars.storage import Relation, Storage
 from deltars.store.database import Database

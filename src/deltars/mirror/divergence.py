@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from deltars.errors import DeltarsError
-from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit
+from deltars.mirror.files.commit import commit_path, is_same_commit, render_commit
 from deltars.mirror.publisher import Publisher
 from deltars.storage import Storage
 from deltars.store.mirror.status import MirrorState, MirrorStatus

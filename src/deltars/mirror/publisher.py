@@ -24,13 +24,13 @@ from typing import NamedTuple
 from uuid import UUID
 
 from deltars.errors import DatabaseError, DeltarsError, MirrorFailure
-from deltars.mirror.behind import Behind
-from deltars.mirror.checkpointer import Checkpointer
-from deltars.mirror.checksum import checksum_path
-from deltars.mirror.checksums import Checksums
-from deltars.mirror.commit_file import Diverged, put_commit, put_or_compare, see_published, set_time
-from deltars.mirror.commit_json import LOG
+from deltars.mirror.background import Behind
+from deltars.mirror.checkpoint_schedule import Checkpointer
+from deltars.mirror.checksum_state import Checksums
 from deltars.mirror.committers import Committers, Drain, Wish
+from deltars.mirror.files.checksum import checksum_path
+from deltars.mirror.files.commit import LOG
+from deltars.mirror.files.put_commit import Diverged, put_commit, put_or_compare, see_published, set_time
 from deltars.mirror.outcome import SEE_WHAT_DIFFERS, MirrorOutcome, Publication, outcome_of
 from deltars.mirror.warehouse import Warehouse
 from deltars.observe import PublicationFailed, VersionPublished, emit

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from uuid import UUID, uuid4
 
 from deltars.errors import LogDiverged, StorageError
-from deltars.mirror.checkpoint import checkpoint_path
-from deltars.mirror.commit_file import MOVED
-from deltars.mirror.commit_json import commit_path
 from deltars.mirror.divergence import Divergence, is_looked_at
-from deltars.mirror.last_checkpoint import LAST_CHECKPOINT, parse_last_checkpoint
+from deltars.mirror.files.checkpoint import checkpoint_path
+from deltars.mirror.files.commit import commit_path
+from deltars.mirror.files.last_checkpoint import LAST_CHECKPOINT, parse_last_checkpoint
+from deltars.mirror.files.put_commit import MOVED
 from deltars.mirror.outcome import SEE_WHAT_DIFFERS
 from deltars.mirror.publisher import Publisher
 from deltars.storage import Storage

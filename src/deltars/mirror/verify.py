@@ -27,14 +27,14 @@ import pyarrow.parquet as pq
 
 from deltars.errors import DeltarsError
 from deltars.log.bounds import known_stats
-from deltars.mirror.checkpoint import checkpoint_path
 from deltars.mirror.checkpoint_content import LiveFile, read_checkpoint, vector_id
-from deltars.mirror.checksum import checksum_path, sums_in
-from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit
 from deltars.mirror.divergence import is_looked_at
-from deltars.mirror.last_checkpoint import LAST_CHECKPOINT, LastCheckpoint, parse_last_checkpoint
+from deltars.mirror.files.checkpoint import checkpoint_path
+from deltars.mirror.files.checksum import checksum_path, sums_in
+from deltars.mirror.files.commit import commit_path, is_same_commit, render_commit
+from deltars.mirror.files.last_checkpoint import LAST_CHECKPOINT, LastCheckpoint, parse_last_checkpoint
 from deltars.mirror.orphans import MIN_AGE, Orphans, check_min_age, find_orphans
-from deltars.mirror.others import others_files, path_below
+from deltars.mirror.other_tables import others_files, path_below
 from deltars.mirror.publisher import Publisher
 from deltars.protocol import DeletionVector, uri_to_path
 from deltars.protocol.deletion_vectors import relative_path

@@ -17,7 +17,7 @@ import time
 from uuid import UUID
 
 from deltars.errors import DeltarsError, TimeoutError
-from deltars.mirror.checkpoint import (
+from deltars.mirror.files.checkpoint import (
     Checkpoint,
     checkpoint_path,
     interval_of,
@@ -25,7 +25,7 @@ from deltars.mirror.checkpoint import (
     is_ours,
     write_checkpoint,
 )
-from deltars.mirror.last_checkpoint import LAST_CHECKPOINT, parse_last_checkpoint, render_last_checkpoint
+from deltars.mirror.files.last_checkpoint import LAST_CHECKPOINT, parse_last_checkpoint, render_last_checkpoint
 from deltars.protocol import Metadata
 from deltars.storage import Storage
 from deltars.store.database import Database

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from deltars.mirror.checkpoint import Checkpoint
+from deltars.mirror.files.checkpoint import Checkpoint
 
 LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
 TAG = "deltars.sqlManaged"

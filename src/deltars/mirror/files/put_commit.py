@@ -6,7 +6,7 @@ from contextlib import suppress
 from hashlib import sha256
 
 from deltars.errors import StorageError
-from deltars.mirror.commit_json import commit_path, is_same_commit, render_commit, render_pieces
+from deltars.mirror.files.commit import commit_path, is_same_commit, render_commit, render_pieces
 from deltars.storage import Storage
 from deltars.store.mirror.pending_versions import ManyActions
 from deltars.store.read.committed_versions import CommittedVersion

@@ -17,8 +17,8 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deltars.mirror.ahead import ahead
-from deltars.mirror.checkpoint_schema import CheckpointSchema
+from deltars.mirror.files.checkpoint_schema import CheckpointSchema
+from deltars.mirror.files.prefetch import ahead
 from deltars.protocol import Metadata
 from deltars.protocol.intervals import parse_interval_ms
 from deltars.storage import Storage
