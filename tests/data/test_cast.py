@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from deltars.data.cast import check_fits, fit
+from deltars.data.write_schema import check_fits, fit
 from deltars.errors import SchemaMismatch
 from deltars.protocol import schema_from_ddl, schema_to_arrow
 

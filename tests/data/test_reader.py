@@ -17,8 +17,8 @@ import pytest
 from pyroaring import BitMap64
 
 from deltars.data.deletion_vectors import MAGIC, decode_z85, encode_z85
-from deltars.data.files import Scan
 from deltars.data.reader import read_scan
+from deltars.data.scan import Scan
 from deltars.errors import DeltarsError, SchemaMismatch, StorageError, ValidationError
 from deltars.protocol import ColumnMapping, StructType, schema_from_ddl
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltars
-from deltars.data.files import Scan
+from deltars.data.scan import Scan
 from deltars.errors import StorageError
 from deltars.spark.read import files as read_files
 from deltars.spark.read import frame_cache

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import deltars
-from deltars.data.files import Scan
+from deltars.data.scan import Scan
 from deltars.errors import StorageError, ValidationError
 from deltars.protocol import StructType
 from deltars.spark import SparkPlane

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 import deltars
-from deltars.data.files import SCAN_COLUMNS
+from deltars.data.scan import SCAN_COLUMNS
 from deltars.doctor.reading import reading
 from deltars.predicate import known_part, parse
 from deltars.spark.access import access_to

@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 
 import deltars
 from deltars.data.deletion_vectors import MAGIC, encode_z85
-from deltars.data.files import SCAN_COLUMNS, Scan
+from deltars.data.scan import SCAN_COLUMNS, Scan
 from deltars.protocol import ColumnMapping, StructType, path_to_uri, schema_from_ddl
 
 

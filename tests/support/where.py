@@ -20,7 +20,7 @@ import msgspec
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from deltars.data.files import WriteTarget
+from deltars.data.scan import WriteTarget
 from deltars.data.statistics import Statistics
 from deltars.protocol import (
     Metadata,

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import deltars
-from deltars.data.files import Scan
+from deltars.data.scan import Scan
 from deltars.errors import DatabaseError, VersionConflict, VersionNotFound
 from deltars.mirror.files.checksum import checksum_path
 from deltars.storage import open_storage

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from deltars.data.files import Scan
+from deltars.data.scan import Scan
 from deltars.errors import TableNotFound, ValidationError
 from deltars.log.commit import NO_VERSION
 from deltars.log.snapshot import Snapshot

@@ -21,7 +21,7 @@ import base64
 import zlib
 from typing import TYPE_CHECKING, Literal
 
-from deltars.data.table_files import open_file, open_path
+from deltars.data.file_access import open_file, open_path
 from deltars.errors import ConfigError, ValidationError
 from deltars.protocol import DeletionVector
 from deltars.protocol.deletion_vectors import relative_path

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from deltars.data.files import WriteTarget, WrittenFile
+from deltars.data.scan import WriteTarget, WrittenFile
 from deltars.data.statistics import ColumnStats, Statistics
 from deltars.log.commit import RowGroup
 from deltars.protocol import (

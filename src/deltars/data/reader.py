@@ -15,10 +15,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deltars.data.align import Alignment, arrow_schema
 from deltars.data.deletion_vectors import read_vector
-from deltars.data.files import Scan
-from deltars.data.table_files import is_missing, missing_file, open_file
+from deltars.data.file_access import is_missing, missing_file, open_file
+from deltars.data.read_schema import Alignment, arrow_schema
+from deltars.data.scan import Scan
 from deltars.errors import DeltarsError, StorageError, ValidationError
 from deltars.protocol import (
     DeletionVector,

@@ -19,10 +19,10 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltars.data.cast import file_schema, fit
-from deltars.data.data_file import ROW_GROUP_ROWS, DataFile
-from deltars.data.files import WriteTarget, WrittenFile
+from deltars.data.parquet_file import ROW_GROUP_ROWS, DataFile
+from deltars.data.scan import WriteTarget, WrittenFile
 from deltars.data.statistics import Statistics
+from deltars.data.write_schema import file_schema, fit
 from deltars.errors import TransactionTooLarge, ValidationError
 from deltars.protocol import (
     PrimitiveType,

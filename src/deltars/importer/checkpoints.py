@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from deltars.data.table_files import open_path, relative_path
+from deltars.data.file_access import open_path, relative_path
 from deltars.errors import DamagedLog, DeltarsError, ImportRefused
 from deltars.importer.commits import open_log_file
 from deltars.importer.listing import Checkpoint

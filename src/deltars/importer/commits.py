@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import BinaryIO, cast
 
-from deltars.data.table_files import refuse_link_outside
+from deltars.data.file_access import refuse_link_outside
 from deltars.errors import DamagedLog, DeltarsError, ValidationError
 from deltars.importer.file_actions import canonical, check_imported
 from deltars.protocol import Action, CommitInfo, Metadata, Protocol

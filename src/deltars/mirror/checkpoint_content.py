@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deltars.data.table_files import open_path, relative_path
+from deltars.data.file_access import open_path, relative_path
 from deltars.protocol import DeletionVector, StructType
 from deltars.protocol.log_files import LOG
 from deltars.protocol.paths import is_absolute, local_path

@@ -19,8 +19,8 @@ from weakref import WeakKeyDictionary
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from deltars.data.files import Scan
-from deltars.data.table_files import relative_path
+from deltars.data.file_access import relative_path
+from deltars.data.scan import Scan
 from deltars.errors import DeltarsError
 from deltars.spark.read.files import spark_path
 from deltars.storage import open_storage, parse_location

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from deltars.data.files import Scan
+from deltars.data.scan import Scan
 from deltars.predicate import Predicate, Query
 from deltars.spark.read.scan import read_scan
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from deltars.data.files import Scan
 from deltars.data.filter import PredicateFilter
 from deltars.data.reader import read_scan
+from deltars.data.scan import Scan
 from deltars.errors import ConfigError
 from deltars.log.snapshot import Moment
 from deltars.predicate import parse

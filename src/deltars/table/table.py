@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 from uuid import UUID
 
-from deltars.data.files import Scan
+from deltars.data.scan import Scan
 from deltars.errors import DeltarsError
 from deltars.log.snapshot import HistoryEntry, Moment, Snapshot
 from deltars.mirror.cleanup import clean_up_log

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
-from deltars.data.arrow_plane import ArrowPlane
 from deltars.data.conditions import Condition
-from deltars.data.files import Scan, WriteTarget, WrittenFile
+from deltars.data.plane import ArrowPlane
+from deltars.data.scan import Scan, WriteTarget, WrittenFile
 from deltars.errors import ConfigError, ValidationError
 from deltars.log.snapshot import Moment
 from deltars.predicate import Predicate, Query, Unknown, leaves_of, parse

@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 
 import pyarrow as pa
 
-from deltars.data.files import Scan
+from deltars.data.scan import Scan
 from deltars.errors import TableNotFound, ValidationError
 from deltars.log.add_columns import file_keys
 from deltars.log.commit import NO_VERSION, Base, NewTable, TableRead

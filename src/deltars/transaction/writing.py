@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from deltars.data.conditions import Condition, conditions_of
-from deltars.data.files import Scan, WriteTarget, WrittenFile
+from deltars.data.scan import Scan, WriteTarget, WrittenFile
 from deltars.data.sources import consumed, is_single_use
 from deltars.errors import DeltarsError, SchemaMismatch, ValidationError
 from deltars.log.commit import RowGroup

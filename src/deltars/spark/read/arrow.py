@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType as SparkStructType
 
-from deltars.data.files import SCAN_COLUMNS, Scan
 from deltars.data.filter import PredicateFilter
 from deltars.data.reader import read_scan as read_arrow
+from deltars.data.scan import SCAN_COLUMNS, Scan
 from deltars.predicate import Predicate, known_part
 from deltars.protocol import PrimitiveType, StructType
 from deltars.protocol.evolution import TYPE_CHANGES

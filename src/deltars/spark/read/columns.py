@@ -23,7 +23,7 @@ from pyspark.sql.types import DataType as SparkDataType
 from pyspark.sql.types import DoubleType, FloatType
 from pyspark.sql.types import StructType as SparkStructType
 
-from deltars.data.files import Scan
+from deltars.data.scan import Scan
 from deltars.protocol.schema import COLUMN_ID, PHYSICAL_NAME
 from deltars.spark.schema import OF_THE_TABLE
 

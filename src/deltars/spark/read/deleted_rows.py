@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from deltars.data.deletion_vectors import read_vector
-from deltars.data.files import Scan
+from deltars.data.scan import Scan
 from deltars.errors import DeltarsError
 from deltars.protocol import DeletionVector
 from deltars.spark.read.files import DataFile

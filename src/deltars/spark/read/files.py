@@ -23,8 +23,8 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import StructType as SparkStructType
 
-from deltars.data.files import Scan
-from deltars.data.table_files import missing_file, refuse_link_outside, relative_path
+from deltars.data.file_access import missing_file, refuse_link_outside, relative_path
+from deltars.data.scan import Scan
 from deltars.errors import DeltarsError, StorageError
 from deltars.spark.read.directories import Directories
 from deltars.spark.read.manifest import file_uri, write_manifest

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from deltars.data.files import Scan
+from deltars.data.scan import Scan
 from deltars.spark.read.directories import Directories
 
 MAX_FRAMES = 64

@@ -28,7 +28,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from deltars.data.files import Scan
+from deltars.data.scan import Scan
 from deltars.errors import ValidationError
 from deltars.predicate import Predicate, named_in
 from deltars.protocol import (

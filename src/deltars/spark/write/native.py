@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from deltars.data.files import TARGET_FILE_SIZE, WriteTarget, WrittenFile
 from deltars.data.footers import Footers
-from deltars.data.leaves import leaves
+from deltars.data.parquet_leaves import leaves
+from deltars.data.scan import TARGET_FILE_SIZE, WriteTarget, WrittenFile
 from deltars.data.writer import write_table
 from deltars.errors import SchemaMismatch, StorageError
 from deltars.protocol import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, schema_to_arrow

@@ -9,9 +9,9 @@ from contextlib import suppress
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deltars.data.files import WrittenFile
 from deltars.data.footers import row_group
-from deltars.data.leaves import names_without_floats
+from deltars.data.parquet_leaves import names_without_floats
+from deltars.data.scan import WrittenFile
 from deltars.data.statistics import ColumnStats, Statistics
 from deltars.protocol import AddFile
 from deltars.storage import Writer

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from deltars.data.files import Scan
+from deltars.data.scan import Scan
 from deltars.errors import StorageError, ValidationError
 from deltars.protocol import check_path, is_absolute, is_plain, uri_to_path
 from deltars.storage import Storage, parse_location

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyarrow import types
 
-from deltars.data.cast import file_schema
 from deltars.data.nested import with_values
+from deltars.data.write_schema import file_schema
 from deltars.errors import SchemaMismatch
 from deltars.protocol import (
     ArrayType,

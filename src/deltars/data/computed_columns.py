@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from deltars.data.cast import file_schema, fit
 from deltars.data.evaluation import Computed, default_value
 from deltars.data.nested import with_values
+from deltars.data.write_schema import file_schema, fit
 from deltars.errors import ValidationError
 from deltars.protocol import StructField, StructType, schema_to_arrow
 from deltars.protocol.char_varchar import Limit, TypePath

@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from deltars.data.cast import check_fits, file_schema, fit
-from deltars.data.completion import Completion
+from deltars.data.computed_columns import Completion
 from deltars.data.conditions import Condition, checked
-from deltars.data.files import Scan, WriteTarget, WrittenFile
 from deltars.data.filter import Unmatched
 from deltars.data.reader import read_scan
+from deltars.data.scan import Scan, WriteTarget, WrittenFile
 from deltars.data.sources import claim, opened, watched
+from deltars.data.write_schema import check_fits, file_schema, fit
 from deltars.data.writer import write_table
 from deltars.errors import ValidationError
 from deltars.predicate import Predicate, parse
