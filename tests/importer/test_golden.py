@@ -15,7 +15,7 @@ from msgspec import structs
 
 import deltars
 from deltars.importer import LogSource
-from deltars.log.add_columns import deletion_vectors
+from deltars.log.arrow_adds import deletion_vectors
 from deltars.mirror.files.checkpoint import write_checkpoint
 from deltars.protocol import Action, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
 from deltars.storage import open_storage

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from deltars.errors import ValidationError
-from deltars.log.add_columns import canonical
+from deltars.log.arrow_adds import canonical
 from deltars.log.commit import TableCommit
 from deltars.log.validation import check_actions
 from deltars.protocol import Action

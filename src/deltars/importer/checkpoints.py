@@ -23,7 +23,7 @@ from deltars.data.file_access import open_path, relative_path
 from deltars.errors import DamagedLog, DeltarsError, ImportRefused
 from deltars.importer.commits import open_log_file
 from deltars.importer.listing import Checkpoint
-from deltars.log.add_columns import canonical as canonical_columns
+from deltars.log.arrow_adds import canonical as canonical_columns
 from deltars.protocol import (
     AddFile,
     CheckpointAction,

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltars.errors import ValidationError
-from deltars.log.add_columns import COUNTS, REQUIRED, deletion_vectors, unusual_paths
+from deltars.log.arrow_adds import COUNTS, REQUIRED, deletion_vectors, unusual_paths
 from deltars.log.file_rules import Problem, check_count, check_values, check_vector
 from deltars.log.validation import has_null_character
 from deltars.protocol import (

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from deltars.config import Isolation
 from deltars.errors import VersionConflict
-from deltars.log.reads import NOTHING_READ, Reads
+from deltars.log.read_set import NOTHING_READ, Reads
 from deltars.protocol import Action, Metadata, Protocol, check_protocol
 
 ISOLATION_LEVELS: tuple[Isolation, ...] = get_args(Isolation)

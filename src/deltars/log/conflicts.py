@@ -28,9 +28,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltars import errors
-from deltars.log.add_columns import deletion_vectors
+from deltars.log.arrow_adds import deletion_vectors
 from deltars.log.commit import Conflict, TableCommit
-from deltars.log.reads import NOTHING_READ, Added, FileKey, FilePredicate, Reads
+from deltars.log.read_set import NOTHING_READ, Added, FileKey, FilePredicate, Reads
 from deltars.log.table_rules import ROW_TRACKING_DOMAIN
 from deltars.protocol import AddFile, CdcFile, DomainMetadata, Metadata, RemoveFile, Txn
 

@@ -19,8 +19,8 @@ import msgspec
 import pyarrow as pa
 
 from deltars.log.bounds import once_single
-from deltars.log.reads import Added
-from deltars.log.spans import ANYTHING, Span, is_below_nan, judge_of, partition_span, stats_span, widened
+from deltars.log.read_set import Added
+from deltars.log.value_ranges import ANYTHING, Span, is_below_nan, judge_of, partition_span, stats_span, widened
 from deltars.predicate import (
     FALSE,
     TRUE,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from deltars.log.add_columns import partition_values
+from deltars.log.arrow_adds import partition_values
 from deltars.log.commit import TableCommit, TableState
 from deltars.log.file_rules import num_records
 from deltars.log.validation import refuse

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltars.errors import ValidationError
-from deltars.log.add_columns import check_columns, deletion_vectors
+from deltars.log.arrow_adds import check_columns, deletion_vectors
 from deltars.log.bounds import Bounds
 from deltars.log.commit import Commit, TableCommit
 from deltars.log.file_rules import MAX_COUNT, Problem, check_add, check_cdc, check_count, check_remove

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 
 from deltars.errors import ValidationError
-from deltars.log.add_columns import canonical
+from deltars.log.arrow_adds import canonical
 from deltars.log.commit import Commit, TableCommit
 from deltars.log.transaction_id import TxnId, as_txn_id
 from deltars.protocol import Action

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from deltars.log.commit import TableRead
 from deltars.log.pruning import Pruner
-from deltars.log.reads import FileKey, FilePredicate, Reads
+from deltars.log.read_set import FileKey, FilePredicate, Reads
 
 
 @dataclass(slots=True)

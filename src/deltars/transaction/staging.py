@@ -19,9 +19,9 @@ from uuid import UUID
 import msgspec
 import pyarrow as pa
 
-from deltars.log.add_columns import canonical, deletion_vectors, file_keys
+from deltars.log.arrow_adds import canonical, deletion_vectors, file_keys
 from deltars.log.commit import NO_VERSION, NewTable, RowGroup, TableCommit
-from deltars.log.reads import FileKey
+from deltars.log.read_set import FileKey
 from deltars.log.snapshot import FILE_SCHEMA
 from deltars.log.validation import check_actions
 from deltars.protocol import Action, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn

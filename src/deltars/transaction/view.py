@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from deltars.data.scan import Scan
 from deltars.errors import TableNotFound, ValidationError
-from deltars.log.add_columns import file_keys
+from deltars.log.arrow_adds import file_keys
 from deltars.log.commit import NO_VERSION, Base, NewTable, TableRead
 from deltars.log.pruning import Pruner
-from deltars.log.reads import FileKey
+from deltars.log.read_set import FileKey
 from deltars.log.snapshot import Snapshot
 from deltars.predicate import Predicate
 from deltars.protocol import StructType

@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltars.log.add_columns import deletion_vectors
+from deltars.log.arrow_adds import deletion_vectors
 from deltars.log.bounds import Bounds, Number
 from deltars.log.bounds_columns import bounds_columns
 from deltars.log.file_rules import num_records

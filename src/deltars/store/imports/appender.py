@@ -24,8 +24,8 @@ from sqlalchemy import Column as SaColumn
 from deltars.errors import DamagedLog, LogDiverged, VersionConflict
 from deltars.log.bounds import Bounds
 from deltars.log.commit import NO_VERSION
-from deltars.log.foreign import ForeignVersion
-from deltars.log.reads import FileKey
+from deltars.log.foreign_version import ForeignVersion
+from deltars.log.read_set import FileKey
 from deltars.protocol import Action, AddFile, Metadata, Protocol, RemoveFile, StructType
 from deltars.store import schema
 from deltars.store.commit.bulk import AddBatches, PastPlacement, Placement, columns_of

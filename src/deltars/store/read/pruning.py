@@ -24,7 +24,7 @@ from sqlalchemy import ColumnElement, and_, false, func, not_, or_, select, true
 
 from deltars.log.bounds import HIGHEST, LOWEST, Bounds, number_range, on_scale, once_single, prefix_range
 from deltars.log.slack import Interval, loosened
-from deltars.log.spans import Leaf, is_below_nan
+from deltars.log.value_ranges import Leaf, is_below_nan
 from deltars.predicate import (
     And,
     Column,

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from deltars.errors import ValidationError
 from deltars.log.file_rules import Problem, check_stats, check_values, check_vector
-from deltars.log.reads import FileKey
+from deltars.log.read_set import FileKey
 from deltars.protocol import AddFile, DeletionVector, check_path
 
 REQUIRED = ("path", "partition_values", "size", "modification_time", "data_change")
