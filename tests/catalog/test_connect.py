@@ -31,7 +31,7 @@ from tests.support.jobs import connect_and_count, migrate_up
 from tests.support.postgres import PostgresServer
 
 # The package has a function of the module's name.
-connecting = importlib.import_module("deltars.catalog.connecting")
+connecting = importlib.import_module("deltars.catalog.connection")
 
 EMBEDDED = pytest.mark.backends("sqlite", "duckdb")
 POSTGRES = pytest.mark.backends("postgres")

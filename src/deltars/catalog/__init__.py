@@ -2,8 +2,8 @@
 
 from deltars.catalog import migrate
 from deltars.catalog.catalog import Catalog
-from deltars.catalog.connecting import begin, connect, read, sql, write
-from deltars.catalog.rebuilding import Rebuilt, rebuild
+from deltars.catalog.connection import begin, connect, read, sql, write
+from deltars.catalog.recovery import Rebuilt, rebuild
 from deltars.catalog.snapshot import CatalogSnapshot
 from deltars.catalog.transactions import TableCommitDetail, TransactionDetail
 

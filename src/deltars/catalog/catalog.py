@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from deltars.catalog import handover
-from deltars.catalog.accepting import LogComparison, accept_log, compare_log
-from deltars.catalog.retrying import run
+from deltars.catalog.log_acceptance import LogComparison, accept_log, compare_log
+from deltars.catalog.retry import run
 from deltars.catalog.snapshot import CatalogSnapshot, is_time, to_microseconds
 from deltars.catalog.transactions import TransactionDetail, transaction_detail
 from deltars.config import CatalogConfig, Isolation

@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 
 from deltars.catalog.catalog import Catalog
-from deltars.catalog.connecting import open_catalog
+from deltars.catalog.connection import open_catalog
 from deltars.catalog.registrations import Registered, plan_of, suffixed
 from deltars.config import configure
 from deltars.errors import ImportRefused, NotADeltaTable, StorageError, ValidationError

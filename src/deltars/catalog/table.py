@@ -9,6 +9,9 @@ from html import escape
 from typing import Any
 from uuid import UUID
 
+from deltars.catalog.arrow_rows import ArrowRows, as_html
+from deltars.catalog.table_detail import TableDetail, columns_of, partitions_of
+from deltars.catalog.table_diff import TableDiff, difference
 from deltars.data.scan import Scan
 from deltars.errors import DeltarsError
 from deltars.log.snapshot import HistoryEntry, Moment, Snapshot
@@ -18,9 +21,6 @@ from deltars.mirror.verify import Verification, Verifier
 from deltars.predicate import Predicate, parse
 from deltars.protocol import StructType, supported_features
 from deltars.store.registry import TableRecord
-from deltars.table.arrow_rows import ArrowRows, as_html
-from deltars.table.detail import TableDetail, columns_of, partitions_of
-from deltars.table.diff import TableDiff, difference
 from deltars.transaction import Transaction
 from deltars.transaction.altering import Alter, AlteredTable
 from deltars.transaction.engine import Engine
