@@ -23,11 +23,11 @@ from deltars.importer import Importer
 from deltars.importer.handover import fence_commit
 from deltars.log.commit import NewTable
 from deltars.protocol import FENCE
+from deltars.session import Engine
 from deltars.storage.local import LocalStorage
 from deltars.store.imports.appender import Appender
 from deltars.store.imports.import_writer import ImportWriter
 from deltars.store.schema import dl_tables
-from deltars.transaction.engine import Engine
 from tests.support.children import in_child
 from tests.support.soak import scaled, seed
 

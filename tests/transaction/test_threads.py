@@ -15,7 +15,7 @@ import pytest
 
 import deltars
 from deltars.errors import SourceConsumed, TableExists, TransactionClosed, ValidationError
-from deltars.transaction import plane, work
+from deltars.transaction import open_transaction, plane
 from tests.support.lake import Lake, OpenLake
 from tests.support.log import added
 from tests.support.soak import record, scaled, seed
@@ -166,7 +166,7 @@ def test_alterations_and_rows_of_many_threads_are_all_there(lake: Lake) -> None:
         else:
             tx.write("a", pa.table({"id": [number]}))
 
-    done([partial(work, n) for n in range(THREADS)])
+    done([partial(open_transaction, n) for n in range(THREADS)])
     tx.commit()
     assert ids(lake.catalog, "a") == list(range(0, THREADS, 2))
     names = set(lake.catalog.table("a").schema.names)
@@ -310,7 +310,7 @@ def test_constraint_is_checked_against_rows_that_another_thread_stages_meanwhile
             Meanwhile(tx.write, "a", pa.table({"id": [-1]})).result()
         return answer
 
-    monkeypatch.setattr(work, "any_breaks", late)
+    monkeypatch.setattr(open_transaction, "any_breaks", late)
     with pytest.raises(ValidationError, match="positive"):
         tx.alter("a").add_constraint("positive", "id > 0")
     tx.commit()
@@ -327,7 +327,7 @@ def test_threads_may_read_while_others_write(lake: Lake) -> None:
         tx.write("a", pa.table({"id": [number]}))
         return -1
 
-    counts = done([partial(work, n) for n in range(THREADS)])
+    counts = done([partial(open_transaction, n) for n in range(THREADS)])
     assert all(-1 <= count <= THREADS // 2 for count in counts)
     tx.commit()
     assert ids(lake.catalog, "a") == list(range(0, THREADS, 2))

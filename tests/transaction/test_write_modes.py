@@ -14,7 +14,7 @@ import pytest
 import deltars
 from deltars.errors import PredicateError, SchemaMismatch, TableExists, ValidationError, VersionConflict
 from deltars.protocol import Metadata
-from deltars.transaction.replacing import MANY_PARTITIONS
+from deltars.transaction.replaced_files import MANY_PARTITIONS
 
 DAY_1, DAY_2, DAY_3 = date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 3)
 

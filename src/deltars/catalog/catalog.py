@@ -26,6 +26,7 @@ from deltars.protocol import (
     SchemaLike,
     as_schema,
 )
+from deltars.session import Engine, after_commit
 from deltars.storage import parse_location
 from deltars.store.mirror.status import MirrorStatus
 from deltars.store.names import check_name
@@ -33,9 +34,8 @@ from deltars.store.read.cuts import Cut
 from deltars.store.registry import TableRecord
 from deltars.table import Table
 from deltars.transaction import Transaction, TransactionResult
-from deltars.transaction.engine import Engine, after_commit
+from deltars.transaction.create_table import initial_actions, location_of
 from deltars.transaction.metadata import metadata_actions
-from deltars.transaction.new_table import initial_actions, location_of
 from deltars.transaction.plane import spark_plane
 from deltars.transaction.removal import removes_of
 

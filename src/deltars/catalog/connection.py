@@ -14,10 +14,10 @@ from deltars.errors import ConfigError, DeltarsError, ValidationError, Warehouse
 from deltars.log.snapshot import Moment
 from deltars.log.transaction_id import TxnId
 from deltars.observe import opentelemetry, prometheus
+from deltars.session import Engine
 from deltars.storage import parse_location
 from deltars.store.migrations import runner as migrations
 from deltars.transaction import Transaction, TransactionResult
-from deltars.transaction.engine import Engine
 from deltars.uri import CatalogUri, is_uri, parse_table_uri
 
 _log = logging.getLogger(__name__)

@@ -8,11 +8,11 @@ from uuid import UUID, uuid4
 from deltars.errors import DeltarsError, ImportRefused, MirrorFailure, TableExists, TableHeld
 from deltars.importer import Importer, Progress
 from deltars.log.commit import NewTable
+from deltars.session import Engine
 from deltars.storage import open_storage, parse_location, refuse_overwriting
 from deltars.store.mirror.status import MirrorMode, MirrorState
 from deltars.store.names import check_name
-from deltars.transaction.engine import Engine
-from deltars.transaction.new_table import claim_place
+from deltars.transaction.create_table import claim_place
 
 PUBLISH_WAIT_S = 60.0
 

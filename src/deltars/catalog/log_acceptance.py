@@ -17,10 +17,10 @@ from deltars.importer import Importer, LogSource, Progress
 from deltars.importer.commits import CommitFile
 from deltars.importer.listing import LogListing
 from deltars.mirror.files.commit import commit_path, is_same_commit, render_commit
+from deltars.session import Engine
 from deltars.store.imports.appender import HeldTable
 from deltars.store.imports.reversal import Contradiction, Reversal
 from deltars.store.mirror.status import MirrorState
-from deltars.transaction.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)

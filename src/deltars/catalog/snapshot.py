@@ -14,8 +14,8 @@ from deltars.errors import TableNotFound, ValidationError
 from deltars.log.commit import NO_VERSION
 from deltars.log.snapshot import Snapshot
 from deltars.predicate import Predicate, Query, TableReference
+from deltars.session import Engine
 from deltars.store.read.cuts import Cut, CutTable
-from deltars.transaction.engine import Engine
 from deltars.transaction.plane import spark_plane
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -20,10 +20,10 @@ from deltars.mirror.orphans import MIN_AGE
 from deltars.mirror.verify import Verification, Verifier
 from deltars.predicate import Predicate, parse
 from deltars.protocol import StructType, supported_features
+from deltars.session import Engine
 from deltars.store.registry import TableRecord
 from deltars.transaction import Transaction
-from deltars.transaction.altering import Alter, AlteredTable
-from deltars.transaction.engine import Engine
+from deltars.transaction.alter import Alter, AlteredTable
 from deltars.transaction.plane import spark_plane
 
 

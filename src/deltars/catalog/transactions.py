@@ -10,8 +10,8 @@ from deltars.errors import TransactionNotFound
 from deltars.log.bounds import known_stats
 from deltars.log.transaction_id import TxnId, as_txn_id
 from deltars.protocol import AddFile, Metadata, Protocol, RemoveFile
+from deltars.session import Engine
 from deltars.store.read.committed_versions import CommittedVersion
-from deltars.transaction.engine import Engine
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from deltars.config import Settings
 from deltars.errors import ConfigError, TransactionTooLarge
-from deltars.transaction.staging import StagedTable
+from deltars.transaction.staged_table import StagedTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from uuid import UUID
 
 from deltars.log.snapshot import HistoryEntry, Moment, Snapshot
 from deltars.log.transaction_id import TxnId
+from deltars.session import HasEngine
 from deltars.store.read.committed_versions import CommittedTransaction, CommittedVersion
-from deltars.transaction.engine import HasEngine
 from deltars.transaction.log_writer import as_table_id
 
 

@@ -14,7 +14,7 @@ from deltars.log.arrow_adds import canonical
 from deltars.log.commit import Commit, TableCommit
 from deltars.log.transaction_id import TxnId, as_txn_id
 from deltars.protocol import Action
-from deltars.transaction.engine import HasEngine
+from deltars.session import HasEngine
 
 
 @dataclass(frozen=True, slots=True)

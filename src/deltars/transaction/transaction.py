@@ -21,10 +21,10 @@ from uuid import UUID
 from deltars.errors import DeltarsError, ValidationError
 from deltars.log.commit import Commit, Committed
 from deltars.observe import Outcome, Stopwatch, TransactionEnded, emit, error_fields
-from deltars.transaction.engine import HasEngine, after_commit
+from deltars.session import HasEngine, after_commit
 from deltars.transaction.lifetime import Phase
+from deltars.transaction.open_transaction import Work
 from deltars.transaction.result import TransactionResult
-from deltars.transaction.work import Work
 
 _log = logging.getLogger(__name__)
 

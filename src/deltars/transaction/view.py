@@ -24,13 +24,13 @@ from deltars.log.read_set import FileKey
 from deltars.log.snapshot import Snapshot
 from deltars.predicate import Predicate
 from deltars.protocol import StructType
+from deltars.session import Engine
 from deltars.store.names import name_key
 from deltars.store.read.cuts import CutTable
-from deltars.transaction.engine import Engine
+from deltars.transaction.create_table import initial_actions, location_of
 from deltars.transaction.lifetime import Lifetime
-from deltars.transaction.new_table import initial_actions, location_of
-from deltars.transaction.reads import ReadLog
-from deltars.transaction.staging import StagedTable
+from deltars.transaction.read_log import ReadLog
+from deltars.transaction.staged_table import StagedTable
 
 
 class View:

@@ -13,10 +13,10 @@ from deltars.log.bounds import Bounds
 from deltars.predicate import parse
 from deltars.protocol import Action, Metadata, StructType, as_names, protocol_for_new_table
 from deltars.protocol.properties import CONSTRAINT, check_property
+from deltars.session import Engine
 from deltars.storage import Places, Relation, open_storage, parse_location, refuse_overwriting
 from deltars.store.mirror.status import MirrorMode
 from deltars.store.names import check_name
-from deltars.transaction.engine import Engine
 from deltars.transaction.metadata import begun
 
 _log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from deltars.predicate import (
     negation,
 )
 from deltars.protocol import Metadata, parse_partition_value
-from deltars.transaction.staging import StagedTable
+from deltars.transaction.staged_table import StagedTable
 from deltars.transaction.view import View
 
 MANY_PARTITIONS = 100

@@ -27,17 +27,17 @@ from deltars.observe import (
 )
 from deltars.predicate import parse
 from deltars.protocol import Action
-from deltars.transaction.altering import Alter, AlteredTable, Change
-from deltars.transaction.engine import Engine, check_mirror_mode
+from deltars.session import Engine, check_mirror_mode
+from deltars.transaction.alter import Alter, AlteredTable, Change
 from deltars.transaction.lifetime import Lifetime
 from deltars.transaction.limits import FEWER_FILES, Limits, how_to_raise
 from deltars.transaction.metadata import metadata_actions
 from deltars.transaction.plane import any_breaks, plane_for, spark_plane
 from deltars.transaction.result import SkippedWrite
-from deltars.transaction.staging import StagedTable, Step
+from deltars.transaction.staged_table import StagedTable, Step
+from deltars.transaction.table_write import TableWrite
 from deltars.transaction.view import View
 from deltars.transaction.write_options import WriteOptions
-from deltars.transaction.writing import TableWrite
 from deltars.uri import CatalogUri, is_uri, parse_table_uri
 
 _log = logging.getLogger(__name__)

@@ -34,9 +34,9 @@ from deltars.protocol.properties import boolean_property
 from deltars.transaction.metadata import changed, metadata_actions
 from deltars.transaction.plane import DataPlane
 from deltars.transaction.removal import removes_of
-from deltars.transaction.replacing import of_written_partitions, partly
+from deltars.transaction.replaced_files import of_written_partitions, partly
 from deltars.transaction.result import SkippedWrite
-from deltars.transaction.staging import StagedTable, Step
+from deltars.transaction.staged_table import StagedTable, Step
 from deltars.transaction.view import View
 from deltars.transaction.write_options import WriteOptions
 
