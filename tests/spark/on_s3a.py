@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 import deltars
-from deltars.doctor.reading import reading
+from deltars.doctor.object_store import reading
 from deltars.spark import SparkPlane
 from tests.spark.behaviours import chosen
 from tests.support.jvm import SHORT_LIVED

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import deltars
 from deltars.data.scan import SCAN_COLUMNS
-from deltars.doctor.reading import reading
+from deltars.doctor.object_store import reading
 from deltars.predicate import known_part, parse
 from deltars.spark.access import access_to
 from deltars.spark.read.arrow import read_batches

@@ -20,13 +20,13 @@ import click
 
 import deltars
 from deltars.cli.catalogs import cut, init, tables
-from deltars.cli.completion import completion
 from deltars.cli.demo import demo
 from deltars.cli.doctor import doctor
 from deltars.cli.handover import adopt, import_table, rebuild, release
 from deltars.cli.migrate import migrate
 from deltars.cli.mirror import mirror
 from deltars.cli.options import is_debugging, with_debug
+from deltars.cli.shell_completion import completion
 from deltars.cli.sql import sql
 from deltars.cli.tables import diff, files, history, properties, rename, show, verify
 from deltars.cli.transactions import resolve, txn

@@ -22,7 +22,7 @@ from deltars.catalog import Catalog, connect, migrate
 from deltars.config import CatalogConfig, configure
 from deltars.doctor.finding import Finding
 from deltars.doctor.java import find_java
-from deltars.doctor.reading import reading
+from deltars.doctor.object_store import reading
 from deltars.errors import DeltarsError
 from deltars.storage import open_storage, try_storage
 from deltars.store.mirror.status import MirrorMode, MirrorState

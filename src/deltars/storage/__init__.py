@@ -5,8 +5,8 @@ from __future__ import annotations
 from deltars.storage.location import Location, parse_location
 from deltars.storage.opening import open_storage
 from deltars.storage.places import Places, Relation
+from deltars.storage.put_probe import refuse_overwriting, try_storage
 from deltars.storage.storage import ObjectInfo, Storage, Writer
-from deltars.storage.trial import refuse_overwriting, try_storage
 
 __all__ = [
     "Location",
