@@ -166,7 +166,7 @@ def test_alterations_and_rows_of_many_threads_are_all_there(lake: Lake) -> None:
         else:
             tx.write("a", pa.table({"id": [number]}))
 
-    done([partial(open_transaction, n) for n in range(THREADS)])
+    done([partial(work, n) for n in range(THREADS)])
     tx.commit()
     assert ids(lake.catalog, "a") == list(range(0, THREADS, 2))
     names = set(lake.catalog.table("a").schema.names)
@@ -327,7 +327,7 @@ def test_threads_may_read_while_others_write(lake: Lake) -> None:
         tx.write("a", pa.table({"id": [number]}))
         return -1
 
-    counts = done([partial(open_transaction, n) for n in range(THREADS)])
+    counts = done([partial(work, n) for n in range(THREADS)])
     assert all(-1 <= count <= THREADS // 2 for count in counts)
     tx.commit()
     assert ids(lake.catalog, "a") == list(range(0, THREADS, 2))

@@ -1,4 +1,4 @@
-"""Run by Alembic for every command: `deltars.store.migrations.runner` hands the connection over, inside its transaction."""
+"""Run by Alembic for every command: `runner` hands the connection over, inside its transaction."""
 
 from __future__ import annotations
 
