@@ -127,7 +127,7 @@ def _commit_steadily(catalog: deltars.Catalog, tables: list[UUID], sizes: Sizes)
             version += 1
             result = writer.commit(table_id, version, [add_file(version)], operation="WRITE")
             commits[table_id, version] = result.commit_ts
-            catalog.engine.publish({table_id: version})
+            catalog._session.publish({table_id: version})
 
     with ThreadPoolExecutor(len(tables)) as pool:
         jobs = [pool.submit(commit, table_id, number * pause_s / TABLES) for number, table_id in enumerate(tables)]
@@ -161,7 +161,7 @@ def backlog(server: PostgresServer, sizes: Sizes) -> tuple[str, str]:
                     writer.commit(table_id, version, [add_file(version)], operation="WRITE")
             begun = time.perf_counter()
             with ThreadPoolExecutor(5) as pool:
-                list(pool.map(catalog.engine.publisher.drain, catalog.engine.publisher.status.due()))
+                list(pool.map(catalog._session.publisher.drain, catalog._session.publisher.status.due()))
             took = time.perf_counter() - begun
             assert all(not status.is_pending for status in catalog.mirror_status())
             [checkpoints] = {
@@ -224,7 +224,7 @@ def checkpoint(server: PostgresServer, sizes: Sizes) -> tuple[str, str]:
 
 def _publish(uri: str, table_id: UUID) -> None:
     with deltars.connect(uri) as catalog:
-        Publisher(catalog.engine.database, checkpoint_interval=1_000).drain(table_id)
+        Publisher(catalog._session.database, checkpoint_interval=1_000).drain(table_id)
 
 
 def _our_checkpoint(uri: str, table_id: UUID) -> tuple[float, float]:
@@ -232,7 +232,7 @@ def _our_checkpoint(uri: str, table_id: UUID) -> tuple[float, float]:
         storage = open_storage(catalog.table(table_id).location)
         storage.delete([checkpoint_path(1), "_delta_log/_last_checkpoint"])
         begun = time.perf_counter()
-        written = write_checkpoint(storage, CheckpointRows(catalog.engine.database).at(table_id, 1))
+        written = write_checkpoint(storage, CheckpointRows(catalog._session.database).at(table_id, 1))
         took = time.perf_counter() - begun
         assert written.created
         with storage.open_reader(checkpoint_path(1)) as file:

@@ -176,7 +176,7 @@ def _measured(work: Callable[[], int]) -> Took:
 
 def _choose(catalog: deltars.Catalog, driver: str) -> None:
     if driver == PSYCOPG:
-        vars(catalog.engine.database.backend)["_adbc"] = None
+        vars(catalog._session.database.backend)["_adbc"] = None
 
 
 # -- a part of it ------------------------------------------------------------------------------------------------------

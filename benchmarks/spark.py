@@ -249,7 +249,7 @@ def _table_of(bench: Bench, name: str, count: int, *, rows_a_file: int) -> delta
         }
     )
     deltars.SqlTxnLogWriter(bench.catalog).commit(made.id, 1, columns, operation="WRITE")
-    bench.catalog.engine.publish({made.id: 1})
+    bench.catalog._session.publish({made.id: 1})
     checkpoint = Path(made.location, "_delta_log", f"{1:020}.checkpoint.parquet")
     while not checkpoint.exists():
         time.sleep(0.1)

@@ -95,7 +95,7 @@ def test_what_a_store_says_is_shown_without_credentials(kind: str, error: Any) -
 def test_options_of_a_store_are_shown_nowhere(catalog: deltars.Catalog, tmp_path: Path) -> None:
     options = {"aws_access_key_id": "hunter2", "aws_secret_access_key": "hunter2"}
     with deltars.connect(f"deltasql://sqlite/{tmp_path}/o.db", storage_options=options) as opened:
-        seen = [opened, opened.engine, opened.engine.settings, opened._config, opened.create_table("t", "id INT")]
+        seen = [opened, opened._session, opened._session.settings, opened._config, opened.create_table("t", "id INT")]
         assert "hunter2" not in repr(seen) + str(opened.table("t").scan())
     assert "hunter2" not in repr(open_storage("s3://bucket/x", options))
 
@@ -115,7 +115,7 @@ def test_every_text_of_an_error_is_without_credentials() -> None:
 
 def test_log_lines_and_what_the_mirror_remembers_are_without_credentials(catalog: deltars.Catalog) -> None:
     table = catalog.create_table("t", "id BIGINT")
-    status = MirrorStatusStore(catalog.engine.database)
+    status = MirrorStatusStore(catalog._session.database)
     assert status.claim(table.id, "me", even_if_idle=True)[0]
     status.fail(table.id, "me", MirrorState.FAILED, f"no answer from {SIGNED['azure']}")
     [found] = catalog.mirror_status()

@@ -46,9 +46,20 @@ from deltars.errors import (
 from deltars.wiring import provide_spark
 
 if TYPE_CHECKING:
-    from deltars.catalog import Catalog, CatalogSnapshot, Rebuilt, begin, connect, migrate, read, rebuild, sql, write
+    from deltars.catalog import (
+        Catalog,
+        CatalogSnapshot,
+        Rebuilt,
+        Table,
+        begin,
+        connect,
+        migrate,
+        read,
+        rebuild,
+        sql,
+        write,
+    )
     from deltars.doctor import Finding, diagnose
-    from deltars.table import Table
     from deltars.transaction import (
         CommitResult,
         MultiTableTransaction,
@@ -69,6 +80,7 @@ _LOADED_WHEN_USED = {
         "Catalog",
         "CatalogSnapshot",
         "Rebuilt",
+        "Table",
         "begin",
         "connect",
         "migrate",
@@ -78,7 +90,6 @@ _LOADED_WHEN_USED = {
         "write",
     ),
     "deltars.doctor": ("Finding", "diagnose"),
-    "deltars.table": ("Table",),
     "deltars.transaction": (
         "CommitResult",
         "MultiTableTransaction",

@@ -33,7 +33,7 @@ Part = TypeVar("Part")
 
 
 class _made_once(Generic[Part]):  # noqa: N801 — a decorator
-    """A part of an engine, made when it is first asked for, and only once however many threads ask.
+    """A part of a session, made when it is first asked for, and only once however many threads ask.
 
     `functools.cached_property` makes one for each thread that comes while there is none.
     """
@@ -42,15 +42,15 @@ class _made_once(Generic[Part]):  # noqa: N801 — a decorator
         self._make = make
         self._name = make.__name__
 
-    def __get__(self, engine: Engine, owner: type | None = None) -> Part:
-        with engine.making:
-            if self._name not in engine.__dict__:
-                engine.__dict__[self._name] = self._make(engine)
-            part: Part = engine.__dict__[self._name]
+    def __get__(self, session: CatalogSession, owner: type | None = None) -> Part:
+        with session.making:
+            if self._name not in session.__dict__:
+                session.__dict__[self._name] = self._make(session)
+            part: Part = session.__dict__[self._name]
             return part
 
 
-class Engine:
+class CatalogSession:
     def __init__(self, uri: CatalogUri, settings: Settings) -> None:
         self.making = threading.RLock()
         self.uri = uri
@@ -197,8 +197,8 @@ class Engine:
     def _is_other(self, uri: CatalogUri) -> bool:
         return uri.backend != self.uri.backend or backend_for(uri).place != self.database.backend.place
 
-    def __reduce__(self) -> tuple[Callable[..., Engine], tuple[CatalogUri, Settings]]:
-        return Engine, (self.uri, self.settings)
+    def __reduce__(self) -> tuple[Callable[..., CatalogSession], tuple[CatalogUri, Settings]]:
+        return CatalogSession, (self.uri, self.settings)
 
 
 @contextmanager
@@ -211,11 +211,11 @@ def after_commit(txn_id: UUID) -> Iterator[None]:
         raise
 
 
-class HasEngine(Protocol):
+class HasSession(Protocol):
     """A catalog, as far as a writer or a reader needs to know it."""
 
     @property
-    def engine(self) -> Engine: ...
+    def _session(self) -> CatalogSession: ...
 
 
 def check_mirror_mode(mode: str | None) -> MirrorMode | None:

@@ -112,7 +112,7 @@ def test_begin_without_a_uri_has_the_settings_of_the_named_catalog(
     monkeypatch.setenv("DELTARS_CATALOG", "lake")
     deltars.write(FRAME, "features")
     [catalog] = connecting._opened.values()
-    assert catalog.engine.settings.pool_size == 3
+    assert catalog._session.settings.pool_size == 3
     assert catalog.table("features").location == f"{elsewhere}/w/features"
 
 
@@ -131,7 +131,7 @@ def test_embedded_catalog_is_created_and_migrated_on_first_use(catalog_uri: str)
     assert not Path(parse_catalog_uri(catalog_uri).database).exists()
     with deltars.connect(catalog_uri) as catalog:
         assert catalog.tables() == []
-        assert runner.status(catalog.engine.database).is_current
+        assert runner.status(catalog._session.database).is_current
 
 
 @EMBEDDED
@@ -171,7 +171,7 @@ def test_older_schema_says_which_command_to_run(catalog_uri: str) -> None:
     assert f"has the older schema 0003; this release needs schema {runner.head_revision()}" in str(raised.value)
     assert f"Run: deltars migrate up --catalog '{parse_catalog_uri(catalog_uri)}'" in str(raised.value)
     with deltars.connect(catalog_uri, migrate=True) as catalog:
-        assert runner.status(catalog.engine.database).is_current
+        assert runner.status(catalog._session.database).is_current
 
 
 @POSTGRES
@@ -288,7 +288,7 @@ def test_threads_that_migrate_different_databases_do_not_meet(tmp_path: Path) ->
     uris = [f"deltasql://sqlite/{tmp_path}/{number}.db" for number in range(4)]
     uris += [f"deltasql://duckdb/{tmp_path}/{number}.duckdb" for number in range(2)]
     for catalog in together(*[lambda uri=uri: deltars.connect(uri) for uri in uris]):
-        assert runner.status(catalog.engine.database).is_current
+        assert runner.status(catalog._session.database).is_current
         catalog.close()
 
 
@@ -409,7 +409,7 @@ def test_full_disk_is_named(tmp_path: Path) -> None:
     with deltars.connect(uri) as catalog:
         with closing(sqlite3.connect(tmp_path / "lake.db")) as connection:
             [[pages]] = connection.execute("PRAGMA page_count").fetchall()
-        with catalog.engine.database.read() as connection_:
+        with catalog._session.database.read() as connection_:
             connection_.exec_driver_sql(f"PRAGMA max_page_count={pages}")
         with pytest.raises(deltars.DatabaseError, match="The disk is full: make room") as raised:
             _register_many(catalog)
@@ -430,8 +430,8 @@ def test_password_is_shown_by_nothing_that_a_catalog_says(
         table = catalog.create_table("features", "id BIGINT")
         catalog.write("features", FRAME)
         assert parse_catalog_uri(uri).parameters["password"] == "hunter2"
-        said += [catalog.uri, repr(catalog), repr(table), repr(catalog._config), repr(catalog.engine.database.engine)]
-        said += [str(value) for value in vars(catalog.engine).values()]
+        said += [catalog.uri, repr(catalog), repr(table), repr(catalog._config), repr(catalog._session.database.engine)]
+        said += [str(value) for value in vars(catalog._session).values()]
         for job in (
             lambda: catalog.table("nowhere"),
             lambda: catalog.create_table("features", "id BIGINT"),
@@ -463,6 +463,6 @@ def test_password_is_in_no_published_file(catalog_uri: str, tmp_path: Path) -> N
 
 
 def test_no_exception_of_a_driver_reaches_the_user(catalog: deltars.Catalog) -> None:
-    with pytest.raises(deltars.DatabaseError) as raised, catalog.engine.database.read() as connection:
+    with pytest.raises(deltars.DatabaseError) as raised, catalog._session.database.read() as connection:
         connection.exec_driver_sql("SELECT * FROM nowhere")
     assert not isinstance(raised.value, psycopg.Error | sqlite3.Error)

@@ -361,7 +361,7 @@ def test_table_of_others_can_be_imported_again_after_it_was_dropped(catalog: del
 def test_table_whose_last_publication_may_be_under_way_is_not_imported_again(
     catalog: deltars.Catalog, table: deltars.Table
 ) -> None:
-    status = MirrorStatusStore(catalog.engine.database)
+    status = MirrorStatusStore(catalog._session.database)
     assert status.claim(table.id, "somebody", even_if_idle=True)[0]
     catalog.drop_table("t")
     with pytest.raises(deltars.TableExists, match="that of the dropped table 't'"):
@@ -393,7 +393,7 @@ def test_publication_that_began_before_the_drop_touches_no_successor(
             return put(storage, path, data, **options)
 
         monkeypatch.setattr(LocalStorage, "put_if_absent", put_late)
-        publisher = Publisher(opened.engine.database, checkpoint_interval=1)
+        publisher = Publisher(opened._session.database, checkpoint_interval=1)
         publisher.drain(first.id)
         assert not publisher.status.read(first.id).is_pending
         assert not any("checkpoint" in file for file in files_below(first.location))
@@ -409,7 +409,7 @@ def test_publication_that_began_before_the_drop_touches_no_successor(
 def test_dropped_table_gets_no_checkpoint_and_nothing_is_mended(
     catalog: deltars.Catalog, table: deltars.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publisher = Publisher(catalog.engine.database)
+    publisher = Publisher(catalog._session.database)
     storage = publisher.storage_at(table.location)
     listing = LocalStorage.list
 
@@ -421,7 +421,7 @@ def test_dropped_table_gets_no_checkpoint_and_nothing_is_mended(
 
     monkeypatch.setattr(LocalStorage, "list", list_meanwhile)
     began = time.monotonic()
-    assert Reconciler(catalog.engine.database, publisher).once().repairs == []
+    assert Reconciler(catalog._session.database, publisher).once().repairs == []
     assert publisher.checkpointer.write(storage, table.id, 3, "somebody") is False
     assert time.monotonic() - began < 10
     assert not Path(table.location).exists()

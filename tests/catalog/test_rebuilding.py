@@ -250,10 +250,10 @@ def test_a_name_that_a_dropped_table_had_is_no_obstacle_to_a_second_run(
         rebuilt = deltars.rebuild(str(tmp_path / "warehouse"), catalog_uri)
         assert (rebuilt.versions, rebuilt.gone) == ({"t": 0}, ("t",))
     with deltars.connect(catalog_uri) as again:
-        found = again.engine.registry.find_dropped(kept.id)
+        found = again._session.registry.find_dropped(kept.id)
         assert found is not None
         assert (found.name, found.current_version) == ("t", 0)
-        assert again.engine.registry.find_dropped(gone.id) is None
+        assert again._session.registry.find_dropped(gone.id) is None
 
 
 @pytest.mark.backends("sqlite")

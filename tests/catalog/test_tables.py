@@ -316,7 +316,7 @@ def test_table_id_that_is_not_there_is_not_made_a_name_by_a_write(catalog: delta
 
 def test_table_is_found_by_name_id_and_uri(catalog: deltars.Catalog) -> None:
     table = catalog.create_table("my features", "id BIGINT")
-    base, _, parameters = catalog.engine.uri.with_secrets().partition("?")
+    base, _, parameters = catalog._session.uri.with_secrets().partition("?")
     uri = f"{base}/my%20features" + (f"?{parameters}" if parameters else "")
     for way in ("my features", table.id, str(table.id), uri):
         assert catalog.table(way) == table
@@ -361,7 +361,7 @@ def test_two_tables_neither_share_a_location_nor_lie_inside_one_another(
 
 @pytest.mark.backends("sqlite")
 def test_one_place_in_an_object_store_has_two_names(catalog: deltars.Catalog) -> None:
-    registry = catalog.engine.registry
+    registry = catalog._session.registry
     registry.register(NewTable(uuid4(), "first", "s3://bucket/lake/a"))
     with pytest.raises(deltars.TableExists, match="lies inside"):
         registry.register(NewTable(uuid4(), "second", "s3a://bucket/lake/a/b"))
@@ -424,7 +424,7 @@ def test_dropped_tables_log_and_files_stay(catalog: deltars.Catalog) -> None:
     assert sorted(Path(table.location).rglob("*")) == files
     assert len(table.history()) == 2
     assert "droppedAt" in registration(catalog, table.id)
-    assert witness.rows(catalog.engine.uri.with_secrets(), "SELECT count(*) FROM dl_add_files") == [(1,)]
+    assert witness.rows(catalog._session.uri.with_secrets(), "SELECT count(*) FROM dl_add_files") == [(1,)]
     with pytest.raises(deltars.TableNotFound):
         catalog.drop_table("features")
     with pytest.raises(deltars.TableNotFound, match="the table was dropped"):
@@ -499,7 +499,7 @@ def test_property_that_cannot_be_is_refused_and_nothing_is_committed(catalog: de
 
 @pytest.mark.backends("postgres", "sqlite")
 def test_of_many_processes_that_create_one_name_one_wins(catalog: deltars.Catalog) -> None:
-    uri = catalog.engine.uri.with_secrets()
+    uri = catalog._session.uri.with_secrets()
     outcomes = at_once(6, create_table, uri, "features", False)
     won = [outcome for outcome in outcomes if isinstance(outcome, UUID)]
     lost = [outcome for outcome in outcomes if not isinstance(outcome, UUID)]
@@ -513,7 +513,7 @@ def test_of_many_processes_that_create_one_name_one_wins(catalog: deltars.Catalo
 @pytest.mark.backends("postgres", "sqlite")
 def test_of_many_processes_that_create_at_one_location_one_wins(catalog: deltars.Catalog, tmp_path: Path) -> None:
     location = str(tmp_path / "one place")
-    outcomes = at_once(6, create_at, catalog.engine.uri.with_secrets(), None, location)
+    outcomes = at_once(6, create_at, catalog._session.uri.with_secrets(), None, location)
     assert outcomes.count(location) == 1, failures(outcomes)
     assert {type(outcome) for outcome in outcomes if outcome != location} == {deltars.TableExists}
     assert [table.location for table in catalog.tables()] == [location]
@@ -535,7 +535,7 @@ def test_of_many_threads_that_create_one_name_one_wins(catalog: deltars.Catalog,
     won = [outcome for outcome in outcomes if isinstance(outcome, UUID)]
     assert set(won) == {catalog.table("features").id}
     assert len(won) == (6 if if_not_exists else 1)
-    assert witness.rows(catalog.engine.uri.with_secrets(), "SELECT count(*) FROM dl_tables") == [(1,)]
+    assert witness.rows(catalog._session.uri.with_secrets(), "SELECT count(*) FROM dl_tables") == [(1,)]
 
 
 def test_rows_written_under_any_name_are_read_by_others(catalog: deltars.Catalog) -> None:

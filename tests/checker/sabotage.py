@@ -79,7 +79,7 @@ def no_cut() -> Iterator[None]:
     """Every read is of now, not of when the transaction began."""
 
     def snapshot(view: View, table_id: UUID, version: int) -> Snapshot:
-        return view.engine.reader.snapshot(table_id)
+        return view.session.reader.snapshot(table_id)
 
     with unpublished(), mock.patch.object(View, "_snapshot", snapshot):
         yield

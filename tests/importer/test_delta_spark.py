@@ -156,7 +156,7 @@ def test_change_files_of_delta_spark_come_along(catalog: deltars.Catalog, delta_
     )
     theirs = delta_spark.read(place)
     table = catalog.import_table(str(place), "t")
-    [changed] = list(catalog.engine.reader.changes(table.id, 2, 2))
+    [changed] = list(catalog._session.reader.changes(table.id, 2, 2))
     assert any(isinstance(action, CdcFile) for action in changed.actions)
     assert same_rows(table.to_arrow(), theirs)
     catalog.write("t", pa.table({"id": [4], "n": pa.array([4], pa.int32())}))

@@ -107,7 +107,7 @@ def test_change_data_files_and_unknown_domains_come_along(catalog: deltars.Catal
     write_deltalake(place, pa.table({"id": [1, 2, 3]}), configuration={"delta.enableChangeDataFeed": "true"})
     DeltaTable(place).update(updates={"id": "id + 10"}, predicate="id = 2")
     table = catalog.import_table(place)
-    [changed] = list(catalog.engine.reader.changes(table.id, 1, 1))
+    [changed] = list(catalog._session.reader.changes(table.id, 1, 1))
     assert any(isinstance(action, CdcFile) for action in changed.actions)
     assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 3, 12]
 

@@ -155,10 +155,10 @@ def _difference(catalog: deltars.Catalog, table: deltars.Table, place: Path) -> 
     theirs = _State.of(place)
     elsewhere = place.with_name(f"{place.name}-elsewhere")
     mirrored, checkpointed = elsewhere / "commits", elsewhere / "checkpoint"
-    engine = catalog.engine
+    session = catalog._session
     for entry in table.history():
-        engine.publisher.republish(table.id, str(mirrored), entry.version)
-    write_checkpoint(open_storage(str(checkpointed)), CheckpointRows(engine.database).at(table.id, table.version))
+        session.publisher.republish(table.id, str(mirrored), entry.version)
+    write_checkpoint(open_storage(str(checkpointed)), CheckpointRows(session.database).at(table.id, table.version))
     problem = None
     if (mirrored / "_delta_log" / f"{0:020}.json").exists():
         problem = _first_difference(_State.of(mirrored), theirs)

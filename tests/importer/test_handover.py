@@ -23,7 +23,7 @@ from deltars.importer import Importer
 from deltars.importer.handover import fence_commit
 from deltars.log.commit import NewTable
 from deltars.protocol import FENCE
-from deltars.session import Engine
+from deltars.session import CatalogSession
 from deltars.storage.local import LocalStorage
 from deltars.store.imports.appender import Appender
 from deltars.store.imports.import_writer import ImportWriter
@@ -243,7 +243,7 @@ def test_an_import_killed_after_its_last_step_is_finished_by_running_it_again(
         os.kill(os.getpid(), signal.SIGKILL)
 
     def run() -> None:
-        monkeypatch.setattr(Engine, "publish_registration", die)
+        monkeypatch.setattr(CatalogSession, "publish_registration", die)
         catalog.import_table(plain, "features")
 
     catalog.close()
@@ -288,7 +288,7 @@ def test_an_import_killed_anywhere_is_finished_by_running_it_again(
             monkeypatch.setattr(Appender, "flush", killing(Appender.flush))
             monkeypatch.setattr(LocalStorage, "put_if_absent", killing(LocalStorage.put_if_absent))
             monkeypatch.setattr(ImportWriter, "finish", killing(ImportWriter.finish))
-            monkeypatch.setattr(Engine, "publish_registration", killing(Engine.publish_registration))
+            monkeypatch.setattr(CatalogSession, "publish_registration", killing(CatalogSession.publish_registration))
             catalog.import_table(place, name, read_only=read_only)
 
         ended = in_child(run)
@@ -309,7 +309,7 @@ def test_a_refused_import_killed_while_it_is_taken_back_is_in_nobodys_way(
 
     def run() -> None:
         """Between the two transactions of `unregister`."""
-        writer = ImportWriter(catalog.engine.database)
+        writer = ImportWriter(catalog._session.database)
         table_id = uuid4()
         writer.register(NewTable(table_id, "features", plain))
         monkeypatch.setattr("deltars.store.imports.import_writer.delete", killing_at_table)
@@ -458,4 +458,4 @@ def test_a_table_of_another_catalog_is_taken_only_when_told_to(catalog: deltars.
 def test_importer_follows_only_held_tables(catalog: deltars.Catalog) -> None:
     table = catalog.create_table("t", "id BIGINT")
     with pytest.raises(deltars.TableHeld, match="nothing to follow"):
-        Importer(catalog.engine.database).follow(table.id)
+        Importer(catalog._session.database).follow(table.id)

@@ -77,7 +77,7 @@ def test_odd_statistics_are_as_good_as_none_and_are_published_as_they_are(
     catalog.set_properties(table.name, properties)
     for _ in range(3):
         catalog.write(table.name, pa.table({"id": [4]}))
-    catalog.engine.publisher.close()
+    catalog._session.publisher.close()
     assert list(log.log.glob("*.checkpoint.parquet"))
     assert table.verify(deep=True).findings == ()
     kept = table.snapshot().files

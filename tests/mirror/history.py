@@ -74,8 +74,8 @@ def build(catalog: deltars.Catalog, name: str = "t") -> History:
 
     def note() -> None:
         version = table.version
-        catalog.engine.publish({table.id: version})
-        catalog.engine.publisher.close()
+        catalog._session.publish({table.id: version})
+        catalog._session.publisher.close()
         history.rows[version] = {key: dict(values) for key, values in live.items()}
         history.times_ms[version] = table.history(1)[0].in_commit_timestamp
         time.sleep(0.002)

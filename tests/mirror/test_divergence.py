@@ -36,13 +36,13 @@ def ids(catalog: deltars.Catalog, table: str = "t") -> list[int]:
 
 
 def back_up(catalog: deltars.Catalog) -> Backup:
-    with catalog.engine.database.read() as connection:
+    with catalog._session.database.read() as connection:
         return {t.name: [dict(row._mapping) for row in connection.execute(select(t))] for t in metadata.sorted_tables}
 
 
 def restore(catalog: deltars.Catalog, backup: Backup) -> None:
     """Every row of every table as it was; each in a transaction of its own, for DuckDB's foreign keys."""
-    database = catalog.engine.database
+    database = catalog._session.database
     for table in reversed(metadata.sorted_tables):
         with database.write(60) as connection:
             connection.execute(delete(table))
@@ -58,11 +58,11 @@ def restored(catalog: deltars.Catalog, catalog_uri: str) -> Iterator[deltars.Cat
     catalog.create_table("t", "id BIGINT")
     catalog.write("t", rows(1))
     catalog.write("t", rows(2))
-    catalog.engine.publisher.close()
+    catalog._session.publisher.close()
     backup = back_up(catalog)
     catalog.write("t", rows(3))
     catalog.write("t", rows(3, 4), "overwrite")
-    catalog.engine.publisher.close()
+    catalog._session.publisher.close()
     restore(catalog, backup)
     catalog.close()
     with deltars.connect(catalog_uri) as opened:
@@ -71,7 +71,7 @@ def restored(catalog: deltars.Catalog, catalog_uri: str) -> Iterator[deltars.Cat
 
 
 def state(catalog: deltars.Catalog) -> MirrorState:
-    [status] = [s for s in catalog.engine.publisher.status.overview() if s.name == "t"]
+    [status] = [s for s in catalog._session.publisher.status.overview() if s.name == "t"]
     return status.state
 
 
@@ -244,10 +244,10 @@ def test_table_whose_log_a_person_has_put_right_is_published_again(restored: del
 @pytest.mark.backends("sqlite")
 def test_look_at_many_commits_while_others_publish_alarms_nobody(catalog: deltars.Catalog) -> None:
     catalog.create_table("t", "id BIGINT")
-    status = catalog.engine.publisher.status.overview()
+    status = catalog._session.publisher.status.overview()
     catalog.write("t", rows(1))
     # What was read before the commit is older than the file that it finds.
-    [looked] = Divergence(catalog.engine.publisher).look_at(status)
+    [looked] = Divergence(catalog._session.publisher).look_at(status)
     assert looked.state is MirrorState.ACTIVE
     assert state(catalog) is MirrorState.ACTIVE
 

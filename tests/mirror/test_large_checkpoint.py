@@ -22,15 +22,15 @@ LIMIT_MIB = 1_024
 def written_by_itself(uri: str, table_id: UUID) -> tuple[int, float]:
     """In a process of its own: how many files the checkpoint holds, and the most memory that it took."""
     with deltars.connect(uri) as catalog:
-        storage = catalog.engine.publisher.storage_at(catalog.table(table_id).location)
-        checkpoint = write_checkpoint(storage, CheckpointRows(catalog.engine.database).at(table_id, 1))
+        storage = catalog._session.publisher.storage_at(catalog.table(table_id).location)
+        checkpoint = write_checkpoint(storage, CheckpointRows(catalog._session.database).at(table_id, 1))
         return checkpoint.num_adds, peak_mib()
 
 
 def published_by_itself(uri: str, table_id: UUID) -> float:
     """In a process of its own: the most memory that publishing the commit took."""
     with deltars.connect(uri) as catalog:
-        outcome = Publisher(catalog.engine.database, checkpoint_interval=1_000).drain(table_id)
+        outcome = Publisher(catalog._session.database, checkpoint_interval=1_000).drain(table_id)
         assert outcome.publication is Publication.PUBLISHED
         return peak_mib()
 

@@ -86,7 +86,7 @@ def test_asynchronous_commit_wakes_a_reconciler_that_hardly_ever_polls(catalog: 
     catalog.create_table("t", "id BIGINT")
     reconciler = catalog.reconciler(poll_s=30, inspect_s=3600)
     listening = threading.Event()
-    status = catalog.engine.publisher.status
+    status = catalog._session.publisher.status
     heard = status.listening
 
     def note_listening() -> object:
@@ -109,7 +109,7 @@ def test_asynchronous_commit_wakes_a_reconciler_that_hardly_ever_polls(catalog: 
 @pytest.mark.backends("postgres")
 def test_commit_announces_nothing_unless_the_mirror_is_asynchronous(catalog: deltars.Catalog) -> None:
     catalog.create_table("t", "id BIGINT")
-    with catalog.engine.publisher.status.listening() as wait:
+    with catalog._session.publisher.status.listening() as wait:
         assert wait is not None
         write(catalog)
         write(catalog, "off")

@@ -113,7 +113,7 @@ def test_what_deltalake_cleans_up_and_checkpoints_is_mended(
 ) -> None:
     for _ in range(13):
         catalog.write("t", ROWS)
-    catalog.engine.publisher.close()
+    catalog._session.publisher.close()
     log = tmp_path / "warehouse" / "t" / "_delta_log"
     assert catalog.reconciler().once().repairs == []
     month = 40 * 86_400

@@ -52,7 +52,7 @@ def test_commits_and_checkpoints_on_s3_are_read_by_others(catalog: deltars.Catal
     for number in range(7):
         outcome = catalog.write("t", pa.table({"id": [number]})).mirror["t"]
         assert outcome.publication is Publication.PUBLISHED
-    catalog.engine.publisher.close()
+    catalog._session.publisher.close()
     storage = storage_of(catalog, options)
     names = sorted(info.path.rpartition("/")[2] for info in storage.list("_delta_log"))
     assert [name for name in names if name.endswith("parquet")] == [f"{v:020}.checkpoint.parquet" for v in (3, 6)]
@@ -115,10 +115,10 @@ def test_bucket_out_of_reach_leaves_the_commit_standing_and_shows_no_secret(
     catalog: deltars.Catalog, endpoint: str
 ) -> None:
     catalog.write("t", ROWS)
-    storage = storage_of(catalog, dict(catalog.engine.settings.storage_options))
+    storage = storage_of(catalog, dict(catalog._session.settings.storage_options))
     storage.delete([info.path for info in storage.list()] + [])
     bucket = storage.location.authority
-    warehouse = open_storage(str(catalog.warehouse), catalog.engine.settings.storage_options)
+    warehouse = open_storage(str(catalog.warehouse), catalog._session.settings.storage_options)
     warehouse.delete([info.path for info in warehouse.list("_deltars")])
     urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{bucket}", method="DELETE")).close()
     catalog.set_properties("t", {"k": "v"})

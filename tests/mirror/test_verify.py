@@ -35,7 +35,7 @@ def table(catalog: deltars.Catalog) -> deltars.Table:
     catalog.create_table("t", "id BIGINT, p STRING", partition_by=["p"])
     for _ in range(11):
         catalog.write("t", ROWS)
-    catalog.engine.publisher.close()
+    catalog._session.publisher.close()
     return catalog.table("t")
 
 
@@ -77,7 +77,7 @@ def test_commits_and_checkpoints_meanwhile_are_no_difference(
     def commit() -> None:
         for _ in range(10):
             catalog.write("t", ROWS)
-        catalog.engine.publisher.close()
+        catalog._session.publisher.close()
 
     def list_meanwhile(storage: LocalStorage, prefix: str = "") -> Iterator[ObjectInfo]:
         # Once: what publishing lists by itself is not meant.
@@ -358,7 +358,7 @@ def test_checksum_of_other_writers_need_only_add_up(
     log.commit(1, add(size=size))
     table = catalog.import_table(str(log.root))
     catalog.write(table.name, pa.table({"id": [1]}))
-    catalog.engine.publisher.close()
+    catalog._session.publisher.close()
     file = log.log / f"{version:020}.crc"
     file.write_text(content.replace("SIZE", str(size)))
     assert found(table, deep=True) == ([(Problem.DIFFERENT, file.name)] if is_found else [])
@@ -448,8 +448,8 @@ def marked(catalog: deltars.Catalog) -> deltars.Table:
     vector_file(table).parent.mkdir()
     vector_file(table).write_bytes(bytes(4 + 4 + 40 + 4))
     deltars.SqlTxnLogWriter(catalog).commit(table.id, 1, [file], operation="WRITE")
-    catalog.engine.publish({table.id: 1})
-    catalog.engine.publisher.close()
+    catalog._session.publish({table.id: 1})
+    catalog._session.publisher.close()
     return table
 
 

@@ -22,7 +22,7 @@ class Scrape:
 
     def value(self, name: str, catalog: deltars.Catalog, **labels: str) -> float | None:
         """One sample of a catalog; None where there is none."""
-        source = catalog.engine.database.source
+        source = catalog._session.database.source
         return self.registry.get_sample_value(name, {"catalog": source.catalog, **labels})
 
     def share_within(self, seconds: float, name: str, catalog: deltars.Catalog, **labels: str) -> float:

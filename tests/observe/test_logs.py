@@ -49,7 +49,7 @@ def test_commit_and_publication_are_told_with_transaction_table_version_stage_an
     assert (ended["table"], ended["version"], ended["stage"]) == ("t", 1, "commit")
     assert ended["duration_s"] > 0
     assert ended["message"] == f"transaction {tx.id} committed: {{'t': 1}}"
-    assert ended["catalog"] == catalog.engine.database.source.catalog
+    assert ended["catalog"] == catalog._session.database.source.catalog
     _, committed = lines.of("deltars.commit")
     assert committed["txn_id"] == str(tx.id)
     assert list(committed["stages"]) == ["validate", "lock", "check", "write", "commit"]

@@ -36,7 +36,7 @@ def tables(catalog: deltars.Catalog) -> deltars.Catalog:
 @contextmanager
 def locked(catalog: deltars.Catalog) -> Iterator[None]:
     """Inside, nobody else can commit to any table."""
-    database = catalog.engine.database
+    database = catalog._session.database
     rows = select(dl_tables.c.table_id)
     with database.write(30) as connection:
         connection.execute(rows.with_for_update() if database.backend.locks_rows else rows).all()
@@ -161,7 +161,7 @@ def test_connections_in_use_and_callers_who_wait_can_be_seen(
         assert scrape.value("deltars_pool_size", small) == 2
         asked = scrape.value("deltars_pool_requests_total", small)
         assert asked is not None
-        database = small.engine.database
+        database = small._session.database
         with database.read():
             assert seen(small) == (1, 0, 0)
             with database.read():
@@ -210,7 +210,7 @@ def test_table_more_than_a_minute_behind_raises_the_alert(tables: deltars.Catalo
         tx.stage("a", [added("1")])
     committed_at = tx.result.commit_ts
     assert committed_at is not None
-    table_id, database = tables.table("a").id, tables.engine.database
+    table_id, database = tables.table("a").id, tables._session.database
     late, status = dl_table_versions.c, dl_mirror_status.c
     with database.write(30) as connection:
         connection.execute(
@@ -242,7 +242,7 @@ def test_lag_of_each_table_and_skew_of_a_transaction_are_exported(tables: deltar
     with tables.begin(mirror="async") as tx:
         tx.stage("a", [added("1")])
         tx.stage("b", [added("1")])
-    publisher = tables.engine.publisher
+    publisher = tables._session.publisher
     publisher.drain(tables.table("a").id)
     assert scrape.value("deltars_mirror_skew_seconds_count", tables) is None
     time.sleep(0.3)

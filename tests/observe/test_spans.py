@@ -69,7 +69,7 @@ def test_transaction_its_commit_and_its_publications_are_one_trace_below_the_cal
     assert transaction.parent.span_id == nightly.get_span_context().span_id
     assert {span.parent.span_id for span in ours[1:] if span.parent} == {transaction.context.span_id}
 
-    source = tables.engine.database.source
+    source = tables._session.database.source
     for span in ours:
         assert attributes(span)["db.system.name"] == SYSTEMS[backend]
         assert attributes(span)["db.namespace"] == source.namespace

@@ -162,7 +162,7 @@ def test_doctor_says_which_way_a_session_reads_and_why(
 
 
 def objects_of(catalog: deltars.Catalog) -> list[str]:
-    storage = open_storage(str(catalog.warehouse), catalog.engine.settings.storage_options)
+    storage = open_storage(str(catalog.warehouse), catalog._session.settings.storage_options)
     return sorted(entry.path for entry in storage.list(""))
 
 
@@ -172,7 +172,7 @@ def test_credentials_are_in_no_plan_and_in_no_error(
     frame = catalog.table("plain").read(spark, where="id > 5")
     assert SECRET not in plan_of(frame)
     file = catalog.table("plain").snapshot().files["path"][0].as_py()
-    storage = open_storage(catalog.table("plain").location, catalog.engine.settings.storage_options)
+    storage = open_storage(catalog.table("plain").location, catalog._session.settings.storage_options)
     storage.delete([file])
     with pytest.raises(Exception, match="part-") as raised:
         frame.collect()

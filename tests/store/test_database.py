@@ -67,7 +67,7 @@ def in_forked_child(job: Callable[[], Any]) -> Any:
 def test_exhausted_pool_is_a_time_out_and_not_a_hang(small_pool: deltars.Catalog) -> None:
     with ExitStack() as held:
         for _ in range(2):
-            held.enter_context(small_pool.engine.database.read())
+            held.enter_context(small_pool._session.database.read())
         started = time.monotonic()
         with pytest.raises(deltars.TimeoutError, match="every pooled connection") as raised:
             small_pool.tables()
@@ -81,7 +81,7 @@ def test_exhausted_pool_is_a_time_out_and_not_a_hang(small_pool: deltars.Catalog
 
 def test_caller_that_waits_gets_the_connection_that_comes_back(migrated_uri: str) -> None:
     with deltars.connect(migrated_uri, pool_size=1, pool_timeout=30) as catalog, ThreadPoolExecutor(1) as pool:
-        with catalog.engine.database.read():
+        with catalog._session.database.read():
             waiting = pool.submit(catalog.tables)
             time.sleep(0.1)
             assert not waiting.done()
@@ -90,9 +90,9 @@ def test_caller_that_waits_gets_the_connection_that_comes_back(migrated_uri: str
 
 def test_connection_comes_back_whatever_happens_with_it(small_pool: deltars.Catalog) -> None:
     for _ in range(5):
-        with pytest.raises(deltars.DatabaseError), small_pool.engine.database.read() as connection:
+        with pytest.raises(deltars.DatabaseError), small_pool._session.database.read() as connection:
             connection.execute(text("SELECT * FROM nowhere"))
-        with pytest.raises(ZeroDivisionError), small_pool.engine.database.write(5):
+        with pytest.raises(ZeroDivisionError), small_pool._session.database.write(5):
             1 / 0  # noqa: B018
     assert small_pool.tables() == []
 
@@ -116,12 +116,12 @@ def test_many_threads_that_come_first_open_one_pool(migrated_uri: str) -> None:
     database = Database(parse_catalog_uri(migrated_uri), pool_size=10, pool_timeout_s=30)
     barrier = threading.Barrier(8)
 
-    def engine() -> int:
+    def session() -> int:
         barrier.wait()
         return id(database.engine)
 
     with ThreadPoolExecutor(8) as pool:
-        assert len({future.result() for future in [pool.submit(engine) for _ in range(8)]}) == 1
+        assert len({future.result() for future in [pool.submit(session) for _ in range(8)]}) == 1
     database.close()
 
 
@@ -160,14 +160,14 @@ def test_connection_that_could_not_be_used_is_not_kept_by_a_failed_connect(catal
 def test_only_a_transaction_that_says_so_does_not_wait_for_the_disk(catalog: deltars.Catalog) -> None:
     found = []
     for opening in (Opening((), waits_for_disk=False), Opening(())):
-        with catalog.engine.database.write(5, opening) as connection:
+        with catalog._session.database.write(5, opening) as connection:
             found.append(connection.scalar(text("SHOW synchronous_commit")))
     assert found == ["off", "on"]
 
 
 @pytest.mark.backends("sqlite")
 def test_every_sqlite_connection_checks_keys_and_survives_a_power_cut(catalog: deltars.Catalog) -> None:
-    with catalog.engine.database.read() as first, catalog.engine.database.read() as second:
+    with catalog._session.database.read() as first, catalog._session.database.read() as second:
         for connection in (first, second):
             settings = [
                 connection.exec_driver_sql(f"PRAGMA {name}").scalar_one()
@@ -181,7 +181,7 @@ def test_every_sqlite_connection_checks_keys_and_survives_a_power_cut(catalog: d
 
 def sessions(catalog: deltars.Catalog) -> set[int]:
     """The server's processes behind the catalog's connections."""
-    with catalog.engine.database.read() as connection:
+    with catalog._session.database.read() as connection:
         return {connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()}
 
 
@@ -214,7 +214,7 @@ def test_parent_and_forked_children_write_side_by_side(catalog: deltars.Catalog)
 
 @SURVIVES_FORK
 def test_fork_in_the_middle_of_a_transaction_does_not_end_it(catalog: deltars.Catalog) -> None:
-    database = catalog.engine.database
+    database = catalog._session.database
     with database.write(10) as connection:
         connection.exec_driver_sql(_catalog_row(catalog, "UPDATE {} SET warehouse = '/moved'"))
 
@@ -228,7 +228,7 @@ def test_fork_in_the_middle_of_a_transaction_does_not_end_it(catalog: deltars.Ca
 
 
 def _catalog_row(catalog: deltars.Catalog, statement: str) -> str:
-    schema = catalog.engine.database.backend.schema
+    schema = catalog._session.database.backend.schema
     return statement.format(f'"{schema}".dl_catalog' if schema else "dl_catalog")
 
 
@@ -308,9 +308,9 @@ def test_pickled_catalog_and_table_are_the_same_with_connections_of_their_own(ca
     other = pickle.loads(pickle.dumps(catalog))
     assert other.uri == catalog.uri
     assert other.tables() == [table]
-    assert other.engine.database.engine is not catalog.engine.database.engine
+    assert other._session.database.engine is not catalog._session.database.engine
     other.close()
-    copy._engine.database.close()
+    copy._session.database.close()
 
 
 def test_pickled_catalog_keeps_its_password_and_its_settings() -> None:

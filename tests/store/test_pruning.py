@@ -36,7 +36,7 @@ def _slot(connection: Connection, table_id: UUID) -> int:
 
 def _found(log: Log, where: str, of: Metadata) -> list[str]:
     """The paths of the live files that the database does not rule out."""
-    database = log.catalog.engine.database
+    database = log.catalog._session.database
     predicate = parse(where, of.schema)
     with database.read() as connection:
         asked = Translation(of, _slot(connection, log.table_id), database.backend).condition(predicate)
@@ -68,7 +68,7 @@ def log(open_log: OpenLog) -> Log:
 def test_no_file_with_a_matching_row_is_ruled_out(log: Log, case: Case) -> None:
     # What jsonb cannot hold never gets into the log there.
     assume("\0" not in "".join(value or "" for file in case.files for value in file.partition_values.values()))
-    database = log.catalog.engine.database
+    database = log.catalog._session.database
     bounds = Bounds(case.metadata.schema, case.metadata.partition_columns, case.metadata.configuration)
     predicate = parse(case.condition.sql, case.metadata.schema, zone=case.zone)
     kept = Pruner(predicate, case.metadata)
@@ -291,7 +291,7 @@ def test_files_far_inside_what_is_asked_for_need_no_second_look(
         ]
     )
     of = metadata(ddl, partition_columns=["n"])
-    database = log.catalog.engine.database
+    database = log.catalog._session.database
     with database.read() as connection:
         translation = Translation(of, _slot(connection, log.table_id), database.backend)
         query = select(files.path).where(files.table_id == log.table_id, translation.certainty(parse(where, of.schema)))
@@ -349,7 +349,7 @@ def test_numbers_of_any_size_can_be_bounds_of_the_range_column(open_log: OpenLog
 
 def test_condition_that_nothing_is_known_of_is_true(some: tuple[Log, Metadata]) -> None:
     log, of = some
-    backend = log.catalog.engine.database.backend
+    backend = log.catalog._session.database.backend
     for where in ("lower(name) = 'x'", "id <> 5", "flag IS NOT NULL", "x > 1"):
         assert Translation(of, 1, backend).condition(parse(where, of.schema)).compare(true()), where
 
@@ -372,9 +372,9 @@ def test_range_of_the_chosen_column_is_answered_from_its_index_whatever_the_stat
 ) -> None:
     log = open_log().create("id BIGINT, x INT")
     log.commit([added(f"{i}", stats=_stats({"id": i}, {"id": i})) for i in range(2_000)])
-    with log.catalog.engine.database.write(30) as connection:
+    with log.catalog._session.database.write(30) as connection:
         if is_analyzed:
-            connection.exec_driver_sql(f'ANALYZE "{log.catalog.engine.database.backend.schema}".dl_add_files')
+            connection.exec_driver_sql(f'ANALYZE "{log.catalog._session.database.backend.schema}".dl_add_files')
     used = _indexes_used(log, where)
     assert "ix_dl_add_files_range" in used
     assert "ix_dl_add_files_live" not in used
@@ -391,7 +391,7 @@ def test_what_the_range_index_alone_cannot_answer_is_not_left_to_it(open_log: Op
 def _indexes_used(log: Log, where: str) -> set[str]:
     """Those that PostgreSQL looked into for the files of a where."""
     snapshot = deltars.SqlTxnLogReader(log.catalog).snapshot(log.table_id)
-    contents, database = snapshot.contents, log.catalog.engine.database
+    contents, database = snapshot.contents, log.catalog._session.database
     assert isinstance(contents, TableContents)
     query = live_files(log.table_id, snapshot.version, ["path"], contents.asked(parse(where, snapshot.schema)))
     text = query.compile(

@@ -112,7 +112,7 @@ def test_transaction_tells_what_it_did_to_each_of_its_tables(open_log: OpenLog) 
         TableCommit(log.table_id, 1, [added("a"), removed("old")], "MERGE"),
         TableCommit(other.table_id, 0, [added("b")], "WRITE"),
     ]
-    committed = log.catalog.engine.commit(Commit(txn_id, parts, committer="etl", user_metadata="nightly"))
+    committed = log.catalog._session.commit(Commit(txn_id, parts, committer="etl", user_metadata="nightly"))
     log.append("later")
     found = deltars.SqlTxnLogReader(log.catalog).transaction(txn_id)
     assert found is not None
@@ -139,6 +139,6 @@ def test_versions_of_a_transaction_over_thousands_of_tables_are_found(
     log.append("a")
     [entry] = reader.history(log.table_id, limit=1)
     gone = {str(uuid4()): 1 for _ in range(2_000)}
-    with log.catalog.engine.database.read() as connection:
+    with log.catalog._session.database.read() as connection:
         found = committed_versions.versions_of(connection, entry.txn_id, {**gone, str(log.table_id): 1})
     assert found == {log.table_id: 1}

@@ -48,7 +48,7 @@ def test_readers_do_not_wait_for_a_process_that_holds_the_lock(log: Log, tmp_pat
 
 def test_readers_do_not_wait_for_a_thread_that_holds_the_lock(log: Log) -> None:
     log.append("a")
-    with log.catalog.engine.database.write(60) as connection:
+    with log.catalog._session.database.write(60) as connection:
         connection.execute(update(dl_tables).values(current_version=99))
         Meanwhile(_reads_at_version_1, log).result()
         connection.execute(update(dl_tables).values(current_version=1))
@@ -75,10 +75,10 @@ def _wait_for(file: Path) -> None:
 
 def test_writers_do_not_wait_for_a_reader_in_the_middle_of_its_stream(log: Log) -> None:
     log.append("a", "b", "c")
-    with log.catalog.engine.database.read() as connection:
+    with log.catalog._session.database.read() as connection:
         assert connection.execute(dl_tables.select()).first() is not None
         assert log.append("d").version == 2
-    stream = log.catalog.engine.reader.snapshot(log.table_id).file_batches()
+    stream = log.catalog._session.reader.snapshot(log.table_id).file_batches()
     assert next(stream).num_rows == 4
     assert log.commit([removed("a")]).version == 3
     assert sum(batch.num_rows for batch in stream) == 0
@@ -100,7 +100,7 @@ def test_readers_in_a_loop_never_see_a_part_of_what_two_writers_commit(open_log:
 
 
 def test_database_refuses_what_a_reader_writes(log: Log) -> None:
-    database = log.catalog.engine.database
+    database = log.catalog._session.database
     before = log.dump()
     for statement in (update(dl_tables).values(current_version=99), insert(dl_catalog).values(**_catalog_row())):
         with pytest.raises(DatabaseError), database.read() as connection:
@@ -131,7 +131,7 @@ def test_both_drivers_fetch_the_same_files(log: Log, monkeypatch: pytest.MonkeyP
     log.commit([added(f"{n}", size=n, tags={"a": "\n"}) for n in range(2)])
     log.commit([added("x", partition_values={}, clustering_provider="", stats='{"numRecords":1,"x":"\\"\\\\,\\n"}')])
     log.commit([added("y", base_row_id=2**62, default_row_commit_version=1, data_change=False)])
-    snapshot = log.catalog.engine.reader.snapshot(log.table_id)
+    snapshot = log.catalog._session.reader.snapshot(log.table_id)
     opened: list[str] = []
     original = adbc.Adbc.batches
 
@@ -155,10 +155,10 @@ def test_where_adbc_gets_no_session_psycopg_serves_and_nothing_leaks(
 ) -> None:
     monkeypatch.setattr(postgresql, "LARGE_ROWS", 0)
     log.append("a", "b")
-    backend: Any = log.catalog.engine.database.backend
+    backend: Any = log.catalog._session.database.backend
     backend.__dict__["_adbc"] = adbc.Adbc("host=/nowhere user=u password=s3cret connect_timeout=1")
     with caplog.at_level(logging.DEBUG):
-        assert log.catalog.engine.reader.snapshot(log.table_id).files.num_rows == 2
+        assert log.catalog._session.reader.snapshot(log.table_id).files.num_rows == 2
     assert "reading through psycopg" in caplog.text
     assert "s3cret" not in caplog.text
 
@@ -166,7 +166,7 @@ def test_where_adbc_gets_no_session_psycopg_serves_and_nothing_leaks(
 @pytest.mark.backends("postgres")
 def test_connection_of_a_failed_or_left_copy_serves_the_next_reader(open_log: OpenLog) -> None:
     log = open_log(pool_size=1, pool_timeout=10).create()
-    database, column = log.catalog.engine.database, pa.schema([("x", pa.string())])
+    database, column = log.catalog._session.database, pa.schema([("x", pa.string())])
     numbers = func.generate_series(1, 300_000)
     for query in (select(literal_column("nothing")), select(literal_column("1") / (299_999 - numbers))):
         with pytest.raises(DatabaseError) as failed:
@@ -176,4 +176,4 @@ def test_connection_of_a_failed_or_left_copy_serves_the_next_reader(open_log: Op
     rows = database.fetch(select(cast(numbers, Text)), column)
     assert next(rows).num_rows > 0
     rows.close()  # type: ignore[attr-defined]
-    assert log.catalog.engine.reader.current_version(log.table_id) == 0
+    assert log.catalog._session.reader.current_version(log.table_id) == 0

@@ -446,7 +446,7 @@ def test_history_of_a_dropped_table_stays(log: Log, reader: deltars.SqlTxnLogRea
 def test_log_may_begin_later_than_version_0(log: Log, reader: deltars.SqlTxnLogReader) -> None:
     """As that of a table that was imported after its old versions were cleaned up."""
     log.append("a")
-    with log.catalog.engine.database.write(60) as connection:
+    with log.catalog._session.database.write(60) as connection:
         connection.execute(delete(dl_table_versions).where(dl_table_versions.c.version == 0))
     assert paths(reader.snapshot(log.table_id)) == ["a"]
     with pytest.raises(VersionNotFound, match="versions 1 to 1") as missing:

@@ -61,13 +61,13 @@ def test_another_range_column_rewrites_the_bounds_of_live_files(log: Log) -> Non
     assert _bounds(log, "none") == ([LOWEST], [HIGHEST])
     # A removed file keeps none: nobody would know any more what they are bounds of.
     assert _bounds(log, "gone") == ([LOWEST], [HIGHEST])
-    snapshot = log.catalog.engine.reader.snapshot(log.table_id)
+    snapshot = log.catalog._session.reader.snapshot(log.table_id)
     assert _paths(snapshot, "b = 50") == ["none", "two"]
     assert _paths(snapshot, "a = 1") == ["none", "one"]
 
 
 def test_files_are_found_whichever_version_is_asked_for(log: Log) -> None:
-    reader = log.catalog.engine.reader
+    reader = log.catalog._session.reader
     before = reader.snapshot(log.table_id, 2)
     assert _paths(before, "a = 3") == ["gone", "none"]
     _choose(log, "b")
@@ -94,7 +94,7 @@ def test_column_that_is_added_at_the_end_leaves_the_bounds_as_they_are(log: Log)
     log.commit([metadata(f"{DDL}, more BIGINT")])
     assert (_bounds(log, "one"), _bounds(log, "gone")) == before
     log.commit([added("new", stats='{"numRecords":1,"minValues":{"more":7},"maxValues":{"more":7}}')])
-    snapshot = log.catalog.engine.reader.snapshot(log.table_id)
+    snapshot = log.catalog._session.reader.snapshot(log.table_id)
     assert _paths(snapshot, "more = 8") == ["none", "one", "two"]
     assert _paths(snapshot, "a = 2") == ["new", "none", "two"]
 
@@ -103,7 +103,7 @@ def test_column_that_is_added_in_the_middle_moves_those_behind_it(log: Log) -> N
     ddl = "a BIGINT, b BIGINT, s STRUCT<w: BIGINT, x: BIGINT>, name STRING"
     log.commit([metadata(ddl), added("new", stats=_stats(9, 9, 9))])
     assert _bounds(log, "one")[0] == [1, 1, 100, None, 0, None]
-    snapshot = log.catalog.engine.reader.snapshot(log.table_id)
+    snapshot = log.catalog._session.reader.snapshot(log.table_id)
     assert _paths(snapshot, "s.x = 9") == ["new", "none"]
     assert _paths(snapshot, "s.w = 9") == ["new", "none", "one", "two"]
 
@@ -150,7 +150,7 @@ def test_imported_files_carry_the_bounds_of_the_last_metadata(catalog: deltars.C
         ]
         (log / f"{version:020}.json").write_bytes(encode_commit(actions))
     table = catalog.import_table(str(log.parent), name="imported")
-    snapshot = catalog.engine.reader.snapshot(table.id)
+    snapshot = catalog._session.reader.snapshot(table.id)
     # Where the first file had its z the second has its x.
     assert _paths(snapshot, "s.x = 50") == ["0.parquet", "1.parquet"]
     assert _paths(snapshot, "z = 7") == ["0.parquet"]

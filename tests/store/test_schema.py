@@ -51,7 +51,7 @@ JSON_TYPE = {"postgres": "jsonb", "sqlite": "JSON", "duckdb": "JSON"}
 
 @pytest.mark.requirement("T-01")
 def test_registered_table_has_its_row(catalog: deltars.Catalog) -> None:
-    uri = catalog.engine.uri.with_secrets()
+    uri = catalog._session.uri.with_secrets()
     query = "SELECT table_id, name, location, min_reader_version, min_writer_version, current_version FROM dl_tables"
     created = catalog.create_table("features", "id BIGINT, seen TIMESTAMP_NTZ")
     registered = catalog.register_table("labels", "/data/labels")
@@ -66,7 +66,7 @@ def test_registered_table_has_its_row(catalog: deltars.Catalog) -> None:
 
 @pytest.mark.requirement("T-02")
 def test_table_properties_are_kept_as_json(catalog: deltars.Catalog, backend: str) -> None:
-    uri = catalog.engine.uri.with_secrets()
+    uri = catalog._session.uri.with_secrets()
     catalog.create_table("features", "id BIGINT", properties={"owner": "me", "it's": '"ü" \\ \n'})
     catalog.set_properties("features", {"owner": "you"})
     [[properties]] = witness.rows(uri, "SELECT properties FROM dl_tables")
@@ -244,7 +244,7 @@ def _any_value(kind: Any) -> Any:
 
 @pytest.mark.requirement("T-14")
 def test_rows_about_a_table_that_does_not_exist_are_refused_by_the_database(log: Log, backend: str) -> None:
-    database = log.catalog.engine.database
+    database = log.catalog._session.database
     for table in REFERRING:
         with pytest.raises(deltars.DatabaseError) as raised, database.write(10) as connection:
             connection.execute(insert(table).values(example(table, uuid4())))
@@ -279,7 +279,7 @@ def test_commit_to_a_table_that_does_not_exist_is_refused_and_leaves_nothing(log
 
 @pytest.mark.backends("postgres", "sqlite")
 def test_database_refuses_to_forget_a_table_that_has_a_log(log: Log) -> None:
-    with pytest.raises(deltars.DatabaseError), log.catalog.engine.database.write(10) as connection:
+    with pytest.raises(deltars.DatabaseError), log.catalog._session.database.write(10) as connection:
         connection.execute(schema.dl_tables.delete())
 
 
@@ -289,7 +289,7 @@ def test_database_keeps_names_and_locations_of_living_tables_apart(catalog: delt
     tables = schema.dl_tables
     first = example(tables, uuid4()) | {"name": "a", "location": "/a"}
     second = example(tables, uuid4()) | {"name": "b", "location": "/b", column: first[column]}
-    database = catalog.engine.database
+    database = catalog._session.database
     with database.write(10) as connection:
         connection.execute(insert(tables).values(first))
     with pytest.raises(deltars.DatabaseError) as raised, database.write(10) as connection:

@@ -158,7 +158,7 @@ def test_partition_is_one_however_its_values_were_written(open_log: OpenLog) -> 
 
 @pytest.mark.requirement("V-02")
 def test_stale_writer_is_told_reloads_and_succeeds(dataset: Log, open_log: OpenLog) -> None:
-    uri = dataset.catalog.engine.uri.with_secrets()
+    uri = dataset.catalog._session.uri.with_secrets()
     with deltars.connect(uri) as other:
         first, second = dataset.catalog.begin(), other.begin()
         first.write("events", ROWS)
@@ -226,8 +226,8 @@ def test_failed_commit_shows_nowhere(open_log: OpenLog, tap: Tap, backend: str, 
 @pytest.mark.requirement("V-03")
 def test_commit_whose_process_dies_before_the_end_shows_nowhere(dataset: Log) -> None:
     before = views(dataset.uri)
-    with pytest.raises(SystemExit), dataset.catalog.engine.database.write(10) as connection:  # noqa: PT012
-        schema = dataset.catalog.engine.database.backend.schema
+    with pytest.raises(SystemExit), dataset.catalog._session.database.write(10) as connection:  # noqa: PT012
+        schema = dataset.catalog._session.database.backend.schema
         table = f'"{schema}".dl_tables' if schema else "dl_tables"
         connection.exec_driver_sql(f"UPDATE {table} SET current_version = 99")
         raise SystemExit
@@ -254,7 +254,7 @@ def is_locked(log: Log, backend: str) -> bool:
                 return error.sqlite_errorname == "SQLITE_BUSY"
         return False
     try:
-        with log.catalog.engine.database.write(0.05):
+        with log.catalog._session.database.write(0.05):
             return False
     except deltars.TimeoutError:
         return True
@@ -303,7 +303,7 @@ def locked_by_somebody_else(log: Log, backend: str) -> Iterator[None]:
             yield
             connection_.execute("ROLLBACK")
     else:
-        with log.catalog.engine.database.write(10):
+        with log.catalog._session.database.write(10):
             yield
 
 

@@ -106,7 +106,7 @@ def test_copy_begins_at_the_threshold(
 @pytest.mark.backends("postgres")
 def test_threshold_is_a_thousand_and_can_be_set(open_log: OpenLog) -> None:
     assert Settings().copy_threshold == 1_000
-    assert open_log(copy_threshold=7).catalog.engine.settings.copy_threshold == 7
+    assert open_log(copy_threshold=7).catalog._session.settings.copy_threshold == 7
     with pytest.raises(ConfigError, match="copy_threshold must be at least 1"):
         open_log(copy_threshold=0)
 

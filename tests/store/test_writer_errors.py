@@ -101,7 +101,7 @@ def test_every_error_of_duckdb_has_its_class(kind: type[duckdb.Error]) -> None:
 
 @pytest.mark.requirement("D-07")
 def test_driver_s_exception_that_has_no_code_is_ours_too(log: Log) -> None:
-    error = log.catalog.engine.database.backend.classify(RuntimeError("from inside the driver"))
+    error = log.catalog._session.database.backend.classify(RuntimeError("from inside the driver"))
     assert isinstance(error, DatabaseError)
     assert "from inside the driver" in str(error)
 
@@ -158,6 +158,6 @@ def test_any_failing_statement_is_an_error_of_ours(open_log: OpenLog, tap: Tap) 
 
 
 def _run(log: Log, statement: str) -> None:
-    schema = log.catalog.engine.uri.schema
-    with log.catalog.engine.database.write(10) as connection:
+    schema = log.catalog._session.uri.schema
+    with log.catalog._session.database.write(10) as connection:
         connection.execute(text(statement.replace("{}dl", f'"{schema}".dl' if schema else "dl")))

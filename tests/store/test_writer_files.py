@@ -91,7 +91,7 @@ def test_tolerance_of_one_table_does_not_hide_a_missing_file_of_another(open_log
         TableCommit(strict.table_id, 1, [removed("never")], "WRITE"),
     ]
     with pytest.raises(ValidationError, match="never is not a live file"):
-        strict.catalog.engine.commit(Commit(uuid4(), parts))
+        strict.catalog._session.commit(Commit(uuid4(), parts))
     assert strict.dump() == before
 
 
@@ -102,7 +102,7 @@ def test_file_that_is_added_again_replaces_its_own_row(open_log: OpenLog, thresh
     log.commit([added("a", size=2, data_change=False), added("c")])
     assert log.live() == ["a", "b", "c"]
     assert _ends(log) == [("a", "", 1, 2), ("a", "", 2, None), ("b", "", 1, None), ("c", "", 2, None)]
-    reader = log.catalog.engine.reader
+    reader = log.catalog._session.reader
     for version, size in ((1, 1), (2, 2)):
         files = reader.snapshot(log.table_id, version).files.to_pylist()
         assert [file["size"] for file in files if file["path"] == "a"] == [size]

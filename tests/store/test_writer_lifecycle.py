@@ -89,7 +89,7 @@ def test_tables_are_locked_before_their_actions_and_in_the_order_of_their_ids(op
     for version, order in enumerate((logs, logs[::-1]), start=1):
         parts = [TableCommit(log.table_id, version - 1, [added(f"{version}")], "WRITE") for log in order]
         with tap.recording() as statements:
-            first.catalog.engine.commit(Commit(uuid4(), parts))
+            first.catalog._session.commit(Commit(uuid4(), parts))
         steps = ["begin", "limits", "lock", "insert actions", "insert version", "update current version", "commit"]
         assert _steps(statements) == steps
 

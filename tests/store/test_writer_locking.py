@@ -91,7 +91,7 @@ def test_readers_go_on_and_see_nothing_of_an_unfinished_commit(open_log: OpenLog
         writing = Meanwhile(log.append, "a", "b", "c", version=2)
         hold.wait_until_reached()
         started = time.monotonic()
-        assert reader.engine.reader.snapshot(log.table_id).files["path"].to_pylist() == ["old"]
+        assert reader._session.reader.snapshot(log.table_id).files["path"].to_pylist() == ["old"]
         assert reader.table(log.table_id).version == 1
         assert [entry.version for entry in reader.table(log.table_id).history()] == [1, 0]
         assert log.dump() == before
@@ -99,7 +99,7 @@ def test_readers_go_on_and_see_nothing_of_an_unfinished_commit(open_log: OpenLog
         assert writing.is_running
         hold.release()
         assert writing.result().version == 2
-    assert reader.engine.reader.snapshot(log.table_id).version == 2
+    assert reader._session.reader.snapshot(log.table_id).version == 2
 
 
 @pytest.mark.requirement("W-20")
@@ -127,13 +127,13 @@ def test_reader_that_began_before_a_commit_keeps_its_view(open_log: OpenLog) -> 
     log.append("old")
     reader = open_log(name="other").catalog
     count = "SELECT count(*) FROM dl_add_files"
-    if reader.engine.uri.schema:
-        count = f'SELECT count(*) FROM "{reader.engine.uri.schema}".dl_add_files'
-    with reader.engine.database.read() as connection:
+    if reader._session.uri.schema:
+        count = f'SELECT count(*) FROM "{reader._session.uri.schema}".dl_add_files'
+    with reader._session.database.read() as connection:
         assert connection.exec_driver_sql(count).scalar_one() == 1
         log.append("new")
         assert connection.exec_driver_sql(count).scalar_one() == 1
-    with reader.engine.database.read() as connection:
+    with reader._session.database.read() as connection:
         assert connection.exec_driver_sql(count).scalar_one() == 2
 
 
@@ -182,7 +182,7 @@ def test_exhausted_pool_is_a_time_out(open_log: OpenLog) -> None:
     before = log.dump()
     with ExitStack() as stack:
         for _ in range(2):
-            stack.enter_context(log.catalog.engine.database.read())
+            stack.enter_context(log.catalog._session.database.read())
         started = time.monotonic()
         with pytest.raises(TimeoutError, match=r"every pooled connection .* pool_timeout") as caught:
             log.append("a", version=1)
@@ -196,7 +196,7 @@ def test_exhausted_pool_is_a_time_out(open_log: OpenLog) -> None:
 @pytest.mark.backends("postgres")
 def test_pool_has_ten_connections_and_thirty_seconds_unless_told_otherwise(open_log: OpenLog) -> None:
     assert (Settings().pool_size, Settings().pool_timeout) == (10, 30)
-    database = open_log().catalog.engine.database
+    database = open_log().catalog._session.database
     assert database.engine.pool.size() == 10  # type: ignore[attr-defined]
     assert database.engine.pool.timeout() == 30  # type: ignore[attr-defined]
     with ExitStack() as stack:
@@ -305,7 +305,7 @@ def test_deadlock_with_another_program_is_retryable(open_log: OpenLog, migrated_
         session.execute("SET deadlock_timeout = '5min'")
         with session.transaction():
             session.execute(lock, [second.table_id])
-            ours = Meanwhile(first.catalog.engine.commit, commit)
+            ours = Meanwhile(first.catalog._session.commit, commit)
             _wait_until_blocked(session)
             session.execute(lock, [first.table_id])
             error = ours.error()
@@ -314,7 +314,7 @@ def test_deadlock_with_another_program_is_retryable(open_log: OpenLog, migrated_
     assert "deadlock" in str(error)
     assert error.stage == "lock"
     assert first.dump() == before
-    assert first.catalog.engine.commit(commit).versions == {first.table_id: 1, second.table_id: 1}
+    assert first.catalog._session.commit(commit).versions == {first.table_id: 1, second.table_id: 1}
 
 
 def _wait_until_blocked(session: psycopg.Connection[tuple[object, ...]]) -> None:

@@ -84,7 +84,7 @@ def test_each_statement_failing_in_turn_leaves_no_trace_of_a_table_that_was_to_b
             TableCommit(table.table_id, NO_VERSION, creation(), "CREATE TABLE"),
             TableCommit(log.table_id, log.version, [added(f"{name}.parquet")], "WRITE"),
         ]
-        log.catalog.engine.commit(Commit(uuid4(), parts, new_tables=[table]))
+        log.catalog._session.commit(Commit(uuid4(), parts, new_tables=[table]))
         return table.table_id
 
     with tap.recording() as statements:

@@ -95,7 +95,7 @@ def test_add_action_is_stored_whole(open_log: OpenLog, threshold: int) -> None:
     assert second[:3] == (1, "bare.parquet", 10)
     assert (second[4], second[7], second[8], second[9]) == (None, None, "", None)
     assert second[10:] == (None,) * 5
-    found = log.catalog.engine.reader.snapshot(log.table_id).files
+    found = log.catalog._session.reader.snapshot(log.table_id).files
     assert sorted(found["path"].to_pylist()) == sorted([full.path, bare.path])
 
 
@@ -184,7 +184,7 @@ def test_metadata_action_is_stored_whole(log: Log) -> None:
     assert _document(row[7]) == {"provider": "parquet", "options": {}}
     current = log.rows("SELECT metadata_version, properties FROM dl_tables WHERE table_id = ?")
     assert [(version, _document(properties)) for version, properties in current] == [(1, configuration)]
-    assert log.catalog.engine.reader.snapshot(log.table_id).metadata == full
+    assert log.catalog._session.reader.snapshot(log.table_id).metadata == full
 
 
 @pytest.mark.requirement("W-09")
@@ -201,7 +201,7 @@ def test_protocol_action_is_stored_whole(open_log: OpenLog) -> None:
     ]
     [row] = log.rows(f"SELECT protocol_version, {columns} FROM dl_tables WHERE table_id = ?")
     assert (*row[:3], _document(row[3]), _document(row[4])) == (1, 3, 7, raised.reader_features, raised.writer_features)
-    assert log.catalog.engine.reader.snapshot(log.table_id).protocol == raised
+    assert log.catalog._session.reader.snapshot(log.table_id).protocol == raised
 
 
 @pytest.mark.requirement("W-10")

@@ -32,7 +32,7 @@ def _stamps(log: Log) -> list[tuple[int, int]]:
 def _set_clock_ahead(log: Log, by_us: int) -> int:
     """As if the last commit had been made by a clock that went ahead of today's."""
     ahead = time.time_ns() // 1_000 + by_us
-    with log.catalog.engine.database.write(10) as connection:
+    with log.catalog._session.database.write(10) as connection:
         connection.execute(update(dl_tables).values(last_commit_ts=ahead, last_ict=ahead // 1_000))
     return ahead
 
@@ -79,7 +79,7 @@ def test_clock_that_one_table_saw_ahead_does_not_run_behind_in_another(open_log:
 def test_one_transaction_has_one_time_in_all_its_tables(open_log: OpenLog) -> None:
     first, second = open_log().create(), open_log(name="other").create()
     parts = [TableCommit(log.table_id, 0, [added("a")], "WRITE") for log in (first, second)]
-    committed = first.catalog.engine.commit(Commit(uuid4(), parts))
+    committed = first.catalog._session.commit(Commit(uuid4(), parts))
     assert _stamps(first)[-1][0] == _stamps(second)[-1][0] == committed.commit_ts
 
 

@@ -92,7 +92,7 @@ def _unreachable(backend: str, tmp_path: Path) -> Database:
 @pytest.mark.requirement("W-14")
 def test_malformed_action_is_refused_at_once_although_the_pool_is_exhausted(open_log: OpenLog, tap: Tap) -> None:
     log = open_log(tap=tap, pool_size=1).create()
-    with log.catalog.engine.database.read(), tap.recording() as statements:
+    with log.catalog._session.database.read(), tap.recording() as statements:
         started = time.monotonic()
         with pytest.raises(ValidationError):
             log.commit([added("a", size=-1)], version=1)
@@ -281,7 +281,7 @@ def test_metadata_of_one_commit_holds_for_the_next_of_the_same_writer(log: Log) 
     with pytest.raises(ValidationError, match="partitioned by name"):
         log.append("a")
     log.commit([added("a", partition_values={"name": None})])
-    assert isinstance(log.catalog.engine.reader.snapshot(log.table_id).metadata, Metadata)
+    assert isinstance(log.catalog._session.reader.snapshot(log.table_id).metadata, Metadata)
 
 
 def test_refused_commit_leaves_what_the_writer_remembers(log: Log) -> None:

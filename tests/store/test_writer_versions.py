@@ -94,7 +94,7 @@ def test_failed_statement_is_not_tried_again(open_log: OpenLog, tap: Tap) -> Non
 @pytest.mark.requirement("D-19")
 def test_database_itself_refuses_a_second_row_for_a_version(log: Log) -> None:
     log.append("a")
-    database = log.catalog.engine.database
+    database = log.catalog._session.database
     row = {"table_id": log.table_id, "version": 1, "commit_ts": 1, "in_commit_timestamp": 1, "operation": "WRITE"}
     with database.read() as connection:
         committed_at = connection.execute(dl_table_versions.select()).mappings().first()["committed_at"]  # type: ignore[index]
@@ -108,7 +108,7 @@ def test_database_itself_refuses_a_second_row_for_a_version(log: Log) -> None:
 def test_commit_whose_check_was_bypassed_fails_at_the_key_and_says_so(log: Log, backend: str) -> None:
     log.append("a")
     log.append("b")
-    with log.catalog.engine.database.write(10) as connection:
+    with log.catalog._session.database.write(10) as connection:
         connection.execute(update(dl_tables).values(current_version=1))
     before = log.dump()
     with pytest.raises(deltars.DatabaseError) as caught:
@@ -128,7 +128,7 @@ def test_commit_whose_check_was_bypassed_fails_at_the_key_and_says_so(log: Log, 
     assert str(log.table_id) in str(error)
     assert "2" in str(error)
     assert log.dump() == before
-    with log.catalog.engine.database.write(10) as connection:
+    with log.catalog._session.database.write(10) as connection:
         connection.execute(update(dl_tables).values(current_version=2))
     assert log.append().version == 3
 
@@ -171,8 +171,8 @@ def test_commit_over_tables_can_be_repeated(open_log: OpenLog) -> None:
     first, second = open_log().create(), open_log(name="other").create()
     parts = [TableCommit(log.table_id, 0, [added("a")], "WRITE") for log in (first, second)]
     commit = Commit(uuid4(), parts, is_repeatable=True)
-    committed = first.catalog.engine.commit(commit)
-    assert first.catalog.engine.commit(commit) == committed
+    committed = first.catalog._session.commit(commit)
+    assert first.catalog._session.commit(commit) == committed
     assert committed.versions == {first.table_id: 1, second.table_id: 1}
 
 
@@ -186,7 +186,7 @@ def test_id_of_a_commit_to_another_table_is_refused(open_log: OpenLog) -> None:
     assert caught.value.txn_id == txn_id
     parts = [TableCommit(log.table_id, log.version, [added("b")], "WRITE") for log in (first, second)]
     with pytest.raises(ValidationError, match="committed before, to other tables"):
-        first.catalog.engine.commit(Commit(txn_id, parts, is_repeatable=True))
+        first.catalog._session.commit(Commit(txn_id, parts, is_repeatable=True))
     assert first.dump() == before
 
 

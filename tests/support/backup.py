@@ -24,14 +24,14 @@ class Backup(Protocol):
 
 def take_backup(catalog: deltars.Catalog, path: Path, server: PostgresServer | None) -> Backup:
     """`server`: that of a PostgreSQL catalog."""
-    match catalog.engine.uri.backend:
+    match catalog._session.uri.backend:
         case "sqlite":
-            return _SqliteBackup(Path(catalog.engine.uri.database), path)
+            return _SqliteBackup(Path(catalog._session.uri.database), path)
         case "duckdb":
             return _DuckDBBackup(catalog, path)
         case "postgres":
             assert server is not None
-            return _PostgresBackup(server, catalog.engine.uri.with_secrets(), path)
+            return _PostgresBackup(server, catalog._session.uri.with_secrets(), path)
 
 
 class _SqliteBackup:
@@ -55,12 +55,12 @@ class _DuckDBBackup:
     def __init__(self, catalog: deltars.Catalog, path: Path) -> None:
         self._catalog, self._path = catalog, path
         catalog.close()
-        shutil.copyfile(catalog.engine.uri.database, path)
+        shutil.copyfile(catalog._session.uri.database, path)
 
     def restore(self) -> None:
         self._catalog.close()
-        Path(self._catalog.engine.uri.database + ".wal").unlink(missing_ok=True)
-        shutil.copyfile(self._path, self._catalog.engine.uri.database)
+        Path(self._catalog._session.uri.database + ".wal").unlink(missing_ok=True)
+        shutil.copyfile(self._path, self._catalog._session.uri.database)
 
 
 class _PostgresBackup:

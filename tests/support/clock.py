@@ -36,7 +36,7 @@ class Clock:
 @contextmanager
 def clock_of(catalog: deltars.Catalog) -> Iterator[Clock]:
     """The clock of this catalog's database, right at first."""
-    uri = catalog.engine.uri
+    uri = catalog._session.uri
     if uri.backend == "sqlite":
         yield _sqlite(catalog)
     elif uri.backend == "duckdb":
@@ -55,14 +55,14 @@ def _sqlite(catalog: deltars.Catalog) -> Clock:
     def put_in_front(driver: sqlite3.Connection, *_: Any) -> None:
         driver.create_function("julianday", 1, julianday)
 
-    event.listen(catalog.engine.database.engine, "checkout", put_in_front)
+    event.listen(catalog._session.database.engine, "checkout", put_in_front)
     return Clock(lambda offset_s, _: offset.__setitem__(0, offset_s))
 
 
 def _duckdb(catalog: deltars.Catalog) -> Clock:
     def put_in_front(offset_s: float, _: float) -> None:
         moment = f"get_current_timestamp() + to_microseconds({round(offset_s * 1_000_000)})"
-        with catalog.engine.database.write(10) as connection:
+        with catalog._session.database.write(10) as connection:
             connection.exec_driver_sql(f"CREATE OR REPLACE MACRO now() AS {moment}")
 
     return Clock(put_in_front)
@@ -70,7 +70,7 @@ def _duckdb(catalog: deltars.Catalog) -> Clock:
 
 @contextmanager
 def _postgres(catalog: deltars.Catalog) -> Iterator[Clock]:
-    uri = catalog.engine.uri
+    uri = catalog._session.uri
     place, database = sql.Identifier(f"clock_{secrets.token_hex(4)}"), sql.Identifier(uri.database)
     with postgres_connection(uri) as connection:
 

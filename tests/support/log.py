@@ -123,7 +123,7 @@ class Log:
         """A commit as data, with what the writer's own interface does not take: row groups, columns, tolerance."""
         before = self.version if version is None else version - 1
         table = TableCommit(self.table_id, before, actions, "WRITE", **fields)
-        return self.catalog.engine.commit(Commit(uuid4(), [table]))
+        return self.catalog._session.commit(Commit(uuid4(), [table]))
 
     def append(self, *paths: str, **options: Any) -> deltars.CommitResult:
         return self.commit([added(path) for path in paths or (f"{uuid4()}.parquet",)], **options)

@@ -119,7 +119,7 @@ def append_with_retries(catalog: deltars.Catalog, number: int, table_ids: Sequen
     for file in range(count):
         table_id = lot.choice(table_ids)
         # The first look is the reader's; after a lost race the conflict says where the table is.
-        version = catalog.engine.reader.current_version(table_id) + 1
+        version = catalog._session.reader.current_version(table_id) + 1
         while (actual := _try(writer, tally, table_id, version, f"{number}-{file}")) is not None:
             version = actual + 1
     return tally
@@ -141,10 +141,10 @@ def come_and_go(catalog: deltars.Catalog, number: int, table_ids: Sequence[UUID]
         return append_for_a_while(catalog, number, table_ids, duration_s)
     tally = Tally()
     end = time.monotonic() + duration_s
-    uri = catalog.engine.uri.with_secrets()
+    uri = catalog._session.uri.with_secrets()
     while time.monotonic() < end:
         with deltars.connect(uri) as other:
-            tally.versions.append(other.engine.reader.snapshot(table_ids[1]).version)
+            tally.versions.append(other._session.reader.snapshot(table_ids[1]).version)
     return tally
 
 
@@ -155,9 +155,9 @@ def write_or_watch_both(catalog: deltars.Catalog, number: int, table_ids: Sequen
     """
     if number < 2:
         return [_append_to_both(catalog, table_ids, f"{number}-{file}") for file in range(count)]
-    reader, seen = catalog.engine.reader, [0]
+    reader, seen = catalog._session.reader, [0]
     while seen[-1] < 2 * count:
-        cut = catalog.engine.cuts.now().versions_by_id
+        cut = catalog._session.cuts.now().versions_by_id
         versions = {cut[table_id] for table_id in table_ids}
         assert len(versions) == 1, f"half a transaction: {versions}"
         for table_id in table_ids:
@@ -172,10 +172,10 @@ def write_or_watch_both(catalog: deltars.Catalog, number: int, table_ids: Sequen
 def _append_to_both(catalog: deltars.Catalog, table_ids: Sequence[UUID], path: str) -> int:
     file = AddFile(path=path, partition_values={}, size=1, modification_time=1, data_change=True)
     while True:
-        cut = catalog.engine.cuts.now().versions_by_id
+        cut = catalog._session.cuts.now().versions_by_id
         parts = [TableCommit(table_id, cut[table_id], [file], "WRITE") for table_id in table_ids]
         try:
-            return catalog.engine.commit(Commit(uuid4(), parts)).versions[table_ids[0]]
+            return catalog._session.commit(Commit(uuid4(), parts)).versions[table_ids[0]]
         except deltars.VersionConflict:
             time.sleep(random.uniform(0, 0.01))
 
@@ -200,8 +200,8 @@ def _try(writer: deltars.SqlTxnLogWriter, tally: Tally, table_id: UUID, version:
 
 def hold_the_lock(uri: str, table_id: UUID, ready: str) -> None:
     """Begin to write, say so by making a file, and never end."""
-    with deltars.connect(uri) as catalog, catalog.engine.database.write(60) as connection:
-        schema = catalog.engine.uri.schema
+    with deltars.connect(uri) as catalog, catalog._session.database.write(60) as connection:
+        schema = catalog._session.uri.schema
         name = f'"{schema}".dl_tables' if schema else "dl_tables"
         connection.exec_driver_sql(f"UPDATE {name} SET current_version = 99")
         with open(ready, "w"):

@@ -61,7 +61,7 @@ def without_first_rows(catalog: deltars.Catalog, name: str) -> Scan:
         root=table.location,
         table=table.name,
         version=snapshot.version,
-        storage_options=catalog.engine.settings.storage_options,
+        storage_options=catalog._session.settings.storage_options,
     )
 
 

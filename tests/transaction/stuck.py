@@ -20,8 +20,8 @@ FOR_EVER_S = 600.0
 def between_statements(uri: str, table_ids: list[UUID], timeout_s: float, ready: str) -> None:
     """The tables are locked; no statement follows."""
     with deltars.connect(uri) as catalog:
-        locks = catalog.engine.writer._locks(table_ids)
-        with catalog.engine.database.write(timeout_s, locks):
+        locks = catalog._session.writer._locks(table_ids)
+        with catalog._session.database.write(timeout_s, locks):
             _say(ready)
 
 

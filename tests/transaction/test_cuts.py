@@ -94,7 +94,7 @@ def test_dropped_table_is_in_the_cuts_of_its_lifetime_alone(lake: Lake) -> None:
 
 def test_dropping_a_table_changes_no_cut_although_the_clock_was_set_back(lake: Lake) -> None:
     tomorrow = time.time_ns() // 1_000 + 86_400_000_000
-    with lake.catalog.engine.database.write(10) as connection:
+    with lake.catalog._session.database.write(10) as connection:
         of_a = dl_tables.c.table_id == lake["a"].table_id
         connection.execute(update(dl_tables).where(of_a).values(last_commit_ts=tomorrow))
     last = _commit(lake, "a")

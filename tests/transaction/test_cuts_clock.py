@@ -40,7 +40,7 @@ def _moment(result: deltars.TransactionResult) -> datetime:
 
 
 def _count_transactions(lake: Lake) -> int:
-    with lake.catalog.engine.database.read() as connection:
+    with lake.catalog._session.database.read() as connection:
         count: int = connection.execute(select(func.count()).select_from(dl_transactions)).scalar_one()
         return count
 

@@ -179,7 +179,7 @@ def test_stopped_process_keeps_sqlite_locked_until_it_is_killed(open_lake: OpenL
 @pytest.mark.backends("duckdb")
 def test_thread_that_keeps_duckdb_locked_is_waited_for_so_long(open_lake: OpenLake) -> None:
     lake = open_lake("a", "b")
-    with lake.catalog.engine.database.write(60):
+    with lake.catalog._session.database.write(60):
         with pytest.raises(TimeoutError, match="kept the catalog locked") as caught:
             _commit(lake, timeout=0.5)
         assert caught.value.stage == "lock"
@@ -204,13 +204,13 @@ def test_registrys_lock_is_waited_for_as_long_as_the_time_out_says(
     monkeypatch.setattr(deadlines, "PATIENCE_MS", 100)
     lake = open_lake("a", "b")
     other = deltars.connect(lake.uri)
-    with other, other.engine.database.write(60) as connection:
-        other.engine.database.backend.lock_registry(connection)
+    with other, other._session.database.write(60) as connection:
+        other._session.database.backend.lock_registry(connection)
         creating = Meanwhile(lake.catalog.create_table, "new", "id BIGINT")
         creating.stays_for(1)
         connection.rollback()
         assert creating.result().version == 0
-    with other, other.engine.database.write(60, other.engine.writer._locks([lake["a"].table_id])) as connection:
+    with other, other._session.database.write(60, other._session.writer._locks([lake["a"].table_id])) as connection:
         dropping = Meanwhile(lake.catalog.drop_table, "a")
         dropping.stays_for(1)
         connection.rollback()
@@ -224,7 +224,7 @@ def test_lock_of_a_table_that_is_released_is_waited_for_as_long_as_the_time_out_
     monkeypatch.setattr(deadlines, "PATIENCE_MS", 100)
     lake = open_lake("a")
     other = deltars.connect(lake.uri)
-    with other, other.engine.database.write(60, other.engine.writer._locks([lake["a"].table_id])) as connection:
+    with other, other._session.database.write(60, other._session.writer._locks([lake["a"].table_id])) as connection:
         releasing = Meanwhile(lake.catalog.release, "a")
         releasing.stays_for(1)
         connection.rollback()
@@ -285,7 +285,7 @@ def interruptible() -> Iterator[None]:
 def test_interrupt_while_waiting_for_a_lock_rolls_back_and_leaves_the_catalog_usable(open_lake: OpenLake) -> None:
     lake = open_lake("a", "b")
     other = deltars.connect(lake.uri)
-    with other, other.engine.database.write(60, other.engine.writer._locks(list(lake.ids.values()))):
+    with other, other._session.database.write(60, other._session.writer._locks(list(lake.ids.values()))):
         # Ctrl-C comes to the main thread, which is this one.
         interrupting = Meanwhile(_interrupt_soon)
         with pytest.raises(KeyboardInterrupt):

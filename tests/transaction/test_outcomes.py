@@ -62,7 +62,7 @@ def test_interrupt_while_commit_is_sent_leaves_the_outcome_unknown(lake: Lake, e
     """SQLAlchemy's COMMIT, or for PostgreSQL the statement that carries it, has been answered when it comes."""
     tx = _staged(lake)
     # `_write` is the last thing before COMMIT, or has it in it; the stage is "commit" only behind it.
-    states = lake.catalog.engine.writer._states
+    states = lake.catalog._session.writer._states
     with interrupting(states, "remember", error("now"), after=False), pytest.raises(error) as caught:
         tx.commit()
     assert lake.versions == {"a": 1, "b": 1, "c": 0}
@@ -95,7 +95,7 @@ def test_interrupt_before_commit_is_sent_is_known_to_have_undone_everything(
 
 @pytest.mark.backends("sqlite")
 def test_interrupt_in_a_block_that_commits_is_not_told_as_rolled_back(lake: Lake) -> None:
-    states = lake.catalog.engine.writer._states
+    states = lake.catalog._session.writer._states
     with (
         interrupting(states, "remember", KeyboardInterrupt(), after=False),
         pytest.raises(KeyboardInterrupt) as caught,
@@ -116,7 +116,7 @@ def test_every_way_to_commit_names_the_transaction_that_was_interrupted(lake: La
         "create_table": lambda: catalog.create_table("new", "id BIGINT"),
         "set_properties": lambda: catalog.set_properties("a", {"owner": "ada"}),
     }
-    states = catalog.engine.writer._states
+    states = catalog._session.writer._states
     with interrupting(states, "remember", KeyboardInterrupt(), after=False), pytest.raises(KeyboardInterrupt) as caught:
         calls[work]()
     [note] = caught.value.__notes__
@@ -174,7 +174,7 @@ def test_ctrl_c_while_commit_is_on_its_way_is_unknown_and_can_be_resolved(open_l
 
 def test_unknown_outcome_is_told_to_those_who_watch(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
     tx = _staged(lake)
-    states = lake.catalog.engine.writer._states
+    states = lake.catalog._session.writer._states
     with (
         caplog.at_level(logging.DEBUG, "deltars"),
         interrupting(states, "remember", KeyboardInterrupt(), after=False),
@@ -213,7 +213,7 @@ def test_database_error_that_was_rolled_back_is_certain(lake: Lake) -> None:
 
 def test_interrupt_while_publishing_is_a_commit(open_lake: OpenLake) -> None:
     lake = open_lake("a", "b", "c", mirror="inline")
-    tx, publisher = _staged(lake), lake.catalog.engine.publisher
+    tx, publisher = _staged(lake), lake.catalog._session.publisher
     with (
         interrupting(publisher, "publish_all", KeyboardInterrupt(), after=False),
         pytest.raises(KeyboardInterrupt) as caught,
@@ -228,7 +228,7 @@ def test_interrupt_while_publishing_is_a_commit(open_lake: OpenLake) -> None:
 
 def test_error_of_the_publisher_is_on_the_result_and_not_raised(open_lake: OpenLake) -> None:
     lake = open_lake("a", "b", "c", mirror="inline")
-    publisher = lake.catalog.engine.publisher
+    publisher = lake.catalog._session.publisher
     tx = _staged(lake)
     with interrupting(publisher, "publish_all", RuntimeError("can't start new thread"), after=False):
         result = tx.commit()

@@ -49,7 +49,7 @@ def _rows(p: int, q: int) -> pa.Table:
 
 def _elsewhere(catalog: deltars.Catalog, act: Callable[[deltars.Catalog], object]) -> None:
     """By another process's catalog: nothing of it is known here."""
-    with deltars.connect(catalog.engine.uri.with_secrets(), mirror="off") as other:
+    with deltars.connect(catalog._session.uri.with_secrets(), mirror="off") as other:
         act(other)
 
 
@@ -146,11 +146,11 @@ def test_checksum_follows_the_version_that_is_there_now(catalog: deltars.Catalog
             with other.begin() as tx:
                 tx.stage("t", [added(f"{uuid4()}", size=10) for _ in range(count)])
 
-    with deltars.connect(catalog.engine.uri.with_secrets(), mirror="inline") as other:
+    with deltars.connect(catalog._session.uri.with_secrets(), mirror="inline") as other:
         commit_otherwise(other)
     storage.delete([checksum_path(2)])
     catalog.write("t", pa.table({"id": [1]}))
-    state = CheckpointRows(catalog.engine.database).at(table.id, 3)
+    state = CheckpointRows(catalog._session.database).at(table.id, 3)
     content = storage.get(checksum_path(3))
     assert b'"numFiles":9' in content
     assert f'"tableSizeBytes":{state.sums().size_bytes}'.encode() in content

@@ -136,7 +136,7 @@ def test_skipped_writes_are_on_the_result_in_the_log_and_in_the_metrics(
     assert tx.result.versions == {"b": 1}
     assert tx.result.skipped == (SkippedWrite("a", "daily", 20260131, 20260131),)
     assert not tx.result.skipped[0].is_late
-    catalog = lake.catalog.engine.database.source.catalog
+    catalog = lake.catalog._session.database.source.catalog
     for reason in ("late", "repeated"):
         labels = {"catalog": catalog, "reason": reason}
         assert registry.get_sample_value("deltars_skipped_writes_total", labels) == 1

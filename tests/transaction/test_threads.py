@@ -425,7 +425,7 @@ def test_read_that_comes_after_the_end_is_refused(lake: Lake) -> None:
 def test_parts_of_a_catalog_are_made_once(lake: Lake) -> None:
     with deltars.connect(lake.uri) as catalog:
         for name in ("registry", "reader", "cuts", "writer", "publisher"):
-            parts = done([partial(getattr, catalog.engine, name)] * THREADS)
+            parts = done([partial(getattr, catalog._session, name)] * THREADS)
             assert len({id(part) for part in parts}) == 1
 
 

@@ -472,8 +472,8 @@ def test_failure_while_writing_names_the_stage_and_the_table_that_the_database_n
         for each in "abc":
             tx.stage(each, [added("1")])
         # The version after the current one is there already: the primary key refuses it.
-        with lake.catalog.engine.database.write(10) as connection:
-            schema = lake.catalog.engine.uri.schema
+        with lake.catalog._session.database.write(10) as connection:
+            schema = lake.catalog._session.uri.schema
             versions = f'"{schema}".dl_table_versions' if schema else "dl_table_versions"
             columns = "committed_at, operation, operation_params, txn_id, commit_ts, in_commit_timestamp"
             connection.exec_driver_sql(
@@ -485,7 +485,7 @@ def test_failure_while_writing_names_the_stage_and_the_table_that_the_database_n
         assert (caught.value.stage, caught.value.txn_id) == ("write", tx.id)
         if parse_catalog_uri(lake.uri).backend != "sqlite":  # SQLite names the constraint, and no values
             assert (caught.value.table, caught.value.table_id) == (name, str(lake[name].table_id))
-        with lake.catalog.engine.database.write(10) as connection:
+        with lake.catalog._session.database.write(10) as connection:
             connection.exec_driver_sql(f"DELETE FROM {versions} WHERE version = 1")
     assert lake.versions == {"a": 0, "b": 0, "c": 0}
 

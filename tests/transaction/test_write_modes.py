@@ -213,7 +213,7 @@ def test_merge_schema_without_anything_new_leaves_the_metadata_alone(
     catalog: deltars.Catalog, events: deltars.Table
 ) -> None:
     catalog.write("events", rows((4, DAY_1)), merge_schema=True)
-    [changes] = catalog.engine.reader.changes(events.id, 1, 1)
+    [changes] = catalog._session.reader.changes(events.id, 1, 1)
     assert not any(isinstance(action, Metadata) for action in changes.actions)
 
 

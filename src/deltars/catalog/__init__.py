@@ -1,17 +1,27 @@
-"""Catalogs: one SQL database that holds the log of many tables."""
+"""What a user holds: a catalog, its tables, and snapshots of all of them at one moment."""
 
 from deltars.catalog import migrate
 from deltars.catalog.catalog import Catalog
 from deltars.catalog.connection import begin, connect, read, sql, write
 from deltars.catalog.recovery import Rebuilt, rebuild
 from deltars.catalog.snapshot import CatalogSnapshot
+from deltars.catalog.table import Table
+from deltars.catalog.table_detail import ColumnDetail, PartitionDetail, TableDetail
+from deltars.catalog.table_diff import Change, FileChange, TableDiff
 from deltars.catalog.transactions import TableCommitDetail, TransactionDetail
 
 __all__ = [
     "Catalog",
     "CatalogSnapshot",
+    "Change",
+    "ColumnDetail",
+    "FileChange",
+    "PartitionDetail",
     "Rebuilt",
+    "Table",
     "TableCommitDetail",
+    "TableDetail",
+    "TableDiff",
     "TransactionDetail",
     "begin",
     "connect",

@@ -11,6 +11,7 @@ from deltars.catalog import handover
 from deltars.catalog.log_acceptance import LogComparison, accept_log, compare_log
 from deltars.catalog.retry import run
 from deltars.catalog.snapshot import CatalogSnapshot, is_time, to_microseconds
+from deltars.catalog.table import Table
 from deltars.catalog.transactions import TransactionDetail, transaction_detail
 from deltars.config import CatalogConfig, Isolation
 from deltars.errors import TableExists, TableNotFound, TransactionNotFound, ValidationError, VersionConflict
@@ -26,13 +27,12 @@ from deltars.protocol import (
     SchemaLike,
     as_schema,
 )
-from deltars.session import Engine, after_commit
+from deltars.session import CatalogSession, after_commit
 from deltars.storage import parse_location
 from deltars.store.mirror.status import MirrorStatus
 from deltars.store.names import check_name
 from deltars.store.read.cuts import Cut
 from deltars.store.registry import TableRecord
-from deltars.table import Table
 from deltars.transaction import Transaction, TransactionResult
 from deltars.transaction.create_table import initial_actions, location_of
 from deltars.transaction.metadata import metadata_actions
@@ -46,22 +46,22 @@ class Catalog:
     """Made by `deltars.connect()`. Pickles; a forked or unpickled copy opens connections of its own."""
 
     def __init__(self, config: CatalogConfig) -> None:
-        self.engine = Engine(config.uri, config.settings)
+        self._session = CatalogSession(config.uri, config.settings)
         self._config = config
 
     @property
     def uri(self) -> str:
         """Where the catalog is; shows no password."""
-        return str(self.engine.uri)
+        return str(self._session.uri)
 
     @property
     def warehouse(self) -> str | None:
-        return self.engine.registry.warehouse()
+        return self._session.registry.warehouse()
 
     @property
     def is_standby(self) -> bool:
         """Whether the database is a hot standby: it can be read, with what its primary has sent so far."""
-        return self.engine.cuts.is_standby()
+        return self._session.cuts.is_standby()
 
     # -- tables ------------------------------------------------------------------------------------------------
 
@@ -86,9 +86,9 @@ class Catalog:
         check_name(name)
         if if_not_exists and replace:
             raise ValidationError("if_not_exists and replace exclude each other", table=name)
-        existing = self.engine.registry.find(name)
+        existing = self._session.registry.find(name)
         if existing is not None and if_not_exists:
-            return Table(self.engine, existing)
+            return Table(self._session, existing)
         if existing is not None and not replace:
             raise TableExists(
                 f"there is already a table named {existing.name!r}, at {existing.location}",
@@ -113,7 +113,7 @@ class Catalog:
         actions = initial_actions(
             table_id, wanted, partition_by=partition_by, properties=properties, description=description
         )
-        new = NewTable(table_id, name, location_of(self.engine, name, table_id, location))
+        new = NewTable(table_id, name, location_of(self._session, name, table_id, location))
         commit = TableCommit(table_id, NO_VERSION, actions, "CREATE TABLE", _create_params(actions))
         try:
             self._commit(commit, new_tables=(new,), committer=committer)
@@ -121,18 +121,18 @@ class Catalog:
             if if_not_exists:
                 return self.table(name)
             raise TableExists(f"there is already a table named {name!r}", table=name) from conflict
-        self.engine.publish_registration(table_id)
+        self._session.publish_registration(table_id)
         return self.table(name)
 
     def register_table(self, name: str, location: str) -> Table:
         """Register a table at version −1, for a program that writes version 0 itself."""
         check_name(name)
         table_id = uuid4()
-        record = self.engine.registry.register(
-            NewTable(table_id, name, location_of(self.engine, name, table_id, location))
+        record = self._session.registry.register(
+            NewTable(table_id, name, location_of(self._session, name, table_id, location))
         )
-        self.engine.publish_registration(table_id)
-        return Table(self.engine, record)
+        self._session.publish_registration(table_id)
+        return Table(self._session, record)
 
     def import_table(
         self,
@@ -150,34 +150,34 @@ class Catalog:
         `take_over` takes a table that another deltars catalog fenced, and which is gone for good.
         """
         table_id = handover.import_table(
-            self.engine, location, name, read_only=read_only, take_over=take_over, report=report
+            self._session, location, name, read_only=read_only, take_over=take_over, report=report
         )
         return self.table(table_id)
 
     def release(self, table: str | UUID) -> int:
         """Give a table back to plain Delta writers. Nothing can be committed to it here until it is adopted again."""
-        return handover.release(self.engine, self.engine.find(table).table_id)
+        return handover.release(self._session, self._session.find(table).table_id)
 
     def adopt(self, table: str | UUID, *, report: Callable[[Progress], None] | None = None) -> int:
         """Take a released table back, with everything that others have committed to it since."""
-        return handover.adopt(self.engine, self.engine.find(table).table_id, report=report)
+        return handover.adopt(self._session, self._session.find(table).table_id, report=report)
 
     def tables(self) -> list[Table]:
         """Every table, by name."""
-        return [Table(self.engine, record) for record in self.engine.registry.tables()]
+        return [Table(self._session, record) for record in self._session.registry.tables()]
 
     def table(self, table: str | UUID) -> Table:
         """A table by its name, in whatever case, its id or its whole `deltasql://` URI."""
-        return Table(self.engine, self.engine.find(table))
+        return Table(self._session, self._session.find(table))
 
     def table_exists(self, table: str | UUID) -> bool:
-        return self.engine.registry.find(self.engine.name_or_id(table)) is not None
+        return self._session.registry.find(self._session.name_or_id(table)) is not None
 
     def rename_table(self, table: str | UUID, name: str) -> Table:
         """Give a table another name, or its name in another case. Its id, its location and its history stay."""
-        record = self.engine.registry.rename(self.engine.name_or_id(table), name)
-        self.engine.publish_registration(record.table_id)
-        return Table(self.engine, record)
+        record = self._session.registry.rename(self._session.name_or_id(table), name)
+        self._session.publish_registration(record.table_id)
+        return Table(self._session, record)
 
     def drop_table(self, table: str | UUID, *, delete_data: bool = False) -> None:
         """Take a table out of the catalog. Its log stays in the database, its files stay unless `delete_data`.
@@ -186,20 +186,20 @@ class Catalog:
         a table whose log is others' (imported read-only, released), before anything is changed. Call it again to finish
         a deletion that was interrupted: it also takes a table that is dropped already.
         """
-        key = self.engine.name_or_id(table)
+        key = self._session.name_or_id(table)
         if not delete_data:
-            self.engine.publish_registration(self.engine.registry.drop(key).table_id)
+            self._session.publish_registration(self._session.registry.drop(key).table_id)
             return
-        deletion = Deletion(self.engine.database, self.engine.publisher, self.engine.registry)
-        record = self.engine.registry.find(key)
+        deletion = Deletion(self._session.database, self._session.publisher, self._session.registry)
+        record = self._session.registry.find(key)
         if record is not None:
             deletion.check(record.table_id)
-            record = self.engine.registry.drop(record.table_id)
+            record = self._session.registry.drop(record.table_id)
         else:
-            record = self.engine.registry.find_dropped(key)
+            record = self._session.registry.find_dropped(key)
         if record is None:
             raise TableNotFound(f"there is no table {str(table)!r} in {self.uri}", table=str(table))
-        self.engine.publish_registration(record.table_id)
+        self._session.publish_registration(record.table_id)
         deletion.delete(record.table_id)
 
     def set_properties(
@@ -243,7 +243,7 @@ class Catalog:
         whatever the tables and the catalog say: "inline", "async" or "off".
         """
         return Transaction(
-            self.engine,
+            self._session,
             isolation=isolation,
             timeout=timeout,
             committer=committer,
@@ -276,16 +276,16 @@ class Catalog:
         as of a time is the same for ever. Who may only read, and asks for a time after the newest commit, gets the cut
         as of that commit: see its `as_of`. A standby refuses cuts of the past.
         """
-        wait_s = self.engine.settings.timeout if timeout is None else timeout
+        wait_s = self._session.settings.timeout if timeout is None else timeout
         moment = self._as_moment(as_of)
         match moment:
             case None:
-                cut = self.engine.cuts.now()
+                cut = self._session.cuts.now()
             case UUID():
                 cut = self._cut_of(moment, as_of, wait_s)
             case _:
-                cut = self.engine.cuts.at(to_microseconds(moment), timeout_s=wait_s)
-        return CatalogSnapshot(self.engine, cut)
+                cut = self._session.cuts.at(to_microseconds(moment), timeout_s=wait_s)
+        return CatalogSnapshot(self._session, cut)
 
     def sql(
         self,
@@ -311,7 +311,7 @@ class Catalog:
 
     def transaction(self, txn_id: TxnId) -> TransactionDetail:
         """What one committed transaction did, over all its tables."""
-        return transaction_detail(self.engine, txn_id)
+        return transaction_detail(self._session, txn_id)
 
     def resolve(self, txn_id: TxnId) -> TransactionResult | None:
         """What became of a transaction whose outcome was unknown. `None`: it did not commit, and never can.
@@ -319,10 +319,10 @@ class Catalog:
         `txn_id` is the id, or the text that `begin(txn_id=…)` was given.
         """
         key = as_txn_id(txn_id)
-        committed = self.engine.writer.resolve(key, timeout_s=self.engine.settings.timeout)
+        committed = self._session.writer.resolve(key, timeout_s=self._session.settings.timeout)
         if committed is None:
             return None
-        names = self.engine.registry.names(committed.versions)
+        names = self._session.registry.names(committed.versions)
         versions = {names[key]: version for key, version in committed.versions.items()}
         return TransactionResult(key, committed.commit_ts, versions, dict(committed.versions))
 
@@ -333,11 +333,11 @@ class Catalog:
 
         Also looks whether each log has a version that the catalog does not have: such a table is DIVERGED at once.
         """
-        return Divergence(self.engine.publisher).look_at(self.engine.publisher.status.overview())
+        return Divergence(self._session.publisher).look_at(self._session.publisher.status.overview())
 
     def compare_log(self, table: str | UUID) -> LogComparison:
         """How far a table's `_delta_log` and the catalog agree, and which versions contradict each other."""
-        return compare_log(self.engine, self.engine.find(table).table_id)
+        return compare_log(self._session, self._session.find(table).table_id)
 
     def accept_log(
         self, table: str | UUID, *, discard: bool = False, report: Callable[[Progress], None] | None = None
@@ -347,16 +347,16 @@ class Catalog:
         Versions that only the log has are taken in. Versions of the catalog that contradict it are discarded, only
         with `discard=True`. The table keeps its id and name. If it is interrupted, call it again.
         """
-        return accept_log(self.engine, self.engine.find(table).table_id, discard=discard, report=report)
+        return accept_log(self._session, self._session.find(table).table_id, discard=discard, report=report)
 
     def reconciler(self, **options: Any) -> Reconciler:
         """What publishes, apart from the committers, and mends: `.once()`, or `.run()` until `.stop()`."""
-        defaults = {"concurrency": self.engine.settings.mirror_concurrency}
-        return Reconciler(self.engine.database, self.engine.publisher, **(defaults | options))
+        defaults = {"concurrency": self._session.settings.mirror_concurrency}
+        return Reconciler(self._session.database, self._session.publisher, **(defaults | options))
 
     def close(self) -> None:
         """Close the pooled connections. The catalog stays usable: the next call opens new ones."""
-        self.engine.close()
+        self._session.close()
 
     def __enter__(self) -> Catalog:
         return self
@@ -371,13 +371,13 @@ class Catalog:
         return Catalog, (self._config,)
 
     def _commit(self, table: TableCommit, *, new_tables: Sequence[NewTable] = (), committer: str | None = None) -> None:
-        committed = self.engine.commit(Commit(uuid4(), (table,), new_tables, committer=committer))
+        committed = self._session.commit(Commit(uuid4(), (table,), new_tables, committer=committer))
         with after_commit(committed.txn_id):
-            self.engine.publish(committed.versions)
+            self._session.publish(committed.versions)
 
     def _cut_of(self, txn_id: UUID, as_of: TxnId | datetime | None, wait_s: float) -> Cut:
         try:
-            return self.engine.cuts.of(txn_id, timeout_s=wait_s)
+            return self._session.cuts.of(txn_id, timeout_s=wait_s)
         except TransactionNotFound:
             if not isinstance(as_of, str) or is_uuid(as_of):
                 raise
@@ -394,7 +394,7 @@ class Catalog:
         key = as_txn_id(as_of)
         if not is_time(as_of):
             return key
-        if self.engine.writer.find_committed(key) is not None:
+        if self._session.writer.find_committed(key) is not None:
             raise ValidationError(
                 f"{as_of!r} is a time, and a transaction was committed with this text as its id",
                 field="as_of",
@@ -406,7 +406,7 @@ class Catalog:
         if table.current_version == NO_VERSION:
             commit = TableCommit(table.table_id, NO_VERSION, initial, "CREATE TABLE", _create_params(initial))
         else:
-            snapshot = self.engine.reader.snapshot(table.table_id)
+            snapshot = self._session.reader.snapshot(table.table_id)
             metadata = next(action for action in initial if isinstance(action, Metadata))
             actions = [*metadata_actions(snapshot.protocol, metadata), *removes_of(snapshot.files)]
             commit = TableCommit(

@@ -14,7 +14,7 @@ from deltars.errors import ConfigError, DeltarsError, ValidationError, Warehouse
 from deltars.log.snapshot import Moment
 from deltars.log.transaction_id import TxnId
 from deltars.observe import opentelemetry, prometheus
-from deltars.session import Engine
+from deltars.session import CatalogSession
 from deltars.storage import parse_location
 from deltars.store.migrations import runner as migrations
 from deltars.transaction import Transaction, TransactionResult
@@ -90,7 +90,7 @@ def open_catalog(config: CatalogConfig, *, migrate: bool | None, claim: bool = T
 
 
 def _prepare(opened: Catalog, place: str | None, migrate: bool | None, claim: bool) -> None:
-    database = opened.engine.database
+    database = opened._session.database
     wants_migration = database.backend.migrates_on_connect if migrate is None else migrate
     if wants_migration and not migrations.status(database).is_current:
         migrations.up(database)
@@ -99,29 +99,29 @@ def _prepare(opened: Catalog, place: str | None, migrate: bool | None, claim: bo
         _log.warning("%s is a hot standby: commits and snapshots of the past (as_of) are refused", database.uri)
     known = opened.warehouse
     if place is None and known is None and database.backend.migrates_on_connect:
-        place = _beside(opened.engine, Path(database.uri.database))
+        place = _beside(opened._session, Path(database.uri.database))
     elif place is not None and known is None and claim:
-        _claim(opened.engine, place)
+        _claim(opened._session, place)
     if place is not None and place != known:
-        opened.engine.registry.set_warehouse(place)
+        opened._session.registry.set_warehouse(place)
 
 
-def _beside(engine: Engine, file: Path) -> str:
+def _beside(session: CatalogSession, file: Path) -> str:
     """Choose the warehouse of an embedded catalog: lake.db and lake.duckdb cannot both have lake.warehouse."""
     place, other = file.with_suffix(".warehouse"), file.with_name(f"{file.name}.warehouse")
     try:
-        _claim(engine, str(place))
+        _claim(session, str(place))
     except WarehouseTaken:
         _log.warning("%s belongs to another catalog: the warehouse is %s", place, other)
-        _claim(engine, str(other))
+        _claim(session, str(other))
         return str(other)
     return str(place)
 
 
-def _claim(engine: Engine, place: str) -> None:
+def _claim(session: CatalogSession, place: str) -> None:
     """Refuse another catalog's warehouse before it is set for good."""
     try:
-        engine.publisher.warehouse.claim(place)
+        session.publisher.warehouse.claim(place)
     except WarehouseTaken:
         raise
     except DeltarsError as error:
@@ -155,7 +155,7 @@ def begin(
     Its beginning is when that catalog is known: at the first table.
     """
     return Transaction(
-        _engine_at,
+        _session_at,
         isolation=isolation,
         timeout=timeout,
         committer=committer,
@@ -233,8 +233,8 @@ def _catalog_at(uri: CatalogUri | None) -> Catalog:
     return _catalog_named(None if uri is None else uri.absolute().with_secrets())
 
 
-def _engine_at(uri: CatalogUri | None) -> Engine:
-    return _catalog_at(uri).engine
+def _session_at(uri: CatalogUri | None) -> CatalogSession:
+    return _catalog_at(uri)._session
 
 
 __all__ = ["begin", "connect", "read", "sql", "write"]

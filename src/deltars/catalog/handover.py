@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 from deltars.errors import DeltarsError, ImportRefused, MirrorFailure, TableExists, TableHeld
 from deltars.importer import Importer, Progress
 from deltars.log.commit import NewTable
-from deltars.session import Engine
+from deltars.session import CatalogSession
 from deltars.storage import open_storage, parse_location, refuse_overwriting
 from deltars.store.mirror.status import MirrorMode, MirrorState
 from deltars.store.names import check_name
@@ -18,7 +18,7 @@ PUBLISH_WAIT_S = 60.0
 
 
 def import_table(
-    engine: Engine,
+    session: CatalogSession,
     location: str,
     name: str | None,
     *,
@@ -28,11 +28,11 @@ def import_table(
 ) -> UUID:
     """Begin an import, or go on with one that was interrupted, be it after its last step; the table's id."""
     place = str(parse_location(location))
-    importer = Importer(engine.database, engine.settings.storage_options)
+    importer = Importer(session.database, session.settings.storage_options)
     wanted = name or place.rstrip("/").rpartition("/")[2]
     check_name(wanted)
     if not read_only and (finished := importer.writer.find_imported(place, wanted)) is not None:
-        engine.publish_registration(finished)
+        session.publish_registration(finished)
         return finished
     table_id = importer.writer.find_importing(place)
     known = None if table_id is None else importer.writer.read(table_id).name
@@ -41,9 +41,9 @@ def import_table(
     if table_id is None:
         for half_gone in importer.writer.find_half_gone(place):
             importer.writer.unregister(half_gone)
-        claim_place(engine, place, engine.registry.warehouse())
+        claim_place(session, place, session.registry.warehouse())
         if not read_only:
-            refuse_overwriting(open_storage(place, engine.settings.storage_options))
+            refuse_overwriting(open_storage(place, session.settings.storage_options))
         table_id = uuid4()
         importer.writer.register(NewTable(table_id, wanted, place))
     try:
@@ -55,42 +55,42 @@ def import_table(
         if importer.writer.read(table_id).current_version < 0:
             importer.writer.unregister(table_id)
         raise error.located(table=name or place) from error.__cause__
-    engine.publish_registration(table_id)
+    session.publish_registration(table_id)
     return table_id
 
 
-def release(engine: Engine, table_id: UUID) -> int:
+def release(session: CatalogSession, table_id: UUID) -> int:
     """Give the table back to plain Delta writers; its last version, which says so."""
-    importer = Importer(engine.database, engine.settings.storage_options)
+    importer = Importer(session.database, session.settings.storage_options)
     table = importer.writer.read(table_id)
     if table.state is MirrorState.RELEASED:
         return table.current_version
     if table.state in (MirrorState.IMPORTING, MirrorState.READ_ONLY):
         raise TableHeld("the table is not this catalog's to release", table=table.name, table_id=table_id)
     # Most of it while others may still commit.
-    _publish(engine, table_id)
+    _publish(session, table_id)
     importer.hold(table_id)
     try:
-        _publish(engine, table_id)
+        _publish(session, table_id)
     except DeltarsError:
         importer.writer.unhold(table_id)
         raise
     return importer.give(table_id)
 
 
-def adopt(engine: Engine, table_id: UUID, *, report: Callable[[Progress], None] | None = None) -> int:
+def adopt(session: CatalogSession, table_id: UUID, *, report: Callable[[Progress], None] | None = None) -> int:
     """Take back a table that was released, or that was imported read-only; its last version, the fence."""
-    importer = Importer(engine.database, engine.settings.storage_options)
+    importer = Importer(session.database, session.settings.storage_options)
     table = importer.writer.read(table_id)
     if not table.is_held:
         return table.current_version
     return importer.take(table_id, report=report)
 
 
-def _publish(engine: Engine, table_id: UUID) -> None:
+def _publish(session: CatalogSession, table_id: UUID) -> None:
     """Everything that was committed here must be in the log before others may add to it."""
-    version = engine.reader.current_version(table_id)
-    publishing = engine.publisher.publish_all({table_id: version}, mode=MirrorMode.INLINE, wait_s=PUBLISH_WAIT_S)
+    version = session.reader.current_version(table_id)
+    publishing = session.publisher.publish_all({table_id: version}, mode=MirrorMode.INLINE, wait_s=PUBLISH_WAIT_S)
     outcome = publishing[table_id]
     if outcome.failure is not None:
         raise outcome.failure

@@ -17,7 +17,7 @@ from deltars.importer import Importer, LogSource, Progress
 from deltars.importer.commits import CommitFile
 from deltars.importer.listing import LogListing
 from deltars.mirror.files.commit import commit_path, is_same_commit, render_commit
-from deltars.session import Engine
+from deltars.session import CatalogSession
 from deltars.store.imports.appender import HeldTable
 from deltars.store.imports.reversal import Contradiction, Reversal
 from deltars.store.mirror.status import MirrorState
@@ -41,20 +41,20 @@ class LogComparison:
         return range(self.agreed_version + 1, self.log_version + 1)
 
 
-def compare_log(engine: Engine, table_id: UUID) -> LogComparison:
-    table, source = _opened(engine, table_id)
-    return _compare(engine, table, source)
+def compare_log(session: CatalogSession, table_id: UUID) -> LogComparison:
+    table, source = _opened(session, table_id)
+    return _compare(session, table, source)
 
 
 def accept_log(
-    engine: Engine, table_id: UUID, *, discard: bool, report: Callable[[Progress], None] | None
+    session: CatalogSession, table_id: UUID, *, discard: bool, report: Callable[[Progress], None] | None
 ) -> LogComparison:
-    table, source = _opened(engine, table_id)
-    comparison = _compare(engine, table, source)
+    table, source = _opened(session, table_id)
+    comparison = _compare(session, table, source)
     if not comparison.taken:
         if table.is_held:
-            Importer(engine.database, engine.settings.storage_options).restore(table_id, report=report)
-        engine.publisher.status.recover(table_id)
+            Importer(session.database, session.settings.storage_options).restore(table_id, report=report)
+        session.publisher.status.recover(table_id)
         return comparison
     if comparison.discarded and not discard:
         versions = ", ".join(str(found.version) for found in comparison.discarded)
@@ -67,23 +67,23 @@ def accept_log(
         )
     if not table.is_held:
         agreed = comparison.agreed_version
-        first = engine.publisher.status.read(table_id).published_version + 1
+        first = session.publisher.status.read(table_id).published_version + 1
         # What was published, and not noted before the backup was made.
         digests = {
             version: CommitFile(source.storage, source.listing.commits[version]).read_digest()
             for version in range(first, agreed + 1)
             if version in source.listing.commits
         }
-        Reversal(engine.database).take_back(
+        Reversal(session.database).take_back(
             table_id, after=agreed, current_version=table.current_version, digests=digests
         )
-    Importer(engine.database, engine.settings.storage_options).restore(table_id, report=report)
-    engine.publish_registration(table_id)
+    Importer(session.database, session.settings.storage_options).restore(table_id, report=report)
+    session.publish_registration(table_id)
     return comparison
 
 
-def _opened(engine: Engine, table_id: UUID) -> tuple[HeldTable, LogSource]:
-    importer = Importer(engine.database, engine.settings.storage_options)
+def _opened(session: CatalogSession, table_id: UUID) -> tuple[HeldTable, LogSource]:
+    importer = Importer(session.database, session.settings.storage_options)
     table = importer.writer.read(table_id)
     is_ours = table.state in (MirrorState.ACTIVE, MirrorState.FAILED, MirrorState.DIVERGED)
     # Held and diverged: this was begun before, and interrupted.
@@ -94,29 +94,31 @@ def _opened(engine: Engine, table_id: UUID) -> tuple[HeldTable, LogSource]:
             table_id=table_id,
             hint="Finish its import or its release, or take it back with catalog.adopt().",
         )
-    return table, LogSource(table.location, engine.settings.storage_options)
+    return table, LogSource(table.location, session.settings.storage_options)
 
 
-def _compare(engine: Engine, table: HeldTable, source: LogSource) -> LogComparison:
+def _compare(session: CatalogSession, table: HeldTable, source: LogSource) -> LogComparison:
     listing = source.listing
     # An interrupted run may have copied versions of the log already, which nobody sees yet.
     newest = table.current_version if not table.is_held else table.last_version
-    agreed = _last_agreement(engine, table, source, listing, newest)
+    agreed = _last_agreement(session, table, source, listing, newest)
     # Versions that the log does not have yet contradict nothing: they wait to be published.
     contradicted = listing.latest > agreed and not table.is_held
-    discarded = Reversal(engine.database).versions_after(table.table_id, agreed) if contradicted else []
+    discarded = Reversal(session.database).versions_after(table.table_id, agreed) if contradicted else []
     return LogComparison(table.name, agreed, listing.latest, tuple(discarded))
 
 
-def _last_agreement(engine: Engine, table: HeldTable, source: LogSource, listing: LogListing, newest: int) -> int:
-    reversal = Reversal(engine.database)
+def _last_agreement(
+    session: CatalogSession, table: HeldTable, source: LogSource, listing: LogListing, newest: int
+) -> int:
+    reversal = Reversal(session.database)
     for version in range(min(newest, max(listing.commits, default=-1)), -1, -1):
         file = listing.commits.get(version)
         if file is None:
             continue
         if CommitFile(source.storage, file).read_digest() == reversal.digest(table.table_id, version):
             return version
-        commits = engine.publisher.status.pending(table.table_id, version - 1, 1)
+        commits = session.publisher.status.pending(table.table_id, version - 1, 1)
         if commits and is_same_commit(render_commit(commits[0]), source.storage.get(commit_path(version))):
             return version
     raise LogDiverged(

@@ -56,7 +56,7 @@ def rebuild(
     with open_catalog(config, migrate=True, claim=False) as opened:
         found = _registrations(opened)
         # The catalog that is made again takes the place of the lost one.
-        opened.engine.publisher.warehouse.claim(take_over=True)
+        opened._session.publisher.warehouse.claim(take_over=True)
         plan = plan_of(found, lambda table: _has_log(opened, table))
         # The dropped ones first: past cuts have them.
         gone = [table.name for table in plan.gone]
@@ -74,7 +74,7 @@ def rebuild(
 def _registrations(catalog: Catalog) -> list[Registered]:
     """By name: whoever is interrupted and runs again goes the same way."""
     assert catalog.warehouse is not None
-    storage = open_storage(catalog.warehouse, catalog.engine.settings.storage_options)
+    storage = open_storage(catalog.warehouse, catalog._session.settings.storage_options)
     found = []
     for file in storage.list(REGISTRATIONS):
         try:
@@ -125,9 +125,9 @@ def _restore_dropped(catalog: Catalog, table: Registered, report: Callable[[str,
 
 
 def _has_log(catalog: Catalog, table: Registered) -> bool:
-    storage = open_storage(table.location, catalog.engine.settings.storage_options)
+    storage = open_storage(table.location, catalog._session.settings.storage_options)
     return next(iter(storage.list("_delta_log")), None) is not None
 
 
 def _importer(catalog: Catalog) -> Importer:
-    return Importer(catalog.engine.database, catalog.engine.settings.storage_options)
+    return Importer(catalog._session.database, catalog._session.settings.storage_options)

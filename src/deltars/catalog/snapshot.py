@@ -14,7 +14,7 @@ from deltars.errors import TableNotFound, ValidationError
 from deltars.log.commit import NO_VERSION
 from deltars.log.snapshot import Snapshot
 from deltars.predicate import Predicate, Query, TableReference
-from deltars.session import Engine
+from deltars.session import CatalogSession
 from deltars.store.read.cuts import Cut, CutTable
 from deltars.transaction.plane import spark_plane
 
@@ -24,8 +24,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class CatalogSnapshot:
     """Made by `catalog.snapshot()`. No transaction is in it by halves, and it never changes."""
 
-    def __init__(self, engine: Engine, cut: Cut) -> None:
-        self._engine = engine
+    def __init__(self, session: CatalogSession, cut: Cut) -> None:
+        self._session = session
         self._cut = cut
 
     @property
@@ -105,7 +105,7 @@ class CatalogSnapshot:
         return views
 
     def _find(self, table: str | UUID) -> CutTable:
-        name = self._engine.name_or_id(table)
+        name = self._session.name_or_id(table)
         found = self._cut.find(name)
         if found is None or found.version == NO_VERSION:
             raise TableNotFound(
@@ -126,24 +126,24 @@ class CatalogSnapshot:
             ) from None
 
     def _snapshot(self, table: CutTable) -> Snapshot:
-        return self._engine.reader.snapshot(table.table_id, table.version, commit_ts=table.commit_ts)
+        return self._session.reader.snapshot(table.table_id, table.version, commit_ts=table.commit_ts)
 
     def _scan(self, table: CutTable, snapshot: Snapshot, where: Predicate | None) -> Scan:
         return Scan.of_snapshot(
             snapshot,
             where,
-            catalog=str(self._engine.uri),
-            root=self._engine.registry.location(table.table_id),
+            catalog=str(self._session.uri),
+            root=self._session.registry.location(table.table_id),
             table=table.name,
-            storage_options=self._engine.settings.storage_options,
+            storage_options=self._session.settings.storage_options,
         )
 
     def __repr__(self) -> str:
         moment = self.as_of.isoformat() if self.as_of else "now"
-        return f"<CatalogSnapshot of {self._engine.uri} as of {moment}: {len(self._cut.versions)} tables>"
+        return f"<CatalogSnapshot of {self._session.uri} as of {moment}: {len(self._cut.versions)} tables>"
 
-    def __reduce__(self) -> tuple[Callable[..., CatalogSnapshot], tuple[Engine, Cut]]:
-        return CatalogSnapshot, (self._engine, self._cut)
+    def __reduce__(self) -> tuple[Callable[..., CatalogSnapshot], tuple[CatalogSession, Cut]]:
+        return CatalogSnapshot, (self._session, self._cut)
 
 
 def is_time(text: str) -> bool:

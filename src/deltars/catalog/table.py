@@ -20,7 +20,7 @@ from deltars.mirror.orphans import MIN_AGE
 from deltars.mirror.verify import Verification, Verifier
 from deltars.predicate import Predicate, parse
 from deltars.protocol import StructType, supported_features
-from deltars.session import Engine
+from deltars.session import CatalogSession
 from deltars.store.registry import TableRecord
 from deltars.transaction import Transaction
 from deltars.transaction.alter import Alter, AlteredTable
@@ -30,8 +30,8 @@ from deltars.transaction.plane import spark_plane
 class Table(ArrowRows):
     """Identity is the table's id: the name may change, the version does."""
 
-    def __init__(self, engine: Engine, record: TableRecord) -> None:
-        self._engine = engine
+    def __init__(self, session: CatalogSession, record: TableRecord) -> None:
+        self._session = session
         self._record = record
 
     @property
@@ -59,7 +59,7 @@ class Table(ArrowRows):
     @property
     def version(self) -> int:
         """The current version, asked anew each time; −1 before the first commit."""
-        return self._engine.reader.current_version(self.id)
+        return self._session.reader.current_version(self.id)
 
     @property
     def schema(self) -> StructType:
@@ -67,11 +67,11 @@ class Table(ArrowRows):
 
     def snapshot(self, version: int | None = None, *, timestamp: Moment | None = None) -> Snapshot:
         """The table at a version, at a time (the last version that is not later), or now."""
-        return self._engine.reader.snapshot(self.id, version, timestamp=timestamp)
+        return self._session.reader.snapshot(self.id, version, timestamp=timestamp)
 
     def history(self, limit: int | None = None, *, since: int | Moment | None = None) -> list[HistoryEntry]:
         """The commits, newest first: at most `limit`, none before `since`, which is a version or a time."""
-        return self._engine.reader.history(self.id, limit=limit, since=since)
+        return self._session.reader.history(self.id, limit=limit, since=since)
 
     def detail(self, *, partitions: bool = False) -> TableDetail:
         """The table at a glance, as it is now; with `partitions` also what each of them holds."""
@@ -127,7 +127,7 @@ class Table(ArrowRows):
 
     @contextmanager
     def _altering(self) -> Iterator[AlteredTable]:
-        with Transaction(self._engine, isolation="serializable") as tx:
+        with Transaction(self._session, isolation="serializable") as tx:
             yield tx.altered(self.id)
 
     def scan(self, version: int | None = None, *, timestamp: Moment | None = None, where: str | None = None) -> Scan:
@@ -139,10 +139,10 @@ class Table(ArrowRows):
         return Scan.of_snapshot(
             snapshot,
             where,
-            catalog=str(self._engine.uri),
+            catalog=str(self._session.uri),
             root=self.location,
             table=self.name,
-            storage_options=self._engine.settings.storage_options,
+            storage_options=self._session.settings.storage_options,
         )
 
     def _repr_html_(self) -> str:
@@ -159,7 +159,7 @@ class Table(ArrowRows):
         the log never named and files that killed writers left unfinished, if they are at least `min_age` old: younger
         ones may belong to a transaction that has not committed yet. The result counts those in `young_files`.
         """
-        verifier = Verifier(self._engine.database, self._engine.publisher)
+        verifier = Verifier(self._session.database, self._session.publisher)
         return verifier.verify(self.id, deep=deep, orphans=orphans, min_age=min_age)
 
     def clean_up_log(self) -> list[str]:
@@ -167,16 +167,16 @@ class Table(ArrowRows):
 
         The catalog keeps the whole history. Readers of `_delta_log` lose time travel before the oldest checkpoint kept.
         """
-        return clean_up_log(self._engine.database, self._engine.publisher, self.id)
+        return clean_up_log(self._session.database, self._session.publisher, self.id)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Table) and other.id == self.id and other._engine.uri == self._engine.uri
+        return isinstance(other, Table) and other.id == self.id and other._session.uri == self._session.uri
 
     def __hash__(self) -> int:
         return hash(self.id)
 
     def __repr__(self) -> str:
-        return f"<Table {self.name} of {self._engine.uri} at {self.location}>"
+        return f"<Table {self.name} of {self._session.uri} at {self.location}>"
 
-    def __reduce__(self) -> tuple[Callable[..., Table], tuple[Engine, TableRecord]]:
-        return Table, (self._engine, self._record)
+    def __reduce__(self) -> tuple[Callable[..., Table], tuple[CatalogSession, TableRecord]]:
+        return Table, (self._session, self._record)

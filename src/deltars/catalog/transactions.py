@@ -10,7 +10,7 @@ from deltars.errors import TransactionNotFound
 from deltars.log.bounds import known_stats
 from deltars.log.transaction_id import TxnId, as_txn_id
 from deltars.protocol import AddFile, Metadata, Protocol, RemoveFile
-from deltars.session import Engine
+from deltars.session import CatalogSession
 from deltars.store.read.committed_versions import CommittedVersion
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -44,14 +44,14 @@ class TransactionDetail:
     tables: tuple[TableCommitDetail, ...]
 
 
-def transaction_detail(engine: Engine, txn_id: TxnId) -> TransactionDetail:
-    found = engine.reader.transaction(txn_id)
+def transaction_detail(session: CatalogSession, txn_id: TxnId) -> TransactionDetail:
+    found = session.reader.transaction(txn_id)
     if found is None:
         raise TransactionNotFound(
             txn_id=as_txn_id(txn_id),
             hint="`deltars history TABLE` and table.history() have the ids of those that were.",
         )
-    names = engine.registry.names(found.tables)
+    names = session.registry.names(found.tables)
     tables = sorted((_of_table(names[key], version) for key, version in found.tables.items()), key=lambda d: d.table)
     isolation = next((version.isolation for version in found.tables.values()), None)
     committed_at = _EPOCH + timedelta(microseconds=found.commit_ts)

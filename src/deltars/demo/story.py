@@ -91,7 +91,7 @@ class Story:
         self._tell.chapter("2. A process is killed in the middle")
         # DuckDB's catalogs are for one process at a time.
         self._catalog.close()
-        environment = {**os.environ, "DELTARS_CATALOG": self._catalog.engine.uri.with_secrets()}
+        environment = {**os.environ, "DELTARS_CATALOG": self._catalog._session.uri.with_secrets()}
         with subprocess.Popen(
             [sys.executable, "-m", "deltars.demo.victim"],
             stdout=subprocess.PIPE,
@@ -178,7 +178,7 @@ class Story:
 
     def others_read(self) -> tuple[str, ...]:
         self._tell.chapter("7. Anybody reads what was published")
-        options = dict(self._catalog.engine.settings.storage_options)
+        options = dict(self._catalog._session.settings.storage_options)
         rows: list[tuple[object, ...]] = []
         for reader, look in (("deltalake", _by_deltalake), ("polars", _by_polars)):
             if find_spec(reader) is None or find_spec("deltalake") is None:

@@ -157,10 +157,10 @@ def _opened(opened: Catalog, config: CatalogConfig) -> Iterator[Finding]:
 
 def _clock(opened: Catalog, config: CatalogConfig) -> Finding:
     before = time.time()
-    database = opened.engine.cuts.clock_us() / 1_000_000
+    database = opened._session.cuts.clock_us() / 1_000_000
     after = time.time()
     apart = max(before - database, database - after, 0.0)
-    newest = max((opened.engine.cuts.newest_us() or 0) / 1_000_000 - database, 0.0)
+    newest = max((opened._session.cuts.newest_us() or 0) / 1_000_000 - database, 0.0)
     fix = "Let both machines follow a time server (NTP)."
     if newest > CLOCKS_APART_S:
         found = f"the newest commit is {newest:.0f} s ahead of the database's clock, which was set back"

@@ -13,7 +13,7 @@ from deltars.log.bounds import Bounds
 from deltars.predicate import parse
 from deltars.protocol import Action, Metadata, StructType, as_names, protocol_for_new_table
 from deltars.protocol.properties import CONSTRAINT, check_property
-from deltars.session import Engine
+from deltars.session import CatalogSession
 from deltars.storage import Places, Relation, open_storage, parse_location, refuse_overwriting
 from deltars.store.mirror.status import MirrorMode
 from deltars.store.names import check_name
@@ -26,17 +26,17 @@ IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
-def location_of(engine: Engine, name: str, table_id: UUID, location: str | None) -> str:
+def location_of(session: CatalogSession, name: str, table_id: UUID, location: str | None) -> str:
     """The given location, checked, or a directory of the warehouse that nobody uses."""
-    warehouse = engine.registry.warehouse()
-    place = _chosen(engine, name, table_id, location, warehouse)
-    claim_place(engine, place, warehouse)
-    if engine.settings.mirror != MirrorMode.OFF:
-        refuse_overwriting(open_storage(place, engine.settings.storage_options))
+    warehouse = session.registry.warehouse()
+    place = _chosen(session, name, table_id, location, warehouse)
+    claim_place(session, place, warehouse)
+    if session.settings.mirror != MirrorMode.OFF:
+        refuse_overwriting(open_storage(place, session.settings.storage_options))
     return place
 
 
-def claim_place(engine: Engine, place: str, warehouse: str | None) -> None:
+def claim_place(session: CatalogSession, place: str, warehouse: str | None) -> None:
     """Refuse a place that is not for tables; one in the warehouse, if the warehouse is another catalog's."""
     if warehouse is None:
         return
@@ -51,19 +51,19 @@ def claim_place(engine: Engine, place: str, warehouse: str | None) -> None:
         )
     if relation is Relation.INSIDE:
         try:
-            engine.publisher.warehouse.claim()
+            session.publisher.warehouse.claim()
         except StorageError as error:
-            if engine.settings.mirror != MirrorMode.OFF:
+            if session.settings.mirror != MirrorMode.OFF:
                 raise
             # Without publishing, a store that lacks conditional puts is good enough.
             _log.warning("the warehouse %s could not be marked as this catalog's: %s", warehouse, error)
 
 
-def _chosen(engine: Engine, name: str, table_id: UUID, location: str | None, warehouse: str | None) -> str:
+def _chosen(session: CatalogSession, name: str, table_id: UUID, location: str | None, warehouse: str | None) -> str:
     check_name(name)
     if location is not None:
         place = str(parse_location(location))
-        if _has_log(engine, place):
+        if _has_log(session, place):
             raise TableExists(
                 f"there is a Delta table at {place} already",
                 table=name,
@@ -73,12 +73,12 @@ def _chosen(engine: Engine, name: str, table_id: UUID, location: str | None, war
         return place
     if warehouse is None:
         raise ConfigError(
-            f"{engine.uri} has no warehouse, so a table needs a location of its own",
+            f"{session.uri} has no warehouse, so a table needs a location of its own",
             hint="Set the warehouse once, connect(…, warehouse=…), or pass location=….",
         )
     if _PLAIN_NAME.fullmatch(name):
         place = f"{warehouse.rstrip('/')}/{name}"
-        if not engine.registry.neighbours(place) and not _has_log(engine, place):
+        if not session.registry.neighbours(place) and not _has_log(session, place):
             return place
     # A name that is no directory's, or whose directory somebody has or left behind.
     readable = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:100].strip("_") or "table"
@@ -153,6 +153,6 @@ def _column(schema: StructType, name: str) -> str:
     )
 
 
-def _has_log(engine: Engine, location: str) -> bool:
-    storage = open_storage(location, engine.settings.storage_options)
+def _has_log(session: CatalogSession, location: str) -> bool:
+    storage = open_storage(location, session.settings.storage_options)
     return next(iter(storage.list("_delta_log")), None) is not None

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from deltars.log.snapshot import HistoryEntry, Moment, Snapshot
 from deltars.log.transaction_id import TxnId
-from deltars.session import HasEngine
+from deltars.session import HasSession
 from deltars.store.read.committed_versions import CommittedTransaction, CommittedVersion
 from deltars.transaction.log_writer import as_table_id
 
@@ -39,8 +39,8 @@ class SqlTxnLogReader:
     Its transactions are read-only to the database as well: what holds one cannot write, not even by mistake.
     """
 
-    def __init__(self, catalog: HasEngine) -> None:
-        self._reader = catalog.engine.reader
+    def __init__(self, catalog: HasSession) -> None:
+        self._reader = catalog._session.reader
 
     def current_version(self, table_id: UUID | str) -> int:
         """−1 before the first commit."""

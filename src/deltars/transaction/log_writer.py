@@ -14,7 +14,7 @@ from deltars.log.arrow_adds import canonical
 from deltars.log.commit import Commit, TableCommit
 from deltars.log.transaction_id import TxnId, as_txn_id
 from deltars.protocol import Action
-from deltars.session import HasEngine
+from deltars.session import HasSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class SqlTxnLogWriter:
     It never retries by itself: a lost race is a `VersionConflict`, and whether to try again is the caller's business.
     """
 
-    def __init__(self, catalog: HasEngine) -> None:
-        self._engine = catalog.engine
+    def __init__(self, catalog: HasSession) -> None:
+        self._session = catalog._session
 
     def commit(
         self,
@@ -84,7 +84,7 @@ class SqlTxnLogWriter:
         )
         key_of_txn = uuid4() if txn_id is None else as_txn_id(txn_id)
         commit = Commit(key_of_txn, (table,), committer=committer, is_repeatable=txn_id is not None)
-        committed = self._engine.commit(commit)
+        committed = self._session.commit(commit)
         return CommitResult(key, committed.versions[key], committed.txn_id, committed.commit_ts)
 
 

@@ -27,7 +27,7 @@ from deltars.observe import (
 )
 from deltars.predicate import parse
 from deltars.protocol import Action
-from deltars.session import Engine, check_mirror_mode
+from deltars.session import CatalogSession, check_mirror_mode
 from deltars.transaction.alter import Alter, AlteredTable, Change
 from deltars.transaction.lifetime import Lifetime
 from deltars.transaction.limits import FEWER_FILES, Limits, how_to_raise
@@ -48,7 +48,7 @@ class Work:
 
     def __init__(
         self,
-        engine: Engine | Callable[[CatalogUri | None], Engine],
+        session: CatalogSession | Callable[[CatalogUri | None], CatalogSession],
         *,
         isolation: Isolation | None = None,
         timeout: float | None = None,
@@ -59,7 +59,7 @@ class Work:
         max_files_per_table: int | None = None,
         mirror: str | None = None,
     ) -> None:
-        """`engine`: the catalog's, or how to open the one that the first table names."""
+        """`session`: the catalog's, or how to open the one that the first table names."""
         self._mirror = check_mirror_mode(mirror)
         try:
             self.id = uuid4() if txn_id is None else as_txn_id(txn_id)
@@ -71,7 +71,7 @@ class Work:
             )
         if timeout is not None:
             check_timeout("timeout", timeout)
-        self._open = engine
+        self._open = session
         self._view: View | None = None
         self._isolation = isolation
         self._timeout_s = timeout
@@ -82,8 +82,8 @@ class Work:
         self._earlier: Committed | None = None
         self._skipped: list[SkippedWrite] = []
         self._lifetime = Lifetime(self.id)
-        if isinstance(engine, Engine):
-            self._bind(engine)
+        if isinstance(session, CatalogSession):
+            self._bind(session)
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class Work:
         )
         plane = plane_for(df)
         view = self._view_for(table)
-        name = view.engine.name_or_id(table)
+        name = view.session.name_or_id(table)
         with self._lifetime.writing():
             write = TableWrite(view, plane, options, df)
             created: StagedTable | None = None
@@ -201,7 +201,7 @@ class Work:
             return False
         with self._lifetime.open():
             self._skipped.append(skipped)
-        source = view.engine.database.source
+        source = view.session.database.source
         emit(WriteSkipped(source, self.id, table.name, skipped.app_id, skipped.app_version, skipped.known_version))
         return True
 
@@ -300,22 +300,22 @@ class Work:
 
     # -- the catalog -------------------------------------------------------------------------------------------------
 
-    def _bind(self, engine: Engine) -> View:
+    def _bind(self, session: CatalogSession) -> View:
         """From here on every read and every version check is at this moment's cut."""
         began_ns, self._began = time.time_ns(), time.perf_counter()
-        self._limits = self._limits.within(engine.settings)
-        self._earlier = engine.writer.find_committed(self.id) if self._is_repeatable else None
-        self._view = View(engine, self._lifetime)
-        isolation = self._isolation or engine.settings.isolation
-        emit(TransactionBegun(engine.database.source, self.id, isolation, began_ns))
+        self._limits = self._limits.within(session.settings)
+        self._earlier = session.writer.find_committed(self.id) if self._is_repeatable else None
+        self._view = View(session, self._lifetime)
+        isolation = self._isolation or session.settings.isolation
+        emit(TransactionBegun(session.database.source, self.id, isolation, began_ns))
         return self._view
 
     def _view_for(self, table: str | UUID) -> View:
         with self._lifetime.open():
             if self._view is not None:
-                if not isinstance(self._open, Engine):
-                    self._view.engine.refuse_default_elsewhere(table)
+                if not isinstance(self._open, CatalogSession):
+                    self._view.session.refuse_default_elsewhere(table)
                 return self._view
-            assert not isinstance(self._open, Engine)
+            assert not isinstance(self._open, CatalogSession)
             uri = parse_table_uri(table)[0] if isinstance(table, str) and is_uri(table) else None
             return self._bind(self._open(uri))

@@ -229,7 +229,7 @@ class TableWrite:
             schema=metadata.schema,
             partition_columns=tuple(metadata.partition_columns),
             properties=metadata.configuration,
-            storage_options=self._view.engine.settings.storage_options,
+            storage_options=self._view.session.settings.storage_options,
             max_records_per_file=options.max_records_per_file,
             max_files=max_files,
         )
@@ -268,7 +268,7 @@ class TableWrite:
             root=table.location,
             table=table.name,
             version=table.version,
-            storage_options=self._view.engine.settings.storage_options,
+            storage_options=self._view.session.settings.storage_options,
         )
         staying = self._plane.without(self._frame, scan, self._options.replace_where)
         with self._located(table):

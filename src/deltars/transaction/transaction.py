@@ -21,7 +21,7 @@ from uuid import UUID
 from deltars.errors import DeltarsError, ValidationError
 from deltars.log.commit import Commit, Committed
 from deltars.observe import Outcome, Stopwatch, TransactionEnded, emit, error_fields
-from deltars.session import HasEngine, after_commit
+from deltars.session import HasSession, after_commit
 from deltars.transaction.lifetime import Phase
 from deltars.transaction.open_transaction import Work
 from deltars.transaction.result import TransactionResult
@@ -57,11 +57,11 @@ class Transaction(Work):
             self._lifetime.phase = Phase.COMMITTED
             self._tell(Outcome.EMPTY)
             return self._result
-        changed, engine = view.changed, view.engine
+        changed, session = view.changed, view.session
         names = {staged.table_id: staged.name for staged in changed}
         watch = Stopwatch("validate")
         try:
-            committed = self._repeated(names.keys()) or engine.commit(
+            committed = self._repeated(names.keys()) or session.commit(
                 self.as_commit(), timeout_s=self._timeout_s, watch=watch
             )
             # Before anything is published: whatever happens there, the commit stands.
@@ -78,10 +78,10 @@ class Transaction(Work):
             raise
         with after_commit(self.id):
             self._tell(Outcome.REPEATED if committed is self._earlier else Outcome.COMMITTED, self._result.versions)
-            outcomes = engine.publish(committed.versions, mirror=self._mirror)
+            outcomes = session.publish(committed.versions, mirror=self._mirror)
             for staged in changed:
                 if staged.new:
-                    engine.publish_registration(staged.table_id)
+                    session.publish_registration(staged.table_id)
             for outcome in outcomes.values():
                 if outcome.failure is not None:
                     failure = outcome.failure.located(txn_id=self.id)
@@ -122,7 +122,7 @@ class Transaction(Work):
         if self._view is not None:
             tables = versions or dict.fromkeys(staged.name for staged in self._view.changed)
             took_s = time.perf_counter() - self._began
-            emit(TransactionEnded(self._view.engine.database.source, self.id, outcome, took_s, tables, error))
+            emit(TransactionEnded(self._view.session.database.source, self.id, outcome, took_s, tables, error))
 
     def __enter__(self) -> Self:
         self._lifetime.refuse_closed()
@@ -155,7 +155,7 @@ class Transaction(Work):
             [staged.new for staged in changed if staged.new],
             committer=self._committer,
             user_metadata=self._user_metadata,
-            isolation=self._isolation or view.engine.settings.isolation,
+            isolation=self._isolation or view.session.settings.isolation,
             read=view.reads,
             is_repeatable=self._is_repeatable,
             bases=view.bases,
@@ -165,5 +165,5 @@ class Transaction(Work):
 class MultiTableTransaction(Transaction):
     """`catalog.begin()` by another name: stage tables, then commit them together."""
 
-    def __init__(self, catalog: HasEngine, **options: Any) -> None:
-        super().__init__(catalog.engine, **options)
+    def __init__(self, catalog: HasSession, **options: Any) -> None:
+        super().__init__(catalog._session, **options)

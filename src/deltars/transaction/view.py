@@ -24,7 +24,7 @@ from deltars.log.read_set import FileKey
 from deltars.log.snapshot import Snapshot
 from deltars.predicate import Predicate
 from deltars.protocol import StructType
-from deltars.session import Engine
+from deltars.session import CatalogSession
 from deltars.store.names import name_key
 from deltars.store.read.cuts import CutTable
 from deltars.transaction.create_table import initial_actions, location_of
@@ -36,11 +36,11 @@ from deltars.transaction.staged_table import StagedTable
 class View:
     """Begins with this moment's cut."""
 
-    def __init__(self, engine: Engine, lifetime: Lifetime) -> None:
-        self.engine = engine
+    def __init__(self, session: CatalogSession, lifetime: Lifetime) -> None:
+        self.session = session
         self.txn_id = lifetime.txn_id
         self._lifetime = lifetime
-        self._cut = engine.cuts.now()
+        self._cut = session.cuts.now()
         self._begun: dict[UUID, StagedTable] = {}
         self._new: dict[str, NewTable] = {}
         self._tables: dict[str, StagedTable] = {}
@@ -102,7 +102,7 @@ class View:
             return self._begun.setdefault(found.table_id, begun)
 
     def _at_cut(self, found: CutTable) -> StagedTable:
-        location = self.engine.registry.location(found.table_id)
+        location = self.session.registry.location(found.table_id)
         if found.version == NO_VERSION:
             return StagedTable(found.table_id, found.name, location, found.version, None)
         snapshot = self._snapshot(found.table_id, found.version)
@@ -121,10 +121,10 @@ class View:
 
         One that was created since counts where the caller says which version of it he means.
         """
-        found = self.find(self.engine.name_or_id(table))
+        found = self.find(self.session.name_or_id(table))
         if found is not None:
             return found
-        record = self.engine.find(table)
+        record = self.session.find(table)
         if expected_version is None:
             raise TableNotFound(
                 f"the table {record.name!r} was not there when this transaction began",
@@ -154,7 +154,7 @@ class View:
         new = self._new.get(name_key(str(name)))
         if new is None:
             table_id = uuid4()
-            made = NewTable(table_id, str(name), location_of(self.engine, str(name), table_id, None))
+            made = NewTable(table_id, str(name), location_of(self.session, str(name), table_id, None))
             # Threads that create one table at once write to one place.
             new = self._new.setdefault(name_key(made.name), made)
         actions = initial_actions(new.table_id, schema, partition_by=partition_by, properties=properties)
@@ -189,7 +189,7 @@ class View:
             root=table.location,
             table=table.name,
             version=table.version,
-            storage_options=self.engine.settings.storage_options,
+            storage_options=self.session.settings.storage_options,
         )
 
     def progress(self, table: StagedTable, app_id: str) -> int | None:
@@ -208,7 +208,9 @@ class View:
             return found
         base = self._cut.find(table_id)
         commit_ts = base.commit_ts if base is not None and base.version == version else None
-        return self._snapshots.setdefault(table_id, self.engine.reader.snapshot(table_id, version, commit_ts=commit_ts))
+        return self._snapshots.setdefault(
+            table_id, self.session.reader.snapshot(table_id, version, commit_ts=commit_ts)
+        )
 
 
 class _Live:
