@@ -43,7 +43,6 @@ from deltars.errors import (
     VersionNotFound,
     WarehouseTaken,
 )
-from deltars.wiring import provide_spark
 
 if TYPE_CHECKING:
     from deltars.catalog import (
@@ -71,7 +70,6 @@ if TYPE_CHECKING:
         TxnLogReader,
         TxnLogWriter,
     )
-    from deltars.transaction.plane import SparkDataPlane
 
 __version__ = "0.1.0"
 
@@ -115,20 +113,6 @@ if not TYPE_CHECKING:  # or a type checker would take every name for one of ours
     def __dir__():
         return sorted({*globals(), *__all__})
 
-
-def _spark_plane() -> "SparkDataPlane":
-    # The one late import: pyspark is an extra, and is not imported before a Spark frame arrives.
-    try:
-        from deltars.spark.plane import SparkPlane
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"Spark DataFrames need {(error.name or 'pyspark').partition('.')[0]}, which is not installed",
-            hint="pip install 'deltars[spark]'; or read without Spark: table.to_arrow(), to_pandas(), to_polars().",
-        ) from error
-    return SparkPlane()
-
-
-provide_spark(_spark_plane)
 
 __all__ = [
     "Catalog",

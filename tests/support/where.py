@@ -20,8 +20,8 @@ import msgspec
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from deltars.data.scan import WriteTarget
 from deltars.data.statistics import Statistics
+from deltars.data.write_target import WriteTarget
 from deltars.protocol import (
     Metadata,
     PrimitiveType,

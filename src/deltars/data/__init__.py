@@ -1,7 +1,8 @@
 """Parquet through pyarrow: frames become data files, with their statistics."""
 
 from deltars.data.plane import ArrowPlane
-from deltars.data.scan import Scan, WriteTarget, WrittenFile
+from deltars.data.scan import Scan
+from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.data.writer import check_writable, write_table
 
 __all__ = ["ArrowPlane", "Scan", "WriteTarget", "WrittenFile", "check_writable", "write_table"]

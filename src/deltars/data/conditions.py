@@ -17,8 +17,7 @@ from deltars.data.filter import PredicateFilter
 from deltars.errors import PredicateError, ValidationError
 from deltars.predicate import parse
 from deltars.protocol import Metadata, StructField, StructType
-from deltars.protocol.column_rules import generation_of, invariant_of
-from deltars.protocol.properties import CONSTRAINT
+from deltars.protocol.column_rules import generation_of, row_rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +63,8 @@ class GeneratedValue(Condition):
 
 def conditions_of(metadata: Metadata, frame_columns: Iterable[str]) -> list[Condition]:
     """What the table asks of the rows of a frame with these columns."""
-    found = [
-        Condition(f"the constraint {key.removeprefix(CONSTRAINT)}", sql)
-        for key, sql in sorted(metadata.configuration.items())
-        if key.startswith(CONSTRAINT)
-    ]
+    found = [Condition(name, sql) for name, sql in row_rules(metadata)]
     present = {name.lower() for name in frame_columns}
-    for _, field in metadata.schema.walk():
-        invariant = invariant_of(field)
-        if invariant is not None:
-            found.append(Condition(f"the invariant of column {field.name}", invariant))
     for field in metadata.schema.fields:
         expression = generation_of(field)
         if expression is not None and field.name.lower() in present:

@@ -21,11 +21,11 @@ import base64
 import zlib
 from typing import TYPE_CHECKING, Literal
 
-from deltars.data.file_access import open_file, open_path
 from deltars.errors import ConfigError, ValidationError
 from deltars.protocol import DeletionVector
 from deltars.protocol.deletion_vectors import relative_path
 from deltars.storage import Storage
+from deltars.storage.table_files import open_file, open_path
 
 if TYPE_CHECKING:
     from pyroaring import BitMap64

@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from deltars.data.scan import WriteTarget, WrittenFile
 from deltars.data.statistics import ColumnStats, Statistics
+from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.log.commit import RowGroup
 from deltars.protocol import (
     AddFile,

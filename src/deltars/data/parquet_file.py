@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from deltars.data.footers import row_group
 from deltars.data.parquet_leaves import names_without_floats
-from deltars.data.scan import WrittenFile
 from deltars.data.statistics import ColumnStats, Statistics
+from deltars.data.write_target import WrittenFile
 from deltars.protocol import AddFile
 from deltars.storage import Writer
 

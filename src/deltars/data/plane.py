@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -13,14 +13,38 @@ from deltars.data.computed_columns import Completion
 from deltars.data.conditions import Condition, checked
 from deltars.data.filter import Unmatched
 from deltars.data.reader import read_scan
-from deltars.data.scan import Scan, WriteTarget, WrittenFile
+from deltars.data.scan import Scan
 from deltars.data.sources import claim, opened, watched
 from deltars.data.write_schema import check_fits, file_schema, fit
+from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.data.writer import write_table
 from deltars.errors import ValidationError
 from deltars.predicate import Predicate, parse
 from deltars.protocol import StructType, schema_from_arrow, schema_to_arrow
 from deltars.protocol.column_rules import has_rules
+
+
+class DataPlane(Protocol):
+    """Writes frames of the kind it accepts. Nothing it writes is visible before the SQL commit."""
+
+    def accepts(self, frame: object) -> bool: ...
+
+    def opened(self, frame: object) -> object:
+        """The frame for one write: what the methods below take. Its rows are read once."""
+
+    def schema(self, frame: object) -> StructType: ...
+
+    def completed(self, frame: object, table: StructType) -> object:
+        """The frame with what the table's columns ask: defaults, generated columns, strings of limited length."""
+
+    def write(self, frame: object, target: WriteTarget, conditions: Sequence[Condition] = ()) -> list[WrittenFile]:
+        """The frame's rows as data files; a row that breaks a condition is an error."""
+
+    def condition(self, frame: object, where: str, schema: StructType) -> Predicate:
+        """A condition on a table's rows, as `write` and `without` understand it."""
+
+    def without(self, frame: object, scan: Scan, where: str) -> object:
+        """The rows of a scan that do not match, as a frame of the same kind."""
 
 
 class ArrowPlane:

@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltars.data.deletion_vectors import read_vector
-from deltars.data.file_access import is_missing, missing_file, open_file
 from deltars.data.read_schema import Alignment, arrow_schema
-from deltars.data.scan import Scan
+from deltars.data.scan import Scan, missing_file
 from deltars.errors import DeltarsError, StorageError, ValidationError
 from deltars.protocol import (
     DeletionVector,
@@ -29,6 +28,7 @@ from deltars.protocol import (
     type_to_arrow,
 )
 from deltars.storage import Storage, open_storage
+from deltars.storage.table_files import is_missing, open_file
 
 BATCH_ROWS = 65_536
 

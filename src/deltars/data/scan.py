@@ -1,79 +1,22 @@
-"""What passes between a transaction and the planes that move its rows.
-
-WriteTarget  ──a frame is written──>  WrittenFile, …      invisible until their add actions are committed
-Scan         ──files are read──────>  a frame
-"""
+"""The files of one version of a table, as whoever reads their rows needs them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
 
-from deltars.log.commit import RowGroup
+from deltars.errors import StorageError
 from deltars.log.snapshot import Snapshot
 from deltars.predicate import Predicate
-from deltars.protocol import AddFile, ColumnMapping, Metadata, StructType, column_mapping
+from deltars.protocol import ColumnMapping, Metadata, StructType, column_mapping
+from deltars.protocol.column_mapping import value_names
+from deltars.storage import parse_location
 
 SCAN_COLUMNS = ("path", "size", "modification_time", "partition_values", "deletion_vector")
-TARGET_FILE_SIZE = 128 * 1024 * 1024
-COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
-
-
-@dataclass(frozen=True, slots=True)
-class WriteTarget:
-    """A table as the writer of its data files sees it. Pickles: Spark's tasks get one."""
-
-    root: str
-    schema: StructType
-    partition_columns: tuple[str, ...] = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
-    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    target_file_size: int = TARGET_FILE_SIZE
-    compression: str = "zstd"
-    max_records_per_file: int | None = None
-    max_files: int | None = None
-    """How many files one write may make; one more is `TransactionTooLarge`."""
-
-    @property
-    def is_mapped(self) -> bool:
-        """Whether data files have other names for the columns than the schema: physical ones."""
-        return column_mapping(self.properties) != "none"
-
-    def value_names(self) -> tuple[str, ...]:
-        """The partition columns as `partition_values` and directories name them."""
-        return _value_names(self.schema, self.partition_columns, self.is_mapped)
-
-    def with_options(self, **options: Any) -> WriteTarget:
-        return replace(self, **options)
-
-    def __reduce__(self) -> tuple[Callable[..., WriteTarget], tuple[Any, ...]]:
-        return _rebuild_target, (
-            self.root,
-            self.schema.to_json(),
-            self.partition_columns,
-            dict(self.properties),
-            dict(self.storage_options),
-            self.target_file_size,
-            self.compression,
-            self.max_records_per_file,
-            self.max_files,
-        )
-
-
-def _rebuild_target(root: str, schema: str, *rest: Any) -> WriteTarget:
-    return WriteTarget(root, StructType.from_json(schema), *rest)
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenFile:
-    """A data file that is complete, and the action that would make it part of the table."""
-
-    add: AddFile
-    row_groups: tuple[RowGroup, ...]
 
 
 @dataclass(frozen=True)
@@ -150,8 +93,24 @@ class Scan:
 
     def value_names(self) -> tuple[str, ...]:
         """The partition columns as `partition_values` and the directories of data files name them."""
-        return _value_names(self.schema, self.partition_columns, self.column_mapping != "none")
+        return value_names(self.schema, self.partition_columns, self.column_mapping != "none")
 
 
-def _value_names(schema: StructType, columns: tuple[str, ...], is_mapped: bool) -> tuple[str, ...]:
-    return tuple(schema[name].physical_name for name in columns) if is_mapped else columns
+def missing_file(scan: Scan, uri: str) -> StorageError:
+    """What to say of a data file that is not there; and where the whole table is not, what to say of that."""
+    place = parse_location(scan.root)
+    if place.is_local and not os.path.isdir(place.path):
+        return StorageError(
+            f"the table's directory {place} is gone",
+            path=uri,
+            table=scan.table,
+            version=scan.version,
+            hint="It was moved or deleted: put it back, or take the table out of the catalog with drop_table().",
+        )
+    return StorageError(
+        f"the data file {uri} is missing, and version {scan.version} needs it",
+        path=uri,
+        table=scan.table,
+        version=scan.version,
+        hint="It was deleted by hand, or by a vacuum after the version was replaced: read a newer one.",
+    )

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from deltars.data.scan import WriteTarget
+from deltars.data.write_target import WriteTarget
 from deltars.protocol import FileStats, LeafType, encode_stats, has_bounds, indexed_leaves
 from deltars.protocol.properties import number_property
 from deltars.protocol.schema import PrimitiveType

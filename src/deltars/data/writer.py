@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltars.data.parquet_file import ROW_GROUP_ROWS, DataFile
-from deltars.data.scan import WriteTarget, WrittenFile
 from deltars.data.statistics import Statistics
 from deltars.data.write_schema import file_schema, fit
+from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.errors import TransactionTooLarge, ValidationError
 from deltars.protocol import (
     PrimitiveType,

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from deltars.data.conditions import conditions_of
 from deltars.errors import DamagedLog, ImportRefused, UnsupportedFeature, ValidationError
 from deltars.log.bounds import Bounds
 from deltars.log.validation import check_metadata
@@ -29,6 +28,7 @@ from deltars.protocol import (
     supported_features,
 )
 from deltars.protocol.column_mapping import check_mapping
+from deltars.protocol.column_rules import row_rules
 from deltars.protocol.features import FEATURES, MAX_READER_VERSION, MAX_WRITER_VERSION
 
 READ_ONLY = "Import it read-only (read_only=True) to read it from here."
@@ -99,11 +99,11 @@ def check_writable(metadata: Metadata, protocol: Protocol) -> None:
         if reason is not None:
             raise ValidationError(reason, field=problem[0] if problem else "schema_string")
         check_column_rules(metadata.schema)
-        for condition in conditions_of(metadata, ()):
+        for name, sql in row_rules(metadata):
             try:
-                check_expression(condition.sql, metadata.schema, is_steady=False)
+                check_expression(sql, metadata.schema, is_steady=False)
             except ValidationError as error:
-                raise ValidationError(f"{condition.name}: {error.message}", field=error.field) from error
+                raise ValidationError(f"{name}: {error.message}", field=error.field) from error
     except ImportRefused:
         raise
     except ValidationError as error:

@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from deltars.data.file_access import open_path, relative_path
 from deltars.errors import DamagedLog, DeltarsError, ImportRefused
 from deltars.importer.commits import open_log_file
 from deltars.importer.listing import Checkpoint
@@ -40,6 +39,7 @@ from deltars.protocol import (
 from deltars.protocol.foreign_actions import loosened
 from deltars.protocol.log_files import LOG
 from deltars.storage import ObjectInfo, Storage
+from deltars.storage.table_files import open_path, relative_path
 
 BATCH_ROWS = 10_000
 MAX_MANIFEST_BYTES = 512 * 1024 * 1024

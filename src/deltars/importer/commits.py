@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import BinaryIO, cast
 
-from deltars.data.file_access import refuse_link_outside
 from deltars.errors import DamagedLog, DeltarsError, ValidationError
 from deltars.importer.file_actions import canonical, check_imported
 from deltars.protocol import Action, CommitInfo, Metadata, Protocol
 from deltars.protocol.foreign_actions import decode_foreign_action
 from deltars.storage import ObjectInfo, Storage
+from deltars.storage.table_files import refuse_link_outside
 
 BATCH_ACTIONS = 10_000
 MAX_LINE_BYTES = 64 * 1024 * 1024

@@ -9,11 +9,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deltars.data.file_access import open_path, relative_path
 from deltars.protocol import DeletionVector, StructType
 from deltars.protocol.log_files import LOG
 from deltars.protocol.paths import is_absolute, local_path
 from deltars.storage import Storage
+from deltars.storage.table_files import open_path, relative_path
 
 _COMPARED = ["add.path", "add.size", "add.deletionVector", "metaData.schemaString", "sidecar.path"]
 

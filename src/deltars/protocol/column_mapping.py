@@ -129,3 +129,8 @@ def _inside(type_: DataType, change: Callable[[StructField], StructField]) -> Da
             )
         case _:
             return type_
+
+
+def value_names(schema: StructType, partition_columns: tuple[str, ...], is_mapped: bool) -> tuple[str, ...]:
+    """Return the partition columns as `partitionValues` and the directories of data files name them."""
+    return tuple(schema[name].physical_name for name in partition_columns) if is_mapped else partition_columns

@@ -8,13 +8,15 @@ __CHAR_VARCHAR_TYPE_STRING    the length of strings
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from deltars.errors import ValidationError
+from deltars.protocol.actions import Metadata
 from deltars.protocol.char_varchar import CHAR_VARCHAR, Limit, TypePath
 from deltars.protocol.ddl import limits_of_type
+from deltars.protocol.properties import CONSTRAINT
 from deltars.protocol.schema import StructField, StructType
 
 GENERATION = "delta.generationExpression"
@@ -48,6 +50,17 @@ def invariant_of(field: StructField) -> str | None:
         raise ValidationError(
             f"the invariant of column {field.name} is not understood: {text}", field=field.name
         ) from None
+
+
+def row_rules(metadata: Metadata) -> Iterator[tuple[str, str]]:
+    """Yield what every row of a table must fulfil, as a name for errors and a condition in SQL."""
+    for key, sql in sorted(metadata.configuration.items()):
+        if key.startswith(CONSTRAINT):
+            yield f"the constraint {key.removeprefix(CONSTRAINT)}", sql
+    for _, field in metadata.schema.walk():
+        invariant = invariant_of(field)
+        if invariant is not None:
+            yield f"the invariant of column {field.name}", invariant
 
 
 def limits_of(field: StructField) -> Mapping[TypePath, Limit]:

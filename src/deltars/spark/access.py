@@ -19,11 +19,11 @@ from weakref import WeakKeyDictionary
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from deltars.data.file_access import relative_path
 from deltars.data.scan import Scan
 from deltars.errors import DeltarsError
 from deltars.spark.read.files import spark_path
 from deltars.storage import open_storage, parse_location
+from deltars.storage.table_files import relative_path
 
 _SAME_STORE = {"s3": "s3a", "s3a": "s3"}
 """Hadoop's own S3 classes go by s3a, those of some platforms by s3."""

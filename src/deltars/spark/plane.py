@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from deltars.data.conditions import Condition
-from deltars.data.scan import Scan, WriteTarget, WrittenFile
+from deltars.data.scan import Scan
+from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.errors import ValidationError
 from deltars.log.snapshot import Moment
 from deltars.predicate import Predicate, Query, Unknown, parse

@@ -1,83 +1,32 @@
-"""The data plane: how rows become files and files become frames, seen from a transaction.
+"""Choose the data plane of a frame: who writes its rows.
 
-    a frame arrives ──▶ plane_for(frame) ──▶ SparkPlane    Spark DataFrames: written by the executors
-                                         └─▶ ArrowPlane    everything else that Arrow can carry: written right here
-
-pyspark is an extra and lies above this layer, so its plane is provided from outside (`deltars/__init__`).
+a frame arrives ──▶ plane_for(frame) ──▶ SparkPlane    Spark DataFrames: written by the executors
+                                     └─▶ ArrowPlane    everything else that Arrow can carry: written right here
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any
 
-from deltars.data.conditions import Condition
-from deltars.data.plane import ArrowPlane
-from deltars.data.scan import Scan, WriteTarget, WrittenFile
+from deltars.data.plane import ArrowPlane, DataPlane
+from deltars.data.scan import Scan
 from deltars.errors import ConfigError, ValidationError
-from deltars.log.snapshot import Moment
-from deltars.predicate import Predicate, Query, Unknown, leaves_of, parse
-from deltars.protocol import StructType
-from deltars.wiring import provided_spark
+from deltars.predicate import Unknown, leaves_of, parse
+
+if TYPE_CHECKING:
+    from deltars.spark.plane import SparkPlane
 
 
-class DataPlane(Protocol):
-    """Writes frames of the kind it accepts. Nothing it writes is visible before the SQL commit."""
-
-    def accepts(self, frame: object) -> bool: ...
-
-    def opened(self, frame: object) -> object:
-        """The frame for one write: what the methods below take. Its rows are read once."""
-
-    def schema(self, frame: object) -> StructType: ...
-
-    def completed(self, frame: object, table: StructType) -> object:
-        """The frame with what the table's columns ask: defaults, generated columns, strings of limited length."""
-
-    def write(self, frame: object, target: WriteTarget, conditions: Sequence[Condition] = ()) -> list[WrittenFile]:
-        """The frame's rows as data files; a row that breaks a condition is an error."""
-
-    def condition(self, frame: object, where: str, schema: StructType) -> Predicate:
-        """A condition on a table's rows, as `write` and `without` understand it."""
-
-    def without(self, frame: object, scan: Scan, where: str) -> object:
-        """The rows of a scan that do not match, as a frame of the same kind."""
-
-
-class SparkDataPlane(DataPlane, Protocol):
-    """`spark` is a session, or None for the active one."""
-
-    def predicate(self, spark: Any, where: str | None, schema: StructType) -> Predicate | None:
-        """The condition as this session understands it: in its time zone. None where there is nothing to prune by."""
-
-    def predicates(self, spark: Any, query: Query, schemas: Sequence[StructType]) -> list[Predicate | None]:
-        """What a query asks of each of its tables alone, as this session understands it."""
-
-    def query(
-        self,
-        spark: Any,
-        query: Query,
-        scans: Sequence[Scan],
-        predicates: Sequence[Predicate | None],
-        args: Mapping[str, Any] | Sequence[Any] | None,
-    ) -> Any:
-        """The answer to a query, each of its tables read by the scan in its place, as a DataFrame."""
-
-    def access(self, spark: Any, root: str, path: str) -> Any:
-        """How the session gets at this file of an object store: `scheme`, `why` and `has_classes`."""
-
-    def moment(self, spark: Any, timestamp: Moment | None) -> Moment | None:
-        """A time without a zone is in the session's."""
-
-    def read(self, spark: Any, scan: Scan, *, where: str | None = None, columns: Sequence[str] | None = None) -> Any:
-        """The rows of a scan's files as a DataFrame: those that match, and of them these columns."""
-
-
-def spark_plane() -> SparkDataPlane:
-    plane = provided_spark()
-    if plane is None:
-        raise ConfigError("no Spark plane was provided")
-    return cast(SparkDataPlane, plane)
+def spark_plane() -> SparkPlane:
+    """Return the plane of Spark frames. pyspark is an extra, so it is imported when the first one is asked for."""
+    try:
+        from deltars.spark.plane import SparkPlane
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"Spark DataFrames need {(error.name or 'pyspark').partition('.')[0]}, which is not installed",
+            hint="pip install 'deltars[spark]'; or read without Spark: table.to_arrow(), to_pandas(), to_polars().",
+        ) from error
+    return SparkPlane()
 
 
 def plane_for(frame: object) -> DataPlane:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from deltars.data.scan import WrittenFile
+from deltars.data.write_target import WrittenFile
 from deltars.log.pruning import Pruner
 from deltars.predicate import (
     Column,

@@ -23,8 +23,10 @@ from typing import Any
 import pyarrow as pa
 
 from deltars.data.conditions import Condition, conditions_of
-from deltars.data.scan import Scan, WriteTarget, WrittenFile
+from deltars.data.plane import DataPlane
+from deltars.data.scan import Scan
 from deltars.data.sources import consumed, is_single_use
+from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.errors import DeltarsError, SchemaMismatch, ValidationError
 from deltars.log.commit import RowGroup
 from deltars.predicate import Predicate
@@ -32,7 +34,6 @@ from deltars.protocol import Action, Metadata, RemoveFile, StructField, StructTy
 from deltars.protocol.column_rules import invariant_of, is_computed
 from deltars.protocol.properties import boolean_property
 from deltars.transaction.metadata import changed, metadata_actions
-from deltars.transaction.plane import DataPlane
 from deltars.transaction.removal import removes_of
 from deltars.transaction.replaced_files import of_written_partitions, partly
 from deltars.transaction.result import SkippedWrite

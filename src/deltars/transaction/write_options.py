@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deltars.data.scan import COMPRESSIONS
+from deltars.data.write_target import COMPRESSIONS
 from deltars.errors import ValidationError
 from deltars.transaction.create_table import check_properties
 

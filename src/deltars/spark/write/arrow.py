@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
-from deltars.data.scan import WriteTarget, WrittenFile
+from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.data.writer import write_table
 from deltars.errors import StorageError
 from deltars.protocol import uri_to_path

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 
 from deltars.data.conditions import Condition
-from deltars.data.scan import WriteTarget, WrittenFile
 from deltars.data.write_schema import check_fits
+from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.data.writer import check_writable, write_table
 from deltars.protocol import schema_to_arrow
 from deltars.spark.progress import shown

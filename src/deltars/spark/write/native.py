@@ -25,7 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from deltars.data.footers import Footers
 from deltars.data.parquet_leaves import leaves
-from deltars.data.scan import TARGET_FILE_SIZE, WriteTarget, WrittenFile
+from deltars.data.write_target import TARGET_FILE_SIZE, WriteTarget, WrittenFile
 from deltars.data.writer import write_table
 from deltars.errors import SchemaMismatch, StorageError
 from deltars.protocol import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, schema_to_arrow

@@ -11,10 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from deltars.data.scan import Scan
 from deltars.errors import StorageError, ValidationError
 from deltars.protocol import check_path, is_absolute, is_plain, uri_to_path
-from deltars.storage import Storage, parse_location
+from deltars.storage.location import parse_location
+from deltars.storage.storage import Storage
 from deltars.storage.storage import check_path as check_key
 
 
@@ -64,23 +64,3 @@ def refuse_link_outside(storage: Storage, name: str) -> None:
     root, target = os.path.realpath(storage.location.path), os.path.realpath(name)
     if target != root and not target.startswith(root.rstrip("/") + "/"):
         raise ValidationError(f"{name} leads out of the table to {target}, and is not opened", field="path")
-
-
-def missing_file(scan: Scan, uri: str) -> StorageError:
-    """What to say of a data file that is not there; and where the whole table is not, what to say of that."""
-    place = parse_location(scan.root)
-    if place.is_local and not os.path.isdir(place.path):
-        return StorageError(
-            f"the table's directory {place} is gone",
-            path=uri,
-            table=scan.table,
-            version=scan.version,
-            hint="It was moved or deleted: put it back, or take the table out of the catalog with drop_table().",
-        )
-    return StorageError(
-        f"the data file {uri} is missing, and version {scan.version} needs it",
-        path=uri,
-        table=scan.table,
-        version=scan.version,
-        hint="It was deleted by hand, or by a vacuum after the version was replaced: read a newer one.",
-    )

@@ -1,0 +1,70 @@
+"""What the writer of data files gets, and what it gives back.
+
+WriteTarget  ──a frame is written──>  WrittenFile, …      invisible until their add actions are committed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from deltars.log.commit import RowGroup
+from deltars.protocol import AddFile, StructType, column_mapping
+from deltars.protocol.column_mapping import value_names
+
+TARGET_FILE_SIZE = 128 * 1024 * 1024
+COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTarget:
+    """A table as the writer of its data files sees it. Pickles: Spark's tasks get one."""
+
+    root: str
+    schema: StructType
+    partition_columns: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    target_file_size: int = TARGET_FILE_SIZE
+    compression: str = "zstd"
+    max_records_per_file: int | None = None
+    max_files: int | None = None
+    """How many files one write may make; one more is `TransactionTooLarge`."""
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether data files have other names for the columns than the schema: physical ones."""
+        return column_mapping(self.properties) != "none"
+
+    def value_names(self) -> tuple[str, ...]:
+        """The partition columns as `partition_values` and directories name them."""
+        return value_names(self.schema, self.partition_columns, self.is_mapped)
+
+    def with_options(self, **options: Any) -> WriteTarget:
+        return replace(self, **options)
+
+    def __reduce__(self) -> tuple[Callable[..., WriteTarget], tuple[Any, ...]]:
+        return _rebuild_target, (
+            self.root,
+            self.schema.to_json(),
+            self.partition_columns,
+            dict(self.properties),
+            dict(self.storage_options),
+            self.target_file_size,
+            self.compression,
+            self.max_records_per_file,
+            self.max_files,
+        )
+
+
+def _rebuild_target(root: str, schema: str, *rest: Any) -> WriteTarget:
+    return WriteTarget(root, StructType.from_json(schema), *rest)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A data file that is complete, and the action that would make it part of the table."""
+
+    add: AddFile
+    row_groups: tuple[RowGroup, ...]
