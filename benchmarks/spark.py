@@ -141,7 +141,7 @@ def appends(bench: Bench) -> tuple[str, str]:
             bench.append_peer(frame, name, *columns)
 
         taken = in_turns(ours, theirs, bench.sizes.append_rounds)
-        written = bench.catalog.table(table_name).read(bench.spark).count()
+        written = bench.catalog.table(table_name).read(spark=bench.spark).count()
         assert written == bench.read_peer(bench.peer(table_name)).count()
         rows.append(line(f"append, {name}", *taken, target))
     note = f"{bench.sizes.rows:,} rows of eight columns, from Parquet files, written as each does by default."
@@ -158,11 +158,11 @@ def scans(bench: Bench) -> tuple[str, str]:
     mine, peer = bench.catalog.table("scanned"), bench.peer("scanned")
     ways: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
         "every column": (
-            lambda: read_through(mine.read(bench.spark)),
+            lambda: read_through(mine.read(spark=bench.spark)),
             lambda: read_through(bench.read_peer(peer)),
         ),
         "one column": (
-            lambda: mine.read(bench.spark).agg(F.sum("r")).collect(),
+            lambda: mine.read(spark=bench.spark).agg(F.sum("r")).collect(),
             lambda: bench.read_peer(peer).agg(F.sum("r")).collect(),
         ),
     }
@@ -188,7 +188,7 @@ def files(bench: Bench) -> tuple[str, str]:
     where = f"id BETWEEN {(count // 2) * 1_000} AND {(count // 2 + 10) * 1_000}"
 
     def select() -> None:
-        found = some.read(bench.spark, where=where).count()
+        found = some.read(spark=bench.spark, where=where).count()
         assert found == 10_001, found
 
     def select_peer() -> None:
@@ -200,7 +200,7 @@ def files(bench: Bench) -> tuple[str, str]:
         rows += _cold_and_warm(
             bench,
             f"first row of {count:,} files",
-            lambda many=many: _assert_one(many.read(bench.spark)),  # type: ignore[misc]
+            lambda many=many: _assert_one(many.read(spark=bench.spark)),  # type: ignore[misc]
             lambda many=many: _assert_one(bench.read_peer(many.location)),  # type: ignore[misc]
         )
     note = (

@@ -161,11 +161,11 @@ def measured(uri: str, name: str, directory: str, sizes: Sizes) -> Took:
     with local_session(scratch) as spark, deltars.connect(uri) as catalog:
 
         def count() -> None:
-            assert catalog.table(name).read(spark).count() == sizes.files
+            assert catalog.table(name).read(spark=spark).count() == sizes.files
 
         opened = _seconds(lambda: catalog.table(name).snapshot().schema, sizes.rounds)
-        planned = _seconds(lambda: catalog.table(name).read(spark), sizes.rounds)
-        first_row = _seconds(lambda: catalog.table(name).read(spark).first(), sizes.rounds)
+        planned = _seconds(lambda: catalog.table(name).read(spark=spark), sizes.rounds)
+        first_row = _seconds(lambda: catalog.table(name).read(spark=spark).first(), sizes.rounds)
         counted = _seconds(count, 1)
         python_mib = peak_mib()
         return Took(opened, planned, first_row, counted, python_mib, _java_mib(spark))

@@ -23,4 +23,4 @@ with deltars.begin() as tx:
     tx.write("labels", labels)
 
 print(f"transaction {tx.id} made {tx.result.versions}")
-deltars.read(spark, "features").join(deltars.read(spark, "labels"), "customer").show()
+deltars.read("features", spark=spark).join(deltars.read("labels", spark=spark), "customer").show()

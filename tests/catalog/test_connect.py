@@ -93,8 +93,8 @@ def test_environment_names_the_catalog(elsewhere: Path, monkeypatch: pytest.Monk
 
 
 def test_begin_and_write_find_the_catalog_by_the_tables_uri_or_take_the_default_one(elsewhere: Path) -> None:
-    deltars.write(FRAME, "deltasql://sqlite/other.db/features")
-    deltars.write(FRAME, "labels")
+    deltars.write("deltasql://sqlite/other.db/features", FRAME)
+    deltars.write("labels", FRAME)
     with deltars.begin() as tx:
         tx.write("deltasql://sqlite/other.db/features", FRAME)
     assert tx.result.versions == {"features": 1}
@@ -110,7 +110,7 @@ def test_begin_without_a_uri_has_the_settings_of_the_named_catalog(
         f'[catalogs.lake]\nuri = "deltasql://sqlite/lake.db"\nwarehouse = "{elsewhere}/w"\npool_size = 3'
     )
     monkeypatch.setenv("DELTARS_CATALOG", "lake")
-    deltars.write(FRAME, "features")
+    deltars.write("features", FRAME)
     [catalog] = connecting._opened.values()
     assert catalog._session.settings.pool_size == 3
     assert catalog.table("features").location == f"{elsewhere}/w/features"
@@ -118,8 +118,8 @@ def test_begin_without_a_uri_has_the_settings_of_the_named_catalog(
 
 def test_everybody_who_names_a_catalog_by_uri_shares_its_connections(elsewhere: Path) -> None:
     for _ in range(3):
-        deltars.write(FRAME, "deltasql://sqlite/lake.db/features")
-    deltars.write(FRAME, f"deltasql://sqlite/{elsewhere}/lake.db/features")
+        deltars.write("deltasql://sqlite/lake.db/features", FRAME)
+    deltars.write(f"deltasql://sqlite/{elsewhere}/lake.db/features", FRAME)
     assert len(connecting._opened) == 1
 
 
@@ -293,7 +293,7 @@ def test_threads_that_migrate_different_databases_do_not_meet(tmp_path: Path) ->
 
 
 def test_threads_that_use_the_default_catalog_first_share_one(elsewhere: Path) -> None:
-    together(*[lambda n=n: deltars.write(FRAME, f"t{n}") for n in range(4)])
+    together(*[lambda n=n: deltars.write(f"t{n}", FRAME) for n in range(4)])
     [catalog] = connecting._opened.values()
     assert [table.name for table in catalog.tables()] == ["t0", "t1", "t2", "t3"]
 

@@ -95,14 +95,14 @@ def test_a_frame_of_another_session_is_as_good(spark: SparkSession, lake: deltar
     other = spark.newSession()
     lake.write("sessions", spark.createDataFrame([(1,)], "id int"))
     lake.write("sessions", other.createDataFrame([(2,)], "id int"))
-    assert sorted(row.id for row in lake.table("sessions").read(other).collect()) == [1, 2]
+    assert sorted(row.id for row in lake.table("sessions").read(spark=other).collect()) == [1, 2]
 
 
 def test_what_is_no_session_and_columns_that_are_there_twice_are_named(
     spark: SparkSession, lake: deltars.Catalog
 ) -> None:
     with pytest.raises(deltars.ValidationError, match="spark is a SparkSession, not 'plain'"):
-        lake.table("plain").read("plain")
+        lake.table("plain").read(spark="plain")  # type: ignore[arg-type]
     twice = spark.createDataFrame([(1, 2)], "id int, other int").toDF("id", "id")
     with pytest.raises(deltars.ValidationError, match="the column id is there twice"):
         lake.write("new", twice)

@@ -152,16 +152,22 @@ MISTAKES = {
         "Give a Spark, pandas, Polars or pyarrow frame",
     ),
     "the frame and the table swapped": Mistake(
-        lambda lake: deltars.write("plain", ROWS),
+        lambda lake: deltars.write(ROWS, "plain"),
         deltars.ValidationError,
-        "a builtins.str cannot be written",
-        "Give a Spark, pandas, Polars or pyarrow frame",
+        "table must be a text, got a pyarrow.lib.Table",
+        "Write deltars.write(table, df).",
     ),
-    "the session and the table swapped": Mistake(
-        lambda lake: deltars.read("plain", None),  # type: ignore[arg-type]
+    "the session before the table": Mistake(
+        lambda lake: deltars.read(object()),  # type: ignore[arg-type]
         deltars.ValidationError,
-        "a table is given by its URI or its name",
-        "the session comes first",
+        "table must be a text, got a builtins.object",
+        "Write deltars.read(table, spark=spark).",
+    ),
+    "the session before the query": Mistake(
+        lambda lake: deltars.sql(object()),  # type: ignore[arg-type]
+        deltars.ValidationError,
+        "query must be a text, got a builtins.object",
+        "Write deltars.sql(query, spark=spark).",
     ),
     "a version that is not there": Mistake(
         lambda lake: lake.table("plain").to_arrow(version=7),

@@ -52,8 +52,8 @@ def two_tables_become_visible_together(spark: SparkSession, catalog: deltars.Cat
         assert not catalog.table_exists("together_flat")
     for name in ("together_flat", "together_parted"):
         table = catalog.table(name)
-        assert ids(table.read(spark)) == list(range(60))
-        found = table.read(spark, where="p = 1 AND upper(name) <> 'NAME 4' AND id < 10", columns=["id"])
+        assert ids(table.read(spark=spark)) == list(range(60))
+        found = table.read(spark=spark, where="p = 1 AND upper(name) <> 'NAME 4' AND id < 10", columns=["id"])
         assert (found.columns, ids(found)) == (["id"], [1, 7])
         assert sorted(table.to_arrow()["id"].to_pylist()) == list(range(60))
 
@@ -66,7 +66,7 @@ def queries_and_views_see_one_cut(spark: SparkSession, catalog: deltars.Catalog)
     query = "SELECT f.id, clicks FROM {0}cut_features f JOIN {0}cut_labels USING (id) WHERE clicks > 25 ORDER BY 1, 2"
     assert content(catalog.sql(query.format(""), spark=spark)) == [(3, 30), (4, 40), (4, 99)]
     then = content(catalog.sql(query.format(""), spark=spark, as_of=tx.id))
-    catalog.snapshot(as_of=tx.id).register_views(spark, tables=["cut_features", "cut_labels"], prefix="then_")
+    catalog.snapshot(as_of=tx.id).register_views(spark=spark, tables=["cut_features", "cut_labels"], prefix="then_")
     assert then == content(spark.sql(query.format("then_"))) == [(3, 30), (4, 40)]
 
 
@@ -85,7 +85,7 @@ def what_is_refused_changes_nothing(spark: SparkSession, catalog: deltars.Catalo
         except error:
             continue
         raise AssertionError(query)
-    assert ids(catalog.table("refused").read(spark)) == [0, 1, 2]
+    assert ids(catalog.table("refused").read(spark=spark)) == [0, 1, 2]
 
 
 # -- the rest ----------------------------------------------------------------------------------------------------------
@@ -99,8 +99,12 @@ def overwriting_leaves_what_it_should(spark: SparkSession, catalog: deltars.Cata
     catalog.write("events", rows((13, DAY_2)), "overwrite", replace_where="id % 10 = 3")
     catalog.write("events", rows((4, DAY_1)), "overwrite", partition_overwrite="dynamic")
     table = catalog.table("events")
-    assert [ids(table.read(spark, version=version)) for version in range(3)] == [[1, 2, 3], [1, 2, 13], [2, 4, 13]]
-    assert ids(table.read(spark, where="day = DATE'2026-01-02'")) == [2, 13]
+    assert [ids(table.read(spark=spark, version=version)) for version in range(3)] == [
+        [1, 2, 3],
+        [1, 2, 13],
+        [2, 4, 13],
+    ]
+    assert ids(table.read(spark=spark, where="day = DATE'2026-01-02'")) == [2, 13]
 
 
 def every_type_and_awkward_partitions_come_back(spark: SparkSession, catalog: deltars.Catalog) -> None:
@@ -116,8 +120,8 @@ def every_type_and_awkward_partitions_come_back(spark: SparkSession, catalog: de
     )
     frame = spark.createDataFrame(rows, columns)
     catalog.write("types", frame, partition_by=["part"])
-    assert content(catalog.table("types").read(spark)) == content(frame)
-    assert ids(catalog.table("types").read(spark, where="part = 'a=b%20' OR d > 1")) == [1, 2]
+    assert content(catalog.table("types").read(spark=spark)) == content(frame)
+    assert ids(catalog.table("types").read(spark=spark, where="part = 'a=b%20' OR d > 1")) == [1, 2]
 
 
 def renamed_columns_are_found(spark: SparkSession, catalog: deltars.Catalog) -> None:
@@ -125,15 +129,15 @@ def renamed_columns_are_found(spark: SparkSession, catalog: deltars.Catalog) -> 
         frame = spark.range(9).selectExpr("id", "named_struct('a b', array(id)) AS `s.t`", "id % 2 AS `p q`")
         name = f"mapped_{mode}"
         catalog.write(name, frame, partition_by=["p q"], properties={"delta.columnMapping.mode": mode})
-        found = catalog.table(name).read(spark, where="`p q` = 1 AND `s.t`.`a b`[0] > 2", columns=["id", "s.t"])
+        found = catalog.table(name).read(spark=spark, where="`p q` = 1 AND `s.t`.`a b`[0] > 2", columns=["id", "s.t"])
         assert ids(found) == [3, 5, 7]
-        assert ids(catalog.table(name).read(spark)) == list(range(9))
+        assert ids(catalog.table(name).read(spark=spark)) == list(range(9))
 
 
 def many_files_and_deleted_rows_are_read_once(spark: SparkSession, catalog: deltars.Catalog) -> None:
     catalog.write("many", pa.table({"id": list(range(80))}), max_records_per_file=2)
     table = catalog.table("many")
-    assert ids(table.read(spark)) == list(range(80))
+    assert ids(table.read(spark=spark)) == list(range(80))
     scan = without_first_rows(catalog, "many")
     assert scan.files.num_rows == 40
     # Each file has two rows, and has lost its first.

@@ -101,7 +101,7 @@ def write_and_read(spark: SparkSession, catalog: deltars.Catalog) -> dict[str, l
     with catalog.begin(timeout=600) as tx:
         for name, partition_by in TABLES.items():
             tx.write(name, frame, partition_by=partition_by)
-    read = {name: catalog.table(name).read(spark, where="p = 1", columns=["id"]) for name in TABLES}
+    read = {name: catalog.table(name).read(spark=spark, where="p = 1", columns=["id"]) for name in TABLES}
     return {name: sorted(row.id for row in found.collect()) for name, found in read.items()}
 
 

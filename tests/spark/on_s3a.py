@@ -92,9 +92,9 @@ def seen(spark: SparkSession, name: str, asked: Mapping[str, Any]) -> dict[str, 
             tx.write("mapped", frame.withColumnRenamed("name", "a name"), properties={"delta.columnMapping.mode": "id"})
             tx.write("many", frame, max_records_per_file=2)
         catalog.write("flat", frame.where("id < 10"), "overwrite", replace_where="id < 10")
-        some = catalog.table("flat").read(spark, where="id < 40", columns=["name"])
+        some = catalog.table("flat").read(spark=spark, where="id < 40", columns=["name"])
         names = ("flat", "partitioned", "mapped", "many")
-        frames = {name: catalog.table(name).read(spark) for name in names}
+        frames = {name: catalog.table(name).read(spark=spark) for name in names}
         query = "SELECT count(*) AS n FROM flat JOIN partitioned USING (id) WHERE id BETWEEN 10 AND 19"
         [finding] = reading(warehouse, asked["options"], spark)
         return {
@@ -103,7 +103,7 @@ def seen(spark: SparkSession, name: str, asked: Mapping[str, Any]) -> dict[str, 
             "plan of some": plan_of(some),
             "some": sorted(row.name for row in some.collect()),
             "rows": {name: sorted(map(list, frame.collect())) for name, frame in frames.items()},
-            "query": catalog.sql(query, spark=spark).first()["n"],
+            "query": catalog.sql(query, spark=spark).collect()[0]["n"],
             "without deleted": sorted(
                 row.id for row in SparkPlane().read(spark, without_first_rows(catalog, "many")).collect()
             ),

@@ -52,13 +52,13 @@ def test_a_cached_frame_does_not_break_other_reads(
     rows = pa.table({"id": [1, 2], "p": [1, 2], "d": [1.0, float("nan")]})
     catalog.write("t", rows, partition_by=partition_by, max_records_per_file=1)
     table = catalog.table("t")
-    whole = cached(table.read(spark))
+    whole = cached(table.read(spark=spark))
     assert "InMemoryTableScan" in whole.select("id")._jdf.queryExecution().executedPlan().toString()
-    assert ids(table.read(spark)) == [1, 2]
-    assert ids(table.read(spark, where="id > 1", columns=["id"])) == [2]
+    assert ids(table.read(spark=spark)) == [1, 2]
+    assert ids(table.read(spark=spark, where="id > 1", columns=["id"])) == [2]
     assert ids(catalog.sql("select id from t", spark=spark)) == [1, 2]
     # Spark's cache would leave NaN out.
-    assert ids(table.read(spark).where("d > 1")) == [2]
+    assert ids(table.read(spark=spark).where("d > 1")) == [2]
     assert not caplog.records
 
 
@@ -78,17 +78,17 @@ def test_rows_are_told_apart_by_their_files_beside_a_cached_frame(spark: SparkSe
 def test_no_version_is_answered_with_the_cached_rows_of_another(catalog: deltars.Catalog, spark: SparkSession) -> None:
     catalog.write("t", pa.table({"id": [1]}))
     table = catalog.table("t")
-    before = cached(table.read(spark))
+    before = cached(table.read(spark=spark))
     catalog.write("t", pa.table({"id": [2]}))
-    after = cached(table.read(spark))
+    after = cached(table.read(spark=spark))
     catalog.write("t", pa.table({"id": [3]}), "overwrite")
-    assert [ids(frame) for frame in (table.read(spark), after, before)] == [[3], [1, 2], [1]]
-    assert [ids(table.read(spark, version=version)) for version in range(3)] == [[1], [1, 2], [3]]
+    assert [ids(frame) for frame in (table.read(spark=spark), after, before)] == [[3], [1, 2], [1]]
+    assert [ids(table.read(spark=spark, version=version)) for version in range(3)] == [[1], [1, 2], [3]]
     spark.catalog.clearCache()
-    assert [ids(frame) for frame in (table.read(spark), after, before)] == [[3], [1, 2], [1]]
+    assert [ids(frame) for frame in (table.read(spark=spark), after, before)] == [[3], [1, 2], [1]]
     catalog.drop_table("t")
     catalog.write("t", pa.table({"id": [4]}))
-    assert ids(catalog.table("t").read(spark)) == [4]
+    assert ids(catalog.table("t").read(spark=spark)) == [4]
 
 
 @pytest.mark.parametrize("partition_by", [(), ("p",)], ids=["natively", "in tasks"])
@@ -100,10 +100,10 @@ def test_frames_that_are_held_are_written_whole_and_over_their_own_table(
     held = cached(source) if how == "cached" else source.localCheckpoint()
     catalog.write("t", held, partition_by=partition_by)
     table = catalog.table("t")
-    assert ids(table.read(spark)) == list(range(1000))
-    own = table.read(spark).where("id < 10")
+    assert ids(table.read(spark=spark)) == list(range(1000))
+    own = table.read(spark=spark).where("id < 10")
     own = cached(own) if how == "cached" else own.localCheckpoint()
     catalog.write("t", own, "overwrite")
     catalog.write("t", own)
-    assert ids(table.read(spark)) == sorted([*range(10), *range(10)])
+    assert ids(table.read(spark=spark)) == sorted([*range(10), *range(10)])
     assert table.to_arrow().num_rows == 20

@@ -35,12 +35,12 @@ def test_frames_are_written_by_physical_names_and_read_back(
             " UNION ALL SELECT 9, NULL, NULL, 1.5D"
         ).collect()
     )
-    assert sorted(table.read(spark).collect()) == expected
-    assert [row.id for row in table.read(spark, where="`my col`.x > 5", columns=["id"]).collect()] == [7]
-    assert [row.id for row in table.read(spark, where="kind IS NULL").collect()] == [9]
+    assert sorted(table.read(spark=spark).collect()) == expected
+    assert [row.id for row in table.read(spark=spark, where="`my col`.x > 5", columns=["id"]).collect()] == [7]
+    assert [row.id for row in table.read(spark=spark, where="kind IS NULL").collect()] == [9]
     ours, theirs = table.to_arrow().to_pylist(), by_deltalake(Path(table.location), None).to_pylist()
     assert sorted(ours, key=itemgetter("id")) == sorted(theirs, key=itemgetter("id"))
-    assert "col-" not in str(table.read(spark).schema)
+    assert "col-" not in str(table.read(spark=spark).schema)
 
 
 def test_row_that_does_not_fit_is_told_by_the_names_that_people_know(

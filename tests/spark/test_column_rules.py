@@ -149,7 +149,7 @@ def test_char_is_filled_up_and_nothing_longer_than_its_limit_is_written(
         (3, "abc", "😀😀😀", None, None, None),
     ]
     assert content(table) == expected
-    assert [row.c for row in table.read(spark).orderBy("id").collect()] == ["é  ", None, "abc"]
+    assert [row.c for row in table.read(spark=spark).orderBy("id").collect()] == ["é  ", None, "abc"]
     for wrong in ({"c": "abcd"}, {"v": "ab  c"}, {"l": ["abc"]}, {"s": {"c": "abc", "n": 1}}, {"m": [("k", "abc")]}):
         [column] = wrong
         refused(table, partial(catalog.write, "names", row(4, **wrong)), f"column {column} .* longer than")
@@ -256,7 +256,7 @@ def test_table_made_from_a_spark_frame_takes_nulls_and_frames_that_lack_columns(
     catalog.write("t", spark.sql("SELECT 1 AS id, array(named_struct('x', 1)) AS l"))
     assert all(field.nullable for _, field in catalog.table("t").schema.walk())
     catalog.write("t", spark.sql("SELECT CAST(NULL AS INT) AS id"))
-    assert catalog.table("t").read(spark).count() == 2
+    assert catalog.table("t").read(spark=spark).count() == 2
 
 
 def test_name_that_needs_column_mapping_is_refused_with_the_way_out(catalog: deltars.Catalog) -> None:

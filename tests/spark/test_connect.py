@@ -52,10 +52,10 @@ def test_tables_with_and_without_partitions_become_visible_together(
         assert ids(tx.read("features", where="day = DATE '2026-01-01'")) == [1]  # the active session is this one
         assert not catalog.table_exists("features")
     assert tx.result.versions == {"features": 0, "labels": 0}
-    assert content(catalog.table("features").read(remote)) == [(1, DAY_1), (2, DAY_2), (3, None)]
+    assert content(catalog.table("features").read(spark=remote)) == [(1, DAY_1), (2, DAY_2), (3, None)]
     labels = catalog.table("labels")
-    assert content(labels.read(remote, where="id >= 998", columns=["ID"])) == [(998,), (999,)]
-    assert labels.to_arrow().num_rows == labels.read(remote).count() == 1000
+    assert content(labels.read(spark=remote, where="id >= 998", columns=["ID"])) == [(998,), (999,)]
+    assert labels.to_arrow().num_rows == labels.read(spark=remote).count() == 1000
 
 
 def test_overwriting_leaves_what_the_condition_and_the_partitions_leave(
@@ -66,12 +66,12 @@ def test_overwriting_leaves_what_the_condition_and_the_partitions_leave(
 
     catalog.write("events", rows((1, DAY_1), (2, DAY_2), (3, DAY_2)), partition_by=["day"])
     catalog.write("events", rows((13, DAY_2)), "overwrite", replace_where="id % 10 = 3")
-    assert ids(catalog.table("events").read(remote)) == [1, 2, 13]
+    assert ids(catalog.table("events").read(spark=remote)) == [1, 2, 13]
     catalog.write("events", rows((4, DAY_1)), "overwrite", partition_overwrite="dynamic")
-    assert ids(catalog.table("events").read(remote)) == [2, 4, 13]
+    assert ids(catalog.table("events").read(spark=remote)) == [2, 4, 13]
     with pytest.raises(ValidationError, match="replace_where"):
         catalog.write("events", rows((5, DAY_2)), "overwrite", replace_where="id < 2")
-    assert ids(catalog.table("events").read(remote, version=0)) == [1, 2, 3]
+    assert ids(catalog.table("events").read(spark=remote, version=0)) == [1, 2, 3]
 
 
 def test_what_the_table_asks_of_its_columns_is_kept_and_said_in_our_own_words(
@@ -82,7 +82,7 @@ def test_what_the_table_asks_of_its_columns_is_kept_and_said_in_our_own_words(
     table.alter.add_constraint("few", "coalesce(id, 0) < 10")
     catalog.write("features", remote.sql("select 1L as id, 'a' as code"))
     wanted = [(1, "a  ", DAY_1, 2)]
-    assert content(table.read(remote)) == wanted
+    assert content(table.read(spark=remote)) == wanted
     refused: list[tuple[type[deltars.DeltarsError], str, str]] = [
         (ValidationError, "few", "select 10L as id"),
         (ValidationError, "column code has a string that is longer than", "select 2L as id, 'long' as code"),
@@ -92,7 +92,7 @@ def test_what_the_table_asks_of_its_columns_is_kept_and_said_in_our_own_words(
     for kind, said, query in refused:
         with pytest.raises(kind, match=said):
             catalog.write("features", remote.sql(query))
-    assert content(table.read(remote)) == wanted
+    assert content(table.read(spark=remote)) == wanted
 
 
 def test_many_files_go_by_a_list_that_the_server_reads_and_one_by_one_where_it_cannot(
@@ -103,13 +103,13 @@ def test_many_files_go_by_a_list_that_the_server_reads_and_one_by_one_where_it_c
     catalog.write("partitioned", rows, partition_by=["p"], max_records_per_file=1)
     with caplog.at_level(logging.WARNING, "deltars.spark"):
         for name in ("flat", "partitioned"):
-            frame = catalog.table(name).read(remote)
+            frame = catalog.table(name).read(spark=remote)
             assert len(frame.inputFiles()) == 40
             assert ids(frame) == list(range(40))
         assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
         monkeypatch.setattr(read_files, "write_manifest", lambda files: "file:/a/place/of/the/client/alone")
         for name in ("flat", "partitioned"):
-            assert ids(catalog.table(name).read(remote, where="id > 2")) == list(range(3, 40))
+            assert ids(catalog.table(name).read(spark=remote, where="id > 2")) == list(range(3, 40))
     assert "looks at each" in caplog.text
 
 
@@ -120,11 +120,11 @@ def test_views_and_queries_see_every_table_at_one_cut(catalog: deltars.Catalog, 
     catalog.write("labels", remote.sql("select 4L as id, 99L as clicks"))
     query = "select f.id, clicks from {0}features f join {0}labels using (id) where clicks > 25"
     now, before = [(3, 30), (4, 40), (4, 99)], [(3, 30), (4, 40)]
-    assert content(deltars.sql(remote, query.format(""), catalog=str(catalog.uri))) == now
+    assert content(deltars.sql(query.format(""), catalog=str(catalog.uri), spark=remote)) == now
     assert content(catalog.sql(query.format(""), spark=remote, as_of=tx.id)) == before
     query_of_one = "select id from labels where clicks > :least"
     assert content(catalog.sql(query_of_one, args={"least": 50}, spark=remote)) == [(4,)]
-    catalog.snapshot(as_of=tx.id).register_views(remote, prefix="then_")
+    catalog.snapshot(as_of=tx.id).register_views(spark=remote, prefix="then_")
     assert content(remote.sql(query.format("then_"))) == before
 
 
@@ -134,10 +134,10 @@ def test_times_are_in_the_sessions_zone(catalog: deltars.Catalog, connect_url: s
     with connected(connect_url) as elsewhere:
         elsewhere.conf.set("spark.sql.session.timeZone", "America/New_York")
         table = catalog.table("events")
-        assert ids(table.read(elsewhere, where="at = TIMESTAMP '2026-01-01 07:00:00'")) == [1]
+        assert ids(table.read(spark=elsewhere, where="at = TIMESTAMP '2026-01-01 07:00:00'")) == [1]
         catalog.write("events", elsewhere.sql("select 3L as id, timestamp'2026-01-01 13:00:00' as at"))
-        assert ids(table.read(elsewhere, where="at = TIMESTAMP '2026-01-01 18:00:00Z'")) == [2, 3]
-    assert ids(table.read(remote, where="at = TIMESTAMP '2026-01-01 18:00:00'")) == [2, 3]
+        assert ids(table.read(spark=elsewhere, where="at = TIMESTAMP '2026-01-01 18:00:00Z'")) == [2, 3]
+    assert ids(table.read(spark=remote, where="at = TIMESTAMP '2026-01-01 18:00:00'")) == [2, 3]
 
 
 def test_deleted_rows_and_files_that_spark_would_hide_are_read_as_elsewhere(
@@ -169,7 +169,7 @@ def test_a_stopped_session_is_called_that(catalog: deltars.Catalog, connect_url:
     with connected(connect_url) as session:
         frame = session.range(3)
     with pytest.raises(ConfigError, match="the Spark session was stopped"):
-        catalog.table("features").read(session)
+        catalog.table("features").read(spark=session)
     for name in ("features", "new"):
         with pytest.raises(ConfigError, match="the Spark session was stopped"):
             catalog.write(name, frame)
@@ -188,15 +188,15 @@ def test_a_cached_frame_does_not_break_other_reads_nor_answer_for_another_versio
     monkeypatch.setattr(read_files, "LISTED_FILES", listed)
     catalog.write("t", pa.table({"id": [1, 2], "d": [1.0, float("nan")]}), max_records_per_file=1)
     table = catalog.table("t")
-    before = table.read(remote).cache()
+    before = table.read(spark=remote).cache()
     try:
         assert before.count() == 2
         with caplog.at_level(logging.WARNING, "deltars.spark"):
-            assert ids(table.read(remote)) == [1, 2]
-        assert ids(table.read(remote).where("d > 1")) == [2]
+            assert ids(table.read(spark=remote)) == [1, 2]
+        assert ids(table.read(spark=remote).where("d > 1")) == [2]
         assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
         catalog.write("t", pa.table({"id": [3], "d": [3.0]}), "overwrite")
-        assert [ids(frame) for frame in (table.read(remote), before, table.read(remote, version=0))] == [
+        assert [ids(frame) for frame in (table.read(spark=remote), before, table.read(spark=remote, version=0))] == [
             [3],
             [1, 2],
             [1, 2],

@@ -250,7 +250,7 @@ def test_spark_finds_the_same_rows_with_a_filter_and_without(
     spark: SparkSession, tables: Mapping[str, deltars.Table], writer: str
 ) -> None:
     assert spark.conf.get("spark.sql.parquet.filterPushdown") == "true"
-    frame = tables[writer].read(spark)
+    frame = tables[writer].read(spark=spark)
     assert all_rows(frame.toArrow()) == all_rows(tables[writer].to_arrow()) == all_rows(rows())
     conditions = conditions_for_spark()
     parts = [frame.where(condition).select(F.lit(at).alias("n"), "id") for at, condition in enumerate(conditions)]

@@ -76,7 +76,10 @@ def test_both_tables_are_committed_by_uri_in_one_transaction(
     assert write_both(spark, uri, 1, 2) == {"features": 0, "labels": 0}
     assert write_both(spark, uri, 3) == {"features": 1, "labels": 1}
     assert state(catalog, spark) == {"features": (1, [1, 2, 3]), "labels": (1, [1, 2, 3])}
-    assert deltars.read(spark, uri("features")).join(deltars.read(spark, uri("labels")), "customer").count() == 3
+    assert (
+        deltars.read(uri("features"), spark=spark).join(deltars.read(uri("labels"), spark=spark), "customer").count()
+        == 3
+    )
 
 
 def test_labels_that_fail_half_way_leave_the_features_as_they_were(

@@ -22,7 +22,7 @@ def test_every_golden_table_read_through_spark_has_the_expected_rows(
         place = tmp_path / f"golden-{number}"
         shutil.copytree(golden.root, place)
         table = catalog.import_table(str(place), place.name)
-        rows = table.read(spark).toArrow()
+        rows = table.read(spark=spark).toArrow()
         if golden.num_rows not in (None, rows.num_rows):
             wrong.append(f"{golden.name}: {rows.num_rows} rows, not {golden.num_rows}")
         expected = golden.expected()

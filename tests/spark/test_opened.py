@@ -68,17 +68,17 @@ def test_version_that_is_read_again_is_not_looked_at_again(
 ) -> None:
     monkeypatch.setattr(read_files, "LISTED_FILES", listed)
     table = table_of(catalog, partition_by=partition_by)
-    assert [ids(table.read(spark)) for _ in range(3)] == [list(range(6))] * 3
+    assert [ids(table.read(spark=spark)) for _ in range(3)] == [list(range(6))] * 3
     assert ids(table.read(columns=["id"])) == list(range(6))  # with the active session, which is the same
     assert ids(catalog.snapshot().read("t", spark=spark)) == list(range(6))
     assert looked_at == [3]
     # Each condition has files of its own, and so has each version.
-    assert [ids(table.read(spark, where="id > 3")) for _ in range(2)] == [[4, 5]] * 2
-    assert [ids(table.read(spark, version=1)) for _ in range(2)] == [list(range(4))] * 2
+    assert [ids(table.read(spark=spark, where="id > 3")) for _ in range(2)] == [[4, 5]] * 2
+    assert [ids(table.read(spark=spark, version=1)) for _ in range(2)] == [list(range(4))] * 2
     assert looked_at == [3, 1, 2]
-    assert ids(table.read(spark.newSession())) == list(range(6))
+    assert ids(table.read(spark=spark.newSession())) == list(range(6))
     catalog.write("t", pa.table({"id": [6], "p": [6]}))
-    assert ids(table.read(spark)) == list(range(7))
+    assert ids(table.read(spark=spark)) == list(range(7))
     assert looked_at == [3, 1, 2, 3, 4]
 
 
@@ -86,7 +86,7 @@ def test_two_frames_of_one_version_are_told_apart_in_a_join(
     catalog: deltars.Catalog, spark: SparkSession, looked_at: list[int]
 ) -> None:
     table = table_of(catalog)
-    left, right = table.read(spark), table.read(spark)
+    left, right = table.read(spark=spark), table.read(spark=spark)
     joined = left.join(right, left.id == right.id + 1).select(left.id, right.id)
     assert looked_at == [3]
     assert sorted(map(tuple, joined.collect())) == [(n + 1, n) for n in range(5)]
@@ -96,12 +96,12 @@ def test_file_that_is_gone_since_is_named_as_on_the_first_read(
     catalog: deltars.Catalog, spark: SparkSession, looked_at: list[int]
 ) -> None:
     table = table_of(catalog)
-    assert [ids(table.read(spark)) for _ in range(2)] == [list(range(6))] * 2
+    assert [ids(table.read(spark=spark)) for _ in range(2)] == [list(range(6))] * 2
     gone = table.snapshot().files["path"][1].as_py()
     Path(table.location, gone).unlink()
     for _ in range(2):
         with pytest.raises(StorageError, match=f"{gone} is missing, and version 2 needs it"):
-            table.read(spark)
+            table.read(spark=spark)
 
 
 @pytest.mark.parametrize("listed", [0, 32], ids=["manifest", "list"])
@@ -114,10 +114,10 @@ def test_file_that_was_emptied_since_is_an_error_and_not_a_file_without_rows(
 ) -> None:
     monkeypatch.setattr(read_files, "LISTED_FILES", listed)
     table = table_of(catalog)
-    assert ids(table.read(spark)) == list(range(6))
+    assert ids(table.read(spark=spark)) == list(range(6))
     os.truncate(Path(table.location, table.snapshot().files["path"][1].as_py()), 0)
     with pytest.raises(Exception, match=r"not a Parquet file|is empty"):
-        table.read(spark).collect()
+        table.read(spark=spark).collect()
     assert looked_at == [3]
 
 
@@ -126,17 +126,17 @@ def test_what_changed_just_now_or_is_linked_is_looked_at_every_time(
 ) -> None:
     table = table_of(catalog)
     os.utime(table.location)
-    assert [ids(table.read(spark)) for _ in range(2)] == [list(range(6))] * 2
+    assert [ids(table.read(spark=spark)) for _ in range(2)] == [list(range(6))] * 2
     assert looked_at == [3, 3]
     path = Path(table.location, table.snapshot().files["path"][1].as_py())
     (Path(table.location) / "elsewhere").mkdir()
     path.rename(target := Path(table.location, "elsewhere", "a.parquet"))
     path.symlink_to(target)
     settle(table)
-    assert ids(table.read(spark)) == list(range(6))
+    assert ids(table.read(spark=spark)) == list(range(6))
     target.unlink()
     with pytest.raises(StorageError, match="is missing"):
-        table.read(spark)
+        table.read(spark=spark)
 
 
 def test_no_more_files_are_kept_than_the_limit(
@@ -146,8 +146,8 @@ def test_no_more_files_are_kept_than_the_limit(
     monkeypatch.setattr(frame_cache, "MAX_FILES", 5)
     for _ in range(2):
         for version in (0, 1, 2):  # of one, two and three files
-            table.read(spark, version=version)
+            table.read(spark=spark, version=version)
     # The last two fit, and the first is gone when it is asked for again; and so they drive each other out.
     assert looked_at == [1, 2, 3, 1, 2, 3]
-    table.read(spark, version=2)
+    table.read(spark=spark, version=2)
     assert looked_at == [1, 2, 3, 1, 2, 3]

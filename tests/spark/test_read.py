@@ -456,23 +456,23 @@ def test_a_table_is_read_by_version_time_condition_and_columns(
     for n in range(2):
         catalog.write("events", pa.table({"id": [2 * n, 2 * n + 1], "at": hours, "a.b": [str(n)] * 2}))
     table = catalog.table("events")
-    assert sorted(row.id for row in table.read(spark).collect()) == [0, 1, 2, 3]
+    assert sorted(row.id for row in table.read(spark=spark).collect()) == [0, 1, 2, 3]
     assert sorted(row.id for row in table.read(version=0).collect()) == [0, 1]
-    assert table.read(spark, where="id = 3", columns=["A.B", "id"]).collect() == [("1", 3)]
+    assert table.read(spark=spark, where="id = 3", columns=["A.B", "id"]).collect() == [("1", 3)]
     # Files are left out in the database.
-    assert len(table.read(spark, where="id = 3").inputFiles()) == 1
+    assert len(table.read(spark=spark, where="id = 3").inputFiles()) == 1
     # Midnight is the session's, 05:00 in UTC: in Spark, and where files are left out.
-    assert sorted(row.id for row in table.read(spark, where="at >= '2026-01-01'").collect()) == [1, 3]
-    assert len(table.read(spark, where="at >= '2026-01-01 02:00:00'").inputFiles()) == 0
+    assert sorted(row.id for row in table.read(spark=spark, where="at >= '2026-01-01'").collect()) == [1, 3]
+    assert len(table.read(spark=spark, where="at >= '2026-01-01 02:00:00'").inputFiles()) == 0
     moment = table.snapshot(0).timestamp.astimezone()
     local = moment.astimezone(ZoneInfo("America/New_York")).replace(tzinfo=None)
-    assert table.read(spark, timestamp=local).count() == 2
-    assert table.read(spark, timestamp=moment.isoformat()).count() == 2
+    assert table.read(spark=spark, timestamp=local).count() == 2
+    assert table.read(spark=spark, timestamp=moment.isoformat()).count() == 2
     uri = f"{catalog.uri}/events"
-    assert deltars.read(spark, uri, version=1, where="id > 0", columns=["id"]).count() == 3
+    assert deltars.read(uri, version=1, where="id > 0", columns=["id"], spark=spark).count() == 3
     for bad in ({"where": "nope = 1"}, {"columns": ["nope"]}, {"columns": ["id", "ID"]}):
         with pytest.raises(ValidationError, match=r"nope|twice"):
-            table.read(spark, **bad)
+            table.read(spark=spark, **bad)
 
 
 @pytest.mark.backends("sqlite")
@@ -500,10 +500,10 @@ def test_views_join_two_tables_at_one_cut_whatever_they_are_called(
     with catalog.begin() as tx:
         tx.write("features", pa.table({"id": [2], "x": [0.7]}))
         tx.write(odd, pa.table({"id": [2], "label": ["dog"]}))
-    assert cut.register_views(spark, prefix="v_") == ["v_features", f"v_{odd}"]
+    assert cut.register_views(spark=spark, prefix="v_") == ["v_features", f"v_{odd}"]
     join = "select x, label from v_features join `v_my labels: ä``b.c` using (id)"
     assert spark.sql(join).collect() == [(0.5, "cat")]
-    assert catalog.snapshot().register_views(spark, tables=["features"]) == ["features"]
+    assert catalog.snapshot().register_views(spark=spark, tables=["features"]) == ["features"]
     assert spark.table("features").count() == 2
     # Two tables of one name are only in cuts of the past, where one of them was dropped since.
     with catalog.begin() as tx:
@@ -512,4 +512,4 @@ def test_views_join_two_tables_at_one_cut_whatever_they_are_called(
     catalog.drop_table("dropped")
     catalog.rename_table("renamed", "dropped")
     with pytest.raises(ValidationError, match="would be one view"):
-        catalog.snapshot(tx.id).register_views(spark)
+        catalog.snapshot(tx.id).register_views(spark=spark)

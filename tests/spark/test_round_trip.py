@@ -173,7 +173,7 @@ def test_random_tables_are_the_same_to_every_reader(
             catalog.write(name, frame)
             answers = {
                 "arrow": table.to_arrow(),
-                "spark": table.read(spark).toArrow(),
+                "spark": table.read(spark=spark).toArrow(),
                 "deltalake": by_deltalake(Path(table.location), None),
             }
         finally:

@@ -70,7 +70,7 @@ def test_rows_written_to_an_object_store_are_read_back_by_spark_and_by_others(
 ) -> None:
     location = catalog.table(table).location
     assert access_to(spark, location, "any").scheme is None
-    assert sorted(map(tuple, catalog.table(table).read(spark).select("id", "day", "name").collect())) == ROWS
+    assert sorted(map(tuple, catalog.table(table).read(spark=spark).select("id", "day", "name").collect())) == ROWS
     outside = DeltaTable(location, storage_options=options).to_pyarrow_table()
     assert sorted(zip(*(outside[name].to_pylist() for name in ("id", "day", "name")), strict=True)) == ROWS
 
@@ -80,18 +80,18 @@ def test_conditions_and_columns_are_applied_where_the_files_are_read(
     table: str, catalog: deltars.Catalog, written: deltars.Transaction, spark: SparkSession
 ) -> None:
     where = "day = '2026-01-02' AND id < 40 AND upper(name) <> 'NAME 1'"
-    found = catalog.table(table).read(spark, where=where, columns=["name"])
+    found = catalog.table(table).read(spark=spark, where=where, columns=["name"])
     expected = [name for number, day, name in ROWS if day == "2026-01-02" and number < 40 and name != "name 1"]
     assert sorted(row.name for row in found.collect()) == sorted(expected)
-    few = catalog.table(table).read(spark, where="id < 40", columns=["name"])
+    few = catalog.table(table).read(spark=spark, where="id < 40", columns=["name"])
     tasks = [line for line in plan_of(few).splitlines() if "MapInArrow" in line]
     assert tasks
     assert all("c1#" in line for line in tasks)
     assert not any("c2#" in line for line in tasks), "the day is asked for by nobody"
     # What is true, or never true, of every row names its columns all the same.
-    every = catalog.table(table).read(spark, where="id < 0 OR 1 = 1", columns=["name"])
+    every = catalog.table(table).read(spark=spark, where="id < 0 OR 1 = 1", columns=["name"])
     assert every.count() == len(ROWS)
-    assert catalog.table(table).read(spark, where="id = NULL", columns=["name"]).count() == 0
+    assert catalog.table(table).read(spark=spark, where="id = NULL", columns=["name"]).count() == 0
 
 
 def test_tasks_leave_out_the_rows_that_cannot_match(
@@ -114,7 +114,7 @@ def test_a_query_joins_tables_in_an_object_store(
     catalog: deltars.Catalog, written: deltars.Transaction, spark: SparkSession
 ) -> None:
     text = "SELECT count(*) AS n FROM by_day JOIN plain USING (id, day) WHERE id BETWEEN 10 AND 19"
-    assert catalog.sql(text, spark=spark).first()["n"] == 10
+    assert catalog.sql(text, spark=spark).collect()[0]["n"] == 10
 
 
 @pytest.mark.parametrize("table", ["by_day", "plain"])
@@ -169,7 +169,7 @@ def objects_of(catalog: deltars.Catalog) -> list[str]:
 def test_credentials_are_in_no_plan_and_in_no_error(
     catalog: deltars.Catalog, written: deltars.Transaction, spark: SparkSession, tmp_path: Path
 ) -> None:
-    frame = catalog.table("plain").read(spark, where="id > 5")
+    frame = catalog.table("plain").read(spark=spark, where="id > 5")
     assert SECRET not in plan_of(frame)
     file = catalog.table("plain").snapshot().files["path"][0].as_py()
     storage = open_storage(catalog.table("plain").location, catalog._session.settings.storage_options)

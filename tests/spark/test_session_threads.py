@@ -31,7 +31,7 @@ def test_reads_of_many_threads_leave_the_sessions_settings_alone(
 
     def read(number: int) -> list[int]:
         together.wait()
-        return sorted(row.id for row in table.read(spark, where=f"id >= {number % 4}").collect())
+        return sorted(row.id for row in table.read(spark=spark, where=f"id >= {number % 4}").collect())
 
     frame_cache.forget()
     with ThreadPoolExecutor(THREADS) as threads:

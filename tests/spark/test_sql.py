@@ -56,7 +56,7 @@ def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
 def views(catalog: Catalog, spark: SparkSession) -> Iterator[CatalogSnapshot]:
     """Every table whole, as a view of the session."""
     cut = catalog.snapshot()
-    for name in cut.register_views(spark):
+    for name in cut.register_views(spark=spark):
         assert spark.catalog.tableExists(name)
     yield cut
     for name in cut.versions:
@@ -118,7 +118,7 @@ def test_a_query_answers_as_on_views_of_the_whole_tables(
 ) -> None:
     expected = spark.sql(QUERIES[name]).collect()
     assert expected
-    assert deltars.sql(spark, QUERIES[name], catalog=catalog).collect() == expected
+    assert deltars.sql(QUERIES[name], catalog=catalog, spark=spark).collect() == expected
 
 
 def test_files_that_a_query_needs_not_are_not_opened(catalog: Catalog, spark: SparkSession) -> None:
@@ -142,12 +142,12 @@ def test_all_tables_are_at_one_moment_and_a_past_one_can_be_asked_for(tmp_path: 
             second.write("features", pa.table({"id": [2]}))
             second.write("labels", pa.table({"id": [2]}))
         text = "SELECT count(*) AS n FROM features JOIN labels USING (id)"
-        assert deltars.sql(spark, text, catalog=catalog).first()["n"] == 2
-        assert deltars.sql(spark, text, catalog=uri, as_of=first.id).first()["n"] == 1
+        assert deltars.sql(text, catalog=catalog, spark=spark).collect()[0]["n"] == 2
+        assert deltars.sql(text, catalog=uri, as_of=first.id, spark=spark).collect()[0]["n"] == 1
         cut = catalog.snapshot()
         catalog.write("features", pa.table({"id": [3]}))
-        assert cut.sql("SELECT count(*) AS n FROM features", spark=spark).first()["n"] == 2
-        assert catalog.sql(f"SELECT count(*) AS n FROM `{uri}/features`", spark=spark).first()["n"] == 3
+        assert cut.sql("SELECT count(*) AS n FROM features", spark=spark).collect()[0]["n"] == 2
+        assert catalog.sql(f"SELECT count(*) AS n FROM `{uri}/features`", spark=spark).collect()[0]["n"] == 3
 
 
 def test_time_without_a_zone_is_in_that_of_the_session(tmp_path: Path, spark: SparkSession) -> None:
@@ -159,22 +159,22 @@ def test_time_without_a_zone_is_in_that_of_the_session(tmp_path: Path, spark: Sp
         spark.conf.set("spark.sql.session.timeZone", "America/New_York")
         try:
             naive = elsewhere.replace(tzinfo=None)
-            assert deltars.sql(spark, text, catalog=catalog, as_of=naive).first()["n"] == 2
-            assert deltars.sql(spark, text, catalog=catalog, as_of=naive.isoformat()).first()["n"] == 2
+            assert deltars.sql(text, catalog=catalog, as_of=naive, spark=spark).collect()[0]["n"] == 2
+            assert deltars.sql(text, catalog=catalog, as_of=naive.isoformat(), spark=spark).collect()[0]["n"] == 2
             spark.conf.set("spark.sql.session.timeZone", "PST")
             with pytest.raises(ValidationError, match="Python knows none that is called 'PST'"):
-                deltars.sql(spark, text, catalog=catalog, as_of=naive)
+                deltars.sql(text, catalog=catalog, as_of=naive, spark=spark)
             with pytest.raises(ValidationError, match="Python knows none that is called 'PST'"):
-                catalog.table("features").read(spark, timestamp=naive)
-            assert deltars.sql(spark, text, catalog=catalog, as_of=elsewhere).first()["n"] == 2
+                catalog.table("features").read(spark=spark, timestamp=naive)
+            assert deltars.sql(text, catalog=catalog, as_of=elsewhere, spark=spark).collect()[0]["n"] == 2
         finally:
             spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
 def test_parameters_are_sparks_own(catalog: Catalog, spark: SparkSession) -> None:
-    named = deltars.sql(spark, "SELECT o_key FROM orders WHERE o_key = :key", catalog=catalog, args={"key": 3})
+    named = deltars.sql("SELECT o_key FROM orders WHERE o_key = :key", catalog=catalog, args={"key": 3}, spark=spark)
     assert [row.o_key for row in named.collect()] == [3]
-    placed = deltars.sql(spark, "SELECT o_key FROM Orders WHERE o_key < ? ORDER BY 1", catalog=catalog, args=[2])
+    placed = deltars.sql("SELECT o_key FROM Orders WHERE o_key < ? ORDER BY 1", catalog=catalog, args=[2], spark=spark)
     assert [row.o_key for row in placed.collect()] == [0, 1]
 
 
@@ -193,8 +193,8 @@ def test_a_name_that_is_not_of_this_catalog_is_refused_clearly(
     text: str, error: Any, message: str, catalog: Catalog, spark: SparkSession
 ) -> None:
     with pytest.raises(error, match=message):
-        deltars.sql(spark, text, catalog=catalog)
+        deltars.sql(text, catalog=catalog, spark=spark)
 
 
 def test_a_query_without_tables_is_sparks_alone(catalog: Catalog, spark: SparkSession) -> None:
-    assert deltars.sql(spark, "SELECT '{a}' AS text", catalog=catalog).first()["text"] == "{a}"
+    assert deltars.sql("SELECT '{a}' AS text", catalog=catalog, spark=spark).collect()[0]["text"] == "{a}"

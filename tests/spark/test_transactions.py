@@ -124,11 +124,11 @@ def test_replace_where_is_in_the_time_zone_of_the_session(
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
         where = "at >= '2026-01-02'"
-        staying = catalog.table("events").read(spark).where(f"NOT ({where})").count()
+        staying = catalog.table("events").read(spark=spark).where(f"NOT ({where})").count()
         assert 0 < staying < len(moments)
         new = spark.sql("SELECT 1L AS id, TIMESTAMP '2026-01-02 12:00:00' AS at")
         catalog.write("events", new, "overwrite", replace_where=where)
-        found = catalog.table("events").read(spark)
+        found = catalog.table("events").read(spark=spark)
         assert found.where(f"NOT ({where})").count() == staying
         assert [row.id for row in found.where(where).collect()] == [1]
     finally:
@@ -173,6 +173,6 @@ def test_views_of_a_cut_join_consistently(catalog: deltars.Catalog, frame: Any, 
         tx.write("b", frame((1, DAY_1)))
     cut = catalog.snapshot()
     catalog.write("a", frame((2, DAY_1)))
-    assert cut.register_views(spark, prefix="cut_") == ["cut_a", "cut_b"]
+    assert cut.register_views(spark=spark, prefix="cut_") == ["cut_a", "cut_b"]
     assert spark.sql("SELECT count(*) FROM cut_a JOIN cut_b USING (id)").collect() == [(1,)]
     assert spark.table("cut_a").count() == 1

@@ -89,7 +89,7 @@ def work(spark: SparkSession, asked: dict[str, Any]) -> list[str]:
             tx.write("plain", frame)
             tx.write("parted", frame, partition_by=["p"])
         frames = [
-            catalog.table("plain").read(spark, where="id < 40"),
+            catalog.table("plain").read(spark=spark, where="id < 40"),
             catalog.sql("SELECT count(*) AS n FROM plain JOIN parted USING (id) WHERE id < 10", spark=spark),
         ]
         assert [len(frame.collect()) for frame in frames] == [40, 1]

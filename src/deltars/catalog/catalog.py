@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID, uuid4
 
 from deltars.catalog import handover
@@ -38,6 +38,9 @@ from deltars.transaction.create_table import initial_actions, location_of
 from deltars.transaction.metadata import metadata_actions
 from deltars.transaction.plane import spark_plane
 from deltars.transaction.removal import removes_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 Result = TypeVar("Result")
 
@@ -293,8 +296,8 @@ class Catalog:
         *,
         as_of: TxnId | datetime | None = None,
         args: Mapping[str, Any] | Sequence[Any] | None = None,
-        spark: Any = None,
-    ) -> Any:
+        spark: SparkSession | None = None,
+    ) -> DataFrame:
         """The answer to a query over tables of this catalog, all at one moment. See `CatalogSnapshot.sql`.
 
         A time without a zone is in that of the Spark session.

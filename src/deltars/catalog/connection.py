@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deltars.catalog.catalog import Catalog
 from deltars.config import CatalogConfig, Isolation, configure
@@ -21,6 +21,9 @@ from deltars.transaction import Transaction, TransactionResult
 from deltars.uri import CatalogUri, is_uri, parse_table_uri
 
 _log = logging.getLogger(__name__)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def connect(
@@ -167,53 +170,56 @@ def begin(
     )
 
 
-def write(df: Any, table: str, mode: str = "append", **options: Any) -> TransactionResult:
+def write(table: str, df: Any, mode: str = "append", **options: Any) -> TransactionResult:
     """Write one table, given by its URI or, in the default catalog, by its name."""
+    _refuse_other_order(table, "table", "deltars.write(table, df)")
     with begin(isolation="serializable") as tx:
         tx.write(table, df, mode, **options)
     return tx.result
 
 
 def read(
-    spark: Any,
     table: str,
     *,
     version: int | None = None,
     timestamp: Moment | None = None,
     where: str | None = None,
     columns: Sequence[str] | None = None,
-) -> Any:
-    """Read one table, given by its URI or, in the default catalog, by its name, as a DataFrame of this Spark session.
+    spark: SparkSession | None = None,
+) -> DataFrame:
+    """Read one table as a Spark DataFrame. `table` is its URI or, in the default catalog, its name.
 
-    The options are those of `Table.read`.
+    The options are those of `Table.read`. `spark` is the active session by default.
     """
-    if not isinstance(table, str):
-        raise ValidationError(
-            f"a table is given by its URI or its name, not by {table!r}",
-            field="table",
-            hint="Write deltars.read(spark, table): the session comes first.",
-        )
+    _refuse_other_order(table, "table", "deltars.read(table, spark=spark)")
     uri, name = parse_table_uri(table) if is_uri(table) else (None, table)
     found = _catalog_at(uri).table(name)
-    return found.read(spark, version=version, timestamp=timestamp, where=where, columns=columns)
+    return found.read(spark=spark, version=version, timestamp=timestamp, where=where, columns=columns)
 
 
 def sql(
-    spark: Any,
     query: str,
     *,
     catalog: Catalog | str | None = None,
     as_of: TxnId | datetime | None = None,
     args: Mapping[str, Any] | Sequence[Any] | None = None,
-) -> Any:
-    """The answer to a query over tables of one catalog, all at one moment, as a DataFrame of this Spark session.
+    spark: SparkSession | None = None,
+) -> DataFrame:
+    """Run a query over tables of one catalog, all at one moment. Return a Spark DataFrame (of the active session).
 
     The catalog is one that is open, a URI or a name as for `connect`, or else the default one. A table goes by its
     name, or in backquotes by its URI.
     """
+    _refuse_other_order(query, "query", "deltars.sql(query, spark=spark)")
     if not isinstance(catalog, Catalog):
         catalog = _catalog_named(catalog)
     return catalog.sql(query, as_of=as_of, args=args, spark=spark)
+
+
+def _refuse_other_order(given: object, field: str, call: str) -> None:
+    if not isinstance(given, str):
+        kind = f"{type(given).__module__}.{type(given).__qualname__}"
+        raise ValidationError(f"{field} must be a text, got a {kind}", field=field, hint=f"Write {call}.")
 
 
 _opened: dict[CatalogUri, Catalog] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pyarrow as pa
@@ -17,6 +17,9 @@ from deltars.predicate import Predicate, Query, TableReference
 from deltars.session import CatalogSession
 from deltars.store.read.cuts import Cut, CutTable
 from deltars.transaction.plane import spark_plane
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -56,8 +59,13 @@ class CatalogSnapshot:
         return self.table(table).select_files(where=where)
 
     def read(
-        self, table: str | UUID, *, where: str | None = None, columns: Sequence[str] | None = None, spark: Any = None
-    ) -> Any:
+        self,
+        table: str | UUID,
+        *,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        spark: SparkSession | None = None,
+    ) -> DataFrame:
         """The rows of a table as the cut has them, as a Spark DataFrame (of the active session)."""
         found = self._find(table)
         snapshot = self._snapshot(found)
@@ -65,7 +73,9 @@ class CatalogSnapshot:
         scan = self._scan(found, snapshot, plane.predicate(spark, where, snapshot.schema))
         return plane.read(spark, scan, where=where, columns=columns)
 
-    def sql(self, query: str, *, args: Mapping[str, Any] | Sequence[Any] | None = None, spark: Any = None) -> Any:
+    def sql(
+        self, query: str, *, args: Mapping[str, Any] | Sequence[Any] | None = None, spark: SparkSession | None = None
+    ) -> DataFrame:
         """The answer to a query in Spark's SQL over tables of this cut, as a DataFrame (of the active session).
 
         What the query asks of a table chooses its files in the database; Spark then runs the query, with `args` for
@@ -83,7 +93,7 @@ class CatalogSnapshot:
         return plane.query(spark, parsed, scans, predicates, args)
 
     def register_views(
-        self, spark: Any = None, *, tables: Sequence[str | UUID] | None = None, prefix: str = ""
+        self, *, tables: Sequence[str | UUID] | None = None, prefix: str = "", spark: SparkSession | None = None
     ) -> list[str]:
         """Make tables, by default all, temporary views of the session: plain Spark SQL then joins them consistently.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from deltars.catalog.arrow_rows import ArrowRows, as_html
@@ -25,6 +25,9 @@ from deltars.store.registry import TableRecord
 from deltars.transaction import Transaction
 from deltars.transaction.alter import Alter, AlteredTable
 from deltars.transaction.plane import spark_plane
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 class Table(ArrowRows):
@@ -103,13 +106,13 @@ class Table(ArrowRows):
 
     def read(
         self,
-        spark: Any = None,
         *,
         version: int | None = None,
         timestamp: Moment | None = None,
         where: str | None = None,
         columns: Sequence[str] | None = None,
-    ) -> Any:
+        spark: SparkSession | None = None,
+    ) -> DataFrame:
         """The rows at a version or a time, by default now, as a Spark DataFrame (of the active session).
 
         `where`, in Spark's SQL, says which rows: files without any are not even opened. `columns` says which columns,

@@ -154,12 +154,12 @@ class Story:
 
     def time_travel(self) -> None:
         self._tell.chapter("5. Time travel")
-        self._tell.code('catalog.table("features").read(spark, version=0)')
+        self._tell.code('catalog.table("features").read(version=0)')
         table = self._catalog.table("features")
         rows = []
         for version in (0, 3):
-            found = table.read(self._spark, version=version)
-            count, spend = found.selectExpr("count(*)", "round(avg(spend_30d), 2)").first()
+            found = table.read(spark=self._spark, version=version)
+            [(count, spend)] = found.selectExpr("count(*)", "round(avg(spend_30d), 2)").collect()
             rows.append((version, table.snapshot(version).timestamp.isoformat(), count, spend))
         self._tell.table(("version", "committed at", "rows", "average spend"), rows)
         _insist([row[2] for row in rows] == [len(FIRST), self.rows], f"the versions have other rows: {rows}")

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import pyarrow as pa
@@ -39,6 +39,9 @@ from deltars.transaction.table_write import TableWrite
 from deltars.transaction.view import View
 from deltars.transaction.write_options import WriteOptions
 from deltars.uri import CatalogUri, is_uri, parse_table_uri
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 _log = logging.getLogger(__name__)
 
@@ -99,8 +102,13 @@ class Work:
         return view.files(staged, None if where is None else parse(where, staged.metadata.schema))
 
     def read(
-        self, table: str | UUID, *, where: str | None = None, columns: Sequence[str] | None = None, spark: Any = None
-    ) -> Any:
+        self,
+        table: str | UUID,
+        *,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        spark: SparkSession | None = None,
+    ) -> DataFrame:
         """The rows of a table as this transaction sees them, as a Spark DataFrame (of the active session).
 
         `where` and `columns` as in `Table.read`; what was asked is remembered as by `files`.
