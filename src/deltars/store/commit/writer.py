@@ -32,12 +32,14 @@ from deltars.errors import (
     TableNotFound,
     TimeoutError,
     ValidationError,
+    VersionConflict,
 )
 from deltars.log.commit import (
     NO_VERSION,
     Commit,
     CommitOutcome,
     Committed,
+    Conflict,
     Isolation,
     TableCommit,
     TableState,
@@ -61,10 +63,15 @@ from deltars.store.database import Database
 from deltars.store.imports.table_hold import refuse_diverged
 from deltars.store.mirror.statements import DIVERGED
 from deltars.store.read.committed_versions import versions_of
-from deltars.store.registry import create
+from deltars.store.registry import create, find_named
 from deltars.store.schema import dl_add_files, dl_transactions
 
 COPY_THRESHOLD = 1_000
+
+_MADE_MEANWHILE = (
+    "a transaction of the same id was committed meanwhile, and made the table: begun again with this id, it has that"
+    " one's result"
+)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -239,7 +246,7 @@ class LogWriter:
             return None
         return VersionTaken(row.table_id, row.name, expected, row.current_version, conflict)
 
-    def _earlier(self, connection: Connection, commit: Commit) -> Committed | None:
+    def _earlier(self, connection: Connection, commit: Commit) -> CommitOutcome | None:
         """The result of the same transaction, when it was committed before."""
         earlier = _find_committed(connection, commit.txn_id)
         if earlier is None:
@@ -248,6 +255,11 @@ class LogWriter:
                 raise ValidationError("this transaction id was settled as aborted", hint="Commit again with a new one.")
             return None
         if earlier.versions.keys() != {table.table_id for table in commit.tables}:
+            for new in commit.new_tables:
+                owner = find_named(connection, new.name)
+                if owner is not None and owner.table_id in earlier.versions:
+                    conflict = Conflict(VersionConflict, earlier.versions[owner.table_id], _MADE_MEANWHILE)
+                    return VersionTaken(owner.table_id, owner.name, NO_VERSION, owner.current_version, conflict)
             raise ValidationError(
                 "this transaction id was committed before, to other tables",
                 hint="Use a new one; catalog.transaction() says what this one did.",
