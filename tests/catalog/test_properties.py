@@ -61,6 +61,19 @@ def test_append_only_is_what_the_value_says_however_it_is_spelled(
 
 
 @pytest.mark.backends("sqlite")
+def test_append_only_table_is_not_replaced_while_it_has_rows(catalog: deltars.Catalog, events: deltars.Table) -> None:
+    catalog.set_properties("events", {"delta.appendOnly": "true"})
+    with pytest.raises(deltars.ValidationError, match="append-only"):
+        catalog.create_table("events", "name STRING", replace=True)
+    assert (events.to_arrow().num_rows, catalog.table("events").version) == (3, 1)
+    catalog.set_properties("events", {"delta.appendOnly": "false"})
+    catalog.create_table("events", "name STRING", replace=True)
+    catalog.set_properties("events", {"delta.appendOnly": "true"})
+    catalog.create_table("events", "id BIGINT", replace=True)
+    assert catalog.table("events").to_arrow().num_rows == 0
+
+
+@pytest.mark.backends("sqlite")
 def test_what_the_log_itself_keeps_cannot_be_unset(catalog: deltars.Catalog, tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "plain"), ROWS)
     catalog.import_table(str(tmp_path / "plain"), "t")

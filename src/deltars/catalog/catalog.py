@@ -20,6 +20,7 @@ from deltars.errors import TableExists, TableNotFound, TransactionNotFound, Vali
 from deltars.importer import Progress
 from deltars.importer.handover import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from deltars.log.commit import NO_VERSION, Commit, NewTable, TableCommit
+from deltars.log.table_rules import APPEND_ONLY
 from deltars.log.transaction_id import TxnId, as_txn_id, is_uuid
 from deltars.mirror import Reconciler
 from deltars.mirror.deletion import Deletion
@@ -30,6 +31,7 @@ from deltars.protocol import (
     SchemaLike,
     as_schema,
 )
+from deltars.protocol.properties import boolean_property
 from deltars.session import CatalogSession, after_commit
 from deltars.storage import parse_location
 from deltars.store.mirror.status import MirrorStatus
@@ -421,6 +423,14 @@ class Catalog:
             commit = TableCommit(table.table_id, NO_VERSION, initial, "CREATE TABLE", _create_params(initial))
         else:
             snapshot = self._session.reader.snapshot(table.table_id)
+            if boolean_property(snapshot.metadata.configuration, APPEND_ONLY) and snapshot.files.num_rows:
+                raise ValidationError(
+                    "the table is append-only (delta.appendOnly): no data may be removed",
+                    table=table.name,
+                    table_id=table.table_id,
+                    field="replace",
+                    hint="Set delta.appendOnly to false first: catalog.set_properties.",
+                )
             metadata = next(action for action in initial if isinstance(action, Metadata))
             # Since when commits have their time is about the whole log, not about what is replaced.
             kept = {key: value for key, value in snapshot.metadata.configuration.items() if key in _SINCE_WHEN}
