@@ -31,7 +31,8 @@ import deltars
 from benchmarks.report import table, write_section
 from benchmarks.rig import SCHEMA, add_file, add_table, durable_server, in_own_process
 from deltars.mirror import Publisher
-from deltars.mirror.files.checkpoint import checkpoint_path, write_checkpoint
+from deltars.mirror.files.checkpoint import write_checkpoint
+from deltars.protocol.log_files import checkpoint_path
 from deltars.storage import open_storage
 from deltars.store.mirror.checkpoint_state import CheckpointRows
 from tests.support.memory import peak_mib

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from deltars.mirror import Publisher
 from deltars.mirror.files.checkpoint import is_due, write_checkpoint
-from deltars.mirror.files.last_checkpoint import LAST_CHECKPOINT, parse_last_checkpoint
+from deltars.mirror.files.last_checkpoint import parse_last_checkpoint
 from deltars.protocol import (
     Action,
     CdcFile,
@@ -27,6 +27,7 @@ from deltars.protocol import (
     protocol_of,
     schema_from_ddl,
 )
+from deltars.protocol.log_files import LAST_CHECKPOINT
 from deltars.storage import open_storage
 from deltars.store.mirror.checkpoint_state import CheckpointRows
 from tests.mirror.ledger import Ledger, added

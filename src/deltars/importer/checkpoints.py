@@ -37,7 +37,7 @@ from deltars.protocol import (
     is_absolute,
 )
 from deltars.protocol.foreign_actions import loosened
-from deltars.protocol.log_files import LOG
+from deltars.protocol.log_files import sidecar_path
 from deltars.storage import ObjectInfo, Storage
 from deltars.storage.table_files import open_path, relative_path
 
@@ -120,7 +120,7 @@ class CheckpointFiles:
                 return relative_path(self._storage, sidecar.path)
             except DeltarsError as error:
                 raise self._damaged(sidecar.path, error) from error
-        return f"{LOG}/_sidecars/{sidecar.path}"
+        return sidecar_path(sidecar.path)
 
     def _manifest(self, file: ObjectInfo) -> list[CheckpointAction]:
         if file.size > MAX_MANIFEST_BYTES:

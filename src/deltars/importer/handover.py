@@ -7,27 +7,18 @@ whatever that is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from uuid import UUID, uuid5
 
 import msgspec
 
 from deltars.importer.admission import fenced_protocol, released_protocol
 from deltars.protocol import Action, CommitInfo, Metadata, Protocol, encode_commit, is_true
+from deltars.protocol.engine_info import ENGINE_INFO
 from deltars.store.imports.import_writer import RELEASE
 
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
 ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
-
-try:
-    ENGINE_INFO = f"deltars/{version('deltars')}"
-except PackageNotFoundError:  # run from a source tree that was not installed
-    ENGINE_INFO = "deltars"
-
-
-def commit_path(version: int) -> str:
-    return f"_delta_log/{version:020}.json"
 
 
 def fence_id(table_id: UUID, version: int) -> UUID:

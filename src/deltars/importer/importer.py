@@ -20,10 +20,11 @@ import pyarrow as pa
 from deltars.errors import DamagedLog, LogDiverged, TableHeld, UnsupportedFeature
 from deltars.importer.admission import check_partitions, check_readable, check_schema, check_writable, is_fenced
 from deltars.importer.commits import CommitFile
-from deltars.importer.handover import commit_path, fence_commit, fence_id, release_commit
+from deltars.importer.handover import fence_commit, fence_id, release_commit
 from deltars.importer.source import LogSource, PlacedActions, SourceVersion
 from deltars.log.commit import NO_VERSION
 from deltars.protocol import Metadata, Protocol
+from deltars.protocol.log_files import commit_path
 from deltars.store.database import Database
 from deltars.store.imports.appender import TIMEOUT_S, Appender, HeldTable
 from deltars.store.imports.import_writer import ImportWriter

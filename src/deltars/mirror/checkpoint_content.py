@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltars.protocol import DeletionVector, StructType
-from deltars.protocol.log_files import LOG
+from deltars.protocol.log_files import sidecar_path
 from deltars.protocol.paths import is_absolute, local_path
 from deltars.storage import Storage
 from deltars.storage.table_files import open_path, relative_path
@@ -60,7 +60,7 @@ def _structs(checkpoint: pa.Table, name: str) -> list[dict[str, Any]]:
 
 
 def _sidecar_path(storage: Storage, path: str) -> str:
-    return relative_path(storage, path) if is_absolute(path) else f"{LOG}/_sidecars/{path}"
+    return relative_path(storage, path) if is_absolute(path) else sidecar_path(path)
 
 
 def _vector_in(add: dict[str, Any]) -> DeletionVector | None:

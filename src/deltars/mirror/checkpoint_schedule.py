@@ -19,14 +19,14 @@ from uuid import UUID
 from deltars.errors import DeltarsError, TimeoutError
 from deltars.mirror.files.checkpoint import (
     Checkpoint,
-    checkpoint_path,
     interval_of,
     is_due,
     is_ours,
     write_checkpoint,
 )
-from deltars.mirror.files.last_checkpoint import LAST_CHECKPOINT, parse_last_checkpoint, render_last_checkpoint
+from deltars.mirror.files.last_checkpoint import parse_last_checkpoint, render_last_checkpoint
 from deltars.protocol import Metadata
+from deltars.protocol.log_files import LAST_CHECKPOINT, checkpoint_path
 from deltars.storage import Storage
 from deltars.store.database import Database
 from deltars.store.mirror.checkpoint_state import CheckpointRows

@@ -12,7 +12,8 @@ from contextlib import suppress
 from uuid import UUID
 
 from deltars.errors import StorageError
-from deltars.mirror.files.checksum import Checksum, checksum_path, sums_in
+from deltars.mirror.files.checksum import Checksum, sums_in
+from deltars.protocol.log_files import checksum_path
 from deltars.storage import Storage
 from deltars.store.database import Database
 from deltars.store.mirror.checkpoint_state import CheckpointRows, FileSums

@@ -18,6 +18,7 @@ from deltars.errors import LogDiverged
 from deltars.mirror.files.checkpoint import is_ours, span_ms
 from deltars.mirror.outcome import SEE_WHAT_DIFFERS
 from deltars.mirror.publisher import Publisher
+from deltars.protocol.log_files import LOG, LogFileKind, versions_of
 from deltars.store.database import Database
 from deltars.store.mirror.checkpoint_state import CheckpointRows
 from deltars.store.mirror.status import MirrorState
@@ -26,8 +27,7 @@ RETENTION = "delta.logRetentionDuration"
 DEFAULT_RETENTION_MS = 30 * 24 * 3_600_000
 
 # Others' checkpoints too, and the checksums that Hadoop keeps beside its files.
-_OF_A_VERSION = re.compile(r"_delta_log/\.?(\d{20})\.(?:json|crc|checkpoint\.[^/]+)(?:\.crc)?")
-_CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint\.parquet")
+_OF_A_VERSION = re.compile(rf"{LOG}/\.?(\d{{20}})\.(?:json|crc|checkpoint\.[^/]+)(?:\.crc)?")
 
 _log = logging.getLogger(__name__)
 
@@ -50,12 +50,9 @@ def clean_up_log(database: Database, publisher: Publisher, table_id: UUID) -> li
     if cut_off is None:
         return []
     storage = publisher.storage_at(status.location)
-    paths = [info.path for info in storage.list("_delta_log")]
-    checkpoints = sorted(
-        (version for path in paths if (match := _CHECKPOINT.fullmatch(path)) and (version := int(match[1])) <= cut_off),
-        reverse=True,
-    )
-    first_kept = next((version for version in checkpoints if is_ours(storage, version)), None)
+    paths = [info.path for info in storage.list(LOG)]
+    checkpoints = reversed(versions_of(LogFileKind.CLASSIC_CHECKPOINT, paths))
+    first_kept = next((version for version in checkpoints if version <= cut_off and is_ours(storage, version)), None)
     if first_kept is None:
         return []
     publisher.records.note_cleaned_up(table_id, before=first_kept)

@@ -11,16 +11,16 @@ Whatever interrupts it, the tombstone in the catalog knows the directory: run it
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Iterable
 from hashlib import sha256
 from uuid import UUID
 
 from deltars.errors import LogDiverged, TableExists, TableHeld
-from deltars.mirror.files.commit import commit_path, is_same_commit, render_commit
+from deltars.mirror.files.commit import is_same_commit, render_commit
 from deltars.mirror.other_tables import OthersFiles, others_files
 from deltars.mirror.publisher import Publisher
+from deltars.protocol.log_files import LOG, LogFileKind, commit_path, is_log_path, versions_of
 from deltars.storage import Relation, Storage
 from deltars.store.database import Database
 from deltars.store.imports.table_hold import why_held
@@ -34,7 +34,6 @@ WAIT_S = 1.5
 PASSES = 3
 """How often the directory is listed: a publication or a writer under way may add a file after the first time."""
 
-_COMMIT = re.compile(r"_delta_log/(\d{20})\.json")
 _LEAVE_IT = "drop_table() without delete_data takes the table out of the catalog and leaves its files."
 
 _log = logging.getLogger(__name__)
@@ -53,7 +52,7 @@ class Deletion:
         self._refuse_held(status)
         self._refuse_successor(status)
         storage = self._publisher.storage_at(status.location)
-        self._refuse_foreign_log(status, storage, [info.path for info in storage.list("_delta_log")])
+        self._refuse_foreign_log(status, storage, [info.path for info in storage.list(LOG)])
 
     def delete(self, table_id: UUID) -> int:
         """Delete the files of a dropped table; how many there were."""
@@ -68,8 +67,8 @@ class Deletion:
             paths = [path for path in _every(storage) if not others.has(path)]
             if not paths:
                 break
-            storage.delete(path for path in paths if not path.startswith("_delta_log/"))
-            storage.delete(path for path in paths if path.startswith("_delta_log/"))
+            storage.delete(path for path in paths if not is_log_path(path))
+            storage.delete(path for path in paths if is_log_path(path))
             deleted += len(paths)
         storage.remove_empty_directories()
         _log.info("table %s: %s files were deleted from %s", status.name, deleted, status.location)
@@ -109,8 +108,7 @@ class Deletion:
 
     def _refuse_foreign_log(self, status: MirrorStatus, storage: Storage, names: Iterable[str]) -> None:
         """The newest commit that is there must be one of this table's: whoever wrote it has the log."""
-        versions = [int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))]
-        newest = max(versions, default=None)
+        newest = max(versions_of(LogFileKind.COMMIT, names), default=None)
         is_foreign = newest is not None and not self._is_of_table(status, storage, newest)
         if is_foreign or status.state is MirrorState.DIVERGED:
             raise LogDiverged(

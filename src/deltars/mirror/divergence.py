@@ -11,21 +11,20 @@ afterwards, is not the catalog's.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from deltars.errors import DeltarsError
-from deltars.mirror.files.commit import commit_path, is_same_commit, render_commit
+from deltars.mirror.files.commit import is_same_commit, render_commit
 from deltars.mirror.publisher import Publisher
+from deltars.protocol.log_files import LogFileKind, commit_path, versions_of
 from deltars.storage import Storage
 from deltars.store.mirror.status import MirrorState, MirrorStatus
 
 AT_ONCE = 8
 """How many tables are looked at together."""
 
-_COMMIT = re.compile(r"_delta_log/(\d{20})\.json")
 _log = logging.getLogger(__name__)
 
 
@@ -44,7 +43,7 @@ class Divergence:
         """Return the status of a table whose whole log has these files, which were listed after the status was read."""
         if not is_looked_at(status):
             return status
-        versions = sorted(int(match[1]) for path in names if (match := _COMMIT.fullmatch(path)))
+        versions = versions_of(LogFileKind.COMMIT, names)
         reason = self._above(storage, status, [v for v in versions if v > status.current_version])
         waiting = range(status.published_version + 1, status.current_version + 1)
         for version in [] if reason else [v for v in versions if v in waiting]:

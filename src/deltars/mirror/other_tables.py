@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from deltars.errors import ValidationError
 from deltars.protocol import is_absolute, uri_to_path
+from deltars.protocol.log_files import LOG
 from deltars.storage import Places, Relation, Storage
 from deltars.store.mirror.audit import AuditRows
 from deltars.store.mirror.status import MirrorStatus
@@ -34,7 +35,7 @@ def others_files(
 ) -> OthersFiles:
     """What of a table's directory belongs to other tables, by the catalog and by what was listed there."""
     places = Places()
-    roots = {path.partition("/_delta_log/")[0] for path in listed if "/_delta_log/" in path}
+    roots = {path.partition(f"/{LOG}/")[0] for path in listed if f"/{LOG}/" in path}
     for other in registry.neighbours(status.location, but=status.table_id):
         if other.relation is Relation.AROUND and (root := places.below(other.location, status.location)):
             roots.add(root)

@@ -28,12 +28,11 @@ from deltars.mirror.background import Behind
 from deltars.mirror.checkpoint_schedule import Checkpointer
 from deltars.mirror.checksum_state import Checksums
 from deltars.mirror.committers import Committers, Drain, Wish
-from deltars.mirror.files.checksum import checksum_path
-from deltars.mirror.files.commit import LOG
-from deltars.mirror.files.put_commit import Diverged, put_commit, put_or_compare, see_published, set_time
+from deltars.mirror.files.commit import Diverged, put_commit, put_or_compare, see_published, set_time
 from deltars.mirror.outcome import SEE_WHAT_DIFFERS, MirrorOutcome, Publication, outcome_of
 from deltars.mirror.warehouse import Warehouse
 from deltars.observe import PublicationFailed, VersionPublished, emit
+from deltars.protocol.log_files import LOG, checksum_path
 from deltars.storage import Storage, open_storage, parse_location
 from deltars.store.database import Database
 from deltars.store.mirror.lease import new_owner

@@ -20,12 +20,11 @@ from uuid import UUID, uuid4
 
 from deltars.errors import LogDiverged, StorageError
 from deltars.mirror.divergence import Divergence, is_looked_at
-from deltars.mirror.files.checkpoint import checkpoint_path
-from deltars.mirror.files.commit import commit_path
-from deltars.mirror.files.last_checkpoint import LAST_CHECKPOINT, parse_last_checkpoint
-from deltars.mirror.files.put_commit import MOVED
+from deltars.mirror.files.commit import MOVED
+from deltars.mirror.files.last_checkpoint import parse_last_checkpoint
 from deltars.mirror.outcome import SEE_WHAT_DIFFERS
 from deltars.mirror.publisher import Publisher
+from deltars.protocol.log_files import LAST_CHECKPOINT, LOG, checkpoint_path, commit_path
 from deltars.storage import Storage
 from deltars.store.database import Database
 from deltars.store.mirror.checkpoint_state import CheckpointRows
@@ -55,7 +54,7 @@ class Repairs:
         if not is_looked_at(status):
             return []
         storage = self._publisher.storage_at(status.location)
-        names = {info.path for info in storage.list("_delta_log")}
+        names = {info.path for info in storage.list(LOG)}
         # Asked after the listing: what is missing may be what a drop has just deleted.
         if self._publisher.status.read(status.table_id).is_dropped:
             return []
@@ -72,7 +71,7 @@ class Repairs:
         if not names:
             # A log of which nothing is left was hardly deleted by mistake: what is written there now would be in the
             # way, or hidden, when the table comes back.
-            raise StorageError(f"nothing is left of the log at {storage.url_of('_delta_log')}", hint=MOVED)
+            raise StorageError(f"nothing is left of the log at {storage.url_of(LOG)}", hint=MOVED)
         repairs = [*self._mend_commits(storage, status, names), *self._mend_checkpoint(storage, status, names)]
         for repair in repairs:
             _log.warning("table %s: %s, written from the catalog: %s", status.name, repair.what, repair.file)

@@ -29,16 +29,27 @@ from deltars.errors import DeltarsError
 from deltars.log.bounds import known_stats
 from deltars.mirror.checkpoint_content import LiveFile, read_checkpoint, vector_id
 from deltars.mirror.divergence import is_looked_at
-from deltars.mirror.files.checkpoint import checkpoint_path
-from deltars.mirror.files.checksum import checksum_path, sums_in
-from deltars.mirror.files.commit import commit_path, is_same_commit, render_commit
-from deltars.mirror.files.last_checkpoint import LAST_CHECKPOINT, LastCheckpoint, parse_last_checkpoint
+from deltars.mirror.files.checksum import sums_in
+from deltars.mirror.files.commit import is_same_commit, render_commit
+from deltars.mirror.files.last_checkpoint import LastCheckpoint, parse_last_checkpoint
 from deltars.mirror.orphans import MIN_AGE, Orphans, check_min_age, find_orphans
 from deltars.mirror.other_tables import others_files, path_below
 from deltars.mirror.publisher import Publisher
 from deltars.protocol import DeletionVector, uri_to_path
 from deltars.protocol.deletion_vectors import relative_path
-from deltars.protocol.log_files import CHECKPOINTS, LOG, LogFileKind, is_hidden, parse_log_path
+from deltars.protocol.log_files import (
+    CHECKPOINTS,
+    LAST_CHECKPOINT,
+    LOG,
+    LogFileKind,
+    checkpoint_path,
+    checksum_path,
+    commit_path,
+    is_hidden,
+    is_log_path,
+    parse_log_path,
+    versions_of,
+)
 from deltars.protocol.paths import is_absolute
 from deltars.storage import ObjectInfo, Places, Storage
 from deltars.store.database import Database
@@ -198,7 +209,7 @@ class _Check:
                 problem = Problem.DIVERGED if is_looked_at(self._status) else Problem.EXTRA
                 yield self._finding(problem, commit_path(version), "is not a commit of the catalog")
         for path in sorted(self._sizes):
-            if path.startswith(f"{LOG}/") and not _is_known(path):
+            if is_log_path(path) and not _is_known(path):
                 yield self._finding(Problem.EXTRA, path, "is no file of a Delta log")
 
         def differs(version: int) -> str | None:
@@ -282,7 +293,7 @@ class _Check:
         unnamed = [
             info
             for info in listed
-            if not info.path.startswith("_delta_log/")
+            if not is_log_path(info.path)
             and not self._is_passed_over(info.path)
             and _checked_by(info.path) not in tracked
             and not others.has(_checked_by(info.path))
@@ -315,8 +326,8 @@ class _Check:
         if hint.is_ours:
             return checkpoint_path(hint.version) in self._sizes
         # Others have more than one form of it.
-        prefix = f"_delta_log/{hint.version:020}.checkpoint."
-        return any(path.startswith(prefix) for path in self._sizes)
+        names = map(parse_log_path, self._sizes)
+        return any(name is not None and name.kind in CHECKPOINTS and name.version == hint.version for name in names)
 
     @property
     def _is_of_others(self) -> bool:
@@ -330,9 +341,7 @@ class _Check:
     def _versions_of(self, kind: LogFileKind, first: int | None = None) -> list[int]:
         """The versions that there is such a file of; those from before an import began are nobody's by now."""
         first = min(self._sums, default=0) if first is None else first
-        names = (parse_log_path(path) for path in self._sizes)
-        versions = (name.version for name in names if name is not None and name.kind is kind)
-        return sorted(version for version in versions if version is not None and version >= first)
+        return [version for version in versions_of(kind, self._sizes) if version >= first]
 
     def _is_as_committed(self, version: int, content: bytes) -> bool:
         commits = self._publisher.status.pending(self._status.table_id, version - 1, 1)

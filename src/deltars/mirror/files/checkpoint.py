@@ -21,6 +21,7 @@ from deltars.mirror.files.checkpoint_schema import CheckpointSchema
 from deltars.mirror.files.prefetch import ahead
 from deltars.protocol import Metadata
 from deltars.protocol.intervals import parse_interval_ms
+from deltars.protocol.log_files import checkpoint_path
 from deltars.storage import Storage
 from deltars.store.mirror.checkpoint_state import VersionState
 
@@ -47,10 +48,6 @@ class Checkpoint:
     size_bytes: int
     created: bool
     """False where there was one already."""
-
-
-def checkpoint_path(version: int) -> str:
-    return f"_delta_log/{version:020}.checkpoint.parquet"
 
 
 def interval_of(metadata: Metadata, default: int) -> int:

@@ -86,10 +86,6 @@ class Checksum:
         return msgspec.json.encode(document) + b"\n"
 
 
-def checksum_path(version: int) -> str:
-    return f"_delta_log/{version:020}.crc"
-
-
 def sums_in(content: bytes | None, txn_id: str | None = None) -> FileSums | None:
     """The sums of a file that belongs to this transaction; `None` if it does not, or is no such file.
 

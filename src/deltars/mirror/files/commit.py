@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
+from contextlib import suppress
+from hashlib import sha256
 from itertools import chain, islice
 from typing import Any
 
 import msgspec
 
-from deltars.errors import ValidationError
+from deltars.errors import StorageError, ValidationError
 from deltars.protocol import Action, CommitInfo, decode_commit, encode_commit
+from deltars.protocol.engine_info import ENGINE_INFO
+from deltars.protocol.log_files import commit_path as commit_path
+from deltars.storage import Storage
+from deltars.store.mirror.pending_versions import ManyActions
 from deltars.store.read.committed_versions import CommittedVersion
-
-try:
-    ENGINE_INFO = f"deltars/{version('deltars')}"
-except PackageNotFoundError:  # run from a source tree that was not installed
-    ENGINE_INFO = "deltars"
 
 # `strict` is stronger than the strongest level that Delta has a name for.
 _ISOLATION_LEVELS = {
@@ -33,14 +33,13 @@ _ISOLATION_LEVELS = {
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
-
-LOG = "_delta_log"
-
 ACTIONS_AT_ONCE = 10_000
 
+MOVED = "Was the table's directory moved, deleted or unmounted? Nothing is written there until it is back."
 
-def commit_path(version: int) -> str:
-    return f"{LOG}/{version:020}.json"
+
+class Diverged(Exception):
+    """The log holds another commit where the catalog's belongs."""
 
 
 def render_commit(commit: CommittedVersion) -> bytes:
@@ -65,6 +64,50 @@ def is_same_commit(ours: bytes, theirs: bytes) -> bool:
         return _identity(ours) == _identity(theirs)
     except ValidationError:
         return False
+
+
+def put_commit(storage: Storage, commit: CommittedVersion) -> tuple[bool, str]:
+    """Whether there was none, and the digest of this one. Its name is not synced yet."""
+    path = commit_path(commit.version)
+    if not isinstance(commit.actions, ManyActions):
+        data = render_commit(commit)
+        return storage.put_if_absent(path, data, sync_name=False), sha256(data).hexdigest()
+    digest = sha256()
+    with storage.open_writer(path, if_absent=True) as sink:
+        for piece in render_pieces(commit):
+            digest.update(piece)
+            sink.write(piece)
+    return sink.created, digest.hexdigest()
+
+
+def put_or_compare(storage: Storage, commit: CommittedVersion) -> str:
+    """Put a commit where there is none, and return the digest of what is there. Raise where that is another commit."""
+    is_put, digest = put_commit(storage, commit)
+    if not is_put:
+        path = commit_path(commit.version)
+        there = storage.get(path)
+        ours, digest = digest, sha256(there).hexdigest()
+        if digest != ours and not is_same_commit(render_commit(commit), there):
+            raise Diverged(f"{storage.url_of(path)} is there and is another commit")
+    set_time(storage, commit)
+    return digest
+
+
+def see_published(storage: Storage, version: int) -> None:
+    """A version is put only after the one before it was seen: a log that begins in the middle is nobody's table."""
+    if version >= 0 and not storage.exists(commit_path(version)):
+        raise StorageError(
+            f"the published version {version} is not there: {storage.url_of(commit_path(version))}",
+            path=commit_path(version),
+            retryable=True,
+            hint=MOVED,
+        )
+
+
+def set_time(storage: Storage, commit: CommittedVersion) -> None:
+    # deltalake takes the file's time for the commit's. Only the file's owner may set it.
+    with suppress(StorageError):
+        storage.set_modified_ms(commit_path(commit.version), commit.in_commit_timestamp)
 
 
 def _commit_info(commit: CommittedVersion) -> CommitInfo:

@@ -12,7 +12,6 @@ import msgspec
 
 from deltars.mirror.files.checkpoint import Checkpoint
 
-LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
 TAG = "deltars.sqlManaged"
 
 
