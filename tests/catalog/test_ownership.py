@@ -394,7 +394,7 @@ def test_publication_that_began_before_the_drop_touches_no_successor(
 
         monkeypatch.setattr(LocalStorage, "put_if_absent", put_late)
         publisher = Publisher(opened._session.database, checkpoint_interval=1)
-        publisher.drain(first.id)
+        publisher.publish_pending(first.id)
         assert not publisher.status.read(first.id).is_pending
         assert not any("checkpoint" in file for file in files_below(first.location))
         [_, second] = successors

@@ -142,7 +142,7 @@ def test_checkpoint_that_a_crash_left_out_is_written(ledger: Ledger, publisher: 
     table = ledger.create_table("t")
     for _ in range(12):
         ledger.append(table)
-    publisher.drain(table)
+    publisher.publish_pending(table)
     log = ledger.warehouse / "t" / "_delta_log"
     (log / f"{12:020}.checkpoint.parquet").unlink()
     reconciler = Reconciler(ledger.database, publisher)
@@ -226,8 +226,8 @@ def test_table_that_is_never_published_does_not_make_every_inspection_ask_for_al
             ledger.commit({stuck: [msgspec.structs.replace(CREATE[1], configuration={"deltars.mirror": "off"})]})
     for _ in range(5):
         last = ledger.commit({a: [added("y")], b: [added("y")]}).commit_ts
-    publisher.drain(a)
-    publisher.drain(b)
+    publisher.publish_pending(a)
+    publisher.publish_pending(b)
     monkeypatch.setattr(warehouse, "SETTLED_US", 0)
     monkeypatch.setattr(warehouse, "FEW_MAPS", 3)
     assert publisher.warehouse.mend_version_maps() == ([], first if why == "diverged" else last)
@@ -266,7 +266,7 @@ def test_defect_in_an_inspection_is_logged_by_the_process_and_stops_no_other(
     table = ledger.create_table("t")
     reconciler = Reconciler(ledger.database, publisher, poll_s=0.02)
     running = Meanwhile(reconciler.run)
-    until(lambda: "the warehouse could not be inspected, because of a defect" in caplog.text)
+    until(lambda: "the warehouse could not be inspected because of a bug in deltars" in caplog.text)
     until(lambda: publisher.status.read(table).published_version == 0)
     assert reconciler.once().errors == ["the warehouse could not be inspected: KeyError('a table')"]
     reconciler.stop()
@@ -326,10 +326,10 @@ def test_tables_published_in_another_order_than_committed_do_no_harm(ledger: Led
     for _ in range(3):
         ledger.append(first)
         ledger.commit({first: [added("x")], second: [added("y")]})
-    publisher.drain(second)
+    publisher.publish_pending(second)
     assert (ledger.log_of("first"), ledger.log_of("second")) == ([], version_names(4))
     assert DeltaTable(ledger.warehouse / "second").version() == 3
-    publisher.drain(first)
+    publisher.publish_pending(first)
     assert ledger.log_of("first") == version_names(7)
     for table in (first, second):
         versions = [version for version, _ in ledger.mirror_log(table)]
@@ -364,10 +364,10 @@ def test_stopping_in_a_backlog_gives_the_lease_back_and_loses_nothing(ledger: Le
         ledger.append(table)
     reconciler = Reconciler(ledger.database, publisher, poll_s=0.01)
     reconciler.stop()
-    publisher.drain(table, stop=reconciler._stop)
+    publisher.publish_pending(table, stop=reconciler._stop)
     status = publisher.status.read(table)
     assert (status.published_version, status.lease_owner) == (0, None)
-    publisher.drain(table)
+    publisher.publish_pending(table)
     assert ledger.log_of("t") == version_names(31)
 
 
