@@ -24,6 +24,7 @@ from uuid import UUID
 from deltars.errors import MirrorFailure
 from deltars.mirror.background import Background
 from deltars.mirror.outcome import MirrorOutcome, Publication, outcome_of
+from deltars.observe import error_fields
 from deltars.store.mirror.status import MirrorStatus, MirrorStatusStore
 from deltars.store.read.committed_versions import CommittedVersion
 
@@ -161,6 +162,9 @@ class Committers:
                     outcome = outcome_of(status, version)
                 else:
                     outcome, run = self._publish_until(table_id, awaited, leave_at=leave_at)
+            if run is None and outcome.failure is not None:
+                # A run logs its own failures.
+                _log.warning("%s", outcome.failure, extra=error_fields(outcome.failure))
             if run is not None and run.checkpoint is not None:
                 self._checkpoint_in_background(run)
         except (KeyboardInterrupt, SystemExit):
