@@ -104,19 +104,19 @@ MISTAKES = {
         "let catalog.run() do it",
     ),
     "two databases in one transaction": Mistake(
-        _write_two_databases, deltars.ValidationError, "lives in another catalog", "commit to each by itself"
+        _write_two_databases, deltars.ValidationError, "is in another catalog", "commit to each separately"
     ),
     "a table of another catalog": Mistake(
         lambda lake: lake.table("deltasql://sqlite/other.db/labels"),
         deltars.ValidationError,
-        "lives in another catalog",
+        "is in another catalog",
         "connect to the other one",
     ),
     "a table that is not there": Mistake(
         lambda lake: lake.table("plane"),
         deltars.TableNotFound,
         "there is no table 'plane'",
-        "catalog.tables() lists those there are",
+        "catalog.tables() lists the tables",
     ),
     "too many tables": Mistake(
         _write_eleven_tables, deltars.TransactionTooLarge, "11 tables, and max_tables is 10", "raise max_tables"
