@@ -66,7 +66,7 @@ def test_files_of_a_table_whose_log_is_others_are_not_deleted(
     before = files_below(place)
     with pytest.raises(deltars.TableHeld) as raised:
         catalog.drop_table("t", delete_data=True)
-    assert f"the table was {held}: its files are not this catalog's to delete" in str(raised.value)
+    assert f"the table was {held}: this catalog does not own its files and cannot delete them" in str(raised.value)
     assert "without delete_data takes the table out of the catalog" in str(raised.value)
     assert (files_below(place), catalog.table_exists("t")) == (before, True)
     catalog.drop_table("t")
@@ -350,7 +350,7 @@ def test_table_of_others_can_be_imported_again_after_it_was_dropped(catalog: del
     with pytest.raises(deltars.UnsupportedFeature, match="take_over=True"):
         catalog.import_table(place, "four")
     second = catalog.import_table(place, "four", take_over=True)
-    with pytest.raises(deltars.TableExists, match="is that of the table 'four'"):
+    with pytest.raises(deltars.TableExists, match="now belongs to the table 'four'"):
         catalog.drop_table(first.id, delete_data=True)
     assert second.to_arrow().num_rows == 3
     catalog.drop_table("four", delete_data=True)

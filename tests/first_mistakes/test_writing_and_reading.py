@@ -226,6 +226,6 @@ def test_a_foreign_writer_in_the_log_is_named_and_what_it_wrote_is_left_alone(la
     assert result.versions == {"plain": 1}
     with pytest.raises(deltars.MirrorFailure, match="the commit stands, publishing it failed") as raised:
         result.raise_for_mirror()
-    assert f"{1:020}.json is there and is another commit" in str(raised.value)
+    assert f"{1:020}.json exists and is another commit" in str(raised.value)
     assert "deltars verify 'plain'" in str(raised.value)
     assert foreign.read_text() == '{"commitInfo":{"operation":"WRITE"}}\n'

@@ -133,7 +133,7 @@ def test_what_deltalake_cleans_up_and_checkpoints_is_mended(
     hint = json.loads((log / "_last_checkpoint").read_text())
     assert (hint["version"], hint["tags"]) == (12, {"deltars.sqlManaged": "true"})
     assert any(repair.what == "_last_checkpoint was another program's" for repair in done.repairs)
-    assert "a published commit was missing, written from the catalog" in caplog.text
+    assert "a published commit was missing; written from the catalog" in caplog.text
     assert catalog.reconciler().once().repairs == []
     assert DeltaTable(log.parent, version=3).version() == 3
 
@@ -230,10 +230,10 @@ def test_table_that_is_never_published_does_not_make_every_inspection_ask_for_al
     publisher.publish_pending(b)
     monkeypatch.setattr(warehouse, "SETTLED_US", 0)
     monkeypatch.setattr(warehouse, "FEW_MAPS", 3)
-    assert publisher.warehouse.mend_version_maps() == ([], first if why == "diverged" else last)
+    assert publisher.warehouse.repair_version_maps() == ([], first if why == "diverged" else last)
     asked: list[str] = []
     with stepping(monkeypatch, lambda what, path: asked.append(path) if what == "head" else None):
-        assert publisher.warehouse.mend_version_maps(first)[0] == []
+        assert publisher.warehouse.repair_version_maps(first)[0] == []
     assert asked == []
 
 
@@ -262,7 +262,7 @@ def test_defect_in_an_inspection_is_logged_by_the_process_and_stops_no_other(
     def fail(*_: object) -> list[str]:
         raise KeyError("a table")
 
-    monkeypatch.setattr(Warehouse, "mend_registrations", fail)
+    monkeypatch.setattr(Warehouse, "repair_registrations", fail)
     table = ledger.create_table("t")
     reconciler = Reconciler(ledger.database, publisher, poll_s=0.02)
     running = Meanwhile(reconciler.run)

@@ -18,7 +18,7 @@ import deltars
 from deltars.mirror import Publication, Publisher
 from deltars.mirror.background import Background
 from deltars.mirror.checksum_state import Checksums
-from deltars.mirror.files.prefetch import ahead
+from deltars.mirror.files.prefetch import prefetch
 from deltars.store.mirror.status import MirrorStatusStore
 from tests.mirror.ledger import Ledger, added, version_names
 from tests.mirror.steps import stepping
@@ -116,7 +116,7 @@ def test_work_behind_that_gets_no_thread_keeps_nobody_waiting() -> None:
         assert not behind.start("t", done.append, 1)
         assert not behind.spawn(lambda: done.append(2))
         behind.wait()
-        assert list(ahead(iter(range(3)))) == [0, 1, 2]
+        assert list(prefetch(iter(range(3)))) == [0, 1, 2]
     assert behind.start("t", done.append, 3)
     behind.wait()
     assert done == [3]

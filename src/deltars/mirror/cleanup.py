@@ -1,11 +1,11 @@
-"""Deleting old parts of a published log, when asked: the catalog keeps everything.
+"""Clean-up of old log files. The catalog keeps its whole history.
 
-    cut-off: the last version older than the retention      everything before a checkpoint at or below it goes
+    cut-off: the last version older than the retention      everything before a checkpoint at or below it is deleted
     ──┬──────────────┬───────────────┬───────▶ versions
     deleted      checkpoint       cut-off
 
-What a reader needs for any version from that checkpoint on stays. The catalog is told first, so that nobody takes
-the files for lost and writes them again.
+Readers can still read every version from that checkpoint on. The catalog records the clean-up first, so that the
+reconciler does not write the deleted files again.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from deltars.store.mirror.status import MirrorState
 RETENTION = "delta.logRetentionDuration"
 DEFAULT_RETENTION_MS = 30 * 24 * 3_600_000
 
-# Others' checkpoints too, and the checksums that Hadoop keeps beside its files.
+# Includes checkpoints of other programs, and the checksums that Hadoop writes beside its files.
 _OF_A_VERSION = re.compile(rf"{LOG}/\.?(\d{{20}})\.(?:json|crc|checkpoint\.[^/]+)(?:\.crc)?")
 
 _log = logging.getLogger(__name__)
 
 
 def clean_up_log(database: Database, publisher: Publisher, table_id: UUID) -> list[str]:
-    """Delete what is older than the table's `delta.logRetentionDuration` (30 days) says; the files that went."""
+    """Delete log files older than the table's `delta.logRetentionDuration` (default 30 days). Return their URLs."""
     status = publisher.status.read(table_id)
     if status.published_version < 0 or not status.is_ours:
         return []
     if status.state is MirrorState.DIVERGED:
         raise LogDiverged(
-            "the table's log contradicts the catalog: nothing of it is deleted before one of them is taken as right",
+            "the table's log contradicts the catalog: no log file was deleted",
             table=status.name,
             table_id=table_id,
             hint=SEE_WHAT_DIFFERS.format(status.name),
@@ -58,5 +58,5 @@ def clean_up_log(database: Database, publisher: Publisher, table_id: UUID) -> li
     publisher.records.note_cleaned_up(table_id, before=first_kept)
     old = [path for path in paths if (match := _OF_A_VERSION.fullmatch(path)) and int(match[1]) < first_kept]
     storage.delete(old)
-    _log.info("table %s: %s old files of the log were deleted", status.name, len(old))
+    _log.info("table %s: deleted %s old log files", status.name, len(old))
     return [storage.url_of(path) for path in sorted(old)]

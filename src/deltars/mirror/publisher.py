@@ -30,7 +30,7 @@ from deltars.mirror.background import Background
 from deltars.mirror.checkpoint_schedule import Checkpointer
 from deltars.mirror.checksum_state import Checksums
 from deltars.mirror.committers import AwaitedVersion, Committers, PublishRun
-from deltars.mirror.files.commit import Diverged, put_commit, put_or_compare, see_published, set_time
+from deltars.mirror.files.commit import Diverged, put_commit, put_or_compare, require_published, set_time
 from deltars.mirror.outcome import SEE_WHAT_DIFFERS, MirrorOutcome, Publication, outcome_of
 from deltars.mirror.warehouse import Warehouse
 from deltars.observe import PublicationFailed, VersionPublished, emit
@@ -197,7 +197,7 @@ class Publisher:
 
     def _publish(self, run: PublishRun, storage: Storage, awaited: AwaitedVersion | None) -> MirrorOutcome:
         hand_over_at = time.monotonic() + HAND_OVER_S
-        see_published(storage, run.published)
+        require_published(storage, run.published)
         while True:
             commits = self._next(run)
             if run.leave_at is not None and isinstance(commits[0].actions, ManyActions):

@@ -85,10 +85,10 @@ class Reconciler:
             for outcomes, error in pool.map(self._publish_pending, self._publisher.status.due()):
                 result.outcomes.extend(outcomes)
                 result.errors.extend(error)
-            for repairs, error in pool.map(self._mend, self._publisher.status.overview()):
+            for repairs, error in pool.map(self._repair, self._publisher.status.overview()):
                 result.repairs.extend(repairs)
                 result.errors.extend(error)
-        repairs, error = self._mend_warehouse()
+        repairs, error = self._repair_warehouse()
         result.repairs.extend(repairs)
         result.errors.extend(error)
         self._watch_lag()
@@ -140,19 +140,19 @@ class Reconciler:
     def _inspect(self, pool: ThreadPoolExecutor, running: dict[UUID, Future[object]]) -> None:
         for status in self._publisher.status.overview():
             if status.table_id not in running:
-                running[status.table_id] = pool.submit(self._mend, status)
-        pool.submit(self._mend_warehouse)
+                running[status.table_id] = pool.submit(self._repair, status)
+        pool.submit(self._repair_warehouse)
 
-    def _mend(self, status: MirrorStatus) -> tuple[list[Repair], list[str]]:
+    def _repair(self, status: MirrorStatus) -> tuple[list[Repair], list[str]]:
         try:
             return self._attempt(
-                f"table {status.name} could not be inspected", lambda: self._repairs.mend_table(status)
+                f"table {status.name} could not be inspected", lambda: self._repairs.repair_table(status)
             )
         except LogDiverged as diverged:
             return [], [str(diverged)]
 
-    def _mend_warehouse(self) -> tuple[list[Repair], list[str]]:
-        return self._attempt("the warehouse could not be inspected", self._repairs.mend_warehouse)
+    def _repair_warehouse(self) -> tuple[list[Repair], list[str]]:
+        return self._attempt("the warehouse could not be inspected", self._repairs.repair_warehouse)
 
     def _attempt(self, failure: str, act: Callable[[], list[Done]]) -> tuple[list[Done], list[str]]:
         """Return what `act` did, or its error. Log the error, so that the other tables can continue."""

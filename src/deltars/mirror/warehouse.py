@@ -124,9 +124,9 @@ class Warehouse:
         else:
             emit(TransactionPublished(self._status.source, commit.txn_id, len(commit.participants), skew_s))
 
-    def mend_registrations(self) -> list[str]:
+    def repair_registrations(self) -> list[str]:
         """Rewrite registry entries that are missing or out of date. Return their URLs."""
-        mended = []
+        repaired = []
         for entry in self._records.registrations():
             if entry.warehouse is None:
                 break
@@ -136,10 +136,10 @@ class Warehouse:
             if storage.get_or_none(path) != render_registration(entry):
                 # Read the entry again, in case the table was just renamed.
                 self.publish_registration(entry.table_id)
-                mended.append(storage.url_of(path))
-        return mended
+                repaired.append(storage.url_of(path))
+        return repaired
 
-    def mend_version_maps(self, since: int = 0) -> tuple[list[str], int]:
+    def repair_version_maps(self, since: int = 0) -> tuple[list[str], int]:
         """Write missing maps of transactions from `since` (µs) on. Return their URLs, and `since` for the next call."""
         transactions = self._records.transactions_over_several(since)
         entries = self._records.registrations() if transactions else []
@@ -163,13 +163,13 @@ class Warehouse:
                 published[version_map_path(transaction.txn_id)] = transaction
             elif behind.isdisjoint(stopped):
                 unfinished = min(unfinished, transaction.commit_ts)
-        mended = []
+        repaired = []
         for path in _missing(storage, published):
             participants = [tables[key] for key in sorted(published[path].participants)]
             if storage.put_if_absent(path, render_version_map(published[path], participants)):
-                mended.append(storage.url_of(path))
+                repaired.append(storage.url_of(path))
         # A commit may become visible after another one with a later timestamp.
-        return mended, max(since, unfinished - SETTLED_US)
+        return repaired, max(since, unfinished - SETTLED_US)
 
 
 def is_published(participants: Mapping[str, int], tables: Iterable[MirrorStatus]) -> bool:

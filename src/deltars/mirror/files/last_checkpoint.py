@@ -1,6 +1,6 @@
-"""`_delta_log/_last_checkpoint`: a hint where to begin reading. Pure.
+"""`_delta_log/_last_checkpoint`: a hint for readers where to begin. Pure.
 
-Ours carries a tag, so that one written by somebody else is seen. Readers survive a wrong or missing hint.
+A tag tells the hints of deltars from those of other programs. Readers cope with a wrong or missing hint.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def render_last_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def parse_last_checkpoint(content: bytes | None) -> LastCheckpoint | None:
-    """`None` where there is none, or nothing that can be read."""
+    """Return the hint, or None if it is missing or unreadable."""
     if content is None:
         return None
     try:
@@ -54,7 +54,7 @@ def parse_last_checkpoint(content: bytes | None) -> LastCheckpoint | None:
 
 
 class _Hint(msgspec.Struct):
-    """What is taken from a file, whoever wrote it."""
+    """Fields that are read from the file of any writer."""
 
     version: int
     tags: Any = None
