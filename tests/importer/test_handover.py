@@ -436,7 +436,7 @@ def test_a_log_that_was_rewritten_while_released_is_not_adopted(catalog: deltars
     location = catalog.table("t").location
     commit = Path(location) / "_delta_log" / f"{version:020}.json"
     commit.write_bytes(commit.read_bytes().replace(b"RELEASE TABLE", b"SOMETHING ELSE"))
-    with pytest.raises(deltars.LogDiverged, match="another one than the catalog has"):
+    with pytest.raises(deltars.LogDiverged, match="differs from version"):
         catalog.adopt("t")
     with pytest.raises(deltars.TableHeld):
         catalog.write("t", _rows(1))
