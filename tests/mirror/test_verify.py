@@ -253,7 +253,7 @@ def test_command_says_how_many_orphans_were_left_out_and_why(table: deltars.Tabl
     run = CliRunner().invoke(main, command)
     assert (run.exit_code, run.stdout.count("\n")) == (0, 1)
     assert "old.parquet\t3 bytes that the log never named, 2 days old" in run.stdout
-    assert "Left out 1 orphans (3 bytes) younger than 24 hours: a running job may still commit them." in run.stderr
+    assert "Ignored 1 orphans (3 bytes) younger than 24 hours: a running job may still commit them." in run.stderr
     run = CliRunner().invoke(main, [*command, "--min-age", "0", "--json"])
     assert [(Path(finding["file"]).name, finding["size_bytes"]) for finding in json.loads(run.stdout)] == [
         ("new.parquet", 3),

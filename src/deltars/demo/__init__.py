@@ -1,4 +1,4 @@
-"""`deltars demo`: a feature store in seven short acts, on real tables. A program as any user could write it."""
+"""`deltars demo`: a feature store in seven steps, on real tables, written as a user's program."""
 
 from deltars.demo.narrator import Narrator
 from deltars.demo.setting import DEFAULT_CATALOG, embedded_postgres
