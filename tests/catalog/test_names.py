@@ -230,7 +230,7 @@ def test_short_name_after_a_uri_of_another_catalog_than_the_default_is_refused(
         with pytest.raises(ValidationError, match="the name 'b' is ambiguous") as caught:
             act()
         assert "two.db" in str(caught.value)
-        assert "whole URI" in str(caught.value)
+        assert "full URI" in str(caught.value)
     refused.rollback()
     with deltars.begin(mirror="off") as tx:
         tx.write(f"{one}/a", ROWS)

@@ -67,7 +67,7 @@ def test_files_of_a_table_whose_log_is_others_are_not_deleted(
     with pytest.raises(deltars.TableHeld) as raised:
         catalog.drop_table("t", delete_data=True)
     assert f"the table was {held}: this catalog does not own its files and cannot delete them" in str(raised.value)
-    assert "without delete_data takes the table out of the catalog" in str(raised.value)
+    assert "without delete_data removes the table from the catalog" in str(raised.value)
     assert (files_below(place), catalog.table_exists("t")) == (before, True)
     catalog.drop_table("t")
     with pytest.raises(deltars.TableHeld):
