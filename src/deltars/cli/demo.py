@@ -50,7 +50,7 @@ def demo(embedded_postgres: bool, catalog: str | None, output: Output) -> None:
     if not console.is_terminal:
         console.width = PAPER_WIDTH
     require_java()
-    tell, started = Teller(console), time.monotonic()
+    tell, started = ConsoleNarrator(console), time.monotonic()
     tell.say("Starting Spark…")
     with (
         play.embedded_postgres() if embedded_postgres else nullcontext(catalog or play.DEFAULT_CATALOG) as uri,
@@ -64,7 +64,7 @@ def demo(embedded_postgres: bool, catalog: str | None, output: Output) -> None:
     tell.code(_next_steps(outcome, is_gone=embedded_postgres))
 
 
-def _next_steps(outcome: deltars.demo.Outcome, *, is_gone: bool) -> str:
+def _next_steps(outcome: deltars.demo.DemoResult, *, is_gone: bool) -> str:
     if is_gone:
         return "deltars demo            # the same on SQLite; its tables are kept\ndeltars doctor"
     there = f"--catalog '{outcome.catalog}'"
@@ -79,7 +79,7 @@ def _next_steps(outcome: deltars.demo.Outcome, *, is_gone: bool) -> str:
     )
 
 
-class Teller:
+class ConsoleNarrator:
     """Narrator that prints to a console: with colours on a terminal, plain text in a pipe."""
 
     def __init__(self, console: Console) -> None:

@@ -41,10 +41,14 @@ def mirror() -> None:
     default=300.0,
     show_default=True,
     metavar="SECONDS",
-    help="How often to look for damage.",
+    help="How often to look for missing files and repair them.",
 )
 @click.option(
-    "--alert-after", default=60.0, show_default=True, metavar="SECONDS", help="Lag that is logged as an error."
+    "--alert-after",
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Log an error if a table lags longer than this.",
 )
 @click.option(
     "--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve Prometheus metrics on this port."
@@ -144,11 +148,10 @@ def status(catalog: str | None, output: Output) -> None:
 @with_common_options
 @click.pass_context
 def accept_log(context: click.Context, table: str, discard: bool, catalog: str | None, output: Output) -> None:
-    """Replace the catalog's versions of TABLE with those of its _delta_log where they differ.
+    """Make the catalog agree with the _delta_log of TABLE, as after an older backup of the database was restored.
 
-    Use it after an older backup of the database was restored. Lists the versions that are discarded and those that are
-    taken from the log. If versions of the catalog would be discarded, --discard is needed; without it nothing is
-    changed, and the command exits with 1.
+    Discards the catalog's versions that contradict the log, reads the versions that the catalog lacks, and lists both.
+    If versions would be discarded, --discard is needed; without it nothing is changed, and the command exits with 1.
 
     \b
     Example:

@@ -2,6 +2,6 @@
 
 from deltars.demo.narrator import Narrator
 from deltars.demo.setting import DEFAULT_CATALOG, embedded_postgres
-from deltars.demo.story import Outcome, play
+from deltars.demo.story import DemoResult, play
 
-__all__ = ["DEFAULT_CATALOG", "Narrator", "Outcome", "embedded_postgres", "play"]
+__all__ = ["DEFAULT_CATALOG", "DemoResult", "Narrator", "embedded_postgres", "play"]

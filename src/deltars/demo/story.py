@@ -37,7 +37,7 @@ FIRST, RACED, NIGHTLY = range(200), range(100), range(100)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DemoResult:
     """What the demo leaves behind for further exploration."""
 
     catalog: str
@@ -49,7 +49,7 @@ class Outcome:
     readers: tuple[str, ...]
 
 
-def play(catalog_uri: str, spark: SparkSession, tell: Narrator) -> Outcome:
+def play(catalog_uri: str, spark: SparkSession, tell: Narrator) -> DemoResult:
     catalog = open_catalog(catalog_uri)
     try:
         story = Story(catalog, spark, tell)
@@ -61,7 +61,7 @@ def play(catalog_uri: str, spark: SparkSession, tell: Narrator) -> Outcome:
         story.time_travel()
         story.a_cut(winner)
         readers = story.others_read()
-        return Outcome(catalog.uri, str(catalog.warehouse), 3, story.rows, first, winner, readers)
+        return DemoResult(catalog.uri, str(catalog.warehouse), 3, story.rows, first, winner, readers)
     finally:
         catalog.close()
 
@@ -103,14 +103,14 @@ class Story:
             said = victim.stdout.readline().strip()
             victim.send_signal(signal.SIGKILL)
             _, errors = victim.communicate()
-        _insist(said == WRITTEN, f"the process ended before it could be killed: {errors.strip()[-500:]}")
-        _insist(victim.returncode == -signal.SIGKILL, f"the process ended with {victim.returncode}, not by the signal")
+        _check(said == WRITTEN, f"the process ended before it could be killed: {errors.strip()[-500:]}")
+        _check(victim.returncode == -signal.SIGKILL, f"the process ended with {victim.returncode}, not by the signal")
         left = self._catalog.table("features").verify(orphans=True, min_age=timedelta(0)).findings
         self._tell.say(
             f"Process {victim.pid} had written 500 features and no labels when it was killed (kill -9). Its"
             f" {len(left)} data {'file is' if len(left) == 1 else 'files are'} in storage, but in no version:"
         )
-        _insist(bool(left), "the files of the killed process are missing")
+        _check(bool(left), "the files of the killed process are missing")
         self._look(version=0)
 
     def two_writers_race(self) -> UUID:
@@ -131,7 +131,7 @@ class Story:
             ends = list(pool.map(race, ("ann", "ben")))
         winners = [end for end in ends if isinstance(end, deltars.Transaction)]
         losers = [end for end in ends if isinstance(end, deltars.VersionConflict)]
-        _insist(len(winners) == len(losers) == 1, f"exactly one writer should have won: {ends}")
+        _check(len(winners) == len(losers) == 1, f"exactly one writer should have won: {ends}")
         self._tell.say(f"Both began at version 0. One committed; the other got VersionConflict: {losers[0].message}.")
         self._tell.code("catalog.run(write_both)  # retries on VersionConflict")
         self._catalog.run(lambda tx: self._write_both(tx, 2))
@@ -149,7 +149,7 @@ class Story:
             made.append(dict(tx.result.versions))
         self.rows += len(NIGHTLY)
         self._tell.say(f"The first run committed {made[0]}. The second one committed {made[1] or 'nothing'}:")
-        _insist(made == [dict.fromkeys(TABLES, 3), {}], f"the second run changed something: {made}")
+        _check(made == [dict.fromkeys(TABLES, 3), {}], f"the second run changed something: {made}")
         self._look(version=3)
 
     def time_travel(self) -> None:
@@ -162,7 +162,7 @@ class Story:
             [(count, spend)] = found.selectExpr("count(*)", "round(avg(spend_30d), 2)").collect()
             rows.append((version, table.snapshot(version).timestamp.isoformat(), count, spend))
         self._tell.table(("version", "committed at", "rows", "average spend"), rows)
-        _insist([row[2] for row in rows] == [len(FIRST), self.rows], f"wrong number of rows: {rows}")
+        _check([row[2] for row in rows] == [len(FIRST), self.rows], f"wrong number of rows: {rows}")
 
     def a_cut(self, winner: UUID) -> None:
         self._tell.chapter("6. Both tables as of one transaction")
@@ -173,8 +173,8 @@ class Story:
         counts = sorted(tuple(row) for row in joined.count().collect())
         self._tell.say(f"The tables right after the winner of the race: {cut.versions}. Churned customers by batch:")
         self._tell.table(("batch", "churned customers"), counts)
-        _insist(cut.versions == dict.fromkeys(TABLES, 1), f"wrong versions: {cut.versions}")
-        _insist([batch for batch, _ in counts] == [0, 1], f"wrong batches: {counts}")
+        _check(cut.versions == dict.fromkeys(TABLES, 1), f"wrong versions: {cut.versions}")
+        _check([batch for batch, _ in counts] == [0, 1], f"wrong batches: {counts}")
 
     def others_read(self) -> tuple[str, ...]:
         self._tell.chapter("7. Other programs read what was published")
@@ -186,7 +186,7 @@ class Story:
                 continue
             for name in TABLES:
                 version, count = look(self._catalog.table(name).location, options)
-                _insist(count == self.rows and version in (None, 3), f"{reader} sees {version}, {count} rows of {name}")
+                _check(count == self.rows and version in (None, 3), f"{reader} sees {version}, {count} rows of {name}")
                 rows.append((reader, name, "" if version is None else version, count))
         self._tell.say("They do not know deltars: they read the _delta_log in the table's directory.")
         self._tell.table(("reader", "table", "version", "rows"), rows)
@@ -205,7 +205,7 @@ class Story:
         rows = [(detail.name, detail.version, detail.num_records, detail.num_files) for detail in details]
         self._tell.table(("table", "version", "rows", "files"), rows)
         for detail in details:
-            _insist((detail.version, detail.num_records) == (version, self.rows), f"{detail.name}: {detail}")
+            _check((detail.version, detail.num_records) == (version, self.rows), f"{detail.name}: {detail}")
 
 
 def _by_deltalake(location: str, options: dict[str, str]) -> tuple[int | None, int]:
@@ -219,6 +219,6 @@ def _by_polars(location: str, options: dict[str, str]) -> tuple[int | None, int]
     return None, found.height
 
 
-def _insist(is_so: bool, otherwise: str) -> None:
-    if not is_so:
-        raise DeltarsError(f"the demo found a wrong result: {otherwise}")
+def _check(is_right: bool, problem: str) -> None:
+    if not is_right:
+        raise DeltarsError(f"the demo found a wrong result: {problem}")

@@ -47,8 +47,8 @@ def require_java() -> None:
 
 def _major(program: str, environment: Mapping[str, str]) -> int | None:
     try:
-        told = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, env=dict(environment))
+        run = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, env=dict(environment))
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _VERSION.search(told.stderr + told.stdout)
-    return int(found[1]) if told.returncode == 0 and found else None
+    found = _VERSION.search(run.stderr + run.stdout)
+    return int(found[1]) if run.returncode == 0 and found else None

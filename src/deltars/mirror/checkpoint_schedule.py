@@ -18,7 +18,7 @@ from uuid import UUID
 
 from deltars.errors import DeltarsError, TimeoutError
 from deltars.mirror.files.checkpoint import (
-    Checkpoint,
+    WrittenCheckpoint,
     interval_of,
     is_due,
     is_ours,
@@ -73,7 +73,7 @@ class Checkpointer:
             _log.warning("the checkpoint of version %s of table %s was not written: %s", version, table_id, error)
             return False
 
-    def _point_to(self, storage: Storage, table_id: UUID, checkpoint: Checkpoint, owner: str) -> bool:
+    def _point_to(self, storage: Storage, table_id: UUID, checkpoint: WrittenCheckpoint, owner: str) -> bool:
         deadline = time.monotonic() + PATIENCE_S
         while True:
             claimed, status = self._status.claim(table_id, owner, even_if_idle=True)

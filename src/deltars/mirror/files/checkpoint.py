@@ -39,7 +39,7 @@ OURS = "deltars.txnId"
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class WrittenCheckpoint:
     """Result of `write_checkpoint`."""
 
     version: int
@@ -67,7 +67,7 @@ def span_ms(properties: Mapping[str, str], name: str, default_ms: int) -> int:
     return default_ms if span is None else span
 
 
-def write_checkpoint(storage: Storage, state: VersionState, *, replace: bool = False) -> Checkpoint:
+def write_checkpoint(storage: Storage, state: VersionState, *, replace: bool = False) -> WrittenCheckpoint:
     """Write the checkpoint of a version. Keep an existing file unless `replace` is set."""
     schema = CheckpointSchema(
         state.metadata,
@@ -87,7 +87,7 @@ def write_checkpoint(storage: Storage, state: VersionState, *, replace: bool = F
         buffered.flush()
         size_bytes = sink.tell()
         sink.close()
-    return Checkpoint(state.version, num_actions, num_adds, size_bytes, sink.created)
+    return WrittenCheckpoint(state.version, num_actions, num_adds, size_bytes, sink.created)
 
 
 def is_ours(storage: Storage, version: int) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from deltars.mirror.files.checkpoint import Checkpoint
+from deltars.mirror.files.checkpoint import WrittenCheckpoint
 
 TAG = "deltars.sqlManaged"
 
@@ -29,7 +29,7 @@ class LastCheckpoint:
     is_ours: bool
 
 
-def render_last_checkpoint(checkpoint: Checkpoint) -> bytes:
+def render_last_checkpoint(checkpoint: WrittenCheckpoint) -> bytes:
     return msgspec.json.encode(
         _Document(
             version=checkpoint.version,
