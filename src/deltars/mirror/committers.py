@@ -107,12 +107,12 @@ class Committers:
         awaited_versions = [
             AwaitedVersion(table_id, version, deadline, Future()) for table_id, version in versions.items()
         ]
-        if is_quick or not self._follow_in_threads(awaited_versions, concurrency):
+        if is_quick or not self._serve_in_threads(awaited_versions, concurrency):
             for awaited in awaited_versions:
-                self._follow_here(awaited)
+                self._serve_here(awaited)
         return {awaited.table_id: awaited.answer.result() for awaited in awaited_versions if awaited.answer.done()}
 
-    def _follow_in_threads(self, awaited_versions: Sequence[AwaitedVersion], concurrency: int) -> bool:
+    def _serve_in_threads(self, awaited_versions: Sequence[AwaitedVersion], concurrency: int) -> bool:
         """Publish in threads, and wait. Return False if no thread can be started."""
         waiting = deque(awaited_versions)
 
@@ -122,7 +122,7 @@ class Committers:
                     awaited = waiting.popleft()
                 except IndexError:
                     return
-                self._follow(awaited)
+                self._serve(awaited)
 
         workers = range(min(concurrency, len(awaited_versions)))
         started = [self._background.spawn(work, f"deltars-mirror-{number}") for number in workers]
@@ -134,16 +134,16 @@ class Committers:
         )
         return True
 
-    def _follow_here(self, awaited: AwaitedVersion) -> None:
+    def _serve_here(self, awaited: AwaitedVersion) -> None:
         """Publish in the caller's thread until the deadline. Then continue in a background thread, if one starts."""
-        if not self._follow(awaited, leave_at=awaited.deadline):
+        if not self._serve(awaited, leave_at=awaited.deadline):
             return
-        if self._background.spawn(lambda: self._follow(awaited), "deltars-mirror"):
+        if self._background.spawn(lambda: self._serve(awaited), "deltars-mirror"):
             wait([awaited.answer], timeout=max(0.0, awaited.deadline - time.monotonic()))
         elif not awaited.answer.done() and time.monotonic() < awaited.deadline:
-            self._follow(awaited)
+            self._serve(awaited)
 
-    def _follow(self, awaited: AwaitedVersion, leave_at: float | None = None) -> bool:
+    def _serve(self, awaited: AwaitedVersion, leave_at: float | None = None) -> bool:
         """Settle the awaited version when any publisher has published it, when that failed, or at the deadline.
 
         Return whether versions were left to a background thread.
