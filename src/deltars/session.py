@@ -86,7 +86,8 @@ class CatalogSession:
     def commit(self, commit: Commit, *, timeout_s: float | None = None, watch: Stopwatch | None = None) -> Committed:
         """Commit, or raise VersionConflict or a subclass if another transaction came first. `watch` records the stages.
 
-        Any other exception, an interrupt included, gets a note with the transaction's id and whether it committed.
+        An exception that is no DeltarsError, such as an interrupt, gets a note with the transaction's id and whether it
+        committed.
         """
         watch = watch or Stopwatch("validate")
         try:

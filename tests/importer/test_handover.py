@@ -20,7 +20,7 @@ from sqlalchemy import delete
 
 import deltars
 from deltars.importer import Importer
-from deltars.importer.handover import fence_commit
+from deltars.importer.fence import fence_commit
 from deltars.log.commit import NewTable
 from deltars.protocol import FENCE
 from deltars.session import CatalogSession

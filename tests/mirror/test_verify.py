@@ -424,7 +424,7 @@ def test_command_says_what_differs_and_exits_with_one(table: deltars.Table, cata
     run = CliRunner().invoke(main, ["verify", "t", "--catalog", catalog_uri, "--json"])
     assert run.exit_code == 1
     [finding] = json.loads(run.output)
-    assert (finding["problem"], finding["detail"]) == ("missing", "was published and is missing")
+    assert (finding["problem"], finding["detail"]) == ("missing", "is missing; it was published")
 
 
 @pytest.fixture

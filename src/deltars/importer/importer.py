@@ -20,7 +20,7 @@ import pyarrow as pa
 from deltars.errors import DamagedLog, LogDiverged, TableHeld, UnsupportedFeature
 from deltars.importer.admission import check_partitions, check_readable, check_schema, check_writable, is_fenced
 from deltars.importer.commits import CommitFile
-from deltars.importer.handover import fence_commit, fence_id, release_commit
+from deltars.importer.fence import fence_commit, fence_id, release_commit
 from deltars.importer.source import LogSource, PlacedActions, SourceVersion
 from deltars.log.commit import NO_VERSION
 from deltars.protocol import Metadata, Protocol

@@ -197,13 +197,13 @@ class _Check:
             # Commits that were cleaned up meanwhile are not missing.
             missing &= self._publisher.records.published(self._status.table_id).keys()
         for version in sorted(missing):
-            yield self._finding(Problem.MISSING, commit_path(version), "was published and is missing")
+            yield self._finding(Problem.MISSING, commit_path(version), "is missing; it was published")
         unknown = sorted(version for version in there - published.keys() if version > self._status.published_version)
         if self._is_of_others:
             # Other writers may be ahead: the catalog follows them only on import or adopt.
             unknown = []
         for version in unknown:
-            # A commit of this catalog is about to be recorded as published.
+            # A commit that equals the catalog's is about to be recorded as published: no finding.
             content = self._storage.get_or_none(commit_path(version)) if version <= self._seen.newest else None
             if content is None or not self._is_as_committed(version, content):
                 problem = Problem.DIVERGED if is_log_ours(self._status) else Problem.EXTRA

@@ -23,7 +23,7 @@ from deltars.store.mirror.status import MirrorMode, MirrorStatus, MirrorStatusSt
 from deltars.store.read.committed_versions import CommittedVersion
 
 SETTLED_US = 600_000_000
-"""How long a transaction may become visible after its commit timestamp, in microseconds."""
+"""How long after its commit timestamp a transaction may still become visible, in microseconds."""
 
 FEW_MAPS = 20
 """Up to this many version maps are checked one by one; for more, the directory is listed."""
