@@ -101,7 +101,7 @@ def test_without_java_the_demo_says_so_before_it_makes_anything(here: Path) -> N
     command = [sys.executable, "-m", "deltars.cli", "demo"]
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert result.returncode == 2
-    assert "Spark needs Java, and no working Java was found at JAVA_HOME=" in result.stderr
+    assert "Spark needs Java, and no working Java was found (JAVA_HOME=" in result.stderr
     assert "apt install openjdk-17-jre-headless" in result.stderr
     assert "Traceback" not in result.stderr
     assert list(here.iterdir()) == []

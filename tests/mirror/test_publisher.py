@@ -268,7 +268,7 @@ def test_log_whose_directory_was_moved_away_is_not_begun_anew(ledger: Ledger, pu
     ledger.append(table)
     outcome = publisher.publish_pending(table)
     assert outcome.publication is Publication.FAILED
-    assert "the published version 1 is not there" in str(outcome.failure)
+    assert "the published version 1 is missing" in str(outcome.failure)
     assert "moved, deleted or unmounted" in str(outcome.failure)
     done = Reconciler(ledger.database, publisher).once()
     assert (done.repairs, len(done.errors)) == ([], 1)

@@ -61,7 +61,7 @@ def test_failed_publication_is_on_the_result_and_in_the_status_and_mended_by_the
         result.raise_for_mirror()
     failure = raised.value
     assert (failure.table, failure.table_id, failure.version) == ("t", str(catalog.table("t").id), 1)
-    assert "the published version 0 is not there" in failure.error
+    assert "the published version 0 is missing" in failure.error
     # The commit stands.
     assert result.versions == {"t": 1}
     assert catalog.table("t").version == 1

@@ -32,7 +32,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Finding:
         where = program or "the PATH"
     major = None if program is None else _major(program, environment)
     if major is None:
-        return Finding("java", "failed", f"Spark needs Java, and no working Java was found at {where}", _FIX)
+        return Finding("java", "failed", f"Spark needs Java, and no working Java was found ({where})", _FIX)
     if major < OLDEST:
         return Finding("java", "failed", f"Spark needs Java {OLDEST} or newer, but {where} is Java {major}", _FIX)
     return Finding("java", "ok", f"Java {major}, from {where}")
