@@ -31,7 +31,8 @@ import deltars
 from benchmarks.report import table, write_section
 from benchmarks.rig import SCHEMA, add_file, add_table, durable_server, in_own_process
 from deltars.mirror import Publisher
-from deltars.mirror.files.checkpoint import checkpoint_path, write_checkpoint
+from deltars.mirror.files.checkpoint import write_checkpoint
+from deltars.protocol.log_files import checkpoint_path
 from deltars.storage import open_storage
 from deltars.store.mirror.checkpoint_state import CheckpointRows
 from tests.support.memory import peak_mib
@@ -161,7 +162,7 @@ def backlog(server: PostgresServer, sizes: Sizes) -> tuple[str, str]:
                     writer.commit(table_id, version, [add_file(version)], operation="WRITE")
             begun = time.perf_counter()
             with ThreadPoolExecutor(5) as pool:
-                list(pool.map(catalog._session.publisher.drain, catalog._session.publisher.status.due()))
+                list(pool.map(catalog._session.publisher.publish_pending, catalog._session.publisher.status.due()))
             took = time.perf_counter() - begun
             assert all(not status.is_pending for status in catalog.mirror_status())
             [checkpoints] = {
@@ -224,7 +225,7 @@ def checkpoint(server: PostgresServer, sizes: Sizes) -> tuple[str, str]:
 
 def _publish(uri: str, table_id: UUID) -> None:
     with deltars.connect(uri) as catalog:
-        Publisher(catalog._session.database, checkpoint_interval=1_000).drain(table_id)
+        Publisher(catalog._session.database, checkpoint_interval=1_000).publish_pending(table_id)
 
 
 def _our_checkpoint(uri: str, table_id: UUID) -> tuple[float, float]:

@@ -1,6 +1,6 @@
-"""What a transaction needs of a catalog: its database, its settings, and the parts built on them.
+"""The parts of one open catalog: its database, its settings, and what is built on them.
 
-A `Catalog` is what a user holds; this is what is inside. Both pickle: another process opens connections of its own.
+A `Catalog` is the public face of a session. Both can be pickled: the other process opens its own connections.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Part = TypeVar("Part")
 
 
 class _made_once(Generic[Part]):  # noqa: N801 — a decorator
-    """A part of a session, made when it is first asked for, and only once however many threads ask.
+    """Part of a session that is created on first use, once for all threads.
 
-    `functools.cached_property` makes one for each thread that comes while there is none.
+    `functools.cached_property` would create one for each thread that arrives before the first one is done.
     """
 
     def __init__(self, make: Callable[[Any], Part]) -> None:
@@ -84,9 +84,10 @@ class CatalogSession:
         )
 
     def commit(self, commit: Commit, *, timeout_s: float | None = None, watch: Stopwatch | None = None) -> Committed:
-        """The commit, or the exception that a lost race becomes at the edge. `watch` says how far it came.
+        """Commit, or raise VersionConflict or a subclass if another transaction came first. `watch` records the stages.
 
-        Whatever else ends it, an interrupt too, has a note with the transaction's id and what is known of it.
+        An exception that is no DeltarsError, such as an interrupt, gets a note with the transaction's id and whether it
+        committed.
         """
         watch = watch or Stopwatch("validate")
         try:
@@ -97,8 +98,8 @@ class CatalogSession:
             raise
         except BaseException as error:
             error.add_note(
-                f"deltars: it is not known whether transaction {commit.txn_id} committed:"
-                f" catalog.resolve('{commit.txn_id}') tells"
+                f"deltars: it is not known whether transaction {commit.txn_id} committed; to find out:"
+                f" catalog.resolve('{commit.txn_id}')"
                 if Outcome.of(error, watch.stage) is Outcome.UNKNOWN
                 else f"deltars: transaction {commit.txn_id} did not commit"
             )
@@ -119,14 +120,14 @@ class CatalogSession:
         return outcome
 
     def publish(self, versions: Mapping[UUID, int], *, mirror: MirrorMode | None = None) -> dict[UUID, MirrorOutcome]:
-        """Publish committed versions, or leave it to others, as the caller, the table or the catalog says."""
+        """Publish committed versions in the mirror mode that the caller, the table or the catalog sets."""
         try:
             return self.publisher.publish_all(
                 versions, mode=mirror, concurrency=self.settings.mirror_concurrency, wait_s=self.settings.mirror_wait
             )
         except Exception as error:
-            # The commit stands: what looked like a failure would make the caller write again.
-            _log.exception("committed versions were not published, and will be by whoever publishes next")
+            # The transaction is committed: an exception would make the caller write again.
+            _log.exception("committed versions were not published; the next publisher publishes them")
             return {
                 table_id: MirrorOutcome(
                     table_id,
@@ -137,13 +138,8 @@ class CatalogSession:
             }
 
     def publish_registration(self, table_id: UUID) -> None:
-        """Name and location, for `rebuild`. The database has them; a warehouse out of reach now gets them later."""
-        try:
-            self.publisher.publish_registration(table_id)
-        except DeltarsError as error:
-            _log.warning("the registry entry of table %s was not published: %s", table_id, error)
-        except Exception:
-            _log.exception("the registry entry of table %s was not published", table_id)
+        """Publish a table's name and location for `rebuild`. A failure is logged, and the reconciler tries again."""
+        self.publisher.publish_registration(table_id)
 
     def close(self) -> None:
         if "publisher" in self.__dict__:
@@ -151,13 +147,13 @@ class CatalogSession:
         self.database.close()
 
     def find(self, table: str | UUID) -> TableRecord:
-        """A table by name, by id or by its whole URI."""
+        """Return a table by its name, id or URI."""
         record = self.registry.find(self.name_or_id(table))
         if record is None:
             raise TableNotFound(
                 f"there is no table {str(table)!r} in {self.uri}",
                 table=str(table),
-                hint="catalog.tables() lists those there are.",
+                hint="catalog.tables() lists the tables.",
             )
         return record
 
@@ -176,22 +172,21 @@ class CatalogSession:
     def refuse_other(self, uri: CatalogUri, table: str) -> None:
         if self._is_other(uri):
             raise ValidationError(
-                f"the table {table.partition('?')[0]} lives in another catalog than {self.uri}",
-                hint="One transaction is one transaction of one database: connect to the other one, and commit to each"
-                " by itself.",
+                f"the table {table.partition('?')[0]} is in another catalog than {self.uri}",
+                hint="A transaction cannot span two catalogs: connect to the other one, and commit to each separately.",
             )
 
     def refuse_default_elsewhere(self, table: str | UUID) -> None:
-        """A short name, after a URI has named this catalog: refused where `$DELTARS_CATALOG` names another one."""
+        """Refuse a name without a URI in a session opened by URI if `$DELTARS_CATALOG` names another catalog."""
         if isinstance(table, UUID) or is_uri(table) or isinstance(self.name_or_id(table), UUID):
             return
         default = default_catalog()
         if default is not None and self._is_other(default):
             raise ValidationError(
-                f"the name {table!r} is short, and this transaction is one of {self.uri}, not of $DELTARS_CATALOG,"
+                f"the name {table!r} is ambiguous: this transaction belongs to {self.uri}, and $DELTARS_CATALOG is"
                 f" {default}",
                 table=table,
-                hint="Give the table's whole URI, or begin the transaction with deltars.connect(…).begin().",
+                hint="Give the table's full URI, or begin the transaction with deltars.connect(…).begin().",
             )
 
     def _is_other(self, uri: CatalogUri) -> bool:
@@ -203,7 +198,7 @@ class CatalogSession:
 
 @contextmanager
 def after_commit(txn_id: UUID) -> Iterator[None]:
-    """Note on whatever interrupts the rest that the transaction is committed."""
+    """Add a note that the transaction is committed to any exception raised in the block."""
     try:
         yield
     except BaseException as error:
@@ -212,7 +207,7 @@ def after_commit(txn_id: UUID) -> Iterator[None]:
 
 
 class HasSession(Protocol):
-    """A catalog, as far as a writer or a reader needs to know it."""
+    """Object that has a session, such as a `Catalog`."""
 
     @property
     def _session(self) -> CatalogSession: ...
@@ -221,6 +216,6 @@ class HasSession(Protocol):
 def check_mirror_mode(mode: str | None) -> MirrorMode | None:
     if mode is not None and mode not in set(MirrorMode):
         raise ValidationError(
-            f"unknown mirror mode {mode!r}", field="mirror", hint=f"Known are: {', '.join(MirrorMode)}."
+            f"unknown mirror mode {mode!r}", field="mirror", hint=f"Choose one of: {', '.join(MirrorMode)}."
         )
     return None if mode is None else MirrorMode(mode)

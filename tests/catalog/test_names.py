@@ -239,10 +239,10 @@ def test_short_name_after_a_uri_of_another_catalog_than_the_default_is_refused(
         lambda: refused.alter("b"),
     ]
     for act in acts:
-        with pytest.raises(ValidationError, match="the name 'b' is short") as caught:
+        with pytest.raises(ValidationError, match="the name 'b' is ambiguous") as caught:
             act()
         assert "two.db" in str(caught.value)
-        assert "whole URI" in str(caught.value)
+        assert "full URI" in str(caught.value)
     refused.rollback()
     with deltars.begin(mirror="off") as tx:
         tx.write(f"{one}/a", ROWS)

@@ -66,8 +66,8 @@ def test_files_of_a_table_whose_log_is_others_are_not_deleted(
     before = files_below(place)
     with pytest.raises(deltars.TableHeld) as raised:
         catalog.drop_table("t", delete_data=True)
-    assert f"the table was {held}: its files are not this catalog's to delete" in str(raised.value)
-    assert "without delete_data takes the table out of the catalog" in str(raised.value)
+    assert f"the table was {held}: this catalog does not own its files and cannot delete them" in str(raised.value)
+    assert "without delete_data removes the table from the catalog" in str(raised.value)
     assert (files_below(place), catalog.table_exists("t")) == (before, True)
     catalog.drop_table("t")
     with pytest.raises(deltars.TableHeld):
@@ -350,7 +350,7 @@ def test_table_of_others_can_be_imported_again_after_it_was_dropped(catalog: del
     with pytest.raises(deltars.UnsupportedFeature, match="take_over=True"):
         catalog.import_table(place, "four")
     second = catalog.import_table(place, "four", take_over=True)
-    with pytest.raises(deltars.TableExists, match="is that of the table 'four'"):
+    with pytest.raises(deltars.TableExists, match="now belongs to the table 'four'"):
         catalog.drop_table(first.id, delete_data=True)
     assert second.to_arrow().num_rows == 3
     catalog.drop_table("four", delete_data=True)
@@ -394,7 +394,7 @@ def test_publication_that_began_before_the_drop_touches_no_successor(
 
         monkeypatch.setattr(LocalStorage, "put_if_absent", put_late)
         publisher = Publisher(opened._session.database, checkpoint_interval=1)
-        publisher.drain(first.id)
+        publisher.publish_pending(first.id)
         assert not publisher.status.read(first.id).is_pending
         assert not any("checkpoint" in file for file in files_below(first.location))
         [_, second] = successors

@@ -325,8 +325,8 @@ def test_table_is_found_by_name_id_and_uri(catalog: deltars.Catalog) -> None:
         assert not catalog.table_exists(way)
         with pytest.raises(deltars.TableNotFound) as raised:
             catalog.table(way)
-        assert "catalog.tables() lists those there are" in str(raised.value)
-    with pytest.raises(deltars.ValidationError, match="lives in another catalog"):
+        assert "catalog.tables() lists the tables" in str(raised.value)
+    with pytest.raises(deltars.ValidationError, match="is in another catalog"):
         catalog.table("deltasql://sqlite//elsewhere.db/features")
 
 

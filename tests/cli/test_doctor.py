@@ -60,7 +60,7 @@ def test_what_waits_to_be_published_is_found_and_the_fix_mends_it(
     with catalog.begin(mirror="async") as tx:
         tx.write("late", ROWS)
     mirror = _findings(run, catalog_uri, code=0)["mirror"]
-    assert (mirror["state"], mirror["found"]) == ("warning", "not all of late is published")
+    assert (mirror["state"], mirror["found"]) == ("warning", "late has unpublished commits")
     assert run(*shlex.split(mirror["fix"])[1:]).exit_code == 0
     assert _findings(run, catalog_uri, code=0)["mirror"]["state"] == "ok"
     _foreign_commit(catalog)

@@ -47,7 +47,7 @@ def test_down_removes_the_schema_and_says_what_is_lost(run: Run, catalog_uri: st
     result = run("migrate", "down", "--catalog", catalog_uri, "--yes")
     assert result.exit_code == 0, result.stderr
     assert "the log of 2 tables (features, labels)" in result.stderr
-    assert "Data files stay" in result.stderr
+    assert "Data files and the published _delta_log are kept" in result.stderr
     assert _state(run, catalog_uri) == "missing"
     again = run("migrate", "up", "--catalog", catalog_uri)
     assert again.exit_code == 0, again.stderr

@@ -62,7 +62,7 @@ def test_tables_that_no_demo_made_are_left_alone(here: Path) -> None:
     uri = "deltasql://sqlite/mine.db"
     with deltars.connect(uri) as catalog:
         catalog.write("labels", pa.table({"mine": [1]}))
-    with pytest.raises(deltars.TableExists, match="has a table 'labels' that no demo made; nothing was changed"):
+    with pytest.raises(deltars.TableExists, match="has a table 'labels' that the demo did not create"):
         open_catalog(uri)
     with deltars.connect(uri) as catalog:
         assert catalog.table("labels").to_arrow().to_pydict() == {"mine": [1]}
@@ -101,7 +101,7 @@ def test_without_java_the_demo_says_so_before_it_makes_anything(here: Path) -> N
     command = [sys.executable, "-m", "deltars.cli", "demo"]
     result = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert result.returncode == 2
-    assert "Spark needs Java, and there is none that runs at JAVA_HOME=" in result.stderr
+    assert "Spark needs Java, and no working Java was found (JAVA_HOME=" in result.stderr
     assert "apt install openjdk-17-jre-headless" in result.stderr
     assert "Traceback" not in result.stderr
     assert list(here.iterdir()) == []

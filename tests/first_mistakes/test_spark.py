@@ -57,11 +57,11 @@ def test_no_java_and_a_wrong_one_are_named_with_what_to_install(
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(
-        deltars.ConfigError, match=r"Spark needs Java, and there is none that runs at the PATH.*apt install"
+        deltars.ConfigError, match=r"Spark needs Java, and no working Java was found \(the PATH\).*apt install"
     ):
         require_java()
     monkeypatch.setenv("JAVA_HOME", str(_java(tmp_path / "old", "1.8.0_402")))
-    with pytest.raises(deltars.ConfigError, match=r"Java 17 or newer, and JAVA_HOME=.*old is Java 8.*JAVA_HOME"):
+    with pytest.raises(deltars.ConfigError, match=r"Java 17 or newer, but JAVA_HOME=.*old is Java 8.*JAVA_HOME"):
         require_java()
 
 

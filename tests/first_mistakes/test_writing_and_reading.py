@@ -104,19 +104,19 @@ MISTAKES = {
         "let catalog.run() do it",
     ),
     "two databases in one transaction": Mistake(
-        _write_two_databases, deltars.ValidationError, "lives in another catalog", "commit to each by itself"
+        _write_two_databases, deltars.ValidationError, "is in another catalog", "commit to each separately"
     ),
     "a table of another catalog": Mistake(
         lambda lake: lake.table("deltasql://sqlite/other.db/labels"),
         deltars.ValidationError,
-        "lives in another catalog",
+        "is in another catalog",
         "connect to the other one",
     ),
     "a table that is not there": Mistake(
         lambda lake: lake.table("plane"),
         deltars.TableNotFound,
         "there is no table 'plane'",
-        "catalog.tables() lists those there are",
+        "catalog.tables() lists the tables",
     ),
     "too many tables": Mistake(
         _write_eleven_tables, deltars.TransactionTooLarge, "11 tables, and max_tables is 10", "raise max_tables"
@@ -226,6 +226,6 @@ def test_a_foreign_writer_in_the_log_is_named_and_what_it_wrote_is_left_alone(la
     assert result.versions == {"plain": 1}
     with pytest.raises(deltars.MirrorFailure, match="the commit stands, publishing it failed") as raised:
         result.raise_for_mirror()
-    assert f"{1:020}.json is there and is another commit" in str(raised.value)
+    assert f"{1:020}.json exists and is another commit" in str(raised.value)
     assert "deltars verify 'plain'" in str(raised.value)
     assert foreign.read_text() == '{"commitInfo":{"operation":"WRITE"}}\n'

@@ -20,7 +20,7 @@ from sqlalchemy import delete
 
 import deltars
 from deltars.importer import Importer
-from deltars.importer.handover import fence_commit
+from deltars.importer.fence import fence_commit
 from deltars.log.commit import NewTable
 from deltars.protocol import FENCE
 from deltars.session import CatalogSession
@@ -437,7 +437,7 @@ def test_a_log_that_was_rewritten_while_released_is_not_adopted(catalog: deltars
     location = catalog.table("t").location
     commit = Path(location) / "_delta_log" / f"{version:020}.json"
     commit.write_bytes(commit.read_bytes().replace(b"RELEASE TABLE", b"SOMETHING ELSE"))
-    with pytest.raises(deltars.LogDiverged, match="another one than the catalog has"):
+    with pytest.raises(deltars.LogDiverged, match="differs from version"):
         catalog.adopt("t")
     with pytest.raises(deltars.TableHeld):
         catalog.write("t", _rows(1))

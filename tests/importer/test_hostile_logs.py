@@ -87,7 +87,7 @@ def test_actions_that_exclude_each_other_refuse_the_table(
     catalog: deltars.Catalog, log: HandmadeLog, actions: tuple[dict[str, Any], ...]
 ) -> None:
     log.commit(1, *actions)
-    _refused(catalog, log, "stands twice")
+    _refused(catalog, log, "occurs twice")
 
 
 def test_a_line_without_end_is_not_read_to_its_end(
@@ -155,7 +155,7 @@ def test_a_hole_in_the_log_is_named(catalog: deltars.Catalog, log: HandmadeLog) 
 @pytest.mark.parametrize("version", [2**63, 10**19, 99999999999999999999])
 def test_a_version_beyond_all_versions_is_refused(catalog: deltars.Catalog, log: HandmadeLog, version: int) -> None:
     log.commit(version, _add())
-    _refused(catalog, log, "beyond the last version")
+    _refused(catalog, log, "larger than the maximum")
 
 
 def test_a_far_version_is_a_hole_and_not_a_loop(catalog: deltars.Catalog, log: HandmadeLog) -> None:
@@ -193,7 +193,7 @@ def test_a_checkpoint_is_read_as_strictly_as_commits(catalog: deltars.Catalog, l
     (log.log / f"{0:020}.json").unlink()
     for rows, reason in (
         ([*CHECKPOINT_HEAD, checkpointed("../a.parquet")], r"\.\. segment"),
-        ([*CHECKPOINT_HEAD, checkpointed("a.parquet"), checkpointed("a.parquet")], "stands twice"),
+        ([*CHECKPOINT_HEAD, checkpointed("a.parquet"), checkpointed("a.parquet")], "occurs twice"),
         ([CHECKPOINT_HEAD[0], checkpointed("a.parquet")], "has no metaData"),
         ([CHECKPOINT_HEAD[1], checkpointed("a.parquet")], "has no protocol"),
     ):

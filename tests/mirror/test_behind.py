@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
-from deltars.mirror.background import AT_ONCE, Behind
+from deltars.mirror.background import AT_ONCE, Background
 
 
 def test_only_the_last_of_those_that_wait_is_done() -> None:
-    behind, begun, go_on = Behind(), threading.Event(), threading.Event()
+    behind, begun, go_on = Background(), threading.Event(), threading.Event()
     done: list[int] = []
 
     def work(number: int) -> None:
@@ -32,7 +32,7 @@ def test_only_the_last_of_those_that_wait_is_done() -> None:
 
 
 def test_few_run_at_once_and_all_are_done() -> None:
-    behind, changing = Behind(), threading.Lock()
+    behind, changing = Background(), threading.Lock()
     running = most = 0
     meeting = threading.Barrier(AT_ONCE)
 
@@ -54,7 +54,7 @@ def test_few_run_at_once_and_all_are_done() -> None:
 def test_what_fails_does_not_keep_out_what_comes_later(monkeypatch: pytest.MonkeyPatch) -> None:
     failed: queue.Queue[type[BaseException]] = queue.Queue()
     monkeypatch.setattr(threading, "excepthook", lambda arguments: failed.put(arguments.exc_type))
-    behind = Behind()
+    behind = Background()
     done: list[str] = []
 
     def work(what: str) -> None:

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from deltars.mirror import Publisher
 from deltars.mirror.files.checkpoint import is_due, write_checkpoint
-from deltars.mirror.files.last_checkpoint import LAST_CHECKPOINT, parse_last_checkpoint
+from deltars.mirror.files.last_checkpoint import parse_last_checkpoint
 from deltars.protocol import (
     Action,
     CdcFile,
@@ -27,6 +27,7 @@ from deltars.protocol import (
     protocol_of,
     schema_from_ddl,
 )
+from deltars.protocol.log_files import LAST_CHECKPOINT
 from deltars.storage import open_storage
 from deltars.store.mirror.checkpoint_state import CheckpointRows
 from tests.mirror.ledger import Ledger, added
@@ -81,7 +82,7 @@ def test_every_tenth_version_gets_a_checkpoint_and_the_hint_points_to_the_last(
     table = ledger.create_table("t")
     for _ in range(25):
         ledger.append(table)
-        publisher.drain(table)
+        publisher.publish_pending(table)
     assert ledger.files_of("t", "*.checkpoint.parquet") == [f"{v:020}.checkpoint.parquet" for v in (10, 20)]
     hint = last_checkpoint(ledger)
     assert (hint["version"], hint["size"], hint["numOfAddFiles"]) == (20, 22, 20)
@@ -94,7 +95,7 @@ def test_backlog_gets_one_checkpoint_of_its_end(ledger: Ledger, publisher: Publi
     table = ledger.create_table("t")
     for _ in range(34):
         ledger.append(table)
-    publisher.drain(table)
+    publisher.publish_pending(table)
     assert ledger.files_of("t", "*.checkpoint.parquet") == [f"{34:020}.checkpoint.parquet"]
     assert last_checkpoint(ledger)["version"] == 34
 
@@ -109,7 +110,7 @@ def test_interval_is_the_tables_or_the_catalogs(ledger: Ledger) -> None:
     ):
         for _ in range(6):
             ledger.append(table)
-            publisher.drain(table)
+            publisher.publish_pending(table)
         assert ledger.files_of(name, "*.checkpoint.parquet") == [f"{v:020}.checkpoint.parquet" for v in versions]
 
 
@@ -150,7 +151,7 @@ def test_checkpoint_holds_the_state_and_no_more(ledger: Ledger, publisher: Publi
         }
     )
     ledger.commit({table: [added("2.parquet", size=22, tags={"k": None, "l": "v"})]})
-    publisher.drain(table)
+    publisher.publish_pending(table)
     storage = publisher.storage_at(publisher.status.read(table).location)
     write_checkpoint(storage, CheckpointRows(ledger.database).at(table, 4))
     rows = checkpoint(ledger, 4)
@@ -184,7 +185,7 @@ def test_tombstones_are_kept_as_long_as_the_table_says(ledger: Ledger, publisher
     ages = {"young": 1, "old": 3}
     ledger.append(table, *ages)
     ledger.commit({table: [removed(path, now - days * 86_400_000) for path, days in ages.items()]})
-    publisher.drain(table)
+    publisher.publish_pending(table)
     write_checkpoint(open_storage(str(ledger.warehouse / "t")), CheckpointRows(ledger.database).at(table, 2))
     assert [remove["path"] for remove in actions(checkpoint(ledger, 2), "remove")] == ["young"]
 
@@ -210,7 +211,7 @@ def test_statistics_are_structs_where_the_table_asks_for_it(ledger: Ledger, publ
     values: dict[str, str | None] = {"p": "2024-05-05", "p 2": None}
     ledger.commit({table: [added("1.parquet", partition_values=values, stats=json.dumps(stats))]})
     ledger.commit({table: [added("2.parquet", partition_values={"p": None, "p 2": "4"})]})
-    publisher.drain(table)
+    publisher.publish_pending(table)
     write_checkpoint(open_storage(str(ledger.warehouse / "t")), CheckpointRows(ledger.database).at(table, 2))
     one, two = sorted(actions(checkpoint(ledger, 2), "add"), key=lambda add: str(add["path"]))
     assert "stats" not in one
@@ -238,7 +239,7 @@ def test_reader_needs_no_commit_before_the_checkpoint(ledger: Ledger, publisher:
     paths = [f"{number}.parquet" for number in range(12)]
     for path in paths:
         ledger.append(table, path)
-        publisher.drain(table)
+        publisher.publish_pending(table)
     for version in range(10):
         ledger.version_file("t", version).unlink()
     reader = DeltaTable(ledger.warehouse / "t")
@@ -251,12 +252,12 @@ def test_another_programs_checkpoint_in_our_place_is_replaced(ledger: Ledger, pu
     table = ledger.create_table("t")
     for _ in range(9):
         ledger.append(table)
-    publisher.drain(table)
+    publisher.publish_pending(table)
     file = ledger.warehouse / "t" / "_delta_log" / f"{10:020}.checkpoint.parquet"
     pq.write_table(pa.table({"add": [1]}), file)
     (file.parent / "_last_checkpoint").write_text('{"version":99,"size":1}')
     ledger.append(table)
-    publisher.drain(table)
+    publisher.publish_pending(table)
     assert len(actions(checkpoint(ledger, 10), "add")) == 10
     assert last_checkpoint(ledger)["version"] == 10
     ours = file.stat().st_ino
@@ -268,7 +269,7 @@ def test_older_checkpoint_does_not_take_the_hint_from_a_newer_one(ledger: Ledger
     table = ledger.create_table("t")
     for _ in range(20):
         ledger.append(table)
-    publisher.drain(table)
+    publisher.publish_pending(table)
     publisher.checkpointer.write(publisher.storage_at(publisher.status.read(table).location), table, 10, "late")
     assert ledger.files_of("t", "*.checkpoint.parquet") == [f"{v:020}.checkpoint.parquet" for v in (10, 20)]
     assert last_checkpoint(ledger)["version"] == 20
@@ -294,10 +295,10 @@ def test_checksum_adds_up_at_every_version(ledger: Ledger, publisher: Publisher)
         [removed("c", 1), added("d", size=2)],
     ]
     expected = [(0, 0), (2, 12), (1, 7), (1, 70), (2, 71), (2, 72)]
-    publisher.drain(table)
+    publisher.publish_pending(table)
     for commit in commits:
         ledger.commit({table: commit})
-        publisher.drain(table)
+        publisher.publish_pending(table)
     for version, (num_files, size_bytes) in enumerate(expected):
         document = json.loads((ledger.warehouse / "t" / "_delta_log" / f"{version:020}.crc").read_text())
         info = json.loads(ledger.version_file("t", version).open().readline())["commitInfo"]
@@ -315,7 +316,7 @@ def test_checksum_is_counted_where_nothing_reliable_is_left_to_add_to(
 ) -> None:
     table = ledger.create_table("t")
     ledger.commit({table: [added("a", size=5), added("b", size=7)]})
-    publisher.drain(table)
+    publisher.publish_pending(table)
     before: Path = ledger.warehouse / "t" / "_delta_log" / f"{1:020}.crc"
     if left == "of another commit":
         before.write_text(before.read_text().replace('"txnId":"', '"txnId":"0').replace('"numFiles":2', '"numFiles":9'))
@@ -324,7 +325,7 @@ def test_checksum_is_counted_where_nothing_reliable_is_left_to_add_to(
     else:
         before.unlink()
     ledger.commit({table: [added("c", size=1)]})
-    Publisher(ledger.database).drain(table)
+    Publisher(ledger.database).publish_pending(table)
     document = json.loads((ledger.warehouse / "t" / "_delta_log" / f"{2:020}.crc").read_text())
     assert (document["numFiles"], document["tableSizeBytes"]) == (3, 13)
 
@@ -333,5 +334,5 @@ def test_backlog_gets_the_checksum_of_its_end(ledger: Ledger, publisher: Publish
     table = ledger.create_table("t")
     for _ in range(5):
         ledger.append(table)
-    publisher.drain(table)
+    publisher.publish_pending(table)
     assert ledger.files_of("t", "*.crc") == [f"{5:020}.crc"]

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from deltars.mirror.files.commit import ENGINE_INFO, commit_path, is_same_commit, render_commit
+from deltars.mirror.files.commit import is_same_commit, render_commit
 from deltars.protocol import (
     AddFile,
     CommitInfo,
@@ -19,6 +19,8 @@ from deltars.protocol import (
     Txn,
     decode_commit,
 )
+from deltars.protocol.engine_info import ENGINE_INFO
+from deltars.protocol.log_files import commit_path
 from deltars.store.read.committed_versions import CommittedVersion
 
 TABLE = UUID("00000000-0000-0000-0000-00000000000a")

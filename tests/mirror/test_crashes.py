@@ -65,7 +65,7 @@ def test_process_killed_before_any_call_to_the_storage_leaves_a_log_that_is_fini
             publisher = Publisher(ledger.database, checkpoint_interval=2)
             with stepping(monkeypatch, DyingAt(turn)):
                 for table in tables.values():
-                    publisher.drain(table)
+                    publisher.publish_pending(table)
 
         ended = in_child(publish)
         for name, table in tables.items():
@@ -122,7 +122,7 @@ def test_answer_lost_after_the_file_was_written_is_recognised_the_next_time(
             if all(not status.is_pending for status in publisher.status.overview()):
                 break
             for table in tables.values():
-                publisher.drain(table)
+                publisher.publish_pending(table)
     assert lost.failures > 1
     Reconciler(ledger.database, publisher).once()
     check_finished(ledger, tables, version_maps=1)

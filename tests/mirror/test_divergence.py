@@ -100,7 +100,7 @@ def test_commit_file_above_the_catalogs_version_is_divergence_at_once_and_refuse
         tx.commit()
     assert (ids(restored, "t"), ids(restored, "u")) == ([1, 2], [])
     restored.write("u", rows(1))
-    with pytest.raises(deltars.LogDiverged, match="nothing of it is deleted"):
+    with pytest.raises(deltars.LogDiverged, match="no log file was deleted"):
         restored.table("t").clean_up_log()
     # It is said each time, and nothing that only reads is refused.
     assert look_once(restored)

@@ -30,7 +30,7 @@ def written_by_itself(uri: str, table_id: UUID) -> tuple[int, float]:
 def published_by_itself(uri: str, table_id: UUID) -> float:
     """In a process of its own: the most memory that publishing the commit took."""
     with deltars.connect(uri) as catalog:
-        outcome = Publisher(catalog._session.database, checkpoint_interval=1_000).drain(table_id)
+        outcome = Publisher(catalog._session.database, checkpoint_interval=1_000).publish_pending(table_id)
         assert outcome.publication is Publication.PUBLISHED
         return peak_mib()
 

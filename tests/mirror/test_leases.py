@@ -166,7 +166,7 @@ def test_writer_frozen_while_it_publishes_holds_up_nobody_and_does_no_harm_when_
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch, frozen_before: tuple[str, str]
 ) -> None:
     table = ledger.create_table("t")
-    Publisher(ledger.database).drain(table)
+    Publisher(ledger.database).publish_pending(table)
     ledger.database.close()
 
     def freeze(what: str, path: str) -> None:

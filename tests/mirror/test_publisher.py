@@ -35,7 +35,7 @@ def test_pending_versions_are_published_in_order(ledger: Ledger, publisher: Publ
     table = ledger.create_table("t")
     for _ in range(44):
         ledger.append(table)
-    outcome = publisher.drain(table)
+    outcome = publisher.publish_pending(table)
     assert (outcome.publication, outcome.published_version) == (Publication.PUBLISHED, 44)
     assert ledger.log_of("t") == version_names(45)
     digests = [sha256(ledger.version_file("t", v).read_bytes()).hexdigest() for v in range(45)]
@@ -47,9 +47,9 @@ def test_pending_versions_are_published_in_order(ledger: Ledger, publisher: Publ
 
 def test_nothing_pending_is_published_already(ledger: Ledger, publisher: Publisher) -> None:
     table = ledger.create_table("t")
-    publisher.drain(table)
+    publisher.publish_pending(table)
     before = publisher.status.read(table)
-    assert publisher.drain(table).publication is Publication.PUBLISHED
+    assert publisher.publish_pending(table).publication is Publication.PUBLISHED
     assert publisher.status.read(table).published_version == before.published_version
 
 
@@ -107,25 +107,25 @@ def test_every_kind_of_action_is_published_as_it_was_committed_and_in_its_order(
     ]
     table = ledger.create_table("t", create)
     ledger.commit({table: actions})
-    publisher.drain(table)
+    publisher.publish_pending(table)
     assert decode_commit(ledger.version_file("t", 0).read_bytes())[1:] == create
     assert decode_commit(ledger.version_file("t", 1).read_bytes())[1:] == actions
     ledger.forget_publication(table)
-    assert publisher.drain(table).publication is Publication.PUBLISHED
+    assert publisher.publish_pending(table).publication is Publication.PUBLISHED
     ledger.version_file("t", 1).write_bytes(b"{}")
     ledger.forget_publication(table)
-    assert publisher.drain(table).publication is Publication.FAILED
+    assert publisher.publish_pending(table).publication is Publication.FAILED
     assert ledger.version_file("t", 1).read_bytes() == b"{}"
 
 
 def test_outside_reader_sees_the_data_and_the_commit_times(ledger: Ledger, publisher: Publisher) -> None:
     table = ledger.create_table("t")
-    publisher.drain(table)
+    publisher.publish_pending(table)
     for version in (1, 2):
         data = ledger.warehouse / "t" / f"{version}.parquet"
         pq.write_table(pa.table({"id": [version]}), data)
         ledger.commit({table: [added(data.name, size=data.stat().st_size)]})
-    publisher.drain(table)
+    publisher.publish_pending(table)
     times = [commit.in_commit_timestamp for commit in publisher.status.pending(table, after=-1, limit=10)]
     reader = DeltaTable(ledger.warehouse / "t")
     assert reader.version() == 2
@@ -139,17 +139,17 @@ def test_outside_reader_sees_the_data_and_the_commit_times(ledger: Ledger, publi
 def test_file_left_by_a_crash_before_the_status_was_written_is_recognised(ledger: Ledger, publisher: Publisher) -> None:
     table = ledger.create_table("t")
     ledger.append(table, "a.parquet", "b.parquet")
-    publisher.drain(table)
+    publisher.publish_pending(table)
     first, *rest = ledger.version_file("t", 1).read_bytes().splitlines(keepends=True)
     theirs = b"".join([first, *reversed(rest)])
     ledger.version_file("t", 1).write_bytes(theirs)
 
     second = ledger.create_table("other")
     shutil.copytree(ledger.warehouse / "t", ledger.warehouse / "other", dirs_exist_ok=True)
-    assert publisher.drain(second).publication is Publication.FAILED  # another table's commit is not ours
+    assert publisher.publish_pending(second).publication is Publication.FAILED  # another table's commit is not ours
 
     ledger.forget_publication(table)
-    assert publisher.drain(table).publication is Publication.PUBLISHED
+    assert publisher.publish_pending(table).publication is Publication.PUBLISHED
     assert ledger.version_file("t", 1).read_bytes() == theirs
     assert ledger.mirror_log(table)[1] == (1, sha256(theirs).hexdigest())
 
@@ -158,13 +158,13 @@ def test_foreign_file_at_our_version_stops_the_table_and_is_not_overwritten(
     ledger: Ledger, publisher: Publisher
 ) -> None:
     table = ledger.create_table("t")
-    publisher.drain(table)
+    publisher.publish_pending(table)
     ledger.append(table)
     ledger.append(table)
     foreign = b'{"commitInfo":{"operation":"WRITE","engineInfo":"other"}}\n'
     ledger.version_file("t", 1).write_bytes(foreign)
 
-    outcome = publisher.drain(table)
+    outcome = publisher.publish_pending(table)
     assert outcome.publication is Publication.FAILED
     assert outcome.published_version == 0
     assert isinstance(outcome.failure, MirrorFailure)
@@ -173,7 +173,7 @@ def test_foreign_file_at_our_version_stops_the_table_and_is_not_overwritten(
     assert publisher.status.read(table).state is MirrorState.DIVERGED
     assert publisher.status.read(table).lease_owner is None
 
-    again = publisher.drain(table)
+    again = publisher.publish_pending(table)
     assert again.publication is Publication.FAILED
     assert again.failure is not None
     assert again.failure.error == outcome.failure.error
@@ -189,7 +189,7 @@ def test_storage_failure_is_noted_backs_off_and_is_repaired(ledger: Ledger, publ
     obstacle.write_bytes(b"in the way")
     for attempt, pause_us in ((1, 1_000_000), (2, 2_000_000), (3, 4_000_000)):
         before = publisher.status.read(table).now
-        outcome = publisher.drain(table)
+        outcome = publisher.publish_pending(table)
         assert outcome.publication is Publication.FAILED
         assert outcome.failure is not None
         assert (outcome.failure.version, outcome.failure.table_id) == (0, str(table))
@@ -205,7 +205,7 @@ def test_storage_failure_is_noted_backs_off_and_is_repaired(ledger: Ledger, publ
     obstacle.unlink()
     ledger.set_status(table, next_attempt_at=1)
     assert publisher.status.due() == [table]
-    assert publisher.drain(table).publication is Publication.PUBLISHED
+    assert publisher.publish_pending(table).publication is Publication.PUBLISHED
     status = publisher.status.read(table)
     assert (status.state, status.attempts, status.last_error, status.next_attempt_at) == (
         MirrorState.ACTIVE, 0, None, None,
@@ -215,14 +215,14 @@ def test_storage_failure_is_noted_backs_off_and_is_repaired(ledger: Ledger, publ
 def test_dropped_table_is_left_alone(ledger: Ledger, publisher: Publisher) -> None:
     table = ledger.create_table("t")
     ledger.registry.drop(table)
-    assert publisher.drain(table).publication is Publication.PUBLISHED
+    assert publisher.publish_pending(table).publication is Publication.PUBLISHED
     assert publisher.status.due() == []
     assert not (ledger.warehouse / "t").exists()
 
 
 def test_table_is_entered_in_the_warehouse_registry(ledger: Ledger, publisher: Publisher) -> None:
     table = ledger.create_table("my table")
-    publisher.drain(table)
+    publisher.publish_pending(table)
     entry = ledger.warehouse / "_deltars" / "tables" / f"{table}.json"
     document = json.loads(entry.read_text())
     assert document.pop("createdAt").endswith("Z")
@@ -242,10 +242,10 @@ def test_version_map_of_a_transaction_appears_with_its_last_table(ledger: Ledger
     ledger.append(tables[1])
     versions = ledger.commit({table: [added("x.parquet")] for table in tables}).versions
     maps = ledger.warehouse / "_deltars" / "txns"
-    publisher.drain(tables[0])
-    publisher.drain(tables[1])
+    publisher.publish_pending(tables[0])
+    publisher.publish_pending(tables[1])
     assert not maps.exists()
-    publisher.drain(tables[2])
+    publisher.publish_pending(tables[2])
     (file,) = maps.iterdir()
     document = json.loads(file.read_text())
     assert file.stem == document["txnId"]
@@ -261,20 +261,20 @@ def test_version_map_of_a_transaction_appears_with_its_last_table(ledger: Ledger
 def test_log_whose_directory_was_moved_away_is_not_begun_anew(ledger: Ledger, publisher: Publisher) -> None:
     table = ledger.create_table("t")
     ledger.append(table)
-    assert publisher.drain(table).publication is Publication.PUBLISHED
+    assert publisher.publish_pending(table).publication is Publication.PUBLISHED
     home = ledger.warehouse / "t"
     home.rename(home.with_name("elsewhere"))
 
     ledger.append(table)
-    outcome = publisher.drain(table)
+    outcome = publisher.publish_pending(table)
     assert outcome.publication is Publication.FAILED
-    assert "the published version 1 is not there" in str(outcome.failure)
-    assert "moved, deleted or not mounted" in str(outcome.failure)
+    assert "the published version 1 is missing" in str(outcome.failure)
+    assert "moved, deleted or unmounted" in str(outcome.failure)
     done = Reconciler(ledger.database, publisher).once()
     assert (done.repairs, len(done.errors)) == ([], 1)
     assert not home.exists()
 
     home.with_name("elsewhere").rename(home)
     ledger.set_status(table, next_attempt_at=1)
-    assert publisher.drain(table).publication is Publication.PUBLISHED
+    assert publisher.publish_pending(table).publication is Publication.PUBLISHED
     assert ledger.files_of("t", "*.json") == [f"{version:020}.json" for version in range(3)]

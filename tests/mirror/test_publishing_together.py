@@ -54,7 +54,7 @@ def test_no_lock_is_held_during_a_put(ledger: Ledger, publisher: Publisher, monk
             ledger.set_status(table, attempts=0)
 
     with before_each_put(monkeypatch, commit_meanwhile):
-        outcome = publisher.drain(table)
+        outcome = publisher.publish_pending(table)
     assert committed == [1, 2, 3]
     assert outcome.published_version == 3
     assert ledger.log_of("t") == version_names(4)
@@ -66,12 +66,12 @@ def test_lease_of_a_living_publisher_is_respected_and_of_a_dead_one_taken_over(
     table = ledger.create_table("t")
     now = publisher.status.read(table).now
     ledger.set_status(table, lease_owner="somebody", lease_until=now + 20 * SECOND_US)
-    assert publisher.drain(table).publication is Publication.PENDING
+    assert publisher.publish_pending(table).publication is Publication.PENDING
     assert publisher.status.due() == []
     assert ledger.log_of("t") == []
     ledger.set_status(table, lease_until=now - 1)
     assert publisher.status.due() == [table]
-    assert publisher.drain(table).publication is Publication.PUBLISHED
+    assert publisher.publish_pending(table).publication is Publication.PUBLISHED
 
 
 def test_publisher_whose_lease_was_taken_over_notes_what_it_put_and_leaves_the_lease(
@@ -85,7 +85,7 @@ def test_publisher_whose_lease_was_taken_over_notes_what_it_put_and_leaves_the_l
         ledger.set_status(table, lease_owner="somebody else")
 
     with before_each_put(monkeypatch, lose_the_lease):
-        assert publisher.drain(table).published_version == 1
+        assert publisher.publish_pending(table).published_version == 1
     assert (status.read(table).published_version, status.read(table).lease_owner) == (1, "somebody else")
     assert [version for version, _ in ledger.mirror_log(table)] == [0, 1]
     # Nothing goes back, nothing is left out, and nothing is noted that was not committed.
@@ -100,7 +100,7 @@ def test_publisher_whose_lease_was_taken_over_notes_what_it_put_and_leaves_the_l
     assert (after.published_version, after.state, after.lease_owner) == (1, MirrorState.ACTIVE, "somebody else")
     assert [version for version, _ in ledger.mirror_log(table)] == [0, 1]
     ledger.set_status(table, lease_until=1)
-    assert publisher.drain(table).published_version == 3
+    assert publisher.publish_pending(table).published_version == 3
 
 
 def test_many_publishers_and_committers_at_once_publish_each_version_once_and_in_order(
@@ -137,7 +137,7 @@ def test_publisher_waits_for_one_who_is_just_giving_the_lease_back(ledger: Ledge
     ledger.set_status(table, lease_owner="somebody", lease_until=publisher.status.read(table).now + 20 * SECOND_US)
     with ThreadPoolExecutor(1) as pool:
         with ledger.giving_lease_back(table):
-            drained = pool.submit(publisher.drain, table)
+            drained = pool.submit(publisher.publish_pending, table)
             time.sleep(0.2)
             assert not drained.done()
         assert drained.result().publication is Publication.PUBLISHED
@@ -151,7 +151,7 @@ def test_no_commit_is_overlooked_when_its_publisher_found_another_at_work(ledger
     def work(worker: int) -> None:
         for _ in range(commits):
             ledger.append(table)
-            Publisher(ledger.database).drain(table)
+            Publisher(ledger.database).publish_pending(table)
 
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(work, range(workers)))
@@ -203,7 +203,7 @@ def test_committer_waits_for_another_who_is_publishing_its_version(
         go_on.wait(30)
 
     with before_each_put(monkeypatch, stall), ThreadPoolExecutor(2) as pool:
-        first = pool.submit(publisher.drain, table)
+        first = pool.submit(publisher.publish_pending, table)
         stalled.wait(30)
         second = pool.submit(publisher.publish_all, {table: 0}, wait_s=30)
         time.sleep(0.1)
@@ -241,7 +241,7 @@ def _until(reached: Callable[[], bool], timeout_s: float = 20) -> None:
 @pytest.mark.backends("postgres", "sqlite")
 def test_forked_child_publishes_to_local_disk(ledger: Ledger, publisher: Publisher) -> None:
     table = ledger.create_table("t")
-    publisher.drain(table)
+    publisher.publish_pending(table)
     version = ledger.append(table)
     assert is_true_in_forked_child(
         lambda: publisher.publish_all({table: version}, wait_s=20)[table].publication is Publication.PUBLISHED

@@ -64,7 +64,7 @@ def test_failed_publication_is_on_the_result_and_in_the_status_and_mended_by_the
         result.raise_for_mirror()
     failure = raised.value
     assert (failure.table, failure.table_id, failure.version) == ("t", str(catalog.table("t").id), 1)
-    assert "the published version 0 is not there" in failure.error
+    assert "the published version 0 is missing" in failure.error
     # The commit stands.
     assert result.versions == {"t": 1}
     assert catalog.table("t").version == 1
@@ -136,7 +136,7 @@ def test_what_deltalake_cleans_up_and_checkpoints_is_mended(
     hint = json.loads((log / "_last_checkpoint").read_text())
     assert (hint["version"], hint["tags"]) == (12, {"deltars.sqlManaged": "true"})
     assert any(repair.what == "_last_checkpoint was another program's" for repair in done.repairs)
-    assert "a published commit was missing, written from the catalog" in caplog.text
+    assert "a published commit was missing; written from the catalog" in caplog.text
     assert catalog.reconciler().once().repairs == []
     assert DeltaTable(log.parent, version=3).version() == 3
 
@@ -145,7 +145,7 @@ def test_checkpoint_that_a_crash_left_out_is_written(ledger: Ledger, publisher: 
     table = ledger.create_table("t")
     for _ in range(12):
         ledger.append(table)
-    publisher.drain(table)
+    publisher.publish_pending(table)
     log = ledger.warehouse / "t" / "_delta_log"
     (log / f"{12:020}.checkpoint.parquet").unlink()
     reconciler = Reconciler(ledger.database, publisher)
@@ -229,14 +229,14 @@ def test_table_that_is_never_published_does_not_make_every_inspection_ask_for_al
             ledger.commit({stuck: [msgspec.structs.replace(CREATE[1], configuration={"deltars.mirror": "off"})]})
     for _ in range(5):
         last = ledger.commit({a: [added("y")], b: [added("y")]}).commit_ts
-    publisher.drain(a)
-    publisher.drain(b)
+    publisher.publish_pending(a)
+    publisher.publish_pending(b)
     monkeypatch.setattr(warehouse, "SETTLED_US", 0)
     monkeypatch.setattr(warehouse, "FEW_MAPS", 3)
-    assert publisher.warehouse.mend_version_maps() == ([], first if why == "diverged" else last)
+    assert publisher.warehouse.repair_version_maps() == ([], first if why == "diverged" else last)
     asked: list[str] = []
     with stepping(monkeypatch, lambda what, path: asked.append(path) if what == "head" else None):
-        assert publisher.warehouse.mend_version_maps(first)[0] == []
+        assert publisher.warehouse.repair_version_maps(first)[0] == []
     assert asked == []
 
 
@@ -265,11 +265,11 @@ def test_defect_in_an_inspection_is_logged_by_the_process_and_stops_no_other(
     def fail(*_: object) -> list[str]:
         raise KeyError("a table")
 
-    monkeypatch.setattr(Warehouse, "mend_registrations", fail)
+    monkeypatch.setattr(Warehouse, "repair_registrations", fail)
     table = ledger.create_table("t")
     reconciler = Reconciler(ledger.database, publisher, poll_s=0.02)
     running = Meanwhile(reconciler.run)
-    until(lambda: "the warehouse could not be inspected, because of a defect" in caplog.text)
+    until(lambda: "the warehouse could not be inspected because of a bug in deltars" in caplog.text)
     until(lambda: publisher.status.read(table).published_version == 0)
     assert reconciler.once().errors == ["the warehouse could not be inspected: KeyError('a table')"]
     reconciler.stop()
@@ -329,10 +329,10 @@ def test_tables_published_in_another_order_than_committed_do_no_harm(ledger: Led
     for _ in range(3):
         ledger.append(first)
         ledger.commit({first: [added("x")], second: [added("y")]})
-    publisher.drain(second)
+    publisher.publish_pending(second)
     assert (ledger.log_of("first"), ledger.log_of("second")) == ([], version_names(4))
     assert DeltaTable(ledger.warehouse / "second").version() == 3
-    publisher.drain(first)
+    publisher.publish_pending(first)
     assert ledger.log_of("first") == version_names(7)
     for table in (first, second):
         versions = [version for version, _ in ledger.mirror_log(table)]
@@ -367,10 +367,10 @@ def test_stopping_in_a_backlog_gives_the_lease_back_and_loses_nothing(ledger: Le
         ledger.append(table)
     reconciler = Reconciler(ledger.database, publisher, poll_s=0.01)
     reconciler.stop()
-    publisher.drain(table, stop=reconciler._stop)
+    publisher.publish_pending(table, stop=reconciler._stop)
     status = publisher.status.read(table)
     assert (status.published_version, status.lease_owner) == (0, None)
-    publisher.drain(table)
+    publisher.publish_pending(table)
     assert ledger.log_of("t") == version_names(31)
 
 

@@ -78,7 +78,7 @@ def test_conditional_put_refuses_a_taken_name_and_a_foreign_commit_stops_the_tab
     assert not sink.created
     result = catalog.write("t", ROWS)
     assert result.mirror["t"].publication is Publication.FAILED
-    with pytest.raises(deltars.MirrorFailure, match="is there and is another commit"):
+    with pytest.raises(deltars.MirrorFailure, match="exists and is another commit"):
         result.raise_for_mirror()
     assert catalog.mirror_status()[0].state is MirrorState.DIVERGED
     assert storage.get(path) == b"foreign"

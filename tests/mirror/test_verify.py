@@ -256,7 +256,7 @@ def test_command_says_how_many_orphans_were_left_out_and_why(table: deltars.Tabl
     run = CliRunner().invoke(main, command)
     assert (run.exit_code, run.stdout.count("\n")) == (0, 1)
     assert "old.parquet\t3 bytes that the log never named, 2 days old" in run.stdout
-    assert "Left out 1 orphans (3 bytes) younger than 24 hours: a running job may still commit them." in run.stderr
+    assert "Ignored 1 orphans (3 bytes) younger than 24 hours: a running job may still commit them." in run.stderr
     run = CliRunner().invoke(main, [*command, "--min-age", "0", "--json"])
     assert [(Path(finding["file"]).name, finding["size_bytes"]) for finding in json.loads(run.stdout)] == [
         ("new.parquet", 3),
@@ -386,7 +386,7 @@ def test_v2_checkpoint_under_a_classic_name_is_read_with_its_sidecars(
     assert found(table, deep=True) == []
     log.checkpoint("_sidecars/one.parquet", files[:1])
     [finding] = table.verify(deep=True).findings
-    assert (Path(finding.file).name, finding.detail) == (classic.name, "holds 0 files too many and 1 too few")
+    assert (Path(finding.file).name, finding.detail) == (classic.name, "has 0 files too many and 1 too few")
     listed.unlink()
     [finding] = table.verify(deep=True).findings
     assert (Path(finding.file).name, finding.detail.partition(":")[0]) == (classic.name, "cannot be read")
@@ -427,7 +427,7 @@ def test_command_says_what_differs_and_exits_with_one(table: deltars.Table, cata
     run = CliRunner().invoke(main, ["verify", "t", "--catalog", catalog_uri, "--json"])
     assert run.exit_code == 1
     [finding] = json.loads(run.output)
-    assert (finding["problem"], finding["detail"]) == ("missing", "was published and is gone")
+    assert (finding["problem"], finding["detail"]) == ("missing", "is missing; it was published")
 
 
 @pytest.fixture
@@ -471,7 +471,7 @@ def test_file_of_a_deletion_vector_that_is_too_short_or_gone_is_found(marked: de
     file = vector_file(marked)
     file.write_bytes(bytes(51))
     [finding] = marked.verify().findings
-    assert (finding.problem, finding.detail) == (Problem.DIFFERENT, "has 51 bytes, and a deletion vector ends at 52")
+    assert (finding.problem, finding.detail) == (Problem.DIFFERENT, "has 51 bytes, but a deletion vector ends at 52")
     file.unlink()
     assert found(marked) == [(Problem.MISSING, file.name)]
 
@@ -489,7 +489,7 @@ def test_checkpoint_with_other_deleted_rows_is_found_by_a_deep_look(marked: delt
     assert found(marked) == []
     [finding] = marked.verify(deep=True).findings
     assert (finding.problem, Path(finding.file).name) == (Problem.DIFFERENT, file.name)
-    assert finding.detail == "holds 1 files too many and 1 too few"
+    assert finding.detail == "has 1 files too many and 1 too few"
 
 
 def test_checkpoint_that_came_with_an_imported_table_is_no_difference_and_a_later_one_is(

@@ -22,9 +22,11 @@ class Lines:
     def __init__(self) -> None:
         self.stream = io.StringIO()
 
+    def all(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.stream.getvalue().splitlines()]
+
     def of(self, logger: str) -> list[dict[str, Any]]:
-        said = [json.loads(line) for line in self.stream.getvalue().splitlines()]
-        return [line for line in said if line["logger"] == logger]
+        return [line for line in self.all() if line["logger"] == logger]
 
 
 @pytest.fixture
@@ -70,16 +72,32 @@ def test_lost_race_is_told_with_its_stage_and_error(catalog: deltars.Catalog, li
     assert (ended["outcome"], ended["error"]) == ("conflict", "VersionConflict")
 
 
-def test_failed_publication_is_an_error_line_with_the_transaction(
+def test_failed_publication_is_one_error_line_with_the_transaction(
     catalog: deltars.Catalog, lines: Lines, tmp_path: Path
 ) -> None:
     catalog.create_table("t", "id BIGINT")
     (tmp_path / "warehouse" / "t" / "_delta_log" / f"{1:020}.json").write_text("foreign")
     with catalog.begin() as tx:
         tx.stage("t", [added("1")])
-    [failed] = [line for line in lines.of("deltars.mirror") if line["level"] == "ERROR"]
+    [failed] = [line for line in lines.all() if line["level"] in ("WARNING", "ERROR")]
+    assert (failed["logger"], failed["level"]) == ("deltars.mirror", "ERROR")
     assert (failed["txn_id"], failed["table"], failed["version"]) == (str(tx.id), "t", 1)
     assert (failed["outcome"], failed["error"]) == ("diverged", "MirrorFailure")
+
+
+def test_commit_to_a_table_that_has_diverged_is_one_warning(
+    catalog: deltars.Catalog, catalog_uri: str, lines: Lines, tmp_path: Path
+) -> None:
+    catalog.create_table("t", "id BIGINT")
+    (tmp_path / "warehouse" / "t" / "_delta_log" / f"{1:020}.json").write_text("foreign")
+    with catalog.begin() as tx:
+        tx.stage("t", [added("1")])
+    before = len(lines.all())
+    with deltars.connect(catalog_uri, allow_diverged=True) as allowing, allowing.begin() as tx:
+        tx.stage("t", [added("2")])
+    [failed] = [line for line in lines.all()[before:] if line["level"] in ("WARNING", "ERROR")]
+    assert (failed["level"], failed["table"], failed["error"]) == ("WARNING", "t", "MirrorFailure")
+    assert tx.result.mirror["t"].publication == "failed"
 
 
 def test_traceback_and_values_that_json_has_no_word_for_are_text(lines: Lines) -> None:

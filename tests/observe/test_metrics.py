@@ -246,10 +246,10 @@ def test_lag_of_each_table_and_skew_of_a_transaction_are_exported(tables: deltar
         tx.stage("a", [added("1")])
         tx.stage("b", [added("1")])
     publisher = tables._session.publisher
-    publisher.drain(tables.table("a").id)
+    publisher.publish_pending(tables.table("a").id)
     assert scrape.value("deltars_mirror_skew_seconds_count", tables) is None
     time.sleep(0.3)
-    publisher.drain(tables.table("b").id)
+    publisher.publish_pending(tables.table("b").id)
     assert scrape.value("deltars_mirror_skew_seconds_count", tables) == 1
     skew = scrape.value("deltars_mirror_skew_seconds_sum", tables)
     lag = scrape.value("deltars_mirror_publication_seconds_sum", tables)

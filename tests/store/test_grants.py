@@ -126,7 +126,7 @@ def test_the_mirror_reads_all_and_writes_only_its_own_tables(
         assert table.snapshot().files.num_rows == 2
         with pytest.raises(deltars.DatabaseError, match="permission denied"):
             SqlTxnLogWriter(opened).commit(table.id, 3, [_add("a.parquet")], operation="WRITE")
-        assert opened._session.publisher.drain(table.id).published_version == 2
+        assert opened._session.publisher.publish_pending(table.id).published_version == 2
     own = {schema.dl_mirror_status.name, schema.dl_mirror_log.name}
     _refused_everywhere(
         catalog_uri, roles.mirror, ["INSERT", "UPDATE", "DELETE"], allowed={"INSERT": own, "UPDATE": own}

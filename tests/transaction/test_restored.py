@@ -15,7 +15,7 @@ import pytest
 import deltars
 from deltars.data.scan import Scan
 from deltars.errors import DatabaseError, VersionConflict, VersionNotFound
-from deltars.mirror.files.checksum import checksum_path
+from deltars.protocol.log_files import checksum_path
 from deltars.storage import open_storage
 from deltars.store.mirror.checkpoint_state import CheckpointRows
 from deltars.uri import parse_catalog_uri

@@ -318,10 +318,10 @@ def test_table_of_another_database_is_refused_with_the_reason(lake: Lake, tmp_pa
     other = replace(here, database=elsewhere).with_secrets()
     before = lake.dump()
     for tx in (lake.begin(), deltars.begin()):
-        with pytest.raises(ValidationError, match="lives in another catalog") as caught, tx:  # noqa: PT012
+        with pytest.raises(ValidationError, match="is in another catalog") as caught, tx:  # noqa: PT012
             tx.stage(_table_uri(lake.uri, "a"), [added("1")])
             tx.stage(_table_uri(other, "b"), [added("1")])
-        assert "One transaction is one transaction of one database" in str(caught.value)
+        assert "A transaction cannot span two catalogs" in str(caught.value)
     assert lake.dump() == before
 
 

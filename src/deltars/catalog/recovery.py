@@ -16,11 +16,12 @@ import msgspec
 
 from deltars.catalog.catalog import Catalog
 from deltars.catalog.connection import open_catalog
-from deltars.catalog.registrations import Registered, plan_of, suffixed
+from deltars.catalog.registrations import plan_of, suffixed
 from deltars.config import configure
 from deltars.errors import ImportRefused, NotADeltaTable, StorageError, ValidationError
 from deltars.importer import Importer, Progress
 from deltars.log.commit import NO_VERSION, NewTable
+from deltars.mirror.warehouse import Registered
 from deltars.storage import open_storage
 from deltars.store.mirror.status import MirrorState
 from deltars.store.registry import Origin

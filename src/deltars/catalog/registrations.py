@@ -14,22 +14,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
-import msgspec
-
+from deltars.mirror.warehouse import Registered
 from deltars.storage import Places
 from deltars.store.names import MAX_NAME_LENGTH, name_key
 
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
-
-
-class Registered(msgspec.Struct, frozen=True, rename="camel"):
-    """A table as the warehouse remembers it."""
-
-    table_id: UUID
-    name: str
-    location: str
-    created_at: datetime | None = None
-    dropped_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

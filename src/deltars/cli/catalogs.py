@@ -1,4 +1,4 @@
-"""Commands on a catalog as a whole."""
+"""Commands on a whole catalog."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from deltars.cli.output import Output
 
 
 @click.command
-@click.option("--warehouse", metavar="LOCATION", help="Where tables lie by default: a directory or a URL.")
+@click.option("--warehouse", metavar="LOCATION", help="Default location of tables: a directory or a URL.")
 @with_common_options
 def init(catalog: str | None, warehouse: str | None, output: Output) -> None:
-    """Make a catalog, and say where its tables lie.
+    """Create a catalog, and set its warehouse: the default location of its tables.
 
-    Nothing happens to a catalog that is there already. Its warehouse is set once; beside an embedded catalog's file
-    if nothing is said.
+    An existing catalog is left unchanged, and its warehouse can be set only once. Without --warehouse, an embedded
+    catalog gets a warehouse next to its file.
 
     \b
     Example:
@@ -31,7 +31,7 @@ def init(catalog: str | None, warehouse: str | None, output: Output) -> None:
 @click.command
 @with_common_options
 def tables(catalog: str | None, output: Output) -> None:
-    """List the tables of a catalog, by name.
+    """List the tables of a catalog by name.
 
     \b
     Example:
@@ -50,9 +50,9 @@ def tables(catalog: str | None, output: Output) -> None:
 @click.argument("as_of", metavar="[TRANSACTION|TIME]", required=False)
 @with_common_options
 def cut(as_of: str | None, catalog: str | None, output: Output) -> None:
-    """List the version of every table at one moment: now, as of a transaction (its id) or as of a time.
+    """List the version of every table at one moment: now, after a transaction (by its id), or at a time.
 
-    No transaction is in it by halves: readers that use these versions see all of it or nothing.
+    The versions are consistent: they include all tables of a transaction, or none.
 
     \b
     Example:
@@ -65,5 +65,5 @@ def cut(as_of: str | None, catalog: str | None, output: Output) -> None:
         output.records(
             [asdict(table) | {"as_of": found.as_of} for table in found.tables],
             columns=("name", "version", "table_id"),
-            none="No table had a version then." if as_of else f"{opened.uri} has no tables yet.",
+            none="No table had a version at that time." if as_of else f"{opened.uri} has no tables yet.",
         )

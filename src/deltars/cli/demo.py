@@ -1,4 +1,4 @@
-"""`deltars demo`: tells the story of `deltars.demo` on the terminal."""
+"""`deltars demo`: runs `deltars.demo` and prints its steps on the terminal."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ PAPER_WIDTH = 120
 
 
 @click.command
-@click.option("--embedded-postgres", is_flag=True, help="On a PostgreSQL that comes with it and goes after it.")
+@click.option("--embedded-postgres", is_flag=True, help="Run on a temporary PostgreSQL, which is deleted afterwards.")
 @with_common_options
 def demo(embedded_postgres: bool, catalog: str | None, output: Output) -> None:
-    """Play a feature store on real tables: atomic writes, a killed process, a race, time travel, outside readers.
+    """Show a feature store on real tables: atomic writes, a killed process, a race, time travel, other readers.
 
-    Needs Java and pyspark, no network, and less than two minutes. Without --catalog it plays on SQLite, in ./.deltars.
-    It uses two tables, features and labels, and refuses a catalog that has others of these names.
+    Needs Java and pyspark, no network, and less than two minutes. Without --catalog it runs on SQLite, in ./.deltars.
+    It replaces its own tables features and labels, and refuses a catalog that has other tables of these names.
 
     \b
     Example:
@@ -36,9 +36,9 @@ def demo(embedded_postgres: bool, catalog: str | None, output: Output) -> None:
       deltars demo --embedded-postgres
     """
     if embedded_postgres and catalog:
-        raise click.UsageError("--embedded-postgres brings its own catalog: leave --catalog out.")
+        raise click.UsageError("--embedded-postgres creates a catalog: do not give --catalog.")
     try:
-        # Late: help must load nothing heavy, and pyspark is an extra.
+        # Imported late: --help must stay fast, and pyspark is an extra.
         from deltars import demo as play
         from deltars.doctor import require_java
         from deltars.spark.local_session import local_spark
@@ -50,8 +50,8 @@ def demo(embedded_postgres: bool, catalog: str | None, output: Output) -> None:
     if not console.is_terminal:
         console.width = PAPER_WIDTH
     require_java()
-    tell, started = Teller(console), time.monotonic()
-    tell.say("Spark starts…")
+    tell, started = ConsoleNarrator(console), time.monotonic()
+    tell.say("Starting Spark…")
     with (
         play.embedded_postgres() if embedded_postgres else nullcontext(catalog or play.DEFAULT_CATALOG) as uri,
         local_spark("deltars demo") as spark,
@@ -60,13 +60,13 @@ def demo(embedded_postgres: bool, catalog: str | None, output: Output) -> None:
     if isinstance(output, Json):
         output.record(asdict(outcome))
         return
-    tell.chapter(f"That was all, in {time.monotonic() - started:.0f} seconds. What to try next")
+    tell.chapter(f"Done in {time.monotonic() - started:.0f} seconds. What to try next")
     tell.code(_next_steps(outcome, is_gone=embedded_postgres))
 
 
-def _next_steps(outcome: deltars.demo.Outcome, *, is_gone: bool) -> str:
+def _next_steps(outcome: deltars.demo.DemoResult, *, is_gone: bool) -> str:
     if is_gone:
-        return "deltars demo            # the same on SQLite, and it stays for you to look at\ndeltars doctor"
+        return "deltars demo            # the same on SQLite; its tables are kept\ndeltars doctor"
     there = f"--catalog '{outcome.catalog}'"
     return "\n".join(
         (
@@ -74,13 +74,13 @@ def _next_steps(outcome: deltars.demo.Outcome, *, is_gone: bool) -> str:
             f"deltars txn {outcome.winner} {there}",
             f"deltars diff features 0 3 {there}",
             f"deltars cut {outcome.first} {there}",
-            "python examples/feature_store.py    # the same with your own program: thirty lines to change",
+            "python examples/feature_store.py    # the same as a program of thirty lines, for you to change",
         )
     )
 
 
-class Teller:
-    """Plain text where it is piped, a little colour where it is not."""
+class ConsoleNarrator:
+    """Narrator that prints to a console: with colours on a terminal, plain text in a pipe."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

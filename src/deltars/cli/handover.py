@@ -1,4 +1,4 @@
-"""Commands that take tables in, give them back, and make a lost catalog again."""
+"""Commands that import and release tables, and rebuild a lost catalog."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ from deltars.cli.progress import bar, working
 
 @click.command("import")
 @click.argument("location")
-@click.option("--name", metavar="NAME", help="The table's name here.  [default: its directory's]")
-@click.option("--read-only", is_flag=True, help="Leave the table to its writers; run it again to follow them.")
-@click.option("--take-over", is_flag=True, help="Take it from another deltars catalog, which is gone for good.")
+@click.option("--name", metavar="NAME", help="Name of the table in the catalog.  [default: the directory's name]")
+@click.option(
+    "--read-only",
+    is_flag=True,
+    help="Leave the table to its writers; run it again to read their new commits.",
+)
+@click.option("--take-over", is_flag=True, help="Import a table of another deltars catalog that is lost for good.")
 @with_common_options
 def import_table(
     location: str, name: str | None, read_only: bool, take_over: bool, catalog: str | None, output: Output
 ) -> None:
-    """Take in the Delta table at LOCATION, where it lies, with its history.
+    """Import the Delta table at LOCATION with its history. No file is copied or moved.
 
-    Other writers are fenced off; readers go on as before. If it is interrupted, run it again.
+    Other writers are refused from then on; readers continue as before. If the import is interrupted, run it again.
 
     \b
     Example:
@@ -45,7 +49,7 @@ def import_table(
 @click.argument("table")
 @with_common_options
 def release(table: str, catalog: str | None, output: Output) -> None:
-    """Give TABLE back to plain Delta writers. Nothing can be committed to it here until it is adopted.
+    """Release TABLE to other Delta writers. deltars cannot commit to it until you adopt it again.
 
     \b
     Example:
@@ -60,7 +64,7 @@ def release(table: str, catalog: str | None, output: Output) -> None:
 @click.argument("table")
 @with_common_options
 def adopt(table: str, catalog: str | None, output: Output) -> None:
-    """Take back TABLE, which was released or imported read-only, with what others have committed to it.
+    """Adopt TABLE, which was released or imported read-only, with the commits of other writers.
 
     \b
     Example:
@@ -75,10 +79,10 @@ def adopt(table: str, catalog: str | None, output: Output) -> None:
 @click.argument("warehouse")
 @with_common_options
 def rebuild(warehouse: str, catalog: str | None, output: Output) -> None:
-    """Make a lost catalog again from the logs that it published below WAREHOUSE.
+    """Rebuild a lost catalog from the logs that it published in WAREHOUSE.
 
-    Names, versions, transactions and their times come back; commits that were never published and row groups do
-    not. If it is interrupted, run it again.
+    Names, versions, transactions and their times are restored. Commits that were never published, and statistics of
+    row groups, are lost. If the command is interrupted, run it again.
 
     \b
     Example:
@@ -92,15 +96,15 @@ def rebuild(warehouse: str, catalog: str | None, output: Output) -> None:
         none="Every table had been dropped.",
     )
     if rebuilt.gone:
-        click.echo(f"Dropped long ago, their logs are gone: {', '.join(rebuilt.gone)}", err=True)
+        click.echo(f"Not restored: dropped tables whose logs are gone: {', '.join(rebuilt.gone)}", err=True)
     for name, old in rebuilt.renamed.items():
-        click.echo(f"Two tables were named {old}: the older one is {name} now.", err=True)
+        click.echo(f"Two tables were named {old}: the older one is now named {name}.", err=True)
     for file in rebuilt.stale:
-        click.echo(f"Left out, because it describes no table any more: {file}", err=True)
+        click.echo(f"Ignored, because it is out of date: {file}", err=True)
     for txn_id in rebuilt.torn:
-        click.echo(f"Only a part of transaction {txn_id} had been published.", err=True)
+        click.echo(f"Transaction {txn_id} is incomplete: only some of its tables had been published.", err=True)
 
 
 def _directory(location: str) -> str:
-    """A directory may be named as a shell names it; the catalog remembers where it is."""
+    """Return a directory as an absolute path, because the catalog stores it; a URL unchanged."""
     return os.path.abspath(location) if os.path.isdir(location) else location

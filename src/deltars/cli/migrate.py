@@ -1,4 +1,4 @@
-"""`deltars migrate`: the schema of a catalog in its database."""
+"""`deltars migrate`: manages the schema of a catalog in its database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMES_SHOWN = 10
 
 @click.group
 def migrate() -> None:
-    """Create, upgrade, look at or remove the schema of a catalog.
+    """Create, upgrade, show or remove the schema of a catalog.
 
     \b
     Example:
@@ -26,7 +26,7 @@ def migrate() -> None:
 _no_views = click.option(
     "--no-views",
     is_flag=True,
-    help="Leave out the views datasets, transactions, files, row_groups and partitions.",
+    help="Do not create the views datasets, transactions, files, row_groups and partitions.",
 )
 
 
@@ -34,7 +34,7 @@ _no_views = click.option(
 @_no_views
 @with_common_options
 def up(catalog: str | None, no_views: bool, output: Output) -> None:
-    """Create the schema, or bring it up to date. All of it happens in one transaction.
+    """Create the schema or upgrade it to this release, in one transaction.
 
     \b
     Example:
@@ -46,12 +46,12 @@ def up(catalog: str | None, no_views: bool, output: Output) -> None:
 
 
 @migrate.command
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @with_common_options
 def down(catalog: str | None, yes: bool, output: Output) -> None:
-    """Remove the schema, and with it the log of every table. Asks first.
+    """Remove the schema, and with it the log of every table. Asks for confirmation.
 
-    Data files stay, and so does what was published to _delta_log.
+    Data files and the published _delta_log are kept.
 
     \b
     Example:
@@ -69,7 +69,7 @@ def down(catalog: str | None, yes: bool, output: Output) -> None:
 @migrate.command
 @with_common_options
 def status(catalog: str | None, output: Output) -> None:
-    """Say which schema the catalog has, and which one this release needs.
+    """Show which schema version the catalog has, and which one this release needs.
 
     The state is missing, older, current or newer.
 
@@ -85,7 +85,7 @@ def status(catalog: str | None, output: Output) -> None:
 @_no_views
 @with_common_options
 def sql(catalog: str | None, no_views: bool, output: Output) -> None:
-    """Print the statements that make the schema in an empty database. Connects to nothing.
+    """Print the SQL that creates the schema in an empty database. Does not connect to a database.
 
     \b
     Example:
@@ -96,21 +96,21 @@ def sql(catalog: str | None, no_views: bool, output: Output) -> None:
 
 
 @migrate.command
-@click.option("--reader", metavar="ROLE", help="May read everything.")
-@click.option("--writer", metavar="ROLE", help="May commit: insert, and update what a commit must. Deletes nothing.")
-@click.option("--mirror", metavar="ROLE", help="May read everything and note what was published.")
+@click.option("--reader", metavar="ROLE", help="Role that may read.")
+@click.option("--writer", metavar="ROLE", help="Role that may commit: insert and update, not delete.")
+@click.option("--mirror", metavar="ROLE", help="Role that may read, and record what was published.")
 @with_common_options
 def grants(catalog: str | None, reader: str | None, writer: str | None, mirror: str | None, output: Output) -> None:
-    """Give roles of a PostgreSQL server the rights they need, and no more. The roles must exist.
+    """Grant roles of a PostgreSQL server the rights they need, and no more. The roles must exist.
 
-    Prints the statements that were run, all in one transaction.
+    Prints the statements, which are run in one transaction.
 
     \b
     Example:
       deltars migrate grants --catalog deltasql://postgres/lake/public --reader analysts --writer etl
     """
     if not (reader or writer or mirror):
-        raise click.UsageError("Name at least one role: --reader, --writer or --mirror.")
+        raise click.UsageError("Give at least one role: --reader, --writer or --mirror.")
     statements = deltars.migrate.grants(catalog, reader=reader, writer=writer, mirror=mirror)
     output.text("sql", "".join(f"{statement};\n" for statement in statements))
 
@@ -128,5 +128,5 @@ def _what_is_lost(catalog: str | None, *, is_readable: bool) -> str:
     tables = f" of {len(names)} {'table' if len(names) == 1 else 'tables'} ({shown})" if names else ""
     return (
         f"This removes {_shown(catalog)} with the log{tables}: every version, all history and all transactions.\n"
-        "Data files stay, and so does what was published to _delta_log."
+        "Data files and the published _delta_log are kept."
     )

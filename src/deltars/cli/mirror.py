@@ -1,4 +1,4 @@
-"""`deltars mirror`: publishing what was committed to `_delta_log`, apart from the committers."""
+"""`deltars mirror`: publishes commits to `_delta_log` outside the processes that commit."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from deltars.cli.options import with_common_options
 from deltars.cli.output import Output, Record
 from deltars.cli.progress import working
 
-if TYPE_CHECKING:  # help must load nothing heavy
+if TYPE_CHECKING:  # --help must stay fast
     from deltars.mirror import Reconciliation
     from deltars.store.mirror.status import MirrorStatus
 
 
 @click.group
 def mirror() -> None:
-    """Publish commits to _delta_log, mend what is missing there, and say how far each table is.
+    """Publish commits to _delta_log, repair what is missing there, and show how far each table is published.
 
-    Committers publish by themselves unless the mirror is "async" or "off". These commands finish what a crash or a
-    storage that was out of reach left undone.
+    A transaction publishes its commit itself, unless the mirror mode is "async" or "off". These commands publish what
+    a crash or an unreachable storage left unpublished.
 
     \b
     Example:
@@ -36,10 +36,24 @@ def mirror() -> None:
 
 @mirror.command
 @click.option("--poll", default=1.0, show_default=True, metavar="SECONDS", help="How often to look for new commits.")
-@click.option("--inspect", default=300.0, show_default=True, metavar="SECONDS", help="How often to look for damage.")
-@click.option("--alert-after", default=60.0, show_default=True, metavar="SECONDS", help="The lag that is an error.")
-@click.option("--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve Prometheus metrics there.")
-@click.option("--log-json", is_flag=True, help="Write the log as JSON, an object a line.")
+@click.option(
+    "--inspect",
+    default=300.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often to look for missing files and repair them.",
+)
+@click.option(
+    "--alert-after",
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Log an error if a table lags longer than this.",
+)
+@click.option(
+    "--metrics-port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve Prometheus metrics on this port."
+)
+@click.option("--log-json", is_flag=True, help="Log JSON, one object per line.")
 @with_common_options
 def run(
     catalog: str | None,
@@ -50,7 +64,7 @@ def run(
     log_json: bool,
     output: Output,
 ) -> None:
-    """Publish whatever is committed, until SIGTERM or SIGINT. Any number of these may run.
+    """Publish commits of all tables until SIGTERM or SIGINT. Several of these processes may run at once.
 
     \b
     Example:
@@ -63,7 +77,7 @@ def run(
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     if metrics_port is not None:
         served = deltars.observe.prometheus(port=metrics_port)
-        click.echo(f"metrics are at http://localhost:{served.port}/metrics", err=True)
+        click.echo(f"metrics: http://localhost:{served.port}/metrics", err=True)
     with deltars.connect(catalog, migrate=False) as opened:
         reconciler = opened.reconciler(poll_s=poll, inspect_s=inspect, lag_alert_s=alert_after)
 
@@ -81,7 +95,7 @@ def run(
 @with_common_options
 @click.pass_context
 def once(context: click.Context, catalog: str | None, output: Output) -> None:
-    """Publish everything that is pending, mend everything that is missing, and end.
+    """Publish all pending commits, repair what is missing, and exit.
 
     Exits with 1 if a table could not be published or inspected.
 
@@ -113,7 +127,7 @@ def once(context: click.Context, catalog: str | None, output: Output) -> None:
 @mirror.command
 @with_common_options
 def status(catalog: str | None, output: Output) -> None:
-    """Say how far each table is published, and since when the oldest commit waits.
+    """Show how far each table is published, and how long the oldest unpublished commit has waited.
 
     \b
     Example:
@@ -134,10 +148,10 @@ def status(catalog: str | None, output: Output) -> None:
 @with_common_options
 @click.pass_context
 def accept_log(context: click.Context, table: str, discard: bool, catalog: str | None, output: Output) -> None:
-    """Take the word of TABLE's _delta_log where it contradicts the catalog, as after a restore of an older backup.
+    """Make the catalog agree with the _delta_log of TABLE, as after an older backup of the database was restored.
 
-    Lists the versions that are discarded and those that are taken from the log. Without --discard nothing is changed
-    if the catalog has versions that contradict the log; exits with 1 then.
+    Discards the catalog's versions that contradict the log, reads the versions that the catalog lacks, and lists both.
+    If versions would be discarded, --discard is needed; without it nothing is changed, and the command exits with 1.
 
     \b
     Example:
@@ -164,9 +178,9 @@ def accept_log(context: click.Context, table: str, discard: bool, catalog: str |
     what = "would be taken from the log" if is_refused else "taken from the log"
     columns = ("version", "what", "txn_id", "operation", "committer", "other_tables")
     records += [dict.fromkeys(columns) | {"version": version, "what": what} for version in found.taken]
-    output.records(records, columns, none=f"{table} agrees with its log.")
+    output.records(records, columns, none=f"The catalog agrees with the log of {table}.")
     if is_refused:
-        click.echo("Nothing was changed. Run it with --discard to take the log's word.", err=True)
+        click.echo("Nothing was changed. To discard these versions and accept the log, add --discard.", err=True)
         context.exit(1)
 
 
@@ -174,9 +188,10 @@ def accept_log(context: click.Context, table: str, discard: bool, catalog: str |
 @click.argument("table")
 @with_common_options
 def clean(table: str, catalog: str | None, output: Output) -> None:
-    """Delete the published log files of TABLE that are older than its delta.logRetentionDuration (30 days).
+    """Delete the published log files of TABLE that are older than its delta.logRetentionDuration (default 30 days).
 
-    The catalog keeps the whole history; readers of _delta_log lose time travel before the oldest checkpoint kept.
+    The catalog keeps the whole history. Readers of _delta_log can no longer read versions before the oldest checkpoint
+    that is kept.
 
     \b
     Example:
@@ -184,7 +199,7 @@ def clean(table: str, catalog: str | None, output: Output) -> None:
     """
     with deltars.connect(catalog, migrate=False) as opened, working("Deleting old log files"):
         files = opened.table(table).clean_up_log()
-    output.records([{"file": file} for file in files], ("file",), none="Nothing is old enough.")
+    output.records([{"file": file} for file in files], ("file",), none="No log file is old enough.")
 
 
 def _record(status: MirrorStatus) -> Record:

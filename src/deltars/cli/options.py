@@ -1,4 +1,4 @@
-"""The options that every command has."""
+"""Options that every command has."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def with_common_options(command: F) -> F:
-    """`--catalog`, which the command gets as `catalog`; `--json`, as `output`; and `--debug`."""
+    """Add `--catalog`, passed as `catalog`; `--json`, passed as `output`; and `--debug`."""
     return _catalog(with_output_options(command))
 
 
 def with_output_options(command: F) -> F:
-    """The same without a catalog."""
+    """Add `--json`, passed as `output`, and `--debug`."""
     return _json(with_debug(command))
 
 
@@ -40,11 +40,9 @@ def _note_debugging(context: click.Context, parameter: click.Parameter, wanted: 
 with_debug = click.option(
     "--debug", is_flag=True, expose_value=False, callback=_note_debugging, help="Show the traceback of an error."
 )
-_json = click.option(
-    "--json", "output", is_flag=True, callback=_choose_output, help="Answer in JSON, with every field."
-)
+_json = click.option("--json", "output", is_flag=True, callback=_choose_output, help="Print JSON with every field.")
 _catalog = click.option(
     "--catalog",
     metavar="URI|NAME",
-    help="A deltasql:// URI, or a name of deltars.toml.  [default: $DELTARS_CATALOG, else ./.deltars/lake.db]",
+    help="A deltasql:// URI, or a name in deltars.toml.  [default: $DELTARS_CATALOG, else ./.deltars/lake.db]",
 )

@@ -1,10 +1,10 @@
-"""The forms that an answer takes; commands hand over records and do not know which one was asked for.
+"""Output formats. Commands pass records and do not know which format prints them.
 
-Output ─┬─ Screen   a terminal: headings, aligned columns, the columns that people look for
-        ├─ Lines    a pipe: the same columns, one record a line, tab-separated, no heading, nothing cut off
-        └─ Json     --json: every field there is
+Output ─┬─ Screen   a terminal: headings and aligned columns, the important columns only
+        ├─ Lines    a pipe: the same columns, one record per line, tab-separated, no heading, nothing truncated
+        └─ Json     --json: every field
 
-Lines and Json write record by record, so that any number of them takes no more memory than one.
+Lines and Json write record by record, so that many records need no more memory than one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:  # help must load nothing heavy
+if TYPE_CHECKING:  # --help must stay fast
     from pyarrow import RecordBatch
 
 Record: TypeAlias = Mapping[str, object]
@@ -33,31 +33,31 @@ _ESCAPED = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 class Output(Protocol):
     is_for_people: bool
-    """Whether a person reads it, who cannot read a million rows; programs get all of them."""
+    """Whether a person reads the output: then very many rows are cut off. Programs get all rows."""
 
     def records(self, records: Iterable[Record], columns: Sequence[str], *, none: str) -> None:
-        """Any number of like things. `none` is what a person reads where there are none."""
+        """Print a list of records. A terminal shows the text `none` if there are none."""
 
     def record(self, record: Record) -> None:
-        """One thing, field by field."""
+        """Print one record, field by field."""
 
     def report(self, record: Record, parts: Mapping[str, Sequence[Record]]) -> None:
-        """One thing and the lists that belong to it. In a pipe each line of a list begins with the list's name."""
+        """Print one record and its lists. In a pipe, each line of a list begins with the list's name."""
 
     def text(self, name: str, text: str) -> None:
-        """Text that is meant to be used as it stands; `name` is its key in JSON."""
+        """Print text unchanged; `name` is its key in JSON."""
 
 
 def output_for(*, as_json: bool) -> Output:
     if as_json:
         return Json()
-    # Not the terminal's width: an id or a path that is folded into its column cannot be copied.
+    # Wider than the terminal: an id or a path that is folded into its column cannot be copied.
     console = Console(highlight=False, width=AS_WIDE_AS_NEEDED)
     return Screen(console) if console.is_terminal else Lines()
 
 
 def rows_of(batches: Iterable[RecordBatch]) -> Iterator[Record]:
-    """Rows of Arrow as records, a batch at a time."""
+    """Yield the rows of Arrow batches as records."""
     for batch in batches:
         yield from batch.to_pylist()
 
@@ -78,7 +78,7 @@ class Screen:
             is_number = isinstance(records[0][name], int) and not isinstance(records[0][name], bool)
             table.add_column(_heading(name), justify="right" if is_number else "left")
         for record in records:
-            # Text: a name with brackets in it is no markup.
+            # Text, because rich would read brackets in a string as markup.
             table.add_row(*(Text(_for_people(record[name])) for name in columns))
         self._console.print(table)
 
@@ -146,7 +146,7 @@ def _json_pieces(records: Iterable[Record]) -> Iterator[str]:
 
 
 def _write(pieces: Iterable[str]) -> None:
-    """Write many pieces; `click.echo` would flush after each."""
+    """Write many pieces without the flush that `click.echo` does after each."""
     sys.stdout.writelines(pieces)
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""What a person sees while something takes its time: on the terminal's error stream, and nothing where that is none."""
+"""Progress display of long commands, on stderr, and only if stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def bar() -> Iterator[Callable[[str, Step], None]]:
-    """A bar for each table whose versions are counted."""
+    """Show a progress bar for each table, counting versions."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("versions,"))
-    # One version may have a million of them.
+    # One version may have a million actions.
     actions = TextColumn("{task.fields[actions]:,} actions")
     with _shown(*columns, actions, TimeElapsedColumn()) as shown:
         tasks = {}
@@ -40,7 +40,7 @@ def bar() -> Iterator[Callable[[str, Step], None]]:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """For what cannot be counted: that it goes on, and since when."""
+    """Show a spinner and the elapsed time, for work that cannot be counted."""
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with _shown(*columns) as shown:
         shown.add_task(what, total=None)
@@ -49,5 +49,5 @@ def working(what: str) -> Iterator[None]:
 
 def _shown(*columns: ProgressColumn) -> Progress:
     console = Console(stderr=True)
-    # Disabled, or an empty line would remain where it is no terminal.
+    # Disabled without a terminal, because an empty line would remain.
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

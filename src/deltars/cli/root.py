@@ -1,12 +1,12 @@
-"""`deltars` itself: the commands there are, and what becomes of errors.
+"""The command `deltars`: its subcommands, and its exit codes for errors.
 
 | exit code | means                                                        |
 |-----------|--------------------------------------------------------------|
-| 0         | done                                                         |
+| 0         | success                                                      |
 | 1         | failed                                                       |
 | 2         | the command line, a URI or a setting is wrong                |
-| 3         | another transaction came first (`VersionConflict`): try again |
-| 141       | the reader of a pipe went away, as `head` does               |
+| 3         | another transaction came first (`VersionConflict`); retry    |
+| 141       | the reader of a pipe closed it, as `head` does               |
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def exit_code(error: deltars.DeltarsError) -> int:
 
 
 def said(error: deltars.DeltarsError) -> str:
-    """What happened and, on a line of its own, what to do: so that a command in it can be copied."""
+    """Return what happened and, on another line, what to do, so that a command in it can be copied."""
     return f"{error.what_and_where}\n{error.hint or ''}".rstrip()
 
 
@@ -58,7 +58,7 @@ class Program(click.Group):
             click.echo(f"Error: {said(error)}", err=True)
             ctx.exit(exit_code(error))
         except BrokenPipeError:
-            # What is still in the buffer has nowhere to go, and Python would say so when it ends.
+            # Discard the buffer: Python would report an error when it flushes the buffer at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(BROKEN_PIPE)
 
@@ -67,7 +67,7 @@ class Program(click.Group):
 @click.version_option(deltars.__version__, prog_name="deltars")
 @with_debug
 def main() -> None:
-    """Delta Lake with its transaction log in a SQL database: one commit, any number of tables.
+    """Delta Lake with its transaction log in a SQL database: one commit for any number of tables.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`deltars completion`: what a shell needs to complete commands and options."""
+"""`deltars completion`: prints the completion script of a shell."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHELLS = ("bash", "zsh", "fish")
 @with_output_options
 @click.pass_context
 def completion(context: click.Context, shell: str, output: Output) -> None:
-    """Print the script that completes deltars in a SHELL: bash, zsh or fish.
+    """Print the completion script for SHELL: bash, zsh or fish.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`deltars sql`: a query over tables of the catalog, run by a Spark of the command's own."""
+"""`deltars sql`: runs a query over tables of the catalog on a local Spark."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from deltars.cli.output import Output, rows_of
 from deltars.cli.progress import working
 
 SCREEN_ROWS = 1_000
-"""How many rows a terminal gets unless it asks for more."""
+"""How many rows a terminal shows without --limit."""
 
 
 @click.command
 @click.argument("query")
-@click.option("--as-of", metavar="TXN|TIME", help="Every table as it was then: after a transaction, or at a time.")
+@click.option("--as-of", metavar="TXN|TIME", help="Read every table as it was after a transaction, or at a time.")
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
     metavar="N",
-    help=f"At most N rows.  [default: all of them; on a terminal {SCREEN_ROWS:,}]",
+    help=f"Print at most N rows.  [default: all rows; on a terminal {SCREEN_ROWS:,}]",
 )
 @with_common_options
 def sql(query: str, as_of: str | None, limit: int | None, catalog: str | None, output: Output) -> None:
-    """Answer QUERY, one SELECT over tables of the catalog, all of them at one moment.
+    """Run QUERY, one SELECT over tables of the catalog, all of them as of the same moment.
 
-    Needs Java and pyspark: it starts a Spark for the query, which takes a few seconds. A pipe, a file and --json get
-    every row; a terminal gets the first ones, and how many are left out.
+    Needs Java and pyspark: it starts a local Spark, which takes a few seconds. A pipe, a file and --json get every
+    row. A terminal shows the first rows, and how many are left out.
 
     \b
     Example:
@@ -38,7 +38,7 @@ def sql(query: str, as_of: str | None, limit: int | None, catalog: str | None, o
       deltars sql "SELECT * FROM features" --as-of 2026-01-31T12:00:00Z > features.tsv
     """
     try:
-        # Late: help must load nothing heavy, and pyspark is an extra.
+        # Imported late: --help must stay fast, and pyspark is an extra.
         from deltars.doctor import require_java
         from deltars.spark.local_session import local_spark
         from deltars.spark.read.stream import batches_of
@@ -48,12 +48,12 @@ def sql(query: str, as_of: str | None, limit: int | None, catalog: str | None, o
         ) from error
     require_java()
     with deltars.connect(catalog, migrate=False) as opened, local_spark("deltars sql") as spark:
-        with working("Asking"):
+        with working("Running the query"):
             frame = opened.sql(query, as_of=as_of, spark=spark)
             names = _distinct(frame.columns)
             frame = frame.toDF(*names)
             cut = SCREEN_ROWS if limit is None and output.is_for_people else None
-            # One more than is shown tells whether there are more.
+            # Fetch one row more than is shown, to know whether there are more.
             wanted = cut + 1 if cut is not None else limit
             batches = iter(batches_of(frame if wanted is None else frame.limit(wanted)))
             first = next(batches, None)
@@ -69,7 +69,7 @@ def sql(query: str, as_of: str | None, limit: int | None, catalog: str | None, o
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """A query may call two columns alike; a record may not."""
+    """Return unique column names: a query may return two columns of one name, a record may not."""
     distinct: list[str] = []
     for at, name in enumerate(names):
         taken = {*distinct, *names[at + 1 :]} if name in distinct else set()

@@ -1,4 +1,4 @@
-"""Commands on one table. TABLE is a name, an id or a whole deltasql:// URI."""
+"""Commands on one table. TABLE is a name, an id or a full deltasql:// URI."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.argument("table")
 @with_common_options
 def show(table: str, catalog: str | None, output: Output) -> None:
-    """Show what TABLE is: columns, partitions with their sizes, properties, features.
+    """Show the columns, partitions with their sizes, properties and features of TABLE.
 
     \b
     Example:
@@ -40,10 +40,10 @@ def show(table: str, catalog: str | None, output: Output) -> None:
 
 @click.command
 @click.argument("table")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The newest N commits only.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="List only the newest N commits.")
 @with_common_options
 def history(table: str, limit: int | None, catalog: str | None, output: Output) -> None:
-    """List the commits of TABLE, newest first. TABLE is a name, an id or a whole deltasql:// URI.
+    """List the commits of TABLE, newest first. TABLE is a name, an id or a full deltasql:// URI.
 
     \b
     Example:
@@ -54,17 +54,17 @@ def history(table: str, limit: int | None, catalog: str | None, output: Output) 
         output.records(
             [asdict(entry) for entry in opened.table(table).history(limit)],
             columns=("version", "committed_at", "operation", "committer", "txn_id"),
-            none=f"Nothing was committed to {table} yet.",
+            none=f"{table} has no commits yet.",
         )
 
 
 @click.command
 @click.argument("table")
-@click.option("--where", metavar="CONDITION", help="Only files that can hold a matching row, in Spark's SQL.")
-@click.option("--version", type=int, metavar="N", help="The files of this version.  [default: the current one]")
+@click.option("--where", metavar="CONDITION", help="Only files that may contain a matching row. Spark SQL.")
+@click.option("--version", type=int, metavar="N", help="Files of this version.  [default: the current one]")
 @with_common_options
 def files(table: str, where: str | None, version: int | None, catalog: str | None, output: Output) -> None:
-    """List the live data files of TABLE, and which of them a condition leaves.
+    """List the data files of TABLE, or only those that may match a condition.
 
     \b
     Example:
@@ -75,7 +75,7 @@ def files(table: str, where: str | None, version: int | None, catalog: str | Non
         output.records(
             rows_of(opened.table(table).snapshot(version).select_files(where=where).to_batches()),
             columns=("path", "size", "num_records", "partition_values", "version"),
-            none="No file can hold such a row." if where else f"{table} has no files.",
+            none="No file can contain a matching row." if where else f"{table} has no files.",
         )
 
 
@@ -85,7 +85,7 @@ def files(table: str, where: str | None, version: int | None, catalog: str | Non
 @click.argument("to_version", metavar="[V2]", type=int, required=False)
 @with_common_options
 def diff(table: str, from_version: int, to_version: int | None, catalog: str | None, output: Output) -> None:
-    """Show what is different in TABLE at version V2, by default the current one, from version V1.
+    """Show what changed in TABLE from version V1 to version V2, by default the current version.
 
     \b
     Example:
@@ -102,7 +102,7 @@ def diff(table: str, from_version: int, to_version: int | None, catalog: str | N
 @click.argument("name")
 @with_common_options
 def rename(table: str, name: str, catalog: str | None, output: Output) -> None:
-    """Give TABLE another NAME. Its id, its location and its history stay.
+    """Rename TABLE to NAME. Its id, location and history stay the same.
 
     \b
     Example:
@@ -116,12 +116,12 @@ def rename(table: str, name: str, catalog: str | None, output: Output) -> None:
 @click.command
 @click.argument("table")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a property; may be repeated.")
-@click.option("--unset", multiple=True, metavar="NAME", help="Take a property away; may be repeated.")
+@click.option("--unset", multiple=True, metavar="NAME", help="Remove a property; may be repeated.")
 @with_common_options
 def properties(
     table: str, settings: tuple[str, ...], unset: tuple[str, ...], catalog: str | None, output: Output
 ) -> None:
-    """Show the properties of TABLE, or change them: all of it in one commit, which every reader sees.
+    """Show the properties of TABLE, or change them in one commit.
 
     \b
     Example:
@@ -139,24 +139,24 @@ def properties(
 
 @click.command
 @click.argument("table")
-@click.option("--deep", is_flag=True, help="Also read every commit, checksum, checkpoint and data file's footer.")
-@click.option("--orphans", is_flag=True, help="Also list files that no version names, older than --min-age.")
+@click.option("--deep", is_flag=True, help="Also read every commit, checksum, checkpoint and data file footer.")
+@click.option("--orphans", is_flag=True, help="Also list files older than --min-age that belong to no version.")
 @click.option(
     "--min-age",
     type=click.IntRange(min=0, max=1_000_000),
     default=24,
     show_default=True,
     metavar="HOURS",
-    help="Leave out younger orphans: a running job may still commit them.",
+    help="Ignore younger orphans: a running job may still commit them.",
 )
 @with_common_options
 @click.pass_context
 def verify(
     context: click.Context, table: str, deep: bool, orphans: bool, min_age: int, catalog: str | None, output: Output
 ) -> None:
-    """Compare the catalog of TABLE with its _delta_log and its data files, both ways. Changes nothing.
+    """Compare the catalog with the _delta_log and the data files of TABLE, in both directions. Changes nothing.
 
-    Exits with 1 if there is a difference. Files that nobody tracks are none.
+    Exits with 1 if there is a difference. Orphans do not count as differences.
 
     \b
     Example:
@@ -174,7 +174,7 @@ def verify(
     )
     if found.young_files:
         click.echo(
-            f"Left out {found.young_files} orphans ({found.young_bytes} bytes) younger than {min_age} hours: a running"
+            f"Ignored {found.young_files} orphans ({found.young_bytes} bytes) younger than {min_age} hours: a running"
             " job may still commit them. --min-age 0 lists them too.",
             err=True,
         )
@@ -183,7 +183,7 @@ def verify(
 
 @contextmanager
 def _catalog_with(table: str, catalog: str | None) -> Iterator[Catalog]:
-    """The catalog that is named or, where the table is a URI, the one that it names."""
+    """Open the given catalog or, without one, the catalog in the table's URI."""
     named = parse_table_uri(table)[0].with_secrets() if catalog is None and is_uri(table) else catalog
     with deltars.connect(named, migrate=False) as opened:
         yield opened

@@ -25,9 +25,9 @@ def _as_txn_id(_context: click.Context, _parameter: click.Parameter, text: str) 
 @click.argument("txn_id", metavar="ID", callback=_as_txn_id)
 @with_common_options
 def txn(txn_id: UUID, catalog: str | None, output: Output) -> None:
-    """Show what one transaction did: its tables, and the files and rows of each.
+    """Show what a transaction changed: its tables, and the files and rows of each.
 
-    ID is a UUID, or the text that begin(txn_id=…) was given.
+    ID is a UUID, or the text that was given as begin(txn_id=…).
 
     \b
     Example:
@@ -43,10 +43,10 @@ def txn(txn_id: UUID, catalog: str | None, output: Output) -> None:
 @click.argument("txn_id", metavar="ID", callback=_as_txn_id)
 @with_common_options
 def resolve(txn_id: UUID, catalog: str | None, output: Output) -> None:
-    """Say whether a transaction committed whose outcome is unknown, and settle it if it did not.
+    """Find out whether a transaction of unknown outcome committed. If it did not, it never can afterwards.
 
-    For a program that got CommitUnknown: after "aborted" it may write again, for this id can never commit any more.
-    ID is a UUID, or the text that begin(txn_id=…) was given.
+    Use it for a program that got CommitUnknown: after "aborted" the program may safely write again. ID is a UUID, or
+    the text that was given as begin(txn_id=…).
 
     \b
     Example:

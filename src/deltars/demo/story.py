@@ -1,11 +1,11 @@
-"""The story, act by act. Each does something real, looks at what became of it, and stops if that is not as promised.
+"""The steps of the demo. Each one acts on real tables, checks the result, and stops the demo if it is wrong.
 
 1  two Spark DataFrames, two tables, one transaction            version 0 of both
-2  a process is killed in the middle of the next one            nothing
-3  two writers race; the one that lost tries again              versions 1 and 2
-4  a job runs, and is run again by mistake                      version 3, once
+2  a process is killed in the middle of the next one            nothing new
+3  two writers race; the loser tries again                      versions 1 and 2
+4  a job runs, and runs again by mistake                        version 3, once
 5  time travel                                                  version 0, version 3
-6  a cut of both tables by the id of the race's winner          version 1 of both
+6  both tables as of the transaction that won the race          version 1 of both
 7  deltalake and Polars read what was published                 version 3
 """
 
@@ -37,8 +37,8 @@ FIRST, RACED, NIGHTLY = range(200), range(100), range(100)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the demo leaves behind, to be looked at."""
+class DemoResult:
+    """What the demo leaves behind for further exploration."""
 
     catalog: str
     warehouse: str
@@ -49,11 +49,11 @@ class Outcome:
     readers: tuple[str, ...]
 
 
-def play(catalog_uri: str, spark: SparkSession, tell: Narrator) -> Outcome:
+def play(catalog_uri: str, spark: SparkSession, tell: Narrator) -> DemoResult:
     catalog = open_catalog(catalog_uri)
     try:
         story = Story(catalog, spark, tell)
-        tell.say(f"The catalog is {catalog.uri}, the tables lie in {catalog.warehouse}.")
+        tell.say(f"The catalog is {catalog.uri}; the tables are in {catalog.warehouse}.")
         first = story.two_tables_one_transaction()
         story.a_process_is_killed()
         winner = story.two_writers_race()
@@ -61,7 +61,7 @@ def play(catalog_uri: str, spark: SparkSession, tell: Narrator) -> Outcome:
         story.time_travel()
         story.a_cut(winner)
         readers = story.others_read()
-        return Outcome(catalog.uri, str(catalog.warehouse), 3, story.rows, first, winner, readers)
+        return DemoResult(catalog.uri, str(catalog.warehouse), 3, story.rows, first, winner, readers)
     finally:
         catalog.close()
 
@@ -83,13 +83,13 @@ class Story:
             tx.write("features", features_df, properties=OURS)
             tx.write("labels", labels_df, properties=OURS)
         self.rows = len(FIRST)
-        self._tell.say(f"Transaction {tx.id} made both tables, or would have made neither:")
+        self._tell.say(f"Transaction {tx.id} created both tables at once. A failure would have created neither:")
         self._look(version=0)
         return tx.id
 
     def a_process_is_killed(self) -> None:
         self._tell.chapter("2. A process is killed in the middle")
-        # DuckDB's catalogs are for one process at a time.
+        # Only one process at a time can open a DuckDB catalog.
         self._catalog.close()
         environment = {**os.environ, "DELTARS_CATALOG": self._catalog._session.uri.with_secrets()}
         with subprocess.Popen(
@@ -103,14 +103,14 @@ class Story:
             said = victim.stdout.readline().strip()
             victim.send_signal(signal.SIGKILL)
             _, errors = victim.communicate()
-        _insist(said == WRITTEN, f"the process to be killed did not get that far: {errors.strip()[-500:]}")
-        _insist(victim.returncode == -signal.SIGKILL, f"it ended with {victim.returncode}, not by the signal")
+        _check(said == WRITTEN, f"the process ended before it could be killed: {errors.strip()[-500:]}")
+        _check(victim.returncode == -signal.SIGKILL, f"the process ended with {victim.returncode}, not by the signal")
         left = self._catalog.table("features").verify(orphans=True, min_age=timedelta(0)).findings
         self._tell.say(
-            f"Process {victim.pid} had written 500 features, and no labels yet, when kill -9 came. Its"
-            f" {len(left)} data {'file is' if len(left) == 1 else 'files are'} on the disk, and in no version:"
+            f"Process {victim.pid} had written 500 features and no labels when it was killed (kill -9). Its"
+            f" {len(left)} data {'file is' if len(left) == 1 else 'files are'} in storage, but in no version:"
         )
-        _insist(bool(left), "the files of the killed process are not there")
+        _check(bool(left), "the files of the killed process are missing")
         self._look(version=0)
 
     def two_writers_race(self) -> UUID:
@@ -131,16 +131,16 @@ class Story:
             ends = list(pool.map(race, ("ann", "ben")))
         winners = [end for end in ends if isinstance(end, deltars.Transaction)]
         losers = [end for end in ends if isinstance(end, deltars.VersionConflict)]
-        _insist(len(winners) == len(losers) == 1, f"one of two should have won: {ends}")
-        self._tell.say(f"Both began at version 0. One committed; the other was told: {losers[0].message}.")
-        self._tell.code("catalog.run(write_both)  # reads again and retries what lost a race")
+        _check(len(winners) == len(losers) == 1, f"exactly one writer should have won: {ends}")
+        self._tell.say(f"Both began at version 0. One committed; the other got VersionConflict: {losers[0].message}.")
+        self._tell.code("catalog.run(write_both)  # retries on VersionConflict")
         self._catalog.run(lambda tx: self._write_both(tx, 2))
         self.rows += 2 * len(RACED)
         self._look(version=2)
         return winners[0].id
 
     def a_job_runs_twice(self) -> None:
-        self._tell.chapter("4. A job runs, and is run again by mistake")
+        self._tell.chapter("4. A job runs, and runs again by mistake")
         self._tell.code('tx.write("features", features_df, app_id="nightly", app_version=1)')
         made = []
         for _ in range(2):
@@ -148,8 +148,8 @@ class Story:
                 self._write_both(tx, 3, app_id="nightly", app_version=1)
             made.append(dict(tx.result.versions))
         self.rows += len(NIGHTLY)
-        self._tell.say(f"The first run made {made[0]}. The second one made {made[1] or 'nothing'}:")
-        _insist(made == [dict.fromkeys(TABLES, 3), {}], f"the second run changed something: {made}")
+        self._tell.say(f"The first run committed {made[0]}. The second one committed {made[1] or 'nothing'}:")
+        _check(made == [dict.fromkeys(TABLES, 3), {}], f"the second run changed something: {made}")
         self._look(version=3)
 
     def time_travel(self) -> None:
@@ -162,7 +162,7 @@ class Story:
             [(count, spend)] = found.selectExpr("count(*)", "round(avg(spend_30d), 2)").collect()
             rows.append((version, table.snapshot(version).timestamp.isoformat(), count, spend))
         self._tell.table(("version", "committed at", "rows", "average spend"), rows)
-        _insist([row[2] for row in rows] == [len(FIRST), self.rows], f"the versions have other rows: {rows}")
+        _check([row[2] for row in rows] == [len(FIRST), self.rows], f"wrong number of rows: {rows}")
 
     def a_cut(self, winner: UUID) -> None:
         self._tell.chapter("6. Both tables as of one transaction")
@@ -171,13 +171,13 @@ class Story:
         features, labels = (cut.read(name, spark=self._spark) for name in TABLES)
         joined = features.join(labels, ["customer", "batch"]).where("churned").groupBy("batch")
         counts = sorted(tuple(row) for row in joined.count().collect())
-        self._tell.say(f"The winner of the race, with nothing later: {cut.versions}. Who left, batch by batch:")
+        self._tell.say(f"The tables right after the winner of the race: {cut.versions}. Churned customers by batch:")
         self._tell.table(("batch", "churned customers"), counts)
-        _insist(cut.versions == dict.fromkeys(TABLES, 1), f"the cut has other versions: {cut.versions}")
-        _insist([batch for batch, _ in counts] == [0, 1], f"the cut has other batches: {counts}")
+        _check(cut.versions == dict.fromkeys(TABLES, 1), f"wrong versions: {cut.versions}")
+        _check([batch for batch, _ in counts] == [0, 1], f"wrong batches: {counts}")
 
     def others_read(self) -> tuple[str, ...]:
-        self._tell.chapter("7. Anybody reads what was published")
+        self._tell.chapter("7. Other programs read what was published")
         options = dict(self._catalog._session.settings.storage_options)
         rows: list[tuple[object, ...]] = []
         for reader, look in (("deltalake", _by_deltalake), ("polars", _by_polars)):
@@ -186,9 +186,9 @@ class Story:
                 continue
             for name in TABLES:
                 version, count = look(self._catalog.table(name).location, options)
-                _insist(count == self.rows and version in (None, 3), f"{reader} sees {version}, {count} rows of {name}")
+                _check(count == self.rows and version in (None, 3), f"{reader} sees {version}, {count} rows of {name}")
                 rows.append((reader, name, "" if version is None else version, count))
-        self._tell.say("They know nothing of deltars: they open the table's directory and read its _delta_log.")
+        self._tell.say("They do not know deltars: they read the _delta_log in the table's directory.")
         self._tell.table(("reader", "table", "version", "rows"), rows)
         return tuple(dict.fromkeys(str(row[0]) for row in rows if row[3] != ""))
 
@@ -200,12 +200,12 @@ class Story:
         return self._spark.createDataFrame(rows)
 
     def _look(self, *, version: int) -> None:
-        """Both tables as they are now, and as they must be."""
+        """Print the state of both tables, and check it."""
         details = [self._catalog.table(name).detail() for name in TABLES]
         rows = [(detail.name, detail.version, detail.num_records, detail.num_files) for detail in details]
         self._tell.table(("table", "version", "rows", "files"), rows)
         for detail in details:
-            _insist((detail.version, detail.num_records) == (version, self.rows), f"{detail.name}: {detail}")
+            _check((detail.version, detail.num_records) == (version, self.rows), f"{detail.name}: {detail}")
 
 
 def _by_deltalake(location: str, options: dict[str, str]) -> tuple[int | None, int]:
@@ -214,11 +214,11 @@ def _by_deltalake(location: str, options: dict[str, str]) -> tuple[int | None, i
 
 
 def _by_polars(location: str, options: dict[str, str]) -> tuple[int | None, int]:
-    # With pyarrow, because its own Parquet reader opens no directory whose path has a blank in it.
+    # With pyarrow, because Polars' own Parquet reader cannot open a directory with a blank in its path.
     found = import_module("polars").read_delta(location, storage_options=options, use_pyarrow=True)
     return None, found.height
 
 
-def _insist(is_so: bool, otherwise: str) -> None:
-    if not is_so:
-        raise DeltarsError(f"the demo saw what must never happen: {otherwise}")
+def _check(is_right: bool, problem: str) -> None:
+    if not is_right:
+        raise DeltarsError(f"the demo found a wrong result: {problem}")

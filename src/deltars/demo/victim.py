@@ -1,4 +1,4 @@
-"""`python -m deltars.demo.victim`: writes half a transaction to $DELTARS_CATALOG, says so, and waits to be killed."""
+"""`python -m deltars.demo.victim`: writes half a transaction to $DELTARS_CATALOG, prints so, and waits to be killed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def main() -> None:
         tx.write("features", features_of(range(500), batch=99))
         print(WRITTEN, flush=True)
         time.sleep(KILLED_WITHIN_S)
-        raise SystemExit("nobody killed me")
+        raise SystemExit(f"this process was not killed within {KILLED_WITHIN_S} s")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What keeps deltars from working here, and how to mend it: `deltars.diagnose()`, `deltars doctor`."""
+"""Checks of the installation, with fixes: `deltars.diagnose()` and `deltars doctor`."""
 
 from deltars.doctor.diagnosis import diagnose
 from deltars.doctor.finding import Finding

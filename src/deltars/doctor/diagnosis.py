@@ -1,9 +1,9 @@
-"""Looking at one thing after the other; what cannot be looked at because of an earlier one is skipped.
+"""The checks, one after the other. A check is skipped if one that it depends on failed.
 
-java ──▶ spark: a session in a process of its own, a job that writes as the tables are written
+java ──▶ spark: a session in another process, and a job that writes a file as tables are written
 settings ──▶ catalog ──▶ schema ──▶ clock
-                                ├─▶ warehouse ──▶ storage: a file is put where there is one already
-                                │                    └─▶ reading: how Spark gets at a file in an object store
+                                ├─▶ warehouse ──▶ storage: put-if-absent must not replace a file
+                                │                    └─▶ reading: how Spark reads a file in an object store
                                 └─▶ mirror
 """
 
@@ -33,9 +33,10 @@ EMBEDDED = ("sqlite", "duckdb")
 
 
 def diagnose(catalog: str | None = None, *, spark: Any = True) -> list[Finding]:
-    """Everything that was looked at. A small file is written to the warehouse and deleted; nothing else is changed.
+    """Check the installation and return the findings.
 
-    A Spark is started, which takes some seconds, unless `spark` is False, or a session to look at.
+    This writes a small file to the warehouse and deletes it; nothing else is changed. It starts a local Spark, which
+    takes a few seconds, unless `spark` is False or the session to check.
     """
     findings = [*_python(), *_spark(spark)]
     has_spark = any(finding.check == "spark" and finding.state == "ok" for finding in findings)
@@ -52,15 +53,15 @@ def _python() -> Iterator[Finding]:
 
 def _spark(spark: Any) -> Iterator[Finding]:
     if not isinstance(spark, bool):
-        yield Finding("java", "skipped", "the session runs already")
-        yield Finding("spark", "ok", f"a session of Spark {spark.version}")
+        yield Finding("java", "skipped", "the Spark session runs already")
+        yield Finding("spark", "ok", f"the given session of Spark {spark.version}")
         return
     if find_spec("pyspark") is None:
-        yield Finding("java", "skipped", "only Spark needs it")
+        yield Finding("java", "skipped", "only Spark needs Java, and pyspark is not installed")
         yield Finding(
             "spark",
             "warning",
-            "pyspark is not installed: Arrow, pandas and Polars frames can be written and read, Spark's cannot",
+            "pyspark is not installed: only Arrow, pandas and Polars data can be written and read",
             "pip install 'deltars[spark]'",
         )
         return
@@ -70,7 +71,7 @@ def _spark(spark: Any) -> Iterator[Finding]:
     if java.state != "ok":
         yield Finding("spark", "skipped", f"pyspark {version} cannot start without Java")
     elif not spark:
-        yield Finding("spark", "skipped", f"pyspark {version} is installed, and was not started")
+        yield Finding("spark", "skipped", f"pyspark {version} is installed; it was not started")
     else:
         yield _started(version)
 
@@ -88,17 +89,19 @@ def _started(version: str) -> Finding:
             "spark",
             "failed",
             f"pyspark {version} did not finish a job of three rows within {SPARK_STARTS_WITHIN_S} s",
-            "Look for what holds it up: memory, a firewall on the loopback device, a host name that is not resolved.",
+            "Check the free memory, the firewall of the loopback device, and whether the host name can be resolved.",
         )
     if trial.returncode == 0:
-        return Finding("spark", "ok", f"pyspark {version} started, and a task ran with {trial.stdout.strip()}")
+        return Finding("spark", "ok", f"pyspark {version} started and ran a task with {trial.stdout.strip()}")
     said = trial.stdout + trial.stderr
     if "No module named" in said or "PYTHON_VERSION_MISMATCH" in said:
-        fix = f"Its tasks run another Python than this one: export PYSPARK_PYTHON={sys.executable}"
+        fix = f"Spark's tasks use another Python: export PYSPARK_PYTHON={sys.executable}"
     else:
-        fix = f"See what it says: {sys.executable} -m deltars.spark.probe"
+        fix = f"To see the full error: {sys.executable} -m deltars.spark.probe"
     lines = [line for line in said.splitlines() if line.strip()]
-    return Finding("spark", "failed", f"pyspark {version} cannot run a job: {lines[-1] if lines else 'no reason'}", fix)
+    return Finding(
+        "spark", "failed", f"pyspark {version} cannot run a job: {lines[-1] if lines else 'no error message'}", fix
+    )
 
 
 # -- the catalog -----------------------------------------------------------------------------------------------------
@@ -116,7 +119,7 @@ def _catalog(catalog: str | None, spark: Any) -> Iterator[Finding]:
     except DeltarsError as error:
         yield Finding.of_error("catalog", error)
         return
-    yield Finding("catalog", "ok", f"{config.uri} answers")
+    yield Finding("catalog", "ok", f"{config.uri} is reachable")
     schema = _schema(config, status)
     yield schema
     if status.is_current:
@@ -131,19 +134,21 @@ def _schema(config: CatalogConfig, status: migrate.SchemaStatus) -> Finding:
     by_itself = config.uri.backend in EMBEDDED
     match status.state:
         case "current":
-            return Finding("schema", "ok", f"schema {status.current}")
+            return Finding("schema", "ok", f"the schema is version {status.current}, which this release needs")
         case "newer":
-            found = f"schema {status.current}, and this release knows up to {status.head}"
+            found = f"the schema is version {status.current}; this release supports versions up to {status.head}"
             return Finding("schema", "failed", found, "pip install --upgrade deltars")
         case "missing" if by_itself:
-            return Finding("schema", "ok", "there is no catalog yet: the first use makes it")
+            return Finding("schema", "ok", "there is no catalog yet; the first use creates it")
         case "missing":
-            found = f"there is no catalog yet; this release needs schema {status.head}"
+            found = f"there is no catalog yet; this release needs schema version {status.head}"
             return Finding("schema", "failed", found, f"deltars init --catalog '{config.uri}' --warehouse …")
         case _ if by_itself:
-            return Finding("schema", "ok", f"schema {status.current}, which the next use brings to {status.head}")
+            return Finding(
+                "schema", "ok", f"the schema is version {status.current}; the next use upgrades it to {status.head}"
+            )
         case _:
-            found = f"schema {status.current}, and this release needs {status.head}"
+            found = f"the schema is version {status.current}; this release needs {status.head}"
             return Finding("schema", "failed", found, upgrade)
 
 
@@ -161,13 +166,13 @@ def _clock(opened: Catalog, config: CatalogConfig) -> Finding:
     after = time.time()
     apart = max(before - database, database - after, 0.0)
     newest = max((opened._session.cuts.newest_us() or 0) / 1_000_000 - database, 0.0)
-    fix = "Let both machines follow a time server (NTP)."
+    fix = "Synchronise the clocks of both machines with a time server (NTP)."
     if newest > CLOCKS_APART_S:
-        found = f"the newest commit is {newest:.0f} s ahead of the database's clock, which was set back"
+        found = f"the newest commit is {newest:.0f} s ahead of the database's clock: the clock was set back"
         return Finding("clock", "warning", found, fix)
     if apart > CLOCKS_APART_S:
         return Finding("clock", "warning", f"the database's clock and this machine's are {apart:.0f} s apart", fix)
-    return Finding("clock", "ok", "this machine and the database agree on the time")
+    return Finding("clock", "ok", "the clocks of this machine and of the database agree")
 
 
 def _storage(opened: Catalog, config: CatalogConfig) -> Finding:
@@ -176,11 +181,11 @@ def _storage(opened: Catalog, config: CatalogConfig) -> Finding:
         return Finding(
             "storage",
             "warning",
-            "the catalog has no warehouse: each table needs a location of its own",
+            "the catalog has no warehouse: you must give the location of each new table",
             f"deltars init --catalog '{config.uri}' --warehouse /data/lake",
         )
     try_storage(open_storage(warehouse, config.settings.storage_options))
-    return Finding("storage", "ok", f"{warehouse} can be written to, and overwrites nothing")
+    return Finding("storage", "ok", f"{warehouse} is writable, and put-if-absent does not replace existing files")
 
 
 def _mirror(opened: Catalog, config: CatalogConfig) -> Finding:
@@ -192,9 +197,9 @@ def _mirror(opened: Catalog, config: CatalogConfig) -> Finding:
     behind = [table for table in tables if table.is_ours and table.is_pending]
     late = [table.name for table in behind if (table.mode or config.settings.mirror) != MirrorMode.OFF]
     if late:
-        found = f"not all of {late[0]} is published" + (f", and of {len(late) - 1} more" if len(late) > 1 else "")
+        found = f"{late[0]} has unpublished commits" + (f", and {len(late) - 1} more tables" if len(late) > 1 else "")
         return Finding("mirror", "warning", found, f"deltars mirror once --catalog '{config.uri}'")
     if behind:
-        found = f"{len(tables)} tables, {len(behind)} of them with commits that are not published: their mirror is off"
+        found = f"{len(tables)} tables, {len(behind)} of them with unpublished commits, because their mirror is off"
         return Finding("mirror", "ok", found)
-    return Finding("mirror", "ok", f"{len(tables)} tables, every commit published")
+    return Finding("mirror", "ok", f"{len(tables)} tables; every commit is published")

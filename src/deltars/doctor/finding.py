@@ -1,4 +1,4 @@
-"""One thing that was looked at."""
+"""The result of one check."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Finding:
     check: str
     state: State
     found: str
-    """What is there, or what is wrong with it."""
+    """What was found, or what is wrong."""
     fix: str | None = None
-    """What to do about it."""
+    """How to fix it."""
 
     @classmethod
     def of_error(cls, check: str, error: DeltarsError) -> Finding:

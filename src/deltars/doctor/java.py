@@ -1,4 +1,4 @@
-"""The Java that Spark would start: the one of JAVA_HOME or, where that is not set, the one on the PATH."""
+"""The Java that Spark would start: from JAVA_HOME or, if that is not set, from the PATH."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ OLDEST = 17
 
 _FIX = (
     f"Install Java {OLDEST} or newer (Debian and Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install"
-    " openjdk@17), or point JAVA_HOME at one that is there."
+    " openjdk@17), or set JAVA_HOME to an installed one."
 )
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Finding:
-    """Run it, and look at its version: a file of that name need not be one that works."""
+    """Check Java by running it: a file named java need not work."""
     environment = os.environ if environment is None else environment
     home = environment.get("JAVA_HOME")
     if home:
@@ -32,14 +32,14 @@ def find_java(environment: Mapping[str, str] | None = None) -> Finding:
         where = program or "the PATH"
     major = None if program is None else _major(program, environment)
     if major is None:
-        return Finding("java", "failed", f"Spark needs Java, and there is none that runs at {where}", _FIX)
+        return Finding("java", "failed", f"Spark needs Java, and no working Java was found ({where})", _FIX)
     if major < OLDEST:
-        return Finding("java", "failed", f"Spark needs Java {OLDEST} or newer, and {where} is Java {major}", _FIX)
+        return Finding("java", "failed", f"Spark needs Java {OLDEST} or newer, but {where} is Java {major}", _FIX)
     return Finding("java", "ok", f"Java {major}, from {where}")
 
 
 def require_java() -> None:
-    """Before Spark is started, which would say no more than that its gateway has exited."""
+    """Raise ConfigError without a suitable Java. Spark itself would only report that its gateway has exited."""
     java = find_java()
     if java.state != "ok":
         raise ConfigError(java.found, hint=java.fix)
@@ -47,8 +47,8 @@ def require_java() -> None:
 
 def _major(program: str, environment: Mapping[str, str]) -> int | None:
     try:
-        told = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, env=dict(environment))
+        run = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, env=dict(environment))
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _VERSION.search(told.stderr + told.stdout)
-    return int(found[1]) if told.returncode == 0 and found else None
+    found = _VERSION.search(run.stderr + run.stdout)
+    return int(found[1]) if run.returncode == 0 and found else None

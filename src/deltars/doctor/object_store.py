@@ -1,6 +1,6 @@
-"""How Spark gets at the files of an object store: by a file system of its own, or by obstore inside its tasks.
+"""Check how Spark reads an object store: with its own file system, or through obstore inside its tasks.
 
-A small file is put there, a session looks for it, and it is deleted.
+The check writes a small file, lets a session look for it, and deletes it.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from deltars.transaction.plane import spark_plane
 PATIENCE_S = 180
 
 _FIX = (
-    "Rows are right either way. For native reads, which are faster, give the session what it lacks: its own credentials"
-    " and endpoint (spark.hadoop.fs.s3a.…)."
+    "Both ways return the same rows. For native reads, which are faster, configure credentials and endpoint of the"
+    " Spark session (spark.hadoop.fs.s3a.…)."
 )
 
 
 def reading(warehouse: str | None, storage_options: Mapping[str, str], spark: Any) -> Iterator[Finding]:
-    """Nothing for a disk. `spark` is the session that is asked; True asks one that is started for it."""
+    """Yield a finding, unless the warehouse is on a disk. `spark` is a session, or True to start one."""
     if warehouse is None or parse_location(warehouse).is_local:
         return
     try:
         with _file_in(open_storage(warehouse, storage_options)) as path:
             access = _started(warehouse, path) if spark is True else _of(spark, warehouse, path)
     except (DeltarsError, OSError, subprocess.SubprocessError, ValueError) as error:
-        reason = error.what_and_where if isinstance(error, DeltarsError) else f"no session told: {error}"
-        yield Finding("reading", "skipped", f"how Spark reads {warehouse} is not known: {reason}")
+        reason = error.what_and_where if isinstance(error, DeltarsError) else f"the session did not answer: {error}"
+        yield Finding("reading", "skipped", f"it could not be checked how Spark reads {warehouse}: {reason}")
         return
     if access["scheme"] is not None:
         yield Finding("reading", "ok", f"Spark reads {warehouse} natively: {access['why']}")
     else:
         found = f"Spark reads {warehouse} through obstore inside its tasks: {access['why']}"
-        # Whoever has the classes meant them to be used.
+        # A session that has the file system's classes was meant to use them.
         yield Finding("reading", "warning", found, _FIX) if access["has_classes"] else Finding("reading", "ok", found)
 
 

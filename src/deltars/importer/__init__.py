@@ -1,4 +1,4 @@
-"""Tables change hands: from plain Delta into the catalog, out again, and back."""
+"""Import of Delta tables into the catalog, their release to other writers, and their return."""
 
 from __future__ import annotations
 

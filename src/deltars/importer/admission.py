@@ -1,12 +1,12 @@
-"""Which tables are taken in: what must be known to read them, and what must be honoured to write them.
+"""Admission: which tables can be imported, and with which protocol.
 
-protocol of the log ──check_readable──> a feature that readers must know and this one does not: refused by name
-                    ──fenced_protocol──> the protocol with the fence, or which feature writers here cannot honour
-metadata            ──check_schema─────> a schema that is not understood, or features that it may be of
-                    ──check_writable───> whatever a later write would stumble over
-live files          ──check_partitions─> a partition value that is not of its column's type
+protocol of the log ──check_readable──> refuses reader features that deltars does not support, by name
+                    ──fenced_protocol──> adds the fence; refuses writer features that deltars does not support
+metadata            ──check_schema─────> refuses a schema that cannot be parsed
+                    ──check_writable───> refuses whatever would make a later write fail
+live files          ──check_partitions─> refuses a partition value that does not have its column's type
 
-All of it is judged before the fence: after it nobody else can write to the table, so this catalog must be able to.
+All checks run before the fence is written: after it only this catalog can write to the table, so it must be able to.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from deltars.protocol.column_mapping import check_mapping
 from deltars.protocol.column_rules import row_rules
 from deltars.protocol.features import FEATURES, MAX_READER_VERSION, MAX_WRITER_VERSION
 
-READ_ONLY = "Import it read-only (read_only=True) to read it from here."
+READ_ONLY = "To only read it, import it with read_only=True (deltars import --read-only)."
 
 READABLE = frozenset(
     {
@@ -55,19 +55,19 @@ def check_readable(protocol: Protocol) -> None:
     ):
         if not 1 <= version <= most:
             raise UnsupportedFeature(
-                f"the table's {kind} version is {version}, and the highest known is {most}", field="protocol"
+                f"the table needs {kind} version {version}; deltars supports versions 1 to {most}", field="protocol"
             )
     unknown = sorted(set(protocol.reader_features or ()) - READABLE)
     if unknown:
         raise UnsupportedFeature(
-            f"the table needs readers to know {', '.join(unknown)}, which is not supported here",
+            f"the table needs reader features that deltars does not support: {', '.join(unknown)}",
             features=tuple(unknown),
             field="protocol",
         )
 
 
 def check_schema(metadata: Metadata, protocol: Protocol | None, where: str) -> None:
-    """Refuse metadata that is not understood. `where` is the place of it in the log."""
+    """Raise if the schema or the partition columns are invalid. `where` says where the metadata is in the log."""
     try:
         Bounds(metadata.schema, metadata.partition_columns, metadata.configuration)
         unknown = [name for name in metadata.partition_columns if name not in metadata.schema]
@@ -77,21 +77,22 @@ def check_schema(metadata: Metadata, protocol: Protocol | None, where: str) -> N
         reason = error.message if isinstance(error, ValidationError) else "nested too deeply"
         features = sorted(name for name in supported_features(protocol) if not _is_known(name)) if protocol else []
         if features:
-            # The schema is damaged only in the eyes of a reader that does not know what it may hold.
+            # The schema may be valid for a reader that supports these features.
             raise UnsupportedFeature(
-                f"{where}: {reason}; the table has {', '.join(features)}, which is not supported here",
+                f"{where}: {reason}; the table has features that deltars does not support: {', '.join(features)}",
                 features=tuple(features),
                 field="protocol",
             ) from error
         raise DamagedLog(f"{where}: {reason}", field="schemaString") from error
     if metadata.format.provider.lower() != "parquet":
         raise UnsupportedFeature(
-            f"{where}: the data files are of the format {metadata.format.provider!r}, not Parquet", field="format"
+            f"{where}: the format of the data files is {metadata.format.provider!r}; deltars supports only Parquet",
+            field="format",
         )
 
 
 def check_writable(metadata: Metadata, protocol: Protocol) -> None:
-    """Refuse a table that no row could be written to from here."""
+    """Raise ImportRefused if deltars could not write to the table."""
     try:
         fenced_protocol(protocol, metadata)
         problem = check_metadata(metadata) if metadata.schema_string else None
@@ -108,12 +109,12 @@ def check_writable(metadata: Metadata, protocol: Protocol) -> None:
         raise
     except ValidationError as error:
         raise ImportRefused(
-            f"nothing could be written to the table from here: {error.message}", field=error.field, hint=READ_ONLY
+            f"deltars could not write to the table: {error.message}", field=error.field, hint=READ_ONLY
         ) from error
 
 
 def check_partitions(metadata: Metadata, values: Iterable[Mapping[str, str | None]]) -> None:
-    """Refuse a table with a live file whose place among the partitions cannot be told."""
+    """Raise if a live file lacks a partition value, or has one that does not fit its column's type."""
     fields = [metadata.schema[name] for name in metadata.partition_columns]
     for found in values:
         for field in fields:
@@ -130,30 +131,30 @@ def check_partitions(metadata: Metadata, values: Iterable[Mapping[str, str | Non
 
 
 def fenced_protocol(protocol: Protocol, metadata: Metadata) -> Protocol:
-    """The protocol after the table was taken over; UnsupportedFeature where writers here could not honour it."""
+    """Return the protocol with the fence. Raise UnsupportedFeature if deltars cannot write a feature of it."""
     used = needed_features(metadata.schema, metadata.configuration)
     listed = supported_features(protocol)
     if protocol.writer_features is None:
-        # An old version stands for features that the table need not use. One that cannot be honoured here may only be
-        # left out where the table provably does not use it: then nothing of it is in the metadata.
+        # An old protocol version implies features that the table may not use. An unsupported one is left out only if
+        # the table does not use it, which its metadata proves.
         listed = frozenset(name for name in listed if name in used or FEATURES[name].can_write)
     fenced = protocol_of(listed | used | {"inCommitTimestamp", FENCE})
     unsupported = sorted(name for name in supported_features(fenced) if not _can_write(name))
     if unsupported:
         raise UnsupportedFeature(
-            f"writers here cannot honour the table's {', '.join(unsupported)}",
+            f"the table needs writer features that deltars does not support: {', '.join(unsupported)}",
             features=tuple(unsupported),
             field="protocol",
             hint=READ_ONLY,
         )
     problem = check_protocol(fenced)
     if problem is not None:
-        raise UnsupportedFeature(f"the table cannot be taken over: {problem}", field="protocol")
+        raise UnsupportedFeature(f"the table cannot be imported: {problem}", field="protocol")
     return fenced
 
 
 def released_protocol(protocol: Protocol) -> Protocol:
-    """The same protocol without the fence, and without in-commit timestamps: deltalake cannot write those."""
+    """Return the protocol without the fence and in-commit timestamps, which deltalake cannot write."""
     left = [name for name in protocol.writer_features or () if name not in (FENCE, "inCommitTimestamp")]
     return Protocol(
         min_reader_version=protocol.min_reader_version,

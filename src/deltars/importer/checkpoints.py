@@ -1,6 +1,6 @@
-"""A checkpoint, read batch by batch: its files as columns, everything else as actions.
+"""Checkpoint reader: yields the files of a checkpoint as Arrow columns, and everything else as actions.
 
-classic, several parts, V2 in Parquet   rows with one struct column each kind of action
+classic, several parts, V2 in Parquet   rows with one struct column for each kind of action
 V2 in JSON                              lines, as in a commit
 sidecars of V2                          Parquet files with the add and remove actions
 """
@@ -37,7 +37,7 @@ from deltars.protocol import (
     is_absolute,
 )
 from deltars.protocol.foreign_actions import loosened
-from deltars.protocol.log_files import LOG
+from deltars.protocol.log_files import sidecar_path
 from deltars.storage import ObjectInfo, Storage
 from deltars.storage.table_files import open_path, relative_path
 
@@ -58,14 +58,14 @@ _HEADS = ("metaData", "protocol")
 
 
 class CheckpointFiles:
-    """The state that a checkpoint holds. The head, metaData and protocol, comes first."""
+    """Files of one checkpoint, in any of its forms."""
 
     def __init__(self, storage: Storage, checkpoint: Checkpoint) -> None:
         self._storage = storage
         self.checkpoint = checkpoint
 
     def is_readable(self) -> bool:
-        """Whether its files are what their names say."""
+        """Return whether its files can be read as a checkpoint."""
         try:
             for _ in self._actions(("txn",)):
                 break
@@ -74,7 +74,7 @@ class CheckpointFiles:
         return True
 
     def head(self) -> tuple[Metadata, Protocol]:
-        """DamagedLog where one is missing: without them there is no table."""
+        """Return metaData and protocol. Raise DamagedLog if one is missing."""
         found: dict[str, Any] = {}
         for action in self._actions(_HEADS):
             found.setdefault(type(action).__name__, action)
@@ -84,7 +84,7 @@ class CheckpointFiles:
         return found["Metadata"], found["Protocol"]
 
     def others(self) -> Iterator[CheckpointAction]:
-        """txn, domainMetadata and remove actions."""
+        """Yield the txn, domainMetadata and remove actions."""
         for action in self._actions(("txn", "domainMetadata", "remove", "sidecar")):
             if isinstance(action, Sidecar):
                 yield from self._sidecar_actions(action)
@@ -92,7 +92,7 @@ class CheckpointFiles:
                 yield action
 
     def adds(self) -> Iterator[pa.Table]:
-        """The live files as columns, named as the fields of `AddFile`."""
+        """Yield the live files as columns with the names of `AddFile`'s fields."""
         for file in self.checkpoint.files:
             if file.path.endswith(".json"):
                 yield from self._manifest_adds(file)
@@ -114,17 +114,20 @@ class CheckpointFiles:
         yield from self._parquet_actions(self._sidecar_path(sidecar), ("remove",))
 
     def _sidecar_path(self, sidecar: Sidecar) -> str:
-        """A name in `_sidecars`, or an absolute path, which must lead into the table."""
+        """Return the path of a sidecar, given as a name in `_sidecars` or as an absolute path inside the table."""
         if is_absolute(sidecar.path):
             try:
                 return relative_path(self._storage, sidecar.path)
             except DeltarsError as error:
                 raise self._damaged(sidecar.path, error) from error
-        return f"{LOG}/_sidecars/{sidecar.path}"
+        return sidecar_path(sidecar.path)
 
     def _manifest(self, file: ObjectInfo) -> list[CheckpointAction]:
         if file.size > MAX_MANIFEST_BYTES:
-            raise DamagedLog(f"{file.path} has {file.size:,} bytes: too many for a checkpoint in JSON", **self._where())
+            raise DamagedLog(
+                f"the JSON checkpoint {file.path} has {file.size:,} bytes; the limit is {MAX_MANIFEST_BYTES:,}",
+                **self._where(),
+            )
         try:
             with open_log_file(self._storage, file.path) as content:
                 return decode_checkpoint(content.read())
@@ -211,7 +214,7 @@ _ADD_TYPE = pa.struct(
 
 
 def _leaves(schema: pa.Schema, kind: str) -> list[str]:
-    """What is read of one kind of action: of an add not the statistics twice, nor its partition values."""
+    """Return the leaf columns to read for one kind of action. Of an add, skip parsed copies where the text exists."""
     if kind not in schema.names or not pa.types.is_struct(schema.field(kind).type):
         return []
     names = [field.name for field in schema.field(kind).type]
@@ -222,7 +225,7 @@ def _leaves(schema: pa.Schema, kind: str) -> list[str]:
 
 
 def _add_columns(adds: pa.StructArray) -> pa.Table:
-    """The columns that a table of add actions has; a map that is missing is an empty one."""
+    """Convert add structs to columns. Missing partition values become an empty map."""
     parts = {field.name: adds.field(index) for index, field in enumerate(adds.type)}
     columns = {field: parts[name] for name, field in _ADD_FIELDS.items() if name in parts}
     columns["partition_values"] = _as_json(columns["partition_values"], absent="{}")
@@ -264,7 +267,7 @@ _VECTOR = frozenset(("storageType", "pathOrInlineDv", "offset", "sizeInBytes", "
 
 
 def _stats_text(stats: Mapping[str, Any] | None) -> str | None:
-    """Statistics that the checkpoint holds as columns only, as the text they would be."""
+    """Return as JSON text the statistics that the checkpoint holds only as columns."""
     return None if stats is None else json.dumps(_without_nulls(stats), default=_plain)
 
 

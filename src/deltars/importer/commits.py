@@ -1,8 +1,8 @@
-"""One commit of a log, read line by line in bounded memory.
+"""Commit reader: reads one commit of a log line by line, in bounded memory.
 
 <version>.json ──a batch of lines──> actions, checked one by one ──> …
-                                     protocol and metaData first, however far behind they stand: what is known of
-                                     files depends on them
+                                     protocol and metaData first, wherever they are in the file: the checks of
+                                     file actions depend on them
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SMALL_BYTES = 8 * 1024 * 1024
 
 
 class CommitFile:
-    """The actions of one commit; `info` and `digest` are known when all of them were read."""
+    """One commit file. `info` and `digest` are set once `batches` has been read to the end."""
 
     def __init__(self, storage: Storage, file: ObjectInfo) -> None:
         self._storage = storage
@@ -36,7 +36,7 @@ class CommitFile:
         self.digest = ""
 
     def batches(self) -> Iterator[list[tuple[int, Action]]]:
-        """The actions with their places in the commit, a batch at a time; `commitInfo` is not among them."""
+        """Yield batches of actions with their positions in the commit, without `commitInfo`."""
         seen: set[tuple[str, ...]] = set()
         late = self._late_heads(seen) if self._file.size > SMALL_BYTES else {}
         batch: list[tuple[int, Action]] = list(late.items())
@@ -55,7 +55,7 @@ class CommitFile:
         yield batch
 
     def read_digest(self) -> str:
-        """The digest alone: what the file says is not looked at."""
+        """Return the digest without parsing the file."""
         content = sha256()
         with open_log_file(self._storage, self._file.path) as file:
             while part := file.read(READ_BYTES):
@@ -63,7 +63,7 @@ class CommitFile:
         return content.hexdigest()
 
     def _late_heads(self, seen: set[tuple[str, ...]]) -> dict[int, Action]:
-        """Find protocol and metaData of a large commit, which is read twice: the first time for this."""
+        """Return protocol and metaData of a large commit. This is an extra pass over the file."""
         found: dict[int, Action] = {}
         for place, line in enumerate(self._lines()):
             if line.startswith((b'{"metaData"', b'{"protocol"')):
@@ -98,7 +98,7 @@ class CommitFile:
 
 
 def open_log_file(storage: Storage, path: str) -> BinaryIO:
-    """A file of the log, buffered; one that a symbolic link puts outside the table is refused."""
+    """Open a log file for buffered reading. Refuse a symbolic link that leads out of the table."""
     try:
         if storage.location.is_local:
             refuse_link_outside(storage, os.path.join(storage.location.path, path))

@@ -1,4 +1,4 @@
-"""Which actions of a foreign log are taken as they are, and which make the log one that cannot be trusted."""
+"""Checks of the actions in an imported log: which are accepted, and which make the import fail."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ MAX_INT = 2**31 - 1
 
 
 def canonical(action: Action) -> Action:
-    """One name for one file: `/p`, `file:/p` and `file:///p` are the same."""
+    """Return the action with one spelling of its path: `/p`, `file:/p` and `file:///p` are the same file."""
     if isinstance(action, AddFile | RemoveFile | CdcFile) and action.path[:5].lower() == "file:":
         return msgspec.structs.replace(action, path=local_path(action.path))
     return action
 
 
 def check_imported(action: Action, seen: set[tuple[str, ...]], *, has_null: bool) -> None:
-    """Raises ValidationError. `seen` are the keys of the same commit's other actions."""
+    """Raise ValidationError if an action is invalid or repeated. `seen` has the keys of the commit's other actions."""
     problem = _problem(action)
     if problem is not None:
         raise ValidationError(f"{problem[0]}: {problem[1]}", field=problem[0])
     if has_null and has_null_character(msgspec.to_builtins(action)):
-        raise ValidationError("it has the character U+0000, which no database keeps")
+        raise ValidationError("it contains the character U+0000, which databases cannot store")
     for key in _keys(action):
         if key in seen:
-            raise ValidationError(f"{' '.join(filter(None, key))} stands twice in one commit")
+            raise ValidationError(f"{' '.join(filter(None, key))} occurs twice in one commit")
         seen.add(key)
 
 
 def check_add_columns(adds: pa.Table, seen: set[tuple[str, ...]]) -> None:
-    """The same for the files of a checkpoint, as columns."""
+    """Raise ValidationError if a file of a checkpoint, given as columns, is invalid or repeated."""
     for name in REQUIRED:
         if name not in adds.column_names:
-            raise ValidationError(f"the files have no {name}", field=name)
+            raise ValidationError(f"the column {name} of the add actions is missing", field=name)
         if adds[name].null_count:
-            raise ValidationError(f"{name}: is null", field=name)
+            raise ValidationError(f"{name}: must not be null", field=name)
     for name in COUNTS:
         if name != "modification_time" and name in adds.column_names and (pc.min(adds[name]).as_py() or 0) < 0:
             raise ValidationError(f"{name}: must not be negative", field=name)
@@ -75,7 +75,7 @@ def check_add_columns(adds: pa.Table, seen: set[tuple[str, ...]]) -> None:
     if len(fresh) < len(keys) or not fresh.isdisjoint(seen):
         counts = Counter(keys)
         path = next(key[1] for key in keys if key in seen or counts[key] > 1)
-        raise ValidationError(f"the file {path} stands twice", field="path")
+        raise ValidationError(f"the file {path} occurs twice", field="path")
     seen |= fresh
 
 
@@ -110,12 +110,12 @@ def _problem(action: Action) -> Problem | None:
 def _check_vector(vector: DeletionVector | None) -> Problem | None:
     problem = check_vector(vector)
     if problem is None and vector is not None and max(vector.offset or 0, vector.size_in_bytes) > MAX_INT:
-        return "deletionVector", "its place in its file is too large for 32 bits, which is all that a checkpoint holds"
+        return "deletionVector", "its offset or size is too large for 32 bits, the limit of checkpoints"
     return problem
 
 
 def _check_time(field: str, value: int | None) -> Problem | None:
-    """A time before 1970 is odd, and harms nobody."""
+    """Accept any 64-bit time, including times before 1970."""
     return None if value is None or -(2**63) <= value < 2**63 else (field, "is too large for 64 bits")
 
 

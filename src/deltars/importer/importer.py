@@ -1,11 +1,11 @@
-"""Tables change hands: in from plain Delta, out to it, and in again.
+"""Import, release and adoption of tables.
 
-    import   register, held ─▶ follow the log ─▶ put the fence ─▶ follow again ─▶ ours
-    release  held ─▶ publish what waits ─▶ put the commit without the fence ─▶ follow ─▶ theirs
-    adopt    follow what they committed ─▶ put the fence ─▶ follow ─▶ ours
+    import   register, hold ─▶ follow the log ─▶ write the fence ─▶ follow again ─▶ owned by the catalog
+    release  hold ─▶ publish pending versions ─▶ write the release ─▶ follow ─▶ owned by other writers
+    adopt    follow what others committed ─▶ write the fence ─▶ follow ─▶ owned by the catalog
 
-While a table is held its log is the authority and the catalog follows it. Every step can be repeated, so whatever was
-interrupted anywhere is finished by running it again.
+"Follow" copies new versions from the log into the catalog. While a table is held, its log is the authority. Every step
+can be repeated, so run an interrupted operation again to finish it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ import pyarrow as pa
 from deltars.errors import DamagedLog, LogDiverged, TableHeld, UnsupportedFeature
 from deltars.importer.admission import check_partitions, check_readable, check_schema, check_writable, is_fenced
 from deltars.importer.commits import CommitFile
-from deltars.importer.handover import commit_path, fence_commit, fence_id, release_commit
+from deltars.importer.fence import fence_commit, fence_id, release_commit
 from deltars.importer.source import LogSource, PlacedActions, SourceVersion
 from deltars.log.commit import NO_VERSION
 from deltars.protocol import Metadata, Protocol
+from deltars.protocol.log_files import commit_path
 from deltars.store.database import Database
 from deltars.store.imports.appender import TIMEOUT_S, Appender, HeldTable
 from deltars.store.imports.import_writer import ImportWriter
@@ -31,18 +32,18 @@ from deltars.store.imports.table_hold import hold
 from deltars.store.mirror.status import MirrorState
 
 MAX_RACES = 1_000
-"""How often somebody else may take the version that the fence should have had."""
+"""How often another writer may commit the version that the fence should have had."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an import is."""
+    """Progress of an import."""
 
     version: int
-    """The last version that was read to its end."""
+    """Last version that was read completely."""
     latest: int
     actions: int
-    """How many actions were read so far, those of the version that is being read included."""
+    """Number of actions read so far, including those of the version being read."""
 
 
 Report = Callable[[Progress], None]
@@ -55,9 +56,9 @@ class Importer:
         self.writer = ImportWriter(database)
 
     def take(self, table_id: UUID, *, take_over: bool = False, report: Report | None = None) -> int:
-        """Follow the log of a held table, fence it, and make it ours.
+        """Follow the log of a held table, write the fence, and let the catalog own the table. Return its version.
 
-        `take_over`: also from another catalog, which fenced it and will never write to it again.
+        `take_over` accepts the fence of another catalog, which must never write to the table again.
         """
         for _ in range(MAX_RACES):
             table = self.follow(table_id, report=report)
@@ -74,19 +75,19 @@ class Importer:
             data = fence_commit(table_id, version, metadata, protocol, **self._times(table))
             LogSource(table.location, self._options).storage.put_if_absent(commit_path(version), data)
         raise LogDiverged(
-            f"other writers committed {MAX_RACES} times while the table was being taken over",
+            f"other writers committed {MAX_RACES} times while the fence was being written",
             table=table.name,
-            hint="Stop them for a moment, and run it again.",
+            hint="Stop the other writers, and run it again.",
         )
 
     def take_read_only(self, table_id: UUID, *, report: Report | None = None) -> int:
-        """Follow the log of a table that stays others'."""
+        """Follow the log of a table that other writers keep. Return its version."""
         table = self.follow(table_id, report=report)
         self._check_partitions(table, _known(table)[0])
         return self.writer.finish(table_id, MirrorState.READ_ONLY)
 
     def give(self, table_id: UUID) -> int:
-        """Take the fence off a held table whose versions are all published."""
+        """Remove the fence of a held table whose versions are all published. Return its version."""
         table = self.follow(table_id)
         metadata, protocol = _known(table)
         if is_fenced(protocol):
@@ -95,15 +96,19 @@ class Importer:
             LogSource(table.location, self._options).storage.put_if_absent(commit_path(version), data)
             table = self.follow(table_id)
             if is_fenced(_known(table)[1]):
-                raise LogDiverged("the table is fenced by somebody else", table=table.name, version=table.last_version)
+                raise LogDiverged(
+                    "another catalog fenced the table while it was being released",
+                    table=table.name,
+                    version=table.last_version,
+                )
         return self.writer.finish(table_id, MirrorState.RELEASED)
 
     def hold(self, table_id: UUID) -> None:
-        """From here on nothing is committed to the table but by its log."""
+        """Refuse commits to the table until its import, release or adoption has ended."""
         hold(self._database, table_id, timeout_s=TIMEOUT_S)
 
     def restore(self, table_id: UUID, *, report: Report | None = None) -> int:
-        """Copy the log that a lost catalog published, with its transactions and their times."""
+        """Copy the log that a lost catalog published, with its transactions and their commit times."""
         table = self.follow(table_id, report=report, is_own=True)
         _, protocol = _known(table)
         is_ours = is_fenced(protocol) or not self.writer.ends_elsewhere(table_id)
@@ -112,12 +117,12 @@ class Importer:
     def follow(self, table_id: UUID, *, report: Report | None = None, is_own: bool = False) -> HeldTable:
         """Copy every version of the log that the catalog does not have.
 
-        `is_own`: it is this catalog's own log, so transactions keep their place in time. Others get theirs when they
-        become visible here.
+        `is_own` says that this catalog wrote the log, so transactions keep their commit times. Other transactions get
+        the time at which they become visible in the catalog.
         """
         table = self.writer.read(table_id)
         if not table.is_held:
-            raise TableHeld("the table is this catalog's own: there is nothing to follow", table=table.name)
+            raise TableHeld("this catalog owns the table: there is nothing to follow", table=table.name)
         source = LogSource(table.location, self._options)
         self._refuse_divergence(source, table)
         latest = source.listing.latest
@@ -146,31 +151,31 @@ class Importer:
         return self.writer.read(table_id)
 
     def _times(self, table: HeldTable) -> dict[str, int]:
-        """Now, for readers and for a catalog that is rebuilt from the log."""
+        """Return the current time as the timestamp for readers, and for a catalog that is rebuilt from the log."""
         now = self.writer.clock()
         return {"timestamp_ms": max(now // 1000, table.last_timestamp_ms + 1), "commit_ts": now}
 
     def _refuse_divergence(self, source: LogSource, table: HeldTable) -> None:
-        """The last version that the catalog has must be the one that the log has."""
+        """Raise LogDiverged unless the log has the catalog's last version."""
         if table.last_version == NO_VERSION or table.last_digest is None:
             return
         file = source.listing.commits.get(table.last_version)
         if file is None:
             raise LogDiverged(
-                f"the log has no version {table.last_version} any more",
+                f"version {table.last_version} is in the catalog but no longer in the log",
                 table=table.name,
                 version=table.last_version,
-                hint="Drop the table here, and import it anew.",
+                hint="Drop the table from the catalog, and import it again.",
             )
         if CommitFile(source.storage, file).read_digest() != table.last_digest:
             raise LogDiverged(
-                f"version {table.last_version} of the log is another one than the catalog has",
+                f"version {table.last_version} in _delta_log differs from version {table.last_version} in the catalog",
                 table=table.name,
                 version=table.last_version,
             )
 
     def _check(self, table: HeldTable, metadata: Metadata, protocol: Protocol) -> None:
-        """Refuse what a later write would stumble over, while the log is still as others left it."""
+        """Refuse a table that a later write would fail on, before the fence changes its log."""
         check_writable(metadata, protocol)
         self._check_partitions(table, metadata)
         self.writer.next_row_id(table.table_id)
@@ -182,7 +187,7 @@ class Importer:
 
 
 class _State:
-    """Metadata and protocol as the versions go by."""
+    """Metadata and protocol up to the version being read."""
 
     def __init__(self, metadata: Metadata | None, protocol: Protocol | None) -> None:
         self.metadata = metadata
@@ -191,18 +196,18 @@ class _State:
     def check(self, version: int) -> Metadata:
         if self.metadata is None or self.protocol is None:
             missing = "metaData" if self.metadata is None else "protocol"
-            raise DamagedLog(f"the log has no {missing} up to version {version}", version=version)
+            raise DamagedLog(f"the log has no {missing} action up to version {version}", version=version)
         return self.metadata
 
 
 def _append(
     appender: Appender, version: SourceVersion, place: int, batch: PlacedActions | pa.Table, state: _State
 ) -> int:
-    """Write a batch; where the next one's places begin."""
+    """Append a batch. Return the position at which the next one begins."""
     if isinstance(batch, pa.Table):
         appender.add_files(version.version, place, batch)
         return place + len(batch)
-    # The protocol first, in whichever order they stand: it says what the schema may hold.
+    # Read the protocol first, wherever it is in the batch: it decides what the schema may contain.
     for _, action in batch:
         if isinstance(action, Protocol):
             check_readable(action)
@@ -216,12 +221,13 @@ def _append(
 
 
 def _foreign_fence(table: HeldTable) -> UnsupportedFeature:
-    """A fence that another catalog put: two of them would both take themselves for the authority."""
+    """Return the error for a table that another catalog fenced: only one catalog may own a table."""
     return UnsupportedFeature(
         "the table is fenced: another deltars catalog manages it",
         table=table.name,
         features=("deltars.sqlManaged",),
-        hint="Release it there first; if that catalog is gone for good, import with take_over=True.",
+        hint="Release it from that catalog first. If that catalog is lost, import with take_over=True"
+        " (deltars import --take-over).",
     )
 
 

@@ -1,9 +1,9 @@
-"""What lies in a `_delta_log`, and where reading it can begin.
+"""Listing of a `_delta_log`: its commits and checkpoints, and where reading can begin.
 
     _delta_log/ ──list_log──> commits by version, checkpoints by version
-                               ──start_of──> version 0, or the oldest checkpoint from which on nothing is missing
+                               ──starts──> the checkpoints after which no commit is missing, oldest first
 
-`_last_checkpoint` is a hint for readers that do not list: it is not read, so it cannot mislead.
+`_last_checkpoint` is a hint for readers that do not list the log. It is ignored here, so it cannot mislead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class CheckpointKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A whole state of the table, in one file or several."""
+    """Whole state of the table at a version, in one file or several."""
 
     version: int
     kind: CheckpointKind
@@ -44,14 +44,14 @@ class LogListing:
         return max([*self.commits, *self.checkpoints], default=-1)
 
     def first_missing(self, first: int) -> int | None:
-        """The first version from `first` on that has no commit, though a later one has."""
+        """Return the first version from `first` on that has no commit although a later version exists. None if none."""
         return next((v for v in range(first, self.latest + 1) if v not in self.commits), None)
 
     def newest_first(self) -> list[Checkpoint]:
         return [found for version in sorted(self.checkpoints, reverse=True) for found in self.checkpoints[version]]
 
     def starts(self) -> list[Checkpoint]:
-        """The checkpoints after which no commit is missing, oldest first: those with most history."""
+        """Return the checkpoints after which no commit is missing. The oldest, with the most history, comes first."""
         run = self.latest
         while run in self.commits:
             run -= 1
@@ -73,13 +73,13 @@ def list_log(storage: Storage) -> LogListing:
             case LogFileName(LogFileKind.UUID_CHECKPOINT, int(version)):
                 checkpoints[_checked(version, info)].append(Checkpoint(version, CheckpointKind.V2, (info,)))
     for (version, count), files in parts.items():
-        # A writer that died left the others unwritten.
+        # Ignore incomplete checkpoints: their writer died before it wrote all parts.
         if files.keys() == set(range(1, count + 1)):
             ordered = tuple(files[number] for number in sorted(files))
             checkpoints[version].append(Checkpoint(version, CheckpointKind.PARTS, ordered))
     if not commits and not checkpoints:
         raise NotADeltaTable(
-            f"there is no Delta table at {storage.root}: it has no {LOG}", hint="Check the location's spelling."
+            f"there is no Delta table at {storage.root}: {LOG} is missing or empty", hint="Check the location."
         )
     return LogListing(commits, dict(checkpoints))
 
@@ -88,12 +88,12 @@ def refuse_holes(listing: LogListing, first: int) -> None:
     missing = listing.first_missing(first)
     if missing is not None:
         raise DamagedLog(
-            f"version {missing} is missing from the log, and there is no checkpoint to begin with after it",
+            f"version {missing} is missing from the log, and no later checkpoint replaces it",
             version=missing,
         )
 
 
 def _checked(version: int, info: ObjectInfo) -> int:
     if version > MAX_VERSION:
-        raise DamagedLog(f"{info.path} is beyond the last version there can be", path=info.path)
+        raise DamagedLog(f"{info.path}: the version is larger than the maximum, {MAX_VERSION}", path=info.path)
     return version

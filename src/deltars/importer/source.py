@@ -1,9 +1,9 @@
-"""A log as the stream of its versions, oldest first.
+"""A log as a stream of its versions, oldest first.
 
-    LogSource ──versions(after)──> SourceVersion, …     each a stream of batches, and at its end what it says of itself
+    LogSource ──versions(after)──> SourceVersion, …     each a stream of batches, and after the last one its commitInfo
 
-Where the log has every commit since version 0, that is where it begins. Where old commits are gone, it begins with
-the oldest checkpoint that has every commit after it: that version then is the table's whole state.
+If the log has every commit since version 0, the stream begins there. If old commits were deleted, it begins with the
+oldest checkpoint that has every commit after it: that version holds the table's whole state.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PlacedActions: TypeAlias = list[tuple[int, Action]]
 
 
 class SourceVersion:
-    """One version: its batches must be read to the end before `about` is asked for."""
+    """One version of a log. Read its batches to the end before calling `about`."""
 
     def __init__(
         self, source: LogSource, version: int, commit: ObjectInfo | None, start: CheckpointFiles | None
@@ -52,19 +52,20 @@ class SourceVersion:
         self._reader = CommitFile(source.storage, commit) if commit is not None else None
 
     def batches(self) -> Iterator[PlacedActions | pa.Table]:
-        """Actions with their places in the commit, or files as columns."""
+        """Yield actions with their positions in the commit, or files as columns."""
         if self._start is not None:
             yield from self._checkpoint(self._start)
         elif self._reader is not None:
             yield from self._reader.batches()
 
     def place_of(self, place: int) -> str:
-        """Say where an action stands, for an error."""
+        """Return where an action is in the log, for an error message."""
         if self._start is not None or self._commit is None:
             return f"the checkpoint of version {self.version}"
         return f"{self._commit.path}, line {place + 1}"
 
     def about(self, table_id: UUID) -> ForeignVersion:
+        """Return the transaction, times and digest of this version."""
         if self._reader is None:
             assert self._start is not None
             info, digest, file = CommitInfo(operation="CHECKPOINT"), None, self._start.checkpoint.files[0]
@@ -74,7 +75,7 @@ class SourceVersion:
                     pass
             assert self._commit is not None
             info, file = self._reader.info or CommitInfo(), self._commit
-            # The catalog has the checkpoint's state for it, and not what the commit did.
+            # No digest for a checkpoint: the catalog has its state, not the actions of the commit.
             digest = self._reader.digest if self._start is None else None
         modified_ms = max(0, int(file.modified.timestamp() * 1000))
         return foreign_version(table_id, self.version, info, modified_ms=modified_ms, digest=digest)
@@ -115,16 +116,16 @@ class SourceVersion:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointHead:
-    """What a checkpoint says of the table as a whole."""
+    """Metadata in a checkpoint."""
 
     version: int
     path: str
     metadata: Metadata
 
     def refuse_contradiction(self, metadata: Metadata) -> None:
-        """Raise DamagedLog if the commits up to its version say something else: readers would see two tables.
+        """Raise DamagedLog if the commits up to its version have other metadata: readers would see two tables.
 
-        The protocol is not compared: the fence brings one that is newer than any checkpoint.
+        The protocol is not compared, because the fence writes one that is newer than any checkpoint.
         """
         for what, here, there in (
             ("another schema", _shape(self.metadata.schema), _shape(metadata.schema)),
@@ -136,12 +137,12 @@ class CheckpointHead:
                     f"the checkpoint {self.path} has {what} than the commits up to version {self.version}",
                     version=self.version,
                     path=self.path,
-                    hint="Delete the checkpoint, or write it again with the engine that owns the table.",
+                    hint="Delete the checkpoint, or rewrite it with the engine that owns the table.",
                 )
 
 
 def _shape(schema: StructType) -> tuple[str, list[tuple[str, Any]]]:
-    """Names and types of all columns, and by what data files know them; comments and the like are left out."""
+    """Return names and types of all columns, and their physical names and ids, without comments and other metadata."""
     known_by = [(field.physical_name, field.metadata.get(COLUMN_ID)) for _, field in schema.walk()]
     return str(schema).replace(" not null", ""), known_by
 
@@ -156,15 +157,15 @@ class LogSource:
 
     @cached_property
     def listing(self) -> LogListing:
-        """What the log had when it was first asked for."""
+        """Content of the log, listed once on first use."""
         return list_log(self.storage)
 
     def versions(self, after: int = NO_VERSION) -> Iterator[SourceVersion]:
-        """Every version after this one; from the beginning, wherever that is, with `NO_VERSION`."""
+        """Yield every version after `after`. With `NO_VERSION`, begin with the first one that can be read."""
         listing = self.listing
         if after != NO_VERSION:
             if listing.latest < after:
-                raise LogDiverged(f"the log ends at version {listing.latest}, and the catalog has {after}")
+                raise LogDiverged(f"the log ends at version {listing.latest}, but the catalog has version {after}")
             missing = listing.first_missing(after + 1)
             if missing is not None:
                 raise DamagedLog(f"version {missing} is missing from the log", version=missing)
@@ -181,7 +182,7 @@ class LogSource:
             yield SourceVersion(self, version, listing.commits[version], None)
 
     def _start(self, listing: LogListing) -> CheckpointFiles:
-        """The oldest checkpoint that can be read and has every commit after it."""
+        """Return the oldest readable checkpoint that has every commit after it."""
         refused: ImportRefused | None = None
         for checkpoint in listing.starts():
             found = CheckpointFiles(self.storage, checkpoint)
@@ -196,10 +197,10 @@ class LogSource:
         raise DamagedLog("the log has neither version 0 nor a checkpoint", version=0)
 
     def newest_head(self, after: int = NO_VERSION) -> CheckpointHead | None:
-        """Read what the newest checkpoint says of the table; DamagedLog where it says nothing.
+        """Return the metadata of the newest checkpoint. Raise DamagedLog if it has none.
 
-        Others begin with it, even where the commits alone would do for us. A file that is no checkpoint at all is
-        passed over: so do they. `after`: one of this version or an older one is known already, and not read.
+        Other readers begin with this checkpoint, even if the commits alone suffice for an import. A file that is no
+        checkpoint is ignored, as other readers do. A checkpoint of version `after` or older is known, and not read.
         """
         newest = next(iter(self.listing.newest_first()), None)
         return self._newest_head if newest is not None and newest.version > after else None

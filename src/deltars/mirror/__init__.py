@@ -1,4 +1,4 @@
-"""The published `_delta_log`: every commit of the catalog, where any Delta reader finds it."""
+"""The mirror: publishes the catalog's commits to each table's `_delta_log`, where any Delta reader finds them."""
 
 from __future__ import annotations
 

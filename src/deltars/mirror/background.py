@@ -1,7 +1,7 @@
-"""Work that goes on after the caller got its answer, and how to wait for its end.
+"""Background work: continues after the caller got its answer, and can be waited for.
 
 start("t", work, 10) ──▶ a thread: work(10) ─────────▶ work(30) ──▶ ends
-start("t", work, 20) ──▶     waits; start("t", work, 30) takes its place
+start("t", work, 20) ──▶     waits, and is replaced by start("t", work, 30)
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 AT_ONCE = 2
-"""How many pieces of work that were started here may run: they must leave something to those who publish."""
+"""How many jobs of `start` may run at once; more would take CPU and connections from the publishers."""
 
 
-class Behind:
+class Background:
     def __init__(self) -> None:
         self._begin()
 
@@ -33,9 +33,9 @@ class Behind:
         self._waiting: dict[Hashable, list[Any]] = {}
 
     def spawn(self, work: Callable[[], object], name: str = "deltars-behind") -> bool:
-        """Do this in a thread, which the program waits for at its end. Return False where no thread can be had.
+        """Run `work` in a thread, which the interpreter waits for when it exits. Return False if none can be started.
 
-        That is so in a container at its limit, and while the interpreter shuts down.
+        No thread can be started in a container at its limit, and while the interpreter shuts down.
         """
         self._forget_after_fork()
         job: Future[None] = Future()
@@ -59,9 +59,9 @@ class Behind:
         return True
 
     def start(self, key: Hashable, work: Callable[[T], object], what: T) -> bool:
-        """Do this in a thread, one thing of a key at a time. Return False where no thread can be had.
+        """Run `work(what)` in a thread, one job per key at a time. Return False if no thread can be started.
 
-        What is started while another of the key is done waits for it, and only the last of those is done.
+        A job waits while another job of its key runs, and replaces the one that waited before it.
         """
         self._forget_after_fork()
         with self._lock:
@@ -87,7 +87,7 @@ class Behind:
         return False
 
     def wait(self) -> None:
-        """Until nothing is going on, what began meanwhile included."""
+        """Wait until no job is running, including jobs that start meanwhile."""
         self._forget_after_fork()
         while True:
             with self._lock:
@@ -97,7 +97,7 @@ class Behind:
             wait(jobs)
 
     def _next(self, key: Hashable) -> Any:
-        """What is to be done next of a key; None where that was all, and another `start` begins anew."""
+        """Return the waiting argument of a key. Return None and forget the key if there is none."""
         with self._lock:
             if self._waiting[key]:
                 return self._waiting[key].pop()
@@ -109,6 +109,6 @@ class Behind:
             self._jobs.discard(job)
 
     def _forget_after_fork(self) -> None:
-        # The threads are the parent's: they will never end here.
+        # The recorded threads run in the parent process: they never end in this one.
         if self._process != os.getpid():
             self._begin()

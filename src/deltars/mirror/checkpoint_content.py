@@ -1,4 +1,4 @@
-"""What a checkpoint in Parquet says, whoever wrote it: its files and its schema, as far as `verify` compares them."""
+"""Content of a Parquet checkpoint of any writer: the files and schemas that `verify` compares."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltars.protocol import DeletionVector, StructType
-from deltars.protocol.log_files import LOG
+from deltars.protocol.log_files import sidecar_path
 from deltars.protocol.paths import is_absolute, local_path
 from deltars.storage import Storage
 from deltars.storage.table_files import open_path, relative_path
@@ -18,7 +18,7 @@ from deltars.storage.table_files import open_path, relative_path
 _COMPARED = ["add.path", "add.size", "add.deletionVector", "metaData.schemaString", "sidecar.path"]
 
 LiveFile: TypeAlias = tuple[str, int, str | None]
-"""Path, size, and the id of its deletion vector."""
+"""Path, size, and id of the deletion vector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class CheckpointContent:
 
 
 def read_checkpoint(storage: Storage, path: str) -> CheckpointContent:
-    """Read a checkpoint, also a V2 one under a classic name, whose files are listed in its sidecars."""
+    """Read a checkpoint. A V2 checkpoint with a classic name is read together with its sidecars."""
     head = _read(storage, path)
     sidecars = [row["path"] for row in _structs(head, "sidecar") if row["path"] is not None]
     parts = [head, *(_read(storage, _sidecar_path(storage, sidecar)) for sidecar in sidecars)]
@@ -38,7 +38,7 @@ def read_checkpoint(storage: Storage, path: str) -> CheckpointContent:
         for row in _structs(part, "add")
         if row["path"] is not None
     )
-    # As `Metadata.schema`: writers leave out the schema of a table without columns.
+    # Like `Metadata.schema`: writers omit the schema of a table without columns.
     texts = (row["schemaString"] for row in _structs(head, "metaData"))
     return CheckpointContent(
         frozenset(files), tuple(StructType.from_json(text) if text else StructType() for text in texts)
@@ -55,15 +55,15 @@ def _read(storage: Storage, path: str) -> pa.Table:
 
 
 def _structs(checkpoint: pa.Table, name: str) -> list[dict[str, Any]]:
-    """The actions of one kind; none where the checkpoint has no column for them."""
+    """Return the actions of one kind; an empty list if the checkpoint has no column for them."""
     return [row for row in checkpoint[name].to_pylist() if row] if name in checkpoint.column_names else []
 
 
 def _sidecar_path(storage: Storage, path: str) -> str:
-    return relative_path(storage, path) if is_absolute(path) else f"{LOG}/_sidecars/{path}"
+    return relative_path(storage, path) if is_absolute(path) else sidecar_path(path)
 
 
 def _vector_in(add: dict[str, Any]) -> DeletionVector | None:
-    """Of a file in a checkpoint: where it has none, writers leave out the column, the value, or all of its parts."""
+    """Return the deletion vector of an add. Without one, writers omit the column, the value, or all of its fields."""
     vector = add.get("deletionVector") or {}
     return None if vector.get("storageType") is None else msgspec.convert(vector, DeletionVector)

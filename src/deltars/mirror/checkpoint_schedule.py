@@ -1,12 +1,12 @@
-"""When checkpoints are written, and the hint that points to the last one.
+"""Schedule of checkpoints, and of `_last_checkpoint`, which names the newest one.
 
-    a multiple of the interval was published ──▶ write <v>.checkpoint.parquet, holding no lease
+    a multiple of the interval was published ──▶ write <v>.checkpoint.parquet, without the lease
                                              ──▶ claim the lease ──▶ `_last_checkpoint` ──▶ release
 
-The file may take long, and publishing goes on meanwhile: it is of a published version, which never changes. The
-hint is short, and under the lease so that an older one does not replace a newer one. (A process that is frozen under
-the lease, and wakes up when it is another's, can still do that: readers then begin at an older checkpoint, and the
-reconciler writes the hint again.)
+Writing a checkpoint may take long, and publishing continues meanwhile: a published version never changes. Writing
+`_last_checkpoint` is short, and happens under the lease, so that an older checkpoint does not replace a newer one.
+(A process that is suspended while it holds the lease, and resumes after another took it over, can still replace it:
+readers then begin at an older checkpoint, and the reconciler writes `_last_checkpoint` again.)
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from uuid import UUID
 
 from deltars.errors import DeltarsError, TimeoutError
 from deltars.mirror.files.checkpoint import (
-    Checkpoint,
-    checkpoint_path,
+    WrittenCheckpoint,
     interval_of,
     is_due,
     is_ours,
     write_checkpoint,
 )
-from deltars.mirror.files.last_checkpoint import LAST_CHECKPOINT, parse_last_checkpoint, render_last_checkpoint
+from deltars.mirror.files.last_checkpoint import parse_last_checkpoint, render_last_checkpoint
 from deltars.protocol import Metadata
+from deltars.protocol.log_files import LAST_CHECKPOINT, checkpoint_path
 from deltars.storage import Storage
 from deltars.store.database import Database
 from deltars.store.mirror.checkpoint_state import CheckpointRows
 from deltars.store.mirror.status import MirrorStatusStore
 
 PATIENCE_S = 30.0
-"""How long to wait for the lease that the hint is written under."""
+"""How long to wait for the lease before `_last_checkpoint` is written."""
 
 _log = logging.getLogger(__name__)
 
@@ -45,35 +45,35 @@ class Checkpointer:
         self._interval = interval
 
     def is_due(self, metadata: Metadata, before: int, after: int) -> bool:
-        """Whether publishing the versions after `before`, up to `after`, calls for a checkpoint of the last."""
+        """Return whether version `after` needs a checkpoint, if the last published version was `before`."""
         return is_due(before, after, interval_of(metadata, self._interval))
 
     def last_due(self, metadata: Metadata, published_version: int) -> int | None:
-        """The version of which, or of a later one, there should be a checkpoint by now."""
+        """Return the version that should have a checkpoint by now, unless a later one has. None if none is due."""
         interval = interval_of(metadata, self._interval)
         return published_version // interval * interval if published_version >= interval else None
 
     def write(self, storage: Storage, table_id: UUID, version: int, owner: str) -> bool:
-        """The checkpoint of a published version, and the hint to it. True if a version waits to be published."""
+        """Write the checkpoint of a published version and `_last_checkpoint`. Return whether a version is pending."""
         if self._status.read(table_id).is_dropped:
             return False
         state = self._rows.at(table_id, version)
         checkpoint = write_checkpoint(storage, state)
         if not checkpoint.created and not is_ours(storage, version):
             file = storage.url_of(checkpoint_path(version))
-            _log.warning("%s: another program's checkpoint is replaced by one from the catalog", file)
+            _log.warning("%s: replacing another program's checkpoint with one from the catalog", file)
             checkpoint = write_checkpoint(storage, state, replace=True)
         return self._point_to(storage, table_id, checkpoint, owner)
 
     def try_write(self, storage: Storage, table_id: UUID, version: int, owner: str) -> bool:
-        """The same; what fails is logged and left to the reconciler: readers manage without."""
+        """Like `write`, but log an error and leave the checkpoint to the reconciler: readers can do without one."""
         try:
             return self.write(storage, table_id, version, owner)
         except DeltarsError as error:
             _log.warning("the checkpoint of version %s of table %s was not written: %s", version, table_id, error)
             return False
 
-    def _point_to(self, storage: Storage, table_id: UUID, checkpoint: Checkpoint, owner: str) -> bool:
+    def _point_to(self, storage: Storage, table_id: UUID, checkpoint: WrittenCheckpoint, owner: str) -> bool:
         deadline = time.monotonic() + PATIENCE_S
         while True:
             claimed, status = self._status.claim(table_id, owner, even_if_idle=True)
@@ -82,7 +82,11 @@ class Checkpointer:
             if not status.is_published_to:
                 return False
             if time.monotonic() > deadline:
-                raise TimeoutError("somebody else kept the table's lease", table=status.name, table_id=table_id)
+                raise TimeoutError(
+                    f"another publisher held the table's lease for {PATIENCE_S:.0f} s",
+                    table=status.name,
+                    table_id=table_id,
+                )
             time.sleep(random.uniform(0.005, 0.03))
         try:
             last = parse_last_checkpoint(storage.get_or_none(LAST_CHECKPOINT))

@@ -1,8 +1,8 @@
-"""The checksum of each table's last published version, kept from one publication to the next.
+"""The checksum of each table's last published version, remembered from one publication to the next.
 
-What this process does not remember it takes from the published `.crc`, if that is of the right commit, and else
-from the catalog, by counting. What it remembers counts only while the catalog has the same commit at that version:
-after a restore, or after the log's word was taken, a version number may mean another commit.
+A checksum that this process does not remember is read from the published `.crc`, if that belongs to the right commit,
+and otherwise counted in the catalog. A remembered checksum is used only while the catalog has the same commit at that
+version: after a restore, or after `accept-log`, a version number may mean another commit.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from contextlib import suppress
 from uuid import UUID
 
 from deltars.errors import StorageError
-from deltars.mirror.files.checksum import Checksum, checksum_path, sums_in
+from deltars.mirror.files.checksum import Checksum, sums_in
+from deltars.protocol.log_files import checksum_path
 from deltars.storage import Storage
 from deltars.store.database import Database
 from deltars.store.mirror.checkpoint_state import CheckpointRows, FileSums
@@ -27,7 +28,7 @@ class Checksums:
         self._known: dict[UUID, Checksum] = {}
 
     def after(self, storage: Storage, commits: Sequence[CommittedVersion]) -> Checksum:
-        """The checksum of the last of these commits, which follow upon each other."""
+        """Return the checksum of the last of these commits, which must be consecutive."""
         first, last = commits[0], commits[-1]
         gone, before = self._rows.gone(first.table_id, first.version, last.version)
         now, rest = (
@@ -42,7 +43,7 @@ class Checksums:
 
     def _at(self, storage: Storage, table_id: UUID, version: int, commit: tuple[str, int] | None) -> Checksum:
         known = self._known.get(table_id)
-        # The commit too: a database that was restored has others under the same numbers.
+        # Compare the commit too: a restored database may have another commit at the same version.
         if known is not None and known.version == version and (known.txn_id, known.in_commit_timestamp) == commit:
             return known
         state = self._rows.at(table_id, version)

@@ -1,11 +1,11 @@
-"""Deleting old parts of a published log, when asked: the catalog keeps everything.
+"""Clean-up of old log files. The catalog keeps its whole history.
 
-    cut-off: the last version older than the retention      everything before a checkpoint at or below it goes
+    cut-off: the last version older than the retention      everything before a checkpoint at or below it is deleted
     ──┬──────────────┬───────────────┬───────▶ versions
     deleted      checkpoint       cut-off
 
-What a reader needs for any version from that checkpoint on stays. The catalog is told first, so that nobody takes
-the files for lost and writes them again.
+Readers can still read every version from that checkpoint on. The catalog records the clean-up first, so that the
+reconciler does not write the deleted files again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from deltars.errors import LogDiverged
 from deltars.mirror.files.checkpoint import is_ours, span_ms
 from deltars.mirror.outcome import SEE_WHAT_DIFFERS
 from deltars.mirror.publisher import Publisher
+from deltars.protocol.log_files import LOG, LogFileKind, versions_of
 from deltars.store.database import Database
 from deltars.store.mirror.checkpoint_state import CheckpointRows
 from deltars.store.mirror.status import MirrorState
@@ -25,21 +26,20 @@ from deltars.store.mirror.status import MirrorState
 RETENTION = "delta.logRetentionDuration"
 DEFAULT_RETENTION_MS = 30 * 24 * 3_600_000
 
-# Others' checkpoints too, and the checksums that Hadoop keeps beside its files.
-_OF_A_VERSION = re.compile(r"_delta_log/\.?(\d{20})\.(?:json|crc|checkpoint\.[^/]+)(?:\.crc)?")
-_CHECKPOINT = re.compile(r"_delta_log/(\d{20})\.checkpoint\.parquet")
+# Includes checkpoints of other programs, and the checksums that Hadoop writes beside its files.
+_OF_A_VERSION = re.compile(rf"{LOG}/\.?(\d{{20}})\.(?:json|crc|checkpoint\.[^/]+)(?:\.crc)?")
 
 _log = logging.getLogger(__name__)
 
 
 def clean_up_log(database: Database, publisher: Publisher, table_id: UUID) -> list[str]:
-    """Delete what is older than the table's `delta.logRetentionDuration` (30 days) says; the files that went."""
+    """Delete log files older than the table's `delta.logRetentionDuration` (default 30 days). Return their URLs."""
     status = publisher.status.read(table_id)
     if status.published_version < 0 or not status.is_ours:
         return []
     if status.state is MirrorState.DIVERGED:
         raise LogDiverged(
-            "the table's log contradicts the catalog: nothing of it is deleted before one of them is taken as right",
+            "the table's log contradicts the catalog: no log file was deleted",
             table=status.name,
             table_id=table_id,
             hint=SEE_WHAT_DIFFERS.format(status.name),
@@ -50,16 +50,13 @@ def clean_up_log(database: Database, publisher: Publisher, table_id: UUID) -> li
     if cut_off is None:
         return []
     storage = publisher.storage_at(status.location)
-    paths = [info.path for info in storage.list("_delta_log")]
-    checkpoints = sorted(
-        (version for path in paths if (match := _CHECKPOINT.fullmatch(path)) and (version := int(match[1])) <= cut_off),
-        reverse=True,
-    )
-    first_kept = next((version for version in checkpoints if is_ours(storage, version)), None)
+    paths = [info.path for info in storage.list(LOG)]
+    checkpoints = reversed(versions_of(LogFileKind.CLASSIC_CHECKPOINT, paths))
+    first_kept = next((version for version in checkpoints if version <= cut_off and is_ours(storage, version)), None)
     if first_kept is None:
         return []
     publisher.records.note_cleaned_up(table_id, before=first_kept)
     old = [path for path in paths if (match := _OF_A_VERSION.fullmatch(path)) and int(match[1]) < first_kept]
     storage.delete(old)
-    _log.info("table %s: %s old files of the log were deleted", status.name, len(old))
+    _log.info("table %s: deleted %s old log files", status.name, len(old))
     return [storage.url_of(path) for path in sorted(old)]

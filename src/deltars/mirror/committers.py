@@ -1,10 +1,10 @@
-"""Committers, each of which waits for its own version to be published.
+"""Committers: each waits until its own version is published.
 
-    one table on a local disk     ──▶ the committer's own thread; what is left then ──▶ a thread
-    several, or an object store   ──▶ a thread a table, a few at a time; the committer waits until its deadline
-    no thread can be had          ──▶ the committer's own thread, one table after the other
+    one table on a local disk     ──▶ published in the committer's thread; what remains ──▶ another thread
+    several, or an object store   ──▶ one thread per table, a few at a time; the committer waits until its deadline
+    no thread can be started      ──▶ published in the committer's thread, one table after the other
 
-Nothing here raises an Exception: the commits stand.
+Nothing here raises an Exception: the transaction is committed already.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from typing import Protocol
 from uuid import UUID
 
 from deltars.errors import MirrorFailure
-from deltars.mirror.background import Behind
+from deltars.mirror.background import Background
 from deltars.mirror.outcome import MirrorOutcome, Publication, outcome_of
+from deltars.observe import error_fields
 from deltars.store.mirror.status import MirrorStatus, MirrorStatusStore
 from deltars.store.read.committed_versions import CommittedVersion
 
@@ -31,8 +32,8 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Drain:
-    """One run of `drain`: whose lease, what for, how far."""
+class PublishRun:
+    """One run of a publisher over one table: its lease, its goal and its progress."""
 
     status: MirrorStatus
     owner: str
@@ -40,13 +41,13 @@ class Drain:
     published: int
     stop: threading.Event
     leave_at: float | None
-    """When to leave the rest to a thread; None for a thread, which goes on."""
+    """Time at which the committer leaves the rest to a background thread; None in such a thread."""
     checkpoint: int | None = None
-    """The published version that a checkpoint is due of."""
+    """Version that needs a checkpoint."""
     putting: CommittedVersion | None = None
-    """The version that was being put last."""
+    """Commit that was written last, or was being written when the run failed."""
     is_left: bool = False
-    """Whether versions were left for a thread to publish."""
+    """Whether versions were left to a background thread."""
 
     @property
     def table_id(self) -> UUID:
@@ -54,12 +55,13 @@ class Drain:
 
     @property
     def is_served(self) -> bool:
+        """Whether the awaited version is published."""
         return self.until is not None and self.published >= self.until
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """A committer's own version, which it waits for."""
+class AwaitedVersion:
+    """Version that a committer waits for."""
 
     table_id: UUID
     version: int
@@ -75,95 +77,107 @@ class Wish:
             self.answer.set_result(outcome)
 
 
-class Draining(Protocol):
+class PublishUntil(Protocol):
     def __call__(
-        self, table_id: UUID, wish: Wish, *, leave_at: float | None = None
-    ) -> tuple[MirrorOutcome, Drain | None]: ...
+        self, table_id: UUID, awaited: AwaitedVersion, *, leave_at: float | None = None
+    ) -> tuple[MirrorOutcome, PublishRun | None]: ...
 
 
 class Committers:
     def __init__(
-        self, status: MirrorStatusStore, behind: Behind, drain: Draining, checkpoint_behind: Callable[[Drain], None]
+        self,
+        status: MirrorStatusStore,
+        background: Background,
+        publish_until: PublishUntil,
+        checkpoint_in_background: Callable[[PublishRun], None],
     ) -> None:
         self._status = status
-        self._behind = behind
-        self._drain = drain
-        self._checkpoint_behind = checkpoint_behind
+        self._background = background
+        self._publish_until = publish_until
+        self._checkpoint_in_background = checkpoint_in_background
 
     def serve(
         self, versions: Mapping[UUID, int], *, concurrency: int, wait_s: float, is_quick: bool
     ) -> dict[UUID, MirrorOutcome]:
-        """Publish each table up to its version, and return those outcomes that are known after `wait_s`.
+        """Publish each table up to its version. Return the outcomes that are known after `wait_s`.
 
-        `is_quick`: no call to the storage is expected to hang, so the caller's own thread may do it.
+        `is_quick` says that no call to the storage is expected to hang, so the caller's thread may publish.
         """
         deadline = time.monotonic() + wait_s
-        wishes = [Wish(table_id, version, deadline, Future()) for table_id, version in versions.items()]
-        if is_quick or not self._follow_in_threads(wishes, concurrency):
-            for wish in wishes:
-                self._follow_here(wish)
-        return {wish.table_id: wish.answer.result() for wish in wishes if wish.answer.done()}
+        awaited_versions = [
+            AwaitedVersion(table_id, version, deadline, Future()) for table_id, version in versions.items()
+        ]
+        if is_quick or not self._serve_in_threads(awaited_versions, concurrency):
+            for awaited in awaited_versions:
+                self._serve_here(awaited)
+        return {awaited.table_id: awaited.answer.result() for awaited in awaited_versions if awaited.answer.done()}
 
-    def _follow_in_threads(self, wishes: Sequence[Wish], concurrency: int) -> bool:
-        """Return False where no thread can be had."""
-        waiting = deque(wishes)
+    def _serve_in_threads(self, awaited_versions: Sequence[AwaitedVersion], concurrency: int) -> bool:
+        """Publish in threads, and wait. Return False if no thread can be started."""
+        waiting = deque(awaited_versions)
 
         def work() -> None:
             while True:
                 try:
-                    wish = waiting.popleft()
+                    awaited = waiting.popleft()
                 except IndexError:
                     return
-                self._follow(wish)
+                self._serve(awaited)
 
-        workers = range(min(concurrency, len(wishes)))
-        started = [self._behind.spawn(work, f"deltars-mirror-{number}") for number in workers]
-        if wishes and not any(started):
+        workers = range(min(concurrency, len(awaited_versions)))
+        started = [self._background.spawn(work, f"deltars-mirror-{number}") for number in workers]
+        if awaited_versions and not any(started):
             return False
-        wait([wish.answer for wish in wishes], timeout=max(0.0, wishes[0].deadline - time.monotonic()) if wishes else 0)
+        wait(
+            [awaited.answer for awaited in awaited_versions],
+            timeout=max(0.0, awaited_versions[0].deadline - time.monotonic()) if awaited_versions else 0,
+        )
         return True
 
-    def _follow_here(self, wish: Wish) -> None:
-        """Follow a wish in the caller's thread; what is left then is for a thread, if there is one to be had."""
-        if not self._follow(wish, leave_at=wish.deadline):
+    def _serve_here(self, awaited: AwaitedVersion) -> None:
+        """Publish in the caller's thread until the deadline. Then continue in a background thread, if one starts."""
+        if not self._serve(awaited, leave_at=awaited.deadline):
             return
-        if self._behind.spawn(lambda: self._follow(wish), "deltars-mirror"):
-            wait([wish.answer], timeout=max(0.0, wish.deadline - time.monotonic()))
-        elif not wish.answer.done() and time.monotonic() < wish.deadline:
-            self._follow(wish)
+        if self._background.spawn(lambda: self._serve(awaited), "deltars-mirror"):
+            wait([awaited.answer], timeout=max(0.0, awaited.deadline - time.monotonic()))
+        elif not awaited.answer.done() and time.monotonic() < awaited.deadline:
+            self._serve(awaited)
 
-    def _follow(self, wish: Wish, leave_at: float | None = None) -> bool:
-        """Answer when a version is published, by us or by others, or failed, or the deadline is over.
+    def _serve(self, awaited: AwaitedVersion, leave_at: float | None = None) -> bool:
+        """Settle the awaited version when any publisher has published it, when that failed, or at the deadline.
 
-        Return whether versions were left for a thread.
+        Return whether versions were left to a background thread.
         """
-        table_id, version = wish.table_id, wish.version
-        run: Drain | None = None
+        table_id, version = awaited.table_id, awaited.version
+        run: PublishRun | None = None
         try:
-            outcome, run = self._drain(table_id, wish, leave_at=leave_at)
-            while outcome.publication is Publication.PENDING and time.monotonic() < wish.deadline:
+            outcome, run = self._publish_until(table_id, awaited, leave_at=leave_at)
+            while outcome.publication is Publication.PENDING and time.monotonic() < awaited.deadline:
                 if run is not None and run.is_left:
                     break
                 time.sleep(random.uniform(0.005, 0.03))
-                # Looked at without a lock, so as not to be in the way of whoever is at it.
+                # Read without a lock, so as not to slow down the publisher that holds the lease.
                 status = self._status.read(table_id)
                 if status.is_leased:
                     outcome = outcome_of(status, version)
                 else:
-                    outcome, run = self._drain(table_id, wish, leave_at=leave_at)
+                    outcome, run = self._publish_until(table_id, awaited, leave_at=leave_at)
+            if run is None and outcome.failure is not None:
+                # A run logs its own failures.
+                _log.warning("%s", outcome.failure, extra=error_fields(outcome.failure))
             if run is not None and run.checkpoint is not None:
-                self._checkpoint_behind(run)
+                self._checkpoint_in_background(run)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            # Not Exception: a panic of a library in another language is none.
+            # BaseException, because a panic in a native library is no Exception.
             failure = MirrorFailure(error=str(error) or repr(error), table_id=table_id, version=version)
             with suppress(Exception):
-                _log.warning("the mirror could not look after table %s: %r", table_id, error)
+                _log.warning("table %s was not published: %r", table_id, error)
             outcome = MirrorOutcome(table_id, Publication.FAILED, failure=failure)
             run = None
         if run is not None and run.is_left:
-            wish.note(run.published)
+            awaited.note(run.published)
             return True
-        wish.settle(outcome)
+        awaited.settle(outcome)
         return False

@@ -1,26 +1,26 @@
-"""Deleting the files of a dropped table, and nothing else.
+"""Deletion of a dropped table's files, and of nothing else.
 
-    check: the log is this catalog's, nobody else has the directory        before the table is dropped, and after
-    list ──▶ leave out other tables below, and what their logs name ──▶ data files ──▶ `_delta_log` last
+    check: the log is this catalog's, no other table has the directory     before the table is dropped, and after
+    list ──▶ leave out tables below, and files that their logs name ──▶ data files ──▶ `_delta_log` last
       ▲                                                                                     │
       └──────── again, for what was being published or written meanwhile ◀──────────────────┘
 
-Whatever interrupts it, the tombstone in the catalog knows the directory: run it again.
+If it is interrupted, run it again: the catalog still knows the directory of the dropped table.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Iterable
 from hashlib import sha256
 from uuid import UUID
 
 from deltars.errors import LogDiverged, TableExists, TableHeld
-from deltars.mirror.files.commit import commit_path, is_same_commit, render_commit
+from deltars.mirror.files.commit import is_same_commit, render_commit
 from deltars.mirror.other_tables import OthersFiles, others_files
 from deltars.mirror.publisher import Publisher
+from deltars.protocol.log_files import LOG, LogFileKind, commit_path, is_log_path, versions_of
 from deltars.storage import Relation, Storage
 from deltars.store.database import Database
 from deltars.store.imports.table_hold import why_held
@@ -29,13 +29,12 @@ from deltars.store.mirror.status import MirrorState, MirrorStatus
 from deltars.store.registry import Registry
 
 WAIT_S = 1.5
-"""Longer than a publisher puts commits before it asks the catalog how to go on."""
+"""Longer than a publisher writes commits before it reads the table's status again."""
 
 PASSES = 3
-"""How often the directory is listed: a publication or a writer under way may add a file after the first time."""
+"""How often the directory is listed: a running publisher or writer may add a file after the first time."""
 
-_COMMIT = re.compile(r"_delta_log/(\d{20})\.json")
-_LEAVE_IT = "drop_table() without delete_data takes the table out of the catalog and leaves its files."
+_LEAVE_IT = "drop_table() without delete_data removes the table from the catalog and keeps its files."
 
 _log = logging.getLogger(__name__)
 
@@ -48,16 +47,16 @@ class Deletion:
         self._audit = AuditRows(database)
 
     def check(self, table_id: UUID) -> None:
-        """Refuse to delete files that are not this table's: raise, and change nothing."""
+        """Raise if the directory holds files that are not this table's. Change nothing."""
         status = self._publisher.status.read(table_id)
         self._refuse_held(status)
         self._refuse_successor(status)
         storage = self._publisher.storage_at(status.location)
-        self._refuse_foreign_log(status, storage, [info.path for info in storage.list("_delta_log")])
+        self._refuse_foreign_log(status, storage, [info.path for info in storage.list(LOG)])
 
     def delete(self, table_id: UUID) -> int:
-        """Delete the files of a dropped table; how many there were."""
-        # What this process still publishes or writes in the background comes to its end first.
+        """Delete the files of a dropped table. Return how many were deleted."""
+        # Wait for background publications and checkpoints of this process.
         self._publisher.close()
         status = self._wait_for_publication(table_id)
         self.check(table_id)
@@ -68,15 +67,15 @@ class Deletion:
             paths = [path for path in _every(storage) if not others.has(path)]
             if not paths:
                 break
-            storage.delete(path for path in paths if not path.startswith("_delta_log/"))
-            storage.delete(path for path in paths if path.startswith("_delta_log/"))
+            storage.delete(path for path in paths if not is_log_path(path))
+            storage.delete(path for path in paths if is_log_path(path))
             deleted += len(paths)
         storage.remove_empty_directories()
-        _log.info("table %s: %s files were deleted from %s", status.name, deleted, status.location)
+        _log.info("table %s: deleted %s files from %s", status.name, deleted, status.location)
         return deleted
 
     def _wait_for_publication(self, table_id: UUID) -> MirrorStatus:
-        """Wait a moment for a publication that began before the drop; the next one finds the table dropped."""
+        """Wait at most `WAIT_S` for a publication that began before the drop. Later ones see the drop."""
         deadline = time.monotonic() + WAIT_S
         while (status := self._publisher.status.read(table_id)).is_leased and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -86,10 +85,10 @@ class Deletion:
         held = why_held(self._database, status.table_id)
         if held is not None:
             raise TableHeld(
-                f"the table {held}: its files are not this catalog's to delete",
+                f"the table {held}: this catalog does not own its files and cannot delete them",
                 table=status.name,
                 table_id=status.table_id,
-                hint=f"{_LEAVE_IT} To delete them here, take the table over with catalog.adopt() first.",
+                hint=f"{_LEAVE_IT} To delete them, adopt the table with catalog.adopt() first.",
             )
 
     def _refuse_successor(self, status: MirrorStatus) -> None:
@@ -101,20 +100,19 @@ class Deletion:
             is_later = not other.is_dropped or other.created_at > created_at
             if other.relation is Relation.SAME and is_later:
                 raise TableExists(
-                    f"the directory {status.location} is that of the table {other.name!r} ({other.table_id}) now",
+                    f"the directory {status.location} now belongs to the table {other.name!r} ({other.table_id})",
                     table=status.name,
                     table_id=status.table_id,
                     hint=f"Drop that table with delete_data. {_LEAVE_IT}",
                 )
 
     def _refuse_foreign_log(self, status: MirrorStatus, storage: Storage, names: Iterable[str]) -> None:
-        """The newest commit that is there must be one of this table's: whoever wrote it has the log."""
-        versions = [int(match[1]) for name in names if (match := _COMMIT.fullmatch(name))]
-        newest = max(versions, default=None)
+        """Raise LogDiverged unless the newest commit in the log is one of this table's."""
+        newest = max(versions_of(LogFileKind.COMMIT, names), default=None)
         is_foreign = newest is not None and not self._is_of_table(status, storage, newest)
         if is_foreign or status.state is MirrorState.DIVERGED:
             raise LogDiverged(
-                f"the log at {status.location} has commits that are not this catalog's: somebody else writes there",
+                f"the log at {status.location} has commits that are not this catalog's: another program writes to it",
                 table=status.name,
                 table_id=status.table_id,
                 version=newest,
@@ -125,16 +123,16 @@ class Deletion:
         content = storage.get_or_none(commit_path(version))
         if content is None or sha256(content).hexdigest() == self._publisher.records.digest(status.table_id, version):
             return True
-        # One that was put, and could not be noted as published.
+        # A commit that was written, but could not be recorded as published.
         commits = self._publisher.status.pending(status.table_id, version - 1, 1)
         return bool(commits) and is_same_commit(render_commit(commits[0]), content)
 
     def _others(self, status: MirrorStatus, storage: Storage) -> OthersFiles:
         found = others_files(status, storage, _every(storage), registry=self._registry, audit=self._audit)
         for root in found.roots:
-            _log.warning("table %s: %s holds another table and stays", status.name, storage.url_of(root))
+            _log.warning("table %s: kept %s, which holds another table", status.name, storage.url_of(root))
         if found.files:
-            _log.warning("table %s: %s files stay: other tables name them", status.name, len(found.files))
+            _log.warning("table %s: kept %s files that other tables use", status.name, len(found.files))
         return found
 
 

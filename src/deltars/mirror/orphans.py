@@ -1,7 +1,7 @@
-"""Files below a table that no version names: which of them are old enough to be nobody's.
+"""Orphans: files in a table's directory that no version names and that are too old to be committed yet.
 
-listed ──▶ in the log, or named by it ──▶ left out
-       └─▶ younger than `min_age`     ──▶ counted: a transaction in flight names its files when it commits
+listed ──▶ in the log, or named by it ──▶ no orphan
+       └─▶ younger than `min_age`     ──▶ counted only: a running transaction may still commit the file
        └─▶ the rest                   ──▶ an orphan
 """
 
@@ -16,7 +16,7 @@ from deltars.errors import ValidationError
 from deltars.storage import ObjectInfo
 
 MIN_AGE = timedelta(days=1)
-"""How old an orphan must be to be listed, unless the caller says otherwise."""
+"""Default minimum age of an orphan."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -45,12 +45,12 @@ class Orphans:
 def find_orphans(
     unnamed: Iterable[ObjectInfo], unfinished: Iterable[ObjectInfo], *, now_us: int, min_age: timedelta
 ) -> Orphans:
-    """Divide files that no version names by age. `now_us` is the database's clock."""
-    # The clock that is behind decides: a file may be taken for younger than it is, never for older.
+    """Split files that no version names into old and young ones. `now_us` is the time of the database."""
+    # Use the earlier of both clocks: a file may then seem younger than it is, but never older.
     now = min(datetime.now(UTC), _EPOCH + timedelta(microseconds=now_us))
     found = [Orphan(info.path, info.size, now - info.modified, is_unfinished=False) for info in unnamed]
     found += [Orphan(info.path, info.size, now - info.modified, is_unfinished=True) for info in unfinished]
-    # A time in the future tells nothing: its age is negative, so the file counts as young.
+    # A file modified in the future has a negative age, so it counts as young.
     young = [orphan for orphan in found if min_age and orphan.age < min_age]
     old = [orphan for orphan in found if not min_age or orphan.age >= min_age]
     return Orphans(
@@ -61,9 +61,9 @@ def find_orphans(
 def check_min_age(min_age: Any) -> None:
     if not isinstance(min_age, timedelta) or min_age < timedelta(0):
         raise ValidationError(
-            f"min_age must be a timedelta of 0 or more, not {min_age!r}",
+            f"min_age must be a timedelta of 0 or more, got {min_age!r}",
             field="min_age",
-            hint="Write min_age=timedelta(hours=6).",
+            hint="Example: min_age=timedelta(hours=6)",
         )
 
 

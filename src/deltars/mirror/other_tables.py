@@ -1,9 +1,9 @@
-"""Files in a table's directory that belong to other tables: neither orphans, nor to be deleted with it.
+"""Files in a table's directory that belong to other tables: they are no orphans and must not be deleted with it.
 
-| belongs to another table           | because                                                              |
-|------------------------------------|----------------------------------------------------------------------|
-| everything below `x/`              | there is an `x/_delta_log`, or the catalog has a table at `x`        |
-| a file                             | another table's log names it by its whole URI, as a shallow clone's  |
+| belongs to another table           | if                                                                    |
+|------------------------------------|-----------------------------------------------------------------------|
+| everything below `x/`              | there is an `x/_delta_log`, or the catalog has a table at `x`         |
+| a file                             | another table's log names it by its full URI, as a shallow clone does |
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from deltars.errors import ValidationError
 from deltars.protocol import is_absolute, uri_to_path
+from deltars.protocol.log_files import LOG
 from deltars.storage import Places, Relation, Storage
 from deltars.store.mirror.audit import AuditRows
 from deltars.store.mirror.status import MirrorStatus
@@ -32,9 +33,9 @@ class OthersFiles:
 def others_files(
     status: MirrorStatus, storage: Storage, listed: Iterable[str], *, registry: Registry, audit: AuditRows
 ) -> OthersFiles:
-    """What of a table's directory belongs to other tables, by the catalog and by what was listed there."""
+    """Return which files in a table's directory belong to other tables, by the catalog and by the listing."""
     places = Places()
-    roots = {path.partition("/_delta_log/")[0] for path in listed if "/_delta_log/" in path}
+    roots = {path.partition(f"/{LOG}/")[0] for path in listed if f"/{LOG}/" in path}
     for other in registry.neighbours(status.location, but=status.table_id):
         if other.relation is Relation.AROUND and (root := places.below(other.location, status.location)):
             roots.add(root)
@@ -43,10 +44,10 @@ def others_files(
 
 
 def path_below(storage: Storage, uri: str, places: Places) -> str | None:
-    """The path below the storage's root of a file that a log names; None where it lies elsewhere."""
+    """Return a file's path below the storage's root, from its URI in a log. Return None if it lies elsewhere."""
     try:
         path = uri_to_path(uri)
         return places.below(path, storage.root) if is_absolute(uri) else path
     except ValidationError:
-        # A path that nobody can open names nothing here.
+        # An invalid path names no file in this directory.
         return None

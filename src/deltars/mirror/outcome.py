@@ -1,4 +1,4 @@
-"""What became of a version that should be published: what a committer finds on its result."""
+"""The outcome of a publication, as a committer finds it on its transaction result."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from deltars.errors import MirrorFailure
 from deltars.store.mirror.status import MirrorState, MirrorStatus
 
 SEE_WHAT_DIFFERS = (
-    "Somebody else has written to the table's log, or an older backup of the database was restored. See what differs:"
-    " deltars verify '{0}'. Take the log's word: deltars mirror accept-log '{0}'"
+    "Another program wrote to the table's log, or an older backup of the database was restored. To see what differs:"
+    " deltars verify '{0}'. To accept the log's versions: deltars mirror accept-log '{0}'"
 )
 
 
 class Publication(StrEnum):
-    """What became of a version that should be published."""
+    """Whether a version was published."""
 
     PUBLISHED = "published"
     PENDING = "pending"
@@ -28,18 +28,18 @@ class MirrorOutcome:
     table_id: UUID
     publication: Publication
     published_version: int | None = None
-    """The last version known to be published; None where that was not learnt in time."""
+    """Last version known to be published; None if that was not known in time."""
     failure: MirrorFailure | None = None
 
 
 def outcome_of(status: MirrorStatus, until: int | None) -> MirrorOutcome:
-    """By a table's status: of the version `until`, or of all there are."""
+    """Return the outcome for version `until`, or for all versions if `until` is None, from a table's status."""
     if status.published_version >= (status.current_version if until is None else until):
         return MirrorOutcome(status.table_id, Publication.PUBLISHED, status.published_version)
     if status.state is not MirrorState.DIVERGED:
         return MirrorOutcome(status.table_id, Publication.PENDING, status.published_version)
     failure = MirrorFailure(
-        error=status.last_error or "the log diverged",
+        error=status.last_error or "the log has diverged",
         table=status.name,
         table_id=status.table_id,
         version=status.published_version + 1,

@@ -1,16 +1,18 @@
-"""Publishing: the committed versions of a table, in order, to its `_delta_log`.
+"""The publisher: writes the committed versions of a table, in order, to its `_delta_log`.
 
-    publish_all ──▶ drain each table ──▶ pending versions: put-if-absent, one by one ──▶ advance ──▶ checkpoint
+    publish_all ──▶ each table ──▶ pending versions: put-if-absent, one by one ──▶ advance ──▶ checkpoint
                                            │
-              there is a file already: the same commit ──▶ go on
-                                       another ──▶ DIVERGED, nothing is touched
+              the file exists already: the same commit ──▶ continue
+                                       another commit  ──▶ DIVERGED, nothing is changed
 
-    one table on a local disk     the caller's own thread
-    several, or an object store   threads, and the caller waits for `wait_s`; no thread to be had: the caller's own
+    one table on a local disk     published in the caller's thread
+    several, or an object store   published in threads, and the caller waits up to `wait_s`; in the caller's thread
+                                  if no thread can be started
 
-The lease keeps publishers out of each other's way. What keeps the log right is that a version is put only
-where there is none, and only after the one before it. So a lease that expires, or a process that dies between
-any two steps, does no harm: the next drain finds the files, sees that they are the same commits, and goes on.
+The lease only saves work: it keeps two publishers from writing the same versions. The log stays correct because a
+version is written only where no file exists, and only after the version before it. So an expired lease, or a process
+that dies between any two steps, does no harm: the next publisher finds the files, recognises its own commits, and
+continues.
 """
 
 from __future__ import annotations
@@ -24,16 +26,15 @@ from typing import NamedTuple
 from uuid import UUID
 
 from deltars.errors import DatabaseError, DeltarsError, MirrorFailure
-from deltars.mirror.background import Behind
+from deltars.mirror.background import Background
 from deltars.mirror.checkpoint_schedule import Checkpointer
 from deltars.mirror.checksum_state import Checksums
-from deltars.mirror.committers import Committers, Drain, Wish
-from deltars.mirror.files.checksum import checksum_path
-from deltars.mirror.files.commit import LOG
-from deltars.mirror.files.put_commit import Diverged, put_commit, put_or_compare, see_published, set_time
+from deltars.mirror.committers import AwaitedVersion, Committers, PublishRun
+from deltars.mirror.files.commit import Diverged, put_commit, put_or_compare, require_published, set_time
 from deltars.mirror.outcome import SEE_WHAT_DIFFERS, MirrorOutcome, Publication, outcome_of
 from deltars.mirror.warehouse import Warehouse
 from deltars.observe import PublicationFailed, VersionPublished, emit
+from deltars.protocol.log_files import LOG, checksum_path
 from deltars.storage import Storage, open_storage, parse_location
 from deltars.store.database import Database
 from deltars.store.mirror.lease import new_owner
@@ -43,19 +44,19 @@ from deltars.store.mirror.status import Advance, MirrorMode, MirrorState, Mirror
 from deltars.store.read.committed_versions import CommittedVersion
 
 VERSIONS_AT_ONCE = 100
-"""How many are put before the catalog is told."""
+"""How many versions are written before the catalog records them as published."""
 
 PUTTING_S = 0.1
-"""And for how long: whoever waits for one of them hears of it then, and the lease is renewed."""
+"""How long versions are written before the catalog records them. Then committers are notified and the lease renewed."""
 
 HAND_OVER_S = 30.0
-"""For how long a publisher goes on with versions of others."""
+"""How long a publisher continues with versions of other committers."""
 
 _log = logging.getLogger(__name__)
 
 
 class _Put(NamedTuple):
-    """A commit that is there now."""
+    """Commit whose file is in the log now."""
 
     commit: CommittedVersion
     digest: str
@@ -72,7 +73,7 @@ class Publisher:
         mode: MirrorMode = MirrorMode.INLINE,
         checkpoint_interval: int = 10,
     ) -> None:
-        """`mode` and `checkpoint_interval` are for tables that say nothing of their own."""
+        """`mode` and `checkpoint_interval` are defaults for tables that set no property."""
         self.status = MirrorStatusStore(database)
         self._source = database.source
         self._options = storage_options
@@ -81,8 +82,10 @@ class Publisher:
         self.warehouse = Warehouse(self.status, self.records, self.storage_at)
         self.checkpointer = Checkpointer(database, self.status, interval=checkpoint_interval)
         self._checksums = Checksums(database)
-        self._behind = Behind()
-        self._committers = Committers(self.status, self._behind, self._drain, self._checkpoint_behind)
+        self._background = Background()
+        self._committers = Committers(
+            self.status, self._background, self._publish_until, self._checkpoint_in_background
+        )
 
     def storage_at(self, location: str) -> Storage:
         return open_storage(location, self._options)
@@ -95,10 +98,10 @@ class Publisher:
         concurrency: int = 5,
         wait_s: float = 5.0,
     ) -> dict[UUID, MirrorOutcome]:
-        """Publish each table up to the version given, and say how far that got within `wait_s`.
+        """Publish each table up to its given version, and return the outcome of each after at most `wait_s`.
 
-        `mode` is the caller's wish, before the tables' own and the catalog's. What takes longer goes on behind the
-        caller's back. No Exception is raised, whatever happens: the commits stand.
+        `mode` overrides the mode of the tables and of the catalog. What takes longer than `wait_s` continues in the
+        background. Never raises an Exception: the transaction is committed already.
         """
         outcomes = {table_id: MirrorOutcome(table_id, Publication.PENDING) for table_id in versions}
         try:
@@ -111,24 +114,27 @@ class Publisher:
             outcomes |= self._committers.serve(inline, concurrency=concurrency, wait_s=wait_s, is_quick=is_quick)
         except Exception:
             with suppress(Exception):
-                _log.exception("a defect stopped the mirror; the commits stand: %s", dict(versions))
+                _log.exception(
+                    "publication failed because of a bug in deltars; the transaction is committed: %s", dict(versions)
+                )
         return outcomes
 
-    def drain(
-        self, table_id: UUID, *, stop: threading.Event | None = None, checkpoint_behind: bool = False
+    def publish_pending(
+        self, table_id: UUID, *, stop: threading.Event | None = None, checkpoint_in_background: bool = False
     ) -> MirrorOutcome:
-        """Publish everything that is pending, in order, unless somebody else is at it; then the checkpoint, if due.
+        """Publish all pending versions in order, unless another publisher holds the lease; then write a due checkpoint.
 
-        `stop` ends it early, between two versions; the rest is left to whoever comes next. With `checkpoint_behind` a
-        checkpoint is not waited for: what is committed meanwhile can be published.
+        `stop` ends the run early, between two versions, and leaves the rest to the next publisher. With
+        `checkpoint_in_background`, return without waiting for the checkpoint, so that versions committed meanwhile can
+        be published.
         """
-        outcome, run = self._drain(table_id, stop=stop)
+        outcome, run = self._publish_until(table_id, stop=stop)
         if run is not None and run.checkpoint is not None:
-            (self._checkpoint_behind if checkpoint_behind else self._checkpoint)(run)
+            (self._checkpoint_in_background if checkpoint_in_background else self._checkpoint)(run)
         return outcome
 
     def republish(self, table_id: UUID, location: str, version: int) -> bool:
-        """Put a published commit back where its file is missing; False if there is one after all."""
+        """Write the missing file of a published commit again. Return False if the file exists after all."""
         [commit] = self.status.pending(table_id, version - 1, 1)
         storage = self.storage_at(location)
         is_put, _ = put_commit(storage, commit)
@@ -137,84 +143,87 @@ class Publisher:
         return is_put
 
     def publish_registration(self, table_id: UUID) -> None:
-        """Publish a table's name and location as they are now: after it was created, renamed or dropped.
+        """Publish a table's current name and location, after the table was created, renamed or dropped.
 
-        No Exception is raised: the database has them, and a warehouse out of reach gets them from the reconciler.
+        Never raises an Exception: the database has both, and the reconciler writes them to a warehouse that was
+        unreachable.
         """
         try:
             self.warehouse.publish_registration(table_id)
         except DeltarsError as error:
             _log.warning("the registry entry of table %s was not published: %s", table_id, error)
         except Exception:
-            _log.exception("a defect kept the registry entry of table %s from being published", table_id)
+            _log.exception("the registry entry of table %s was not published because of a bug in deltars", table_id)
 
     def close(self) -> None:
-        """Wait for what is being published or written behind the callers' backs."""
-        self._behind.wait()
+        """Wait until background publications and checkpoints have ended."""
+        self._background.wait()
 
-    def _drain(
+    def _publish_until(
         self,
         table_id: UUID,
-        wish: Wish | None = None,
+        awaited: AwaitedVersion | None = None,
         stop: threading.Event | None = None,
         leave_at: float | None = None,
-    ) -> tuple[MirrorOutcome, Drain | None]:
-        """Return what became of it, and the run, if there was something to do and nobody else was at it.
+    ) -> tuple[MirrorOutcome, PublishRun | None]:
+        """Publish pending versions under the lease. Return the outcome and the run.
 
-        With a `wish` the outcome is about its version; versions of others that keep coming are published with it
-        for a while, and then left to whoever commits next. With `leave_at`, the rest is left as soon as the wish is
-        served, or at that time, or before a commit that takes long.
+        The run is None if nothing was pending or another publisher holds the lease. With `awaited`, the outcome is that
+        of the awaited version; later versions are published too, for at most `HAND_OVER_S`, and then left to the next
+        committer. With `leave_at`, stop as soon as the awaited version is published, at that time at the latest, and
+        before a commit that takes long to write.
         """
-        until = None if wish is None else wish.version
+        until = None if awaited is None else awaited.version
         owner = new_owner()
         claimed, status = self.status.claim(table_id, owner)
         if not claimed:
             return outcome_of(status, until), None
-        run = Drain(status, owner, until, status.published_version, stop or threading.Event(), leave_at)
+        run = PublishRun(status, owner, until, status.published_version, stop or threading.Event(), leave_at)
         try:
-            outcome = self._publish(run, self.storage_at(status.location), wish)
+            outcome = self._publish(run, self.storage_at(status.location), awaited)
         except Diverged as diverged:
             outcome = self._fail(run, MirrorState.DIVERGED, str(diverged))
         except Exception as error:
-            # Whatever it is, the commit stands, and the failure must be noted.
+            # The transaction is committed whatever happens here, and the failure must be recorded.
             if not isinstance(error, DeltarsError):
-                _log.exception("a defect stopped the mirror of table %s", status.name)
+                _log.exception("the mirror of table %s stopped because of a bug in deltars", status.name)
             outcome = self._fail(run, MirrorState.FAILED, str(error) or repr(error))
         except BaseException:
-            # Ctrl-C, in the caller's thread: others need not wait for the lease to end.
+            # Ctrl-C in the caller's thread: release, so that other publishers need not wait for the lease to expire.
             with suppress(Exception):
                 self.status.release(table_id, owner)
             raise
         return outcome, run
 
-    def _publish(self, run: Drain, storage: Storage, wish: Wish | None) -> MirrorOutcome:
+    def _publish(self, run: PublishRun, storage: Storage, awaited: AwaitedVersion | None) -> MirrorOutcome:
         hand_over_at = time.monotonic() + HAND_OVER_S
-        see_published(storage, run.published)
+        require_published(storage, run.published)
         while True:
             commits = self._next(run)
             if run.leave_at is not None and isinstance(commits[0].actions, ManyActions):
                 return self._leave(run)
             there, problem = self._put_some(storage, commits, run)
             if there:
-                # Once for all of them, and before the catalog is told: what it has as published outlasts a power cut.
+                # One sync for all of them, before the catalog records them: a version recorded as published survives a
+                # power cut.
                 storage.sync_names(LOG)
                 commits = [put.commit for put in there]
                 checksum = self._checksums.after(storage, commits)
-                with _told("the checksum of version %s of table %s", checksum.version, run.status.name):
+                with _optional("the checksum of version %s of table %s", checksum.version, run.status.name):
                     storage.put_if_absent(checksum_path(checksum.version), checksum.to_json(), sync_name=False)
                 noted = self.status.advance(
                     run.table_id, run.owner, [(put.commit.version, put.digest) for put in there]
                 )
                 for put in there:
-                    # Another publisher, which took the lease over, has told of those that it noted.
+                    # A publisher that took the lease over has reported the versions that it recorded.
                     if noted.before < put.commit.version <= noted.published:
-                        self._tell(run, put, noted.now)
+                        self._report(run, put, noted.now)
                 if self.checkpointer.is_due(checksum.metadata, run.published, checksum.version):
                     run.checkpoint = checksum.version
                 run.published = noted.published
                 self.warehouse.publish_version_maps(commits)
-                if wish is not None:
-                    wish.note(run.published)
+                if awaited is not None:
+                    awaited.note(run.published)
                 if noted.step is Advance.LOST:
                     return outcome_of(self.status.read(run.table_id), run.until)
                 if noted.step is Advance.DONE:
@@ -222,7 +231,7 @@ class Publisher:
             if problem is not None:
                 raise problem
             is_over = time.monotonic() > hand_over_at
-            # A hot table never runs out of versions: let somebody else go on, and see to what is due.
+            # A busy table never runs out of versions: let another publisher continue, and write the due checkpoint.
             if run.stop.is_set() or (is_over and (run.is_served or run.checkpoint is not None)):
                 self.status.release(run.table_id, run.owner)
                 return outcome_of(self.status.read(run.table_id), run.until)
@@ -230,16 +239,16 @@ class Publisher:
                 return self._leave(run)
         return MirrorOutcome(run.table_id, Publication.PUBLISHED, run.published)
 
-    def _leave(self, run: Drain) -> MirrorOutcome:
+    def _leave(self, run: PublishRun) -> MirrorOutcome:
         self.status.release(run.table_id, run.owner)
         run.is_left = True
         publication = Publication.PUBLISHED if run.is_served else Publication.PENDING
         return MirrorOutcome(run.table_id, publication, run.published)
 
     def _put_some(
-        self, storage: Storage, commits: Sequence[CommittedVersion], run: Drain
+        self, storage: Storage, commits: Sequence[CommittedVersion], run: PublishRun
     ) -> tuple[list[_Put], Exception | None]:
-        """The first of these commits, which are there now; and what kept out the next one."""
+        """Write commits until one fails or the time is up. Return those in the log, and the error of the next one."""
         there: list[_Put] = []
         stop_at = time.monotonic() + PUTTING_S
         for commit in commits:
@@ -254,7 +263,7 @@ class Publisher:
                 break
         return there, None
 
-    def _tell(self, run: Drain, put: _Put, now: int) -> None:
+    def _report(self, run: PublishRun, put: _Put, now: int) -> None:
         commit = put.commit
         lag_s = max(0, now - commit.commit_ts) / 1_000_000
         name = run.status.name
@@ -266,54 +275,54 @@ class Publisher:
             self.publish_registration(commit.table_id)
         return digest
 
-    def _checkpoint_behind(self, run: Drain) -> None:
-        """In a thread of its own: a large one must keep neither the committer nor the next table waiting.
+    def _checkpoint_in_background(self, run: PublishRun) -> None:
+        """Write the checkpoint in another thread: neither the committer nor the next table should wait for a large one.
 
-        A table that is faster than its checkpoints gets the last that was due, and none of those between.
+        A table that commits faster than its checkpoints are written gets only the last due one.
         """
-        if not self._behind.start(run.table_id, self._checkpoint, run):
+        if not self._background.start(run.table_id, self._checkpoint, run):
             _log.warning(
                 "the checkpoint of version %s of table %s is left to the reconciler: no thread could be started for it",
                 run.checkpoint,
                 run.status.name,
             )
 
-    def _checkpoint(self, run: Drain) -> None:
-        """Write the checkpoint that is due; and what was committed while the lease was held for it."""
-        due: Drain | None = run
+    def _checkpoint(self, run: PublishRun) -> None:
+        """Write the due checkpoint, then publish what was committed while it held the lease."""
+        due: PublishRun | None = run
         while due is not None and not due.stop.is_set():
             assert due.checkpoint is not None
             try:
                 storage = self.storage_at(due.status.location)
                 waits = self.checkpointer.try_write(storage, due.table_id, due.checkpoint, due.owner)
-                after = self._drain(due.table_id, stop=due.stop)[1] if waits else None
+                after = self._publish_until(due.table_id, stop=due.stop)[1] if waits else None
                 due = after if after is not None and after.checkpoint is not None else None
             except DeltarsError as error:
-                _log.warning("table %s was not looked after, after its checkpoint: %s", run.status.name, error)
+                _log.warning("table %s was not published after its checkpoint: %s", run.status.name, error)
                 return
             except Exception:
-                _log.exception("a defect stopped the checkpoint of table %s", run.status.name)
+                _log.exception("the checkpoint of table %s failed because of a bug in deltars", run.status.name)
                 return
 
     def _targets(self, table_ids: Mapping[UUID, int]) -> Mapping[UUID, Target]:
         try:
             return self.status.targets(table_ids)
         except Exception as error:
-            _log.warning("the mirror could not ask who publishes: %s", error)
+            _log.warning("the mirror modes of the tables could not be read: %s", error)
             return {}
 
-    def _next(self, run: Drain) -> list[CommittedVersion]:
-        # What was pending at the claim is most often one version; what came since is not known.
+    def _next(self, run: PublishRun) -> list[CommittedVersion]:
+        # At the claim, most often one version was pending. How many came since is not known.
         known = run.status.current_version - run.published
         limit = min(known, VERSIONS_AT_ONCE) if known > 0 else VERSIONS_AT_ONCE
         commits = self.status.pending(run.table_id, run.published, limit)
         if not commits or commits[-1].version != run.published + len(commits):
             raise DatabaseError(
-                "versions are missing from the catalog", table_id=run.table_id, version=run.published + 1
+                "the catalog lacks versions that should be published", table_id=run.table_id, version=run.published + 1
             )
         return commits
 
-    def _fail(self, run: Drain, state: MirrorState, error: str) -> MirrorOutcome:
+    def _fail(self, run: PublishRun, state: MirrorState, error: str) -> MirrorOutcome:
         table_id, name = run.status.table_id, run.status.name
         version, at = run.published + 1, run.putting
         txn_id = at.txn_id if at is not None and at.version == version else None
@@ -323,15 +332,15 @@ class Publisher:
         try:
             self.status.fail(table_id, run.owner, state, error)
         except Exception as unreachable:
-            _log.warning("the failure could not be noted in the catalog: %s", unreachable)
+            _log.warning("the failed publication could not be recorded in the catalog: %s", unreachable)
         if run.is_served:
             return MirrorOutcome(table_id, Publication.PUBLISHED, run.published)
         return MirrorOutcome(table_id, Publication.FAILED, run.published, failure)
 
 
 @contextmanager
-def _told(what: str, *which: object) -> Iterator[None]:
-    """What readers can do without: if it fails, that is said, and publishing goes on."""
+def _optional(what: str, *which: object) -> Iterator[None]:
+    """Write a file that readers do not need: log a failure and continue publishing."""
     try:
         yield
     except DeltarsError as error:

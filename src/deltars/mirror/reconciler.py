@@ -1,12 +1,12 @@
-"""The reconciler: a process that publishes what committers left, and mends what others broke.
+"""The reconciler: a process that publishes what committers left, and repairs published logs.
 
     announcement (LISTEN) ─┐
-    every `poll_s` ────────┴▶ tables that are due ──▶ drain, a few at a time
+    every `poll_s` ────────┴▶ tables that are due ──▶ publish their pending versions, a few tables at a time
     every `inspect_s` ──────▶ every table, the warehouse ──▶ repairs
     meanwhile ──────────────▶ a table behind for longer than `lag_alert_s` ──▶ alert
 
-Any number of them may run, beside any number of committers: the lease of a table decides who publishes it. A table
-that fails is tried again after 1, 2, 4 … 300 seconds; one that diverged is left alone, and the others go on.
+Any number of reconcilers and committers may run at once: the lease of a table decides which of them publishes it. A
+table that fails is retried after 1, 2, 4 … 300 seconds. A diverged table is skipped. Neither delays the other tables.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from deltars.store.database import Database
 from deltars.store.mirror.status import MirrorMode, MirrorStatus
 
 OVERVIEW_S = 5.0
-"""How often the lag of all tables is looked at."""
+"""How often the lag of all tables is measured."""
 
-HEARKEN_S = 0.5
-"""How long to listen before looking whether to stop."""
+LISTEN_S = 0.5
+"""How long to listen before checking whether to stop."""
 
 Done = TypeVar("Done")
 
@@ -74,28 +74,28 @@ class Reconciler:
         self._lagging: set[UUID] = set()
 
     def stop(self) -> None:
-        """End `run` soon: what is being put is finished, what is not begun is left. Safe in a signal handler."""
+        """End `run` soon: finish the commit that is being written, and start no other. Safe in a signal handler."""
         self._stop.set()
         self._wake.set()
 
     def once(self) -> Reconciliation:
-        """Publish everything that is due, mend everything there is to mend."""
+        """Publish every table that is due, and repair every published log and the warehouse."""
         result = Reconciliation()
         with ThreadPoolExecutor(self._concurrency, thread_name_prefix="deltars-mirror") as pool:
-            for outcomes, error in pool.map(self._drain, self._publisher.status.due()):
+            for outcomes, error in pool.map(self._publish_pending, self._publisher.status.due()):
                 result.outcomes.extend(outcomes)
                 result.errors.extend(error)
-            for repairs, error in pool.map(self._mend, self._publisher.status.overview()):
+            for repairs, error in pool.map(self._repair, self._publisher.status.overview()):
                 result.repairs.extend(repairs)
                 result.errors.extend(error)
-        repairs, error = self._mend_warehouse()
+        repairs, error = self._repair_warehouse()
         result.repairs.extend(repairs)
         result.errors.extend(error)
         self._watch_lag()
         return result
 
     def run(self) -> None:
-        """Go on until `stop()`."""
+        """Publish and repair until `stop()` is called."""
         listener = threading.Thread(target=self._listen, name="deltars-listen", daemon=True)
         listener.start()
         running: dict[UUID, Future[object]] = {}
@@ -107,7 +107,7 @@ class Reconciler:
                     running = {key: future for key, future in running.items() if not future.done()}
                     for table_id in self._publisher.status.due():
                         if table_id not in running:
-                            running[table_id] = pool.submit(self._drain_and_wake, table_id)
+                            running[table_id] = pool.submit(self._publish_and_wake, table_id)
                     if time.monotonic() - looked_at >= min(OVERVIEW_S, self._lag_alert_s):
                         looked_at = time.monotonic()
                         self._watch_lag()
@@ -115,41 +115,47 @@ class Reconciler:
                         inspected_at = time.monotonic()
                         self._inspect(pool, running)
                 except DeltarsError as error:
-                    _log.warning("the catalog could not be asked: %s", error)
+                    _log.warning("the catalog could not be read: %s", error)
                 self._wake.wait(self._poll_s)
         listener.join()
         self._publisher.close()
 
-    def _drain(self, table_id: UUID, *, checkpoint_behind: bool = False) -> tuple[list[MirrorOutcome], list[str]]:
-        def drain() -> list[MirrorOutcome]:
-            return [self._publisher.drain(table_id, stop=self._stop, checkpoint_behind=checkpoint_behind)]
+    def _publish_pending(
+        self, table_id: UUID, *, checkpoint_in_background: bool = False
+    ) -> tuple[list[MirrorOutcome], list[str]]:
+        def publish() -> list[MirrorOutcome]:
+            return [
+                self._publisher.publish_pending(
+                    table_id, stop=self._stop, checkpoint_in_background=checkpoint_in_background
+                )
+            ]
 
-        return self._attempt(f"table {table_id} could not be published", drain)
+        return self._attempt(f"table {table_id} could not be published", publish)
 
-    def _drain_and_wake(self, table_id: UUID) -> None:
-        self._drain(table_id, checkpoint_behind=True)
-        # What was committed to it since may be due already.
+    def _publish_and_wake(self, table_id: UUID) -> None:
+        self._publish_pending(table_id, checkpoint_in_background=True)
+        # Versions committed to the table since may be due already.
         self._wake.set()
 
     def _inspect(self, pool: ThreadPoolExecutor, running: dict[UUID, Future[object]]) -> None:
         for status in self._publisher.status.overview():
             if status.table_id not in running:
-                running[status.table_id] = pool.submit(self._mend, status)
-        pool.submit(self._mend_warehouse)
+                running[status.table_id] = pool.submit(self._repair, status)
+        pool.submit(self._repair_warehouse)
 
-    def _mend(self, status: MirrorStatus) -> tuple[list[Repair], list[str]]:
+    def _repair(self, status: MirrorStatus) -> tuple[list[Repair], list[str]]:
         try:
             return self._attempt(
-                f"table {status.name} could not be inspected", lambda: self._repairs.mend_table(status)
+                f"table {status.name} could not be inspected", lambda: self._repairs.repair_table(status)
             )
         except LogDiverged as diverged:
             return [], [str(diverged)]
 
-    def _mend_warehouse(self) -> tuple[list[Repair], list[str]]:
-        return self._attempt("the warehouse could not be inspected", self._repairs.mend_warehouse)
+    def _repair_warehouse(self) -> tuple[list[Repair], list[str]]:
+        return self._attempt("the warehouse could not be inspected", self._repairs.repair_warehouse)
 
     def _attempt(self, failure: str, act: Callable[[], list[Done]]) -> tuple[list[Done], list[str]]:
-        """What was done, or what went wrong: whatever that is, it is said, and the other tables go on."""
+        """Return what `act` did, or its error. Log the error, so that the other tables can continue."""
         if self._stop.is_set():
             return [], []
         try:
@@ -160,8 +166,8 @@ class Reconciler:
             _log.warning("%s: %s", failure, error)
             return [], [f"{failure}: {error}"]
         except Exception as error:
-            # Nobody asks the futures of `run`: what is not said here is never said.
-            _log.exception("%s, because of a defect", failure)
+            # `run` does not read the results of its futures: an error that is not logged here is lost.
+            _log.exception("%s because of a bug in deltars", failure)
             return [], [f"{failure}: {error!r}"]
 
     def _watch_lag(self) -> None:
@@ -184,28 +190,28 @@ class Reconciler:
         self._lagging = {status.table_id for status in behind}
 
     def _listen(self) -> None:
-        """Wake at every announcement; where there are none, or the connection is lost, there is the poll."""
+        """Wake `run` at every announcement. Without announcements, or a connection, `run` polls every `poll_s`."""
         while not self._stop.is_set():
             try:
                 with self._publisher.status.listening() as wait:
                     if wait is None:
                         return
                     while not self._stop.is_set():
-                        if wait(HEARKEN_S):
+                        if wait(LISTEN_S):
                             self._wake.set()
             except DeltarsError as error:
-                _log.debug("announcements cannot be heard: %s", error)
+                _log.debug("announcements cannot be received: %s", error)
                 self._stop.wait(self._poll_s)
 
 
 def lagging(tables: Iterable[MirrorStatus], longer_than_s: float) -> list[tuple[MirrorStatus, float]]:
-    """The tables whose oldest unpublished version is older than this, with its age."""
+    """Return the tables whose oldest unpublished version is older than `longer_than_s`, with its age."""
     return [(status, age_s) for status in tables if (age_s := lag_s(status)) > longer_than_s]
 
 
 def lag_s(status: MirrorStatus) -> float:
-    """The age of the oldest version that is not published; 0 where all are, or nobody is to publish them."""
+    """Return the age of the oldest unpublished version. Return 0 if all are published or the mirror is off."""
     if status.pending_since is None or status.mode is MirrorMode.OFF:
         return 0.0
-    # The clock may have gone back since.
+    # The database's clock may have been set back since the commit.
     return max(0, status.now - status.pending_since) / 1_000_000

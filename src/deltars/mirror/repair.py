@@ -1,15 +1,14 @@
-"""Mending what somebody did to a published log: the catalog knows what belongs there.
+"""Repair of published logs, from what the catalog knows.
 
-| found                                                          | done                                        |
-|----------------------------------------------------------------|---------------------------------------------|
-| a published commit's file is gone                              | written again from the catalog              |
-| `_last_checkpoint` is another program's, or points to nothing  | a checkpoint of ours, and a hint of ours    |
-| a commit that the catalog does not have, or another one         | DIVERGED (`divergence`)                     |
-| no checkpoint where one is due                                 | the same                                    |
-| a table's entry in the warehouse, or a version map, is missing | written again                               |
+| found                                                            | done                                      |
+|------------------------------------------------------------------|-------------------------------------------|
+| the file of a published commit is missing                        | written again from the catalog            |
+| `_last_checkpoint` is another program's, or names a missing file | checkpoint and `_last_checkpoint` written |
+| no checkpoint where one is due                                   | checkpoint and `_last_checkpoint` written |
+| a commit that the catalog does not have, or that differs         | DIVERGED (`divergence`)                   |
+| a registry entry or a version map is missing from the warehouse  | written again                             |
 
-Nothing that is a commit is ever overwritten: a file that differs from the catalog is for a person to judge
-(`deltars verify`).
+Commit files are never overwritten: a person decides about a file that differs from the catalog (`deltars verify`).
 """
 
 from __future__ import annotations
@@ -19,13 +18,12 @@ from dataclasses import dataclass
 from uuid import UUID, uuid4
 
 from deltars.errors import LogDiverged, StorageError
-from deltars.mirror.divergence import Divergence, is_looked_at
-from deltars.mirror.files.checkpoint import checkpoint_path
-from deltars.mirror.files.commit import commit_path
-from deltars.mirror.files.last_checkpoint import LAST_CHECKPOINT, parse_last_checkpoint
-from deltars.mirror.files.put_commit import MOVED
+from deltars.mirror.divergence import Divergence, is_log_ours
+from deltars.mirror.files.commit import MOVED
+from deltars.mirror.files.last_checkpoint import parse_last_checkpoint
 from deltars.mirror.outcome import SEE_WHAT_DIFFERS
 from deltars.mirror.publisher import Publisher
+from deltars.protocol.log_files import LAST_CHECKPOINT, LOG, checkpoint_path, commit_path
 from deltars.storage import Storage
 from deltars.store.database import Database
 from deltars.store.mirror.checkpoint_state import CheckpointRows
@@ -36,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Something that was mended: what was wrong, and the file that is right now."""
+    """One repair: what was wrong, and the file that was written."""
 
     what: str
     file: str
@@ -50,16 +48,16 @@ class Repairs:
         self._divergence = Divergence(publisher)
         self._maps_checked_to = 0
 
-    def mend_table(self, status: MirrorStatus) -> list[Repair]:
-        """See that everything published is there, that nothing else is, and that the hint is ours."""
-        if not is_looked_at(status):
+    def repair_table(self, status: MirrorStatus) -> list[Repair]:
+        """Write missing commits and checkpoints of a table. Raise LogDiverged if its log contradicts the catalog."""
+        if not is_log_ours(status):
             return []
         storage = self._publisher.storage_at(status.location)
-        names = {info.path for info in storage.list("_delta_log")}
-        # Asked after the listing: what is missing may be what a drop has just deleted.
+        names = {info.path for info in storage.list(LOG)}
+        # Read after the listing: a drop may just have deleted what is missing.
         if self._publisher.status.read(status.table_id).is_dropped:
             return []
-        status = self._divergence.judge(storage, status, names)
+        status = self._divergence.check(storage, status, names)
         if status.state is MirrorState.DIVERGED:
             raise LogDiverged(
                 f"the log has diverged: {status.last_error}",
@@ -70,25 +68,25 @@ class Repairs:
         if status.mode is MirrorMode.OFF or status.published_version < 0:
             return []
         if not names:
-            # A log of which nothing is left was hardly deleted by mistake: what is written there now would be in the
-            # way, or hidden, when the table comes back.
-            raise StorageError(f"nothing is left of the log at {storage.url_of('_delta_log')}", hint=MOVED)
-        repairs = [*self._mend_commits(storage, status, names), *self._mend_checkpoint(storage, status, names)]
+            # An empty log more likely means that the directory was moved or unmounted. Files written now would be in
+            # the way, or hidden, when it comes back.
+            raise StorageError(f"the log at {storage.url_of(LOG)} is empty or missing", hint=MOVED)
+        repairs = [*self._repair_commits(storage, status, names), *self._repair_checkpoint(storage, status, names)]
         for repair in repairs:
-            _log.warning("table %s: %s, written from the catalog: %s", status.name, repair.what, repair.file)
+            _log.warning("table %s: %s; written from the catalog: %s", status.name, repair.what, repair.file)
         return repairs
 
-    def mend_warehouse(self) -> list[Repair]:
-        """See that every table's entry and every version map is there."""
-        entries = self._publisher.warehouse.mend_registrations()
-        maps, self._maps_checked_to = self._publisher.warehouse.mend_version_maps(self._maps_checked_to)
-        repairs = [Repair("a table's entry was missing or out of date", file) for file in entries]
+    def repair_warehouse(self) -> list[Repair]:
+        """Write missing registry entries and version maps."""
+        entries = self._publisher.warehouse.repair_registrations()
+        maps, self._maps_checked_to = self._publisher.warehouse.repair_version_maps(self._maps_checked_to)
+        repairs = [Repair("a registry entry was missing or out of date", file) for file in entries]
         repairs += [Repair("a transaction's version map was missing", file) for file in maps]
         for repair in repairs:
-            _log.warning("%s, written from the catalog: %s", repair.what, repair.file)
+            _log.warning("%s; written from the catalog: %s", repair.what, repair.file)
         return repairs
 
-    def _mend_commits(self, storage: Storage, status: MirrorStatus, names: set[str]) -> list[Repair]:
+    def _repair_commits(self, storage: Storage, status: MirrorStatus, names: set[str]) -> list[Repair]:
         published = self._publisher.records.published(status.table_id)
         missing = [version for version in sorted(published) if commit_path(version) not in names]
         return [
@@ -97,7 +95,7 @@ class Repairs:
             if self._publisher.republish(status.table_id, status.location, version)
         ]
 
-    def _mend_checkpoint(self, storage: Storage, status: MirrorStatus, names: set[str]) -> list[Repair]:
+    def _repair_checkpoint(self, storage: Storage, status: MirrorStatus, names: set[str]) -> list[Repair]:
         what = self._checkpoint_problem(storage, status, names)
         if what is None:
             return []

@@ -1,11 +1,11 @@
-"""Comparing a table's catalog with its `_delta_log` and its files, in both directions. Changes nothing.
+"""Verification: compares a table's catalog with its `_delta_log` and its files, in both directions. Changes nothing.
 
-| asked for | compared                                                                                           |
-|-----------|----------------------------------------------------------------------------------------------------|
-| always    | every published commit is there and is the file that was published; nothing else is; every live    |
-|           | data file is there, with its size, and so is every deletion vector                                 |
-| deep      | every commit's actions, checksum and checkpoint with the catalog's; rows of every live data file   |
-| orphans   | files below the table that the log never named, and what killed writers left (`mirror/orphans.py`) |
+| option    | compared                                                                                            |
+|-----------|-----------------------------------------------------------------------------------------------------|
+| always    | every published commit exists as it was published, and no other; every live data file exists with   |
+|           | its size, and so does every deletion vector                                                         |
+| deep      | actions, checksum and checkpoint of every commit with the catalog's; rows of every live data file   |
+| orphans   | files that no version names, and unfinished files of killed writers (`mirror/orphans.py`)           |
 """
 
 from __future__ import annotations
@@ -28,17 +28,28 @@ import pyarrow.parquet as pq
 from deltars.errors import DeltarsError
 from deltars.log.bounds import known_stats
 from deltars.mirror.checkpoint_content import LiveFile, read_checkpoint, vector_id
-from deltars.mirror.divergence import is_looked_at
-from deltars.mirror.files.checkpoint import checkpoint_path
-from deltars.mirror.files.checksum import checksum_path, sums_in
-from deltars.mirror.files.commit import commit_path, is_same_commit, render_commit
-from deltars.mirror.files.last_checkpoint import LAST_CHECKPOINT, LastCheckpoint, parse_last_checkpoint
+from deltars.mirror.divergence import is_log_ours
+from deltars.mirror.files.checksum import sums_in
+from deltars.mirror.files.commit import is_same_commit, render_commit
+from deltars.mirror.files.last_checkpoint import LastCheckpoint, parse_last_checkpoint
 from deltars.mirror.orphans import MIN_AGE, Orphans, check_min_age, find_orphans
 from deltars.mirror.other_tables import others_files, path_below
 from deltars.mirror.publisher import Publisher
 from deltars.protocol import DeletionVector, uri_to_path
 from deltars.protocol.deletion_vectors import relative_path
-from deltars.protocol.log_files import CHECKPOINTS, LOG, LogFileKind, is_hidden, parse_log_path
+from deltars.protocol.log_files import (
+    CHECKPOINTS,
+    LAST_CHECKPOINT,
+    LOG,
+    LogFileKind,
+    checkpoint_path,
+    checksum_path,
+    commit_path,
+    is_hidden,
+    is_log_path,
+    parse_log_path,
+    versions_of,
+)
 from deltars.protocol.paths import is_absolute
 from deltars.storage import ObjectInfo, Places, Storage
 from deltars.store.database import Database
@@ -51,9 +62,9 @@ AT_ONCE = 8
 TIMEOUT_S = 30.0
 
 _UNFINISHED = "_temporary"
-"""Where Spark's tasks write before their job ends."""
-_HADOOP = re.compile(r"(?P<directory>(?:.*/)?)\.(?P<name>[^/]+)\.crc")
-"""The checksum that Hadoop keeps beside each file that it writes to local disk."""
+"""Directory that Spark's tasks write to before their job ends."""
+_HADOOP_CHECKSUM = re.compile(r"(?P<directory>(?:.*/)?)\.(?P<name>[^/]+)\.crc")
+"""Checksum that Hadoop writes beside each file on a local disk."""
 
 
 class Problem(StrEnum):
@@ -70,13 +81,13 @@ class Finding:
     file: str
     detail: str
     size_bytes: int | None = None
-    """Only of an orphan; so is `age_s`."""
+    """Only set for an orphan, like `age_s`."""
     age_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was compared, and every difference."""
+    """Result of a verification: how much was compared, and every difference."""
 
     table_id: UUID
     table: str
@@ -86,12 +97,12 @@ class Verification:
     data_files: int
     findings: tuple[Finding, ...]
     young_files: int = 0
-    """Orphans left out because a transaction in flight may still commit them; `young_bytes` is their size."""
+    """Orphans left out because a running transaction may still commit them; `young_bytes` is their total size."""
     young_bytes: int = 0
 
     @property
     def is_ok(self) -> bool:
-        """Files that nobody tracks take room, and are no difference."""
+        """Whether there is no difference. Orphans only take space, so they are none."""
         return all(finding.problem is Problem.ORPHAN for finding in self.findings)
 
 
@@ -108,8 +119,8 @@ class Verifier:
         check_min_age(min_age)
         status = self._publisher.status.read(table_id)
         storage = self._publisher.storage_at(status.location)
-        # Others may go on committing meanwhile. So what must be there is asked before the files are listed, and what
-        # may be there after it.
+        # Other transactions may commit meanwhile. So read what must exist before listing the files, and what may exist
+        # after it.
         published = self._publisher.records.published(table_id)
         hint = storage.get_or_none(LAST_CHECKPOINT)
         listed = list(storage.list())
@@ -141,14 +152,14 @@ class Verifier:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The table, in the order in which it was looked at."""
+    """State of the table, in the order in which it was read."""
 
     status: MirrorStatus
     published: dict[int, str]
     hint: bytes | None
     sizes: dict[str, int]
     newest: int
-    """The last version that the catalog had after the files were listed."""
+    """Last version of the catalog, read after the files were listed."""
 
 
 class _Check:
@@ -175,7 +186,7 @@ class _Check:
     def state(self) -> Iterator[Finding]:
         if self._status.state is MirrorState.DIVERGED:
             path = commit_path(self._status.published_version + 1)
-            yield self._finding(Problem.DIVERGED, path, self._status.last_error or "the log diverged")
+            yield self._finding(Problem.DIVERGED, path, self._status.last_error or "the log has diverged")
 
     def commits(self, *, deep: bool) -> Iterator[Finding]:
         published = self._seen.published
@@ -183,23 +194,23 @@ class _Check:
         self.num_commits = len(published)
         missing = published.keys() - there
         if missing:
-            # What was cleaned up meanwhile is not missing.
+            # Commits that were cleaned up meanwhile are not missing.
             missing &= self._publisher.records.published(self._status.table_id).keys()
         for version in sorted(missing):
-            yield self._finding(Problem.MISSING, commit_path(version), "was published and is gone")
+            yield self._finding(Problem.MISSING, commit_path(version), "is missing; it was published")
         unknown = sorted(version for version in there - published.keys() if version > self._status.published_version)
         if self._is_of_others:
-            # Its writers go on, and the catalog follows when it is asked to.
+            # Other writers may be ahead: the catalog follows them only on import or adopt.
             unknown = []
         for version in unknown:
-            # One that is ours is about to be noted as published.
+            # A commit that equals the catalog's is about to be recorded as published: no finding.
             content = self._storage.get_or_none(commit_path(version)) if version <= self._seen.newest else None
             if content is None or not self._is_as_committed(version, content):
-                problem = Problem.DIVERGED if is_looked_at(self._status) else Problem.EXTRA
+                problem = Problem.DIVERGED if is_log_ours(self._status) else Problem.EXTRA
                 yield self._finding(problem, commit_path(version), "is not a commit of the catalog")
         for path in sorted(self._sizes):
-            if path.startswith(f"{LOG}/") and not _is_known(path):
-                yield self._finding(Problem.EXTRA, path, "is no file of a Delta log")
+            if is_log_path(path) and not _is_known(path):
+                yield self._finding(Problem.EXTRA, path, "is not a file of a Delta log")
 
         def differs(version: int) -> str | None:
             content = self._storage.get_or_none(commit_path(version))
@@ -208,7 +219,7 @@ class _Check:
             is_as_published = sha256(content).hexdigest() == published[version]
             if (is_as_published and not deep) or self._is_as_committed(version, content):
                 return None
-            return "does not say what the catalog says" if is_as_published else "is not what was published"
+            return "differs from the catalog" if is_as_published else "differs from what was published"
 
         yield from self._each(differs, sorted(published.keys() & there), commit_path)
 
@@ -217,27 +228,27 @@ class _Check:
             return
         hint = parse_last_checkpoint(self._seen.hint)
         if self._is_of_others or (hint is None and not self._has_own_checkpoint):
-            # It is as others left it, and readers look for themselves where it does not help them.
+            # Another program wrote the hint. Readers that cannot use it list the log.
             return
         if hint is None:
             yield self._finding(Problem.DIFFERENT, LAST_CHECKPOINT, "cannot be read")
         elif not (hint.is_ours or hint.version <= self._last_from_outside):
             yield self._finding(Problem.DIFFERENT, LAST_CHECKPOINT, "was written by another program")
         elif not self._has_checkpoint(hint):
-            yield self._finding(Problem.MISSING, checkpoint_path(hint.version), "is what _last_checkpoint names")
+            yield self._finding(Problem.MISSING, checkpoint_path(hint.version), "is missing; _last_checkpoint names it")
 
     def checksums(self) -> Iterator[Finding]:
         def differs(version: int) -> str | None:
             if version not in self._sums:
-                return None if self._is_of_others else "is of a version that was never committed"
+                return None if self._is_of_others else "belongs to a version that was never committed"
             txn_id, sums = self._sums[version]
             content = self._storage.get_or_none(checksum_path(version))
             if version not in self._seen.published:
-                # Others need not write a transaction's id, or any sums at all.
+                # Other writers need not write a transaction's id, or any sums.
                 found = sums_in(content)
-                return None if found in (None, sums) else f"should add up to {sums}"
+                return None if found in (None, sums) else f"should say {sums}"
             found = sums_in(content, txn_id)
-            return None if found == sums else f"should be of transaction {txn_id} and add up to {sums}"
+            return None if found == sums else f"should say transaction {txn_id} and {sums}"
 
         yield from self._each(differs, self._versions_of(LogFileKind.CHECKSUM), checksum_path)
 
@@ -245,7 +256,7 @@ class _Check:
         for path in [] if self._is_of_others else sorted(self._sizes):
             name = parse_log_path(path)
             if name is not None and name.kind in CHECKPOINTS and (name.version or 0) > self._seen.newest:
-                yield self._finding(Problem.EXTRA, path, "is of a version never committed")
+                yield self._finding(Problem.EXTRA, path, "belongs to a version that was never committed")
         for version in self._versions_of(LogFileKind.CLASSIC_CHECKPOINT):
             if version <= self._seen.newest and (reason := self._checkpoint_difference(version)) is not None:
                 yield self._finding(Problem.DIFFERENT, checkpoint_path(version), reason)
@@ -256,7 +267,7 @@ class _Check:
         ends: dict[str, int] = {}
         for batch in self._rows.at(self._status.table_id, self._status.current_version).adds():
             columns = (batch[name].to_pylist() for name in ("path", "size", "stats"))
-            # A file outside the table's directory is not ours to look at.
+            # Files outside the table's directory are not checked.
             inside = [
                 (uri_to_path(path), size, stats)
                 for path, size, stats in zip(*columns, strict=True)
@@ -282,16 +293,16 @@ class _Check:
         unnamed = [
             info
             for info in listed
-            if not info.path.startswith("_delta_log/")
-            and not self._is_passed_over(info.path)
+            if not is_log_path(info.path)
+            and not self._is_ignored(info.path)
             and _checked_by(info.path) not in tracked
             and not others.has(_checked_by(info.path))
         ]
         unfinished = [info for info in self._storage.list_unfinished() if not others.has(info.path)]
         return find_orphans(unnamed, unfinished, now_us=self._status.now, min_age=min_age)
 
-    def _is_passed_over(self, path: str) -> bool:
-        """Return whether a file is hidden; what a killed Spark write left is not."""
+    def _is_ignored(self, path: str) -> bool:
+        """Return whether a file is hidden and not one that a killed Spark write left."""
         return is_hidden(path, self._partition_columns) and _UNFINISHED not in path.split("/")
 
     @cached_property
@@ -307,20 +318,20 @@ class _Check:
 
     @property
     def _last_from_outside(self) -> int:
-        """The last version that was imported, or cleaned up since; −1 where there is none."""
+        """Last version that was imported or cleaned up; −1 if there is none."""
         versions = range(self._status.published_version, -1, -1)
         return next((version for version in versions if version not in self._seen.published), -1)
 
     def _has_checkpoint(self, hint: LastCheckpoint) -> bool:
         if hint.is_ours:
             return checkpoint_path(hint.version) in self._sizes
-        # Others have more than one form of it.
-        prefix = f"_delta_log/{hint.version:020}.checkpoint."
-        return any(path.startswith(prefix) for path in self._sizes)
+        # Other writers use several forms of checkpoints.
+        names = map(parse_log_path, self._sizes)
+        return any(name is not None and name.kind in CHECKPOINTS and name.version == hint.version for name in names)
 
     @property
     def _is_of_others(self) -> bool:
-        """Whether the log is written by others: they may be ahead of the catalog, and need not do as it does."""
+        """Whether other programs write the log. They may be ahead of the catalog, and write other files."""
         return self._status.state in (MirrorState.READ_ONLY, MirrorState.RELEASED)
 
     @property
@@ -328,11 +339,9 @@ class _Check:
         return any(checkpoint_path(version) in self._sizes for version in self._seen.published)
 
     def _versions_of(self, kind: LogFileKind, first: int | None = None) -> list[int]:
-        """The versions that there is such a file of; those from before an import began are nobody's by now."""
+        """Return the versions that have a file of this kind, from the first version of an import on."""
         first = min(self._sums, default=0) if first is None else first
-        names = (parse_log_path(path) for path in self._sizes)
-        versions = (name.version for name in names if name is not None and name.kind is kind)
-        return sorted(version for version in versions if version is not None and version >= first)
+        return [version for version in versions_of(kind, self._sizes) if version >= first]
 
     def _is_as_committed(self, version: int, content: bytes) -> bool:
         commits = self._publisher.status.pending(self._status.table_id, version - 1, 1)
@@ -349,24 +358,24 @@ class _Check:
             ids = map(vector_id, _vectors(batch))
             expected.update(zip(batch["path"].to_pylist(), batch["size"].to_pylist(), ids, strict=True))
         if found.files != expected:
-            return f"holds {len(found.files - expected)} files too many and {len(expected - found.files)} too few"
-        return None if state.metadata.schema in found.schemas else "holds another schema"
+            return f"has {len(found.files - expected)} files too many and {len(expected - found.files)} too few"
+        return None if state.metadata.schema in found.schemas else "has another schema"
 
     def _sizes_of(self, files: Iterable[tuple[str, int, Any]]) -> Iterator[Finding]:
         for path, size, _ in files:
             there = self._sizes.get(path)
             if there is None:
-                yield self._finding(Problem.MISSING, path, "is a live data file")
+                yield self._finding(Problem.MISSING, path, "is missing; it is a live data file")
             elif there != size:
-                yield self._finding(Problem.DIFFERENT, path, f"has {there} bytes, the log says {size}")
+                yield self._finding(Problem.DIFFERENT, path, f"has {there} bytes, but {size} in the log")
 
     def _ends_of(self, ends: Mapping[str, int]) -> Iterator[Finding]:
         for path, end in ends.items():
             there = self._sizes.get(path)
             if there is None:
-                yield self._finding(Problem.MISSING, path, "holds deletion vectors of live data files")
+                yield self._finding(Problem.MISSING, path, "is missing; it holds deletion vectors of live data files")
             elif there < end:
-                yield self._finding(Problem.DIFFERENT, path, f"has {there} bytes, and a deletion vector ends at {end}")
+                yield self._finding(Problem.DIFFERENT, path, f"has {there} bytes, but a deletion vector ends at {end}")
 
     def _rows_of(self, files: list[tuple[str, str | None]]) -> Iterator[Finding]:
         expected = {path: _num_records(stats) for path, stats in files}
@@ -378,7 +387,7 @@ class _Check:
             except (pa.ArrowException, DeltarsError) as error:
                 return f"cannot be read: {error}"
             wanted = expected[path]
-            return None if wanted in (None, rows) else f"has {rows} rows, the log says {wanted}"
+            return None if wanted in (None, rows) else f"has {rows} rows, but {wanted} in the log"
 
         yield from self._each(differs, list(expected), lambda path: path)
 
@@ -395,13 +404,13 @@ class _Check:
 
 
 def _is_known(path: str) -> bool:
-    """Whether a path below `_delta_log` is a file of a log, or one that readers pass over."""
+    """Return whether a path in `_delta_log` is a log file, or one that readers ignore."""
     return parse_log_path(path) is not None or is_hidden(path.removeprefix(f"{LOG}/"))
 
 
 def _checked_by(path: str) -> str:
-    """The file that a checksum of Hadoop's is of; any other file itself."""
-    match = _HADOOP.fullmatch(path)
+    """Return the file that a Hadoop checksum belongs to; any other path unchanged."""
+    match = _HADOOP_CHECKSUM.fullmatch(path)
     return f"{match['directory']}{match['name']}" if match else path
 
 
@@ -411,7 +420,7 @@ def _vectors(batch: pa.RecordBatch) -> Iterator[DeletionVector | None]:
 
 
 def _vector_file(storage: Storage, vector: DeletionVector, places: Places) -> str | None:
-    """The file of a vector below the table, be it named by its whole URI; None where there is none."""
+    """Return the path of a vector's file below the table, also if the vector has a full URI. Return None if inline."""
     found = relative_path(vector)
     if found is None and vector.storage_type == "p":
         return path_below(storage, vector.path_or_inline_dv, places)
@@ -419,7 +428,7 @@ def _vector_file(storage: Storage, vector: DeletionVector, places: Places) -> st
 
 
 def _end(vector: DeletionVector) -> int:
-    """Where it ends in its file: its size stands before it, and a check sum after it, of four bytes each."""
+    """Return where a vector ends in its file, including its size (4 bytes before) and checksum (4 bytes after)."""
     return (1 if vector.offset is None else vector.offset) + 4 + vector.size_in_bytes + 4
 
 

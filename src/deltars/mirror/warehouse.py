@@ -1,15 +1,16 @@
-"""What the mirror keeps beside the tables, in `<warehouse>/_deltars`: registry and version maps.
+"""The mirror's own files in `<warehouse>/_deltars`: registry entries and version maps.
 
 - `catalog.json`: the id of the one catalog that the warehouse belongs to;
-- `tables/<table_id>.json`: name and location of a table, so that the catalog can be rebuilt from its files;
-- `txns/<txn_id>.json`: the versions that one transaction made, so that any reader can read them as one cut.
+- `tables/<table_id>.json`: name and location of a table, so that the catalog can be rebuilt from the warehouse;
+- `txns/<txn_id>.json`: the versions that one transaction created, so that any reader can read them together.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from datetime import datetime
+from typing import TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -22,13 +23,26 @@ from deltars.store.mirror.status import MirrorMode, MirrorStatus, MirrorStatusSt
 from deltars.store.read.committed_versions import CommittedVersion
 
 SETTLED_US = 600_000_000
+"""How long after its commit timestamp a transaction may still become visible, in microseconds."""
 
 FEW_MAPS = 20
-"""So many version maps are asked for one by one; for more, all are listed."""
+"""Up to this many version maps are checked one by one; for more, the directory is listed."""
 
 MARKER = "_deltars/catalog.json"
 
 OpenStorage: TypeAlias = Callable[[str], Storage]
+
+
+class Registered(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Registry entry of a table: the content of `_deltars/tables/<table_id>.json`, in the order of its fields."""
+
+    table_id: UUID
+    name: str
+    location: str
+    catalog_id: UUID | None = None
+    created_at: datetime | None = None
+    dropped_at: datetime | None = None
+
 
 _log = logging.getLogger(__name__)
 
@@ -41,10 +55,9 @@ class Warehouse:
         self._claimed: set[tuple[UUID, str]] = set()
 
     def claim(self, warehouse: str | None = None, *, take_over: bool = False) -> None:
-        """Mark a warehouse, by default the catalog's own, as this catalog's; refuse one that another catalog marked.
+        """Mark a warehouse, by default the catalog's, as this catalog's. Raise WarehouseTaken if another catalog did.
 
-        `take_over` replaces the mark of a catalog that is lost. A warehouse that was claimed once is not looked at
-        again by this process.
+        `take_over` replaces the mark of a lost catalog. A process checks a warehouse that it claimed only once.
         """
         catalog_id, known = self._records.catalog()
         place = known if warehouse is None else warehouse
@@ -65,20 +78,20 @@ class Warehouse:
         if owner != catalog_id:
             raise WarehouseTaken(
                 f"the warehouse {warehouse} belongs to another catalog, {owner}; this one is {catalog_id}",
-                hint="Give this catalog a warehouse of its own. If the other catalog is lost, `deltars rebuild` brings"
-                f" its tables back; if nothing of it is needed, delete {storage.url_of(MARKER)}.",
+                hint="Give this catalog another warehouse. If the other catalog is lost, `deltars rebuild` restores its"
+                f" tables; if you need none of them, delete {storage.url_of(MARKER)}.",
             )
         self._claimed.add((catalog_id, warehouse))
 
     def publish_registration(self, table_id: UUID) -> None:
-        """A table's name and location as they are now: after it was created, renamed or dropped."""
+        """Write a table's current name and location, after the table was created, renamed or dropped."""
         entry = self._records.registration(table_id)
         if entry.warehouse is not None:
             self._claim(entry.catalog_id, entry.warehouse)
             self._open_storage(entry.warehouse).put(registration_path(table_id), render_registration(entry))
 
     def publish_version_maps(self, commits: Sequence[CommittedVersion]) -> None:
-        """The maps of those transactions whose last table was published just now. What fails is done later."""
+        """Write the maps of transactions whose last table was just published. The reconciler writes those that fail."""
         several = [commit for commit in commits if len(commit.participants) > 1]
         if not several:
             return
@@ -95,13 +108,13 @@ class Warehouse:
                 if not is_published(commit.participants, participants):
                     continue
                 path, content = version_map_path(commit.txn_id), render_version_map(commit, participants)
-                # Two may find that theirs was the last table: one of them puts the map.
+                # Two publishers may each find that theirs was the last table: one of them writes the map.
                 if storage is None or storage.put_if_absent(path, content):
-                    self._tell(commit)
+                    self._report(commit)
         except DeltarsError as error:
             _log.warning("the version map of transaction %s was not published: %s", several[0].txn_id, error)
 
-    def _tell(self, commit: CommittedVersion) -> None:
+    def _report(self, commit: CommittedVersion) -> None:
         if not is_watched():
             return
         try:
@@ -111,9 +124,9 @@ class Warehouse:
         else:
             emit(TransactionPublished(self._status.source, commit.txn_id, len(commit.participants), skew_s))
 
-    def mend_registrations(self) -> list[str]:
-        """Publish again what a crash, or somebody's hand, left missing or out of date; the paths."""
-        mended = []
+    def repair_registrations(self) -> list[str]:
+        """Rewrite registry entries that are missing or out of date. Return their URLs."""
+        repaired = []
         for entry in self._records.registrations():
             if entry.warehouse is None:
                 break
@@ -121,13 +134,13 @@ class Warehouse:
             path = registration_path(entry.table_id)
             storage = self._open_storage(entry.warehouse)
             if storage.get_or_none(path) != render_registration(entry):
-                # What the catalog says by now, in case the table was just renamed.
+                # Read the entry again, in case the table was just renamed.
                 self.publish_registration(entry.table_id)
-                mended.append(storage.url_of(path))
-        return mended
+                repaired.append(storage.url_of(path))
+        return repaired
 
-    def mend_version_maps(self, since: int = 0) -> tuple[list[str], int]:
-        """Publish the maps that are missing, of transactions from `since` (µs) on; the paths, and where to go on."""
+    def repair_version_maps(self, since: int = 0) -> tuple[list[str], int]:
+        """Write missing maps of transactions from `since` (µs) on. Return their URLs, and `since` for the next call."""
         transactions = self._records.transactions_over_several(since)
         entries = self._records.registrations() if transactions else []
         if not entries or entries[0].warehouse is None:
@@ -135,12 +148,12 @@ class Warehouse:
         self._claim(entries[0].catalog_id, entries[0].warehouse)
         storage = self._open_storage(entries[0].warehouse)
         tables = {str(status.table_id): status for status in self._status.overview(with_dropped=True)}
-        # Nobody is to publish more of these: whatever waits for them would wait for ever.
+        # No further version of these tables will be published: do not wait for them.
         stopped = {str(entry.table_id) for entry in entries if entry.dropped_at is not None}
         stopped.update(key for key, status in tables.items() if status.mode is MirrorMode.OFF)
         published, unfinished = {}, transactions[-1].commit_ts
         for transaction in transactions:
-            # A rebuilt catalog lacks the tables whose logs were gone, and nobody can read their cuts.
+            # A rebuilt catalog lacks tables whose logs were gone, so their transactions can no longer be read.
             if not transaction.participants.keys() <= tables.keys():
                 continue
             behind = {
@@ -150,17 +163,17 @@ class Warehouse:
                 published[version_map_path(transaction.txn_id)] = transaction
             elif behind.isdisjoint(stopped):
                 unfinished = min(unfinished, transaction.commit_ts)
-        mended = []
+        repaired = []
         for path in _missing(storage, published):
             participants = [tables[key] for key in sorted(published[path].participants)]
             if storage.put_if_absent(path, render_version_map(published[path], participants)):
-                mended.append(storage.url_of(path))
-        # A commit with a smaller time may still be on its way when one with a larger time is there.
-        return mended, max(since, unfinished - SETTLED_US)
+                repaired.append(storage.url_of(path))
+        # A commit may become visible after another one with a later timestamp.
+        return repaired, max(since, unfinished - SETTLED_US)
 
 
 def is_published(participants: Mapping[str, int], tables: Iterable[MirrorStatus]) -> bool:
-    """Whether every table of a transaction is published as far as the transaction took it."""
+    """Return whether every table of a transaction is published up to the transaction's version."""
     return all(table.published_version >= participants[str(table.table_id)] for table in tables)
 
 
@@ -173,16 +186,9 @@ def version_map_path(txn_id: UUID) -> str:
 
 
 def render_registration(entry: Registration) -> bytes:
-    document: dict[str, Any] = {
-        "tableId": entry.table_id,
-        "name": entry.name,
-        "location": entry.location,
-        "catalogId": entry.catalog_id,
-        "createdAt": entry.created_at,
-    }
-    if entry.dropped_at is not None:
-        document["droppedAt"] = entry.dropped_at
-    return _encode(document)
+    return _encode(
+        Registered(entry.table_id, entry.name, entry.location, entry.catalog_id, entry.created_at, entry.dropped_at)
+    )
 
 
 def render_version_map(transaction: TransactionTables | CommittedVersion, tables: Iterable[MirrorStatus]) -> bytes:
@@ -221,5 +227,5 @@ def _missing(storage: Storage, maps: Collection[str]) -> list[str]:
     return [path for path in maps if path not in there]
 
 
-def _encode(document: dict[str, Any]) -> bytes:
+def _encode(document: object) -> bytes:
     return msgspec.json.format(msgspec.json.encode(document)) + b"\n"

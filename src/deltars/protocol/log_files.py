@@ -16,7 +16,7 @@ A V2 checkpoint may also have a classic name: only its content tells.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -57,6 +57,36 @@ class LogFileKind(Enum):
 
 
 CHECKPOINTS = frozenset((LogFileKind.CLASSIC_CHECKPOINT, LogFileKind.CHECKPOINT_PART, LogFileKind.UUID_CHECKPOINT))
+
+LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
+
+
+def commit_path(version: int) -> str:
+    return f"{LOG}/{version:020}.json"
+
+
+def checksum_path(version: int) -> str:
+    return f"{LOG}/{version:020}.crc"
+
+
+def checkpoint_path(version: int) -> str:
+    """Return the path of the classic checkpoint of a version."""
+    return f"{LOG}/{version:020}.checkpoint.parquet"
+
+
+def sidecar_path(name: str) -> str:
+    return f"{LOG}/_sidecars/{name}"
+
+
+def is_log_path(path: str) -> bool:
+    """Return whether a path below the table is inside its `_delta_log`."""
+    return path.startswith(f"{LOG}/")
+
+
+def versions_of(kind: LogFileKind, paths: Iterable[str]) -> list[int]:
+    """Return the versions that have a log file of this kind among `paths`, in ascending order."""
+    names = (parse_log_path(path) for path in paths)
+    return sorted(name.version for name in names if name is not None and name.kind is kind and name.version is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ commit ── one SQL transaction: every table as the isolation level wants it, 
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -20,13 +19,11 @@ from uuid import UUID
 
 from deltars.errors import DeltarsError, ValidationError
 from deltars.log.commit import Commit, Committed
-from deltars.observe import Outcome, Stopwatch, TransactionEnded, emit, error_fields
+from deltars.observe import Outcome, Stopwatch, TransactionEnded, emit
 from deltars.session import HasSession, after_commit
 from deltars.transaction.lifetime import Phase
 from deltars.transaction.open_transaction import Work
 from deltars.transaction.result import TransactionResult
-
-_log = logging.getLogger(__name__)
 
 
 class Transaction(Work):
@@ -84,8 +81,7 @@ class Transaction(Work):
                     session.publish_registration(staged.table_id)
             for outcome in outcomes.values():
                 if outcome.failure is not None:
-                    failure = outcome.failure.located(txn_id=self.id)
-                    _log.warning("transaction %s: %s", self.id, failure, extra=error_fields(failure))
+                    outcome.failure.located(txn_id=self.id)
             self._result = replace(
                 self._result, mirror={names[table_id]: outcome for table_id, outcome in outcomes.items()}
             )

@@ -1,11 +1,11 @@
-"""Checkpoints: a table's whole state at a version as one Parquet file (classic, V1), written as it is read.
+"""Checkpoints: a table's whole state at a version as one Parquet file (classic, V1), written in batches.
 
     CheckpointRows.at(table, v) ──batch by batch──▶ Parquet rows, one action each ──▶ <v>.checkpoint.parquet
       protocol, metaData, txn, domainMetadata    the first row group
       remove                                     tombstones that have not expired
       add                                        the live files
 
-A batch at a time, so a million files take the memory of one batch. commitInfo and cdc are never in it.
+Only one batch is in memory at a time, so a million files need no more than a few. commitInfo and cdc are left out.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltars.mirror.files.checkpoint_schema import CheckpointSchema
-from deltars.mirror.files.prefetch import ahead
+from deltars.mirror.files.prefetch import prefetch
 from deltars.protocol import Metadata
 from deltars.protocol.intervals import parse_interval_ms
+from deltars.protocol.log_files import checkpoint_path
 from deltars.storage import Storage
 from deltars.store.mirror.checkpoint_state import VersionState
 
@@ -34,44 +35,40 @@ ROW_GROUP_ROWS = 50_000
 BUFFER_BYTES = 2**20
 
 OURS = "deltars.txnId"
-"""The key in a checkpoint's footer that says whose it is, and of which commit."""
+"""Key in the footer of checkpoints that deltars wrote; its value is the id of the transaction."""
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A checkpoint that was written."""
+class WrittenCheckpoint:
+    """Result of `write_checkpoint`."""
 
     version: int
     num_actions: int
     num_adds: int
     size_bytes: int
     created: bool
-    """False where there was one already."""
-
-
-def checkpoint_path(version: int) -> str:
-    return f"_delta_log/{version:020}.checkpoint.parquet"
+    """False if the file existed already."""
 
 
 def interval_of(metadata: Metadata, default: int) -> int:
-    """Every how many versions; what is no number from 1 on counts as not said."""
+    """Return every how many versions a checkpoint is due. Ignore a property that is no number of 1 or more."""
     text = metadata.configuration.get(INTERVAL, "")
     return int(text) if text.isdecimal() and int(text) > 0 else default
 
 
 def is_due(before: int, after: int, interval: int) -> bool:
-    """Whether a multiple of the interval is among the versions that were just published."""
+    """Return whether a multiple of the interval is among the versions after `before` up to `after`."""
     return after // interval > max(before, 0) // interval
 
 
 def span_ms(properties: Mapping[str, str], name: str, default_ms: int) -> int:
-    """A property that is a span of time; what is none counts as not said."""
+    """Return a property that is an interval, in milliseconds. Ignore a value that is not one."""
     span = parse_interval_ms(properties.get(name, ""))
     return default_ms if span is None else span
 
 
-def write_checkpoint(storage: Storage, state: VersionState, *, replace: bool = False) -> Checkpoint:
-    """Write the checkpoint of a version, unless there is one; with `replace`, in its place."""
+def write_checkpoint(storage: Storage, state: VersionState, *, replace: bool = False) -> WrittenCheckpoint:
+    """Write the checkpoint of a version. Keep an existing file unless `replace` is set."""
     schema = CheckpointSchema(
         state.metadata,
         stats_as_json=_is_true(state.metadata.configuration, STATS_AS_JSON, default=True),
@@ -79,7 +76,7 @@ def write_checkpoint(storage: Storage, state: VersionState, *, replace: bool = F
     )
     num_actions = num_adds = 0
     with storage.open_writer(checkpoint_path(state.version), if_absent=not replace) as sink:
-        # Arrow writes each page and each header by itself, hundreds of them for a table of ten files.
+        # Buffered, because Arrow makes a write call for each page and header: hundreds for a table of ten files.
         buffered = pa.BufferedOutputStream(pa.PythonFile(cast(Any, sink), mode="w"), BUFFER_BYTES)
         with _parquet(buffered, schema) as parquet:
             parquet.add_key_value_metadata({OURS: str(state.txn_id)})
@@ -90,11 +87,11 @@ def write_checkpoint(storage: Storage, state: VersionState, *, replace: bool = F
         buffered.flush()
         size_bytes = sink.tell()
         sink.close()
-    return Checkpoint(state.version, num_actions, num_adds, size_bytes, sink.created)
+    return WrittenCheckpoint(state.version, num_actions, num_adds, size_bytes, sink.created)
 
 
 def is_ours(storage: Storage, version: int) -> bool:
-    """Whether there is a checkpoint of this version that was written here."""
+    """Return whether this version has a checkpoint that deltars wrote."""
     path = checkpoint_path(version)
     if storage.head(path) is None:
         return False
@@ -107,10 +104,10 @@ def is_ours(storage: Storage, version: int) -> bool:
 
 
 def _row_groups(state: VersionState, schema: CheckpointSchema) -> Iterator[tuple[pa.Table, bool]]:
-    """The rows, and whether they are the live files."""
+    """Yield the rows of each row group, and whether they are add actions."""
     first = schema.state(state.protocol, state.metadata, state.txns, state.domains)
     yield pa.Table.from_batches([first]), False
-    # By the commit's own clock, so that whoever writes this checkpoint writes the same one.
+    # Relative to the commit's timestamp, so that every process writes the same checkpoint.
     kept_after_ms = state.in_commit_timestamp - span_ms(state.metadata.configuration, RETENTION, DEFAULT_RETENTION_MS)
     for removes in _gathered(state.removes(kept_after_ms)):
         yield _converted(removes, schema.removes), False
@@ -123,10 +120,10 @@ def _converted(batches: Sequence[pa.RecordBatch], convert: Callable[[pa.RecordBa
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """As many as make a row group; the next ones are fetched while these are written."""
+    """Yield batches that together fill a row group. The next ones are fetched in the background."""
     gathered: list[pa.RecordBatch] = []
     rows = 0
-    for batch in ahead(batches):
+    for batch in prefetch(batches):
         gathered.append(batch)
         rows += batch.num_rows
         if rows >= ROW_GROUP_ROWS:
@@ -141,7 +138,7 @@ def _parquet(sink: Any, schema: CheckpointSchema) -> pq.ParquetWriter:
         sink,
         schema.arrow,
         compression="snappy",
-        # Every path and every file's statistics are another text: a dictionary would only be built and dropped.
+        # Paths and statistics do not repeat: a dictionary for them would be built and then dropped.
         use_dictionary=cast(Any, schema.repeating_columns),
         write_statistics=cast(Any, schema.repeating_columns),
         store_schema=False,
@@ -149,6 +146,6 @@ def _parquet(sink: Any, schema: CheckpointSchema) -> pq.ParquetWriter:
 
 
 def _is_true(properties: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """Ignore values that are neither true nor false, so that a typo in a table of others cannot stop publication."""
+    """Return a boolean property. Ignore other values, so that a typo in an imported table cannot stop publication."""
     value = properties.get(name, "").strip().lower()
     return value == "true" if value in ("true", "false") else default

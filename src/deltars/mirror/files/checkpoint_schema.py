@@ -1,6 +1,6 @@
-"""The columns of a checkpoint, and actions as their rows. Pure.
+"""Columns of a checkpoint, and the conversion of actions to its rows. Pure.
 
-One column for each kind of action, a struct; a row has one of them, the others are null.
+Each kind of action has a struct column. A row holds one action; its other columns are null.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class CheckpointSchema:
 
     @property
     def repeating_columns(self) -> list[str]:
-        """The leaves that hold the same few values again and again, or few values at all."""
+        """Leaf columns worth a dictionary: their values repeat, or are few."""
         single = {"add.path", "add.stats", "add.size", "remove.path", "remove.size"}
         return [
             path for path in _leaf_paths(self.arrow) if path not in single and not path.startswith("add.stats_parsed.")
@@ -121,7 +121,7 @@ class CheckpointSchema:
     def state(
         self, protocol: Protocol, metadata: Metadata, txns: Sequence[Txn], domains: Sequence[DomainMetadata]
     ) -> pa.RecordBatch:
-        """Everything but files: a row each."""
+        """Return a row for each action that is no file."""
         rows: list[dict[str, Any]] = [
             {"protocol": msgspec.to_builtins(protocol)},
             {"metaData": _metadata(metadata)},
@@ -131,7 +131,7 @@ class CheckpointSchema:
         return pa.RecordBatch.from_pylist(rows, schema=self.arrow)
 
     def removes(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Tombstones: without statistics and tags."""
+        """Return rows of remove actions, without statistics and tags."""
         return self._only(
             "remove",
             {
@@ -153,7 +153,7 @@ class CheckpointSchema:
             "partitionValues": _maps(batch["partition_values"]),
             "size": batch["size"],
             "modificationTime": batch["modification_time"],
-            # A checkpoint changes nothing: it says what is there.
+            # A checkpoint changes no data: it only lists the files.
             "dataChange": pa.repeat(False, batch.num_rows),
             "tags": _maps(batch["tags"]),
             "deletionVector": _documents(batch["deletion_vector"], _VECTOR),
@@ -173,7 +173,7 @@ class CheckpointSchema:
         return self._only("add", columns)
 
     def _only(self, name: str, columns: dict[str, pa.Array]) -> pa.RecordBatch:
-        """Rows that have this one action."""
+        """Return rows that have only this action."""
         count = len(columns["path"])
         type_ = self.arrow.field(name).type
         fields = [type_.field(position) for position in range(type_.num_fields)]
@@ -196,7 +196,7 @@ class CheckpointSchema:
         try:
             stats = decode_stats(text, self._schema)
         except ValidationError:
-            # An imported file may have any text there. Statistics are optional.
+            # An imported file may have any text as statistics, and statistics are optional.
             return None
         return {
             "numRecords": stats.num_records,
@@ -208,7 +208,7 @@ class CheckpointSchema:
 
 
 def _stats_type(schema: StructType, partition_columns: Sequence[str]) -> pa.StructType:
-    """Nested like the data, by physical names; no partition columns."""
+    """Return the type of `stats_parsed`: nested like the data, with physical names, without partition columns."""
     data = StructType(tuple(field for field in schema.fields if field.name not in partition_columns))
     bounds = _like(data, lambda type_: type_to_arrow(type_) if has_bounds(type_) else None)
     fields = [pa.field("numRecords", pa.int64())]
@@ -221,7 +221,7 @@ def _stats_type(schema: StructType, partition_columns: Sequence[str]) -> pa.Stru
 
 
 def _like(schema: StructType, leaf: Callable[[Any], pa.DataType | None]) -> pa.StructType | None:
-    """A struct of the same shape; `None` where nothing would be in it."""
+    """Return a struct of the same shape with the leaf types of `leaf`. Return None if it would be empty."""
     fields = []
     for field in schema.fields:
         type_ = _like(field.type, leaf) if isinstance(field.type, StructType) else leaf(field.type)
@@ -246,7 +246,7 @@ def _documents(column: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _distinct(column: pa.Array, type_: pa.DataType, parse: Callable[[str], Any]) -> pa.Array:
-    """JSON texts as values of a type, each different text parsed once: most files share their partition's."""
+    """Convert JSON texts to values of a type. Parse each distinct text once: many files share partition values."""
     if column.null_count == len(column):
         return pa.nulls(len(column), type_)
     encoded = column.dictionary_encode()

@@ -1,9 +1,9 @@
-"""`_delta_log/<version>.crc`: what a table adds up to at a version. Pure.
+"""`_delta_log/<version>.crc`: number and size of a table's files at a version, with metadata and protocol. Pure.
 
-    Checksum at v ── after(commit v + 1, files gone) ──▶ Checksum at v + 1
+    Checksum at v ── after(commit v + 1, removed files) ──▶ Checksum at v + 1
 
-Never counted anew from one version to the next: the sums follow from the commit. So they cost the same for a
-table of ten files and of ten million.
+The sums of a version follow from those before it and the commit. So they cost the same for a table of ten files and
+for one of ten million.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from deltars.store.read.committed_versions import CommittedVersion
 
 
 class _Document(msgspec.Struct, rename="camel", omit_defaults=True):
-    """The fields of the file, in the order in which they are written."""
+    """Fields of the file, in the order in which they are written."""
 
     txn_id: str
     table_size_bytes: int
@@ -45,13 +45,14 @@ class Checksum:
 
     @classmethod
     def first(cls, commit: CommittedVersion) -> Checksum:
-        """Of version 0, which brings metadata and protocol."""
+        """Return the checksum of version 0, whose commit has metadata and protocol."""
         metadata = next(action for action in commit.actions if isinstance(action, Metadata))
         protocol = next(action for action in commit.actions if isinstance(action, Protocol))
         nothing = cls(-1, "", 0, FileSums(0, 0), metadata, protocol)
         return nothing.after(commit, FileSums(0, 0))
 
     def after(self, commit: CommittedVersion, gone: FileSums) -> Checksum:
+        """Return the checksum after the next commit, which removed files with the sums `gone`."""
         metadata, protocol = self.metadata, self.protocol
         count, size = self.sums.num_files - gone.num_files, self.sums.size_bytes - gone.size_bytes
         for action in commit.actions:
@@ -86,14 +87,10 @@ class Checksum:
         return msgspec.json.encode(document) + b"\n"
 
 
-def checksum_path(version: int) -> str:
-    return f"_delta_log/{version:020}.crc"
-
-
 def sums_in(content: bytes | None, txn_id: str | None = None) -> FileSums | None:
-    """The sums of a file that belongs to this transaction; `None` if it does not, or is no such file.
+    """Return the sums in a checksum file. Return None if it is unreadable or belongs to another transaction.
 
-    Without a transaction it may belong to any: other writers need not name theirs.
+    Without `txn_id` it may belong to any transaction: other writers need not name theirs.
     """
     if content is None:
         return None
@@ -105,7 +102,7 @@ def sums_in(content: bytes | None, txn_id: str | None = None) -> FileSums | None
 
 
 class _Sums(msgspec.Struct, rename="camel", kw_only=True):
-    """What is taken from a file, whoever wrote it."""
+    """Fields that are read from the file of any writer."""
 
     txn_id: str | None = None
     table_size_bytes: int

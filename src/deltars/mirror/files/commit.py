@@ -1,6 +1,6 @@
-"""A version of a table as the content of `_delta_log/<version>.json`. Pure.
+"""A commit's file, `_delta_log/<version>.json`: its content, and how it is written and compared.
 
-{"commitInfo": …}      first, as in-commit timestamps demand
+{"commitInfo": …}      first, as in-commit timestamps require
 {"add": …} …           the actions, in their order
 """
 
@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
+from contextlib import suppress
+from hashlib import sha256
 from itertools import chain, islice
 from typing import Any
 
 import msgspec
 
-from deltars.errors import ValidationError
+from deltars.errors import StorageError, ValidationError
 from deltars.protocol import Action, CommitInfo, decode_commit, encode_commit
+from deltars.protocol.engine_info import ENGINE_INFO
+from deltars.protocol.log_files import commit_path as commit_path
+from deltars.storage import Storage
+from deltars.store.mirror.pending_versions import ManyActions
 from deltars.store.read.committed_versions import CommittedVersion
-
-try:
-    ENGINE_INFO = f"deltars/{version('deltars')}"
-except PackageNotFoundError:  # run from a source tree that was not installed
-    ENGINE_INFO = "deltars"
 
 # `strict` is stronger than the strongest level that Delta has a name for.
 _ISOLATION_LEVELS = {
@@ -33,14 +33,13 @@ _ISOLATION_LEVELS = {
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
-
-LOG = "_delta_log"
-
 ACTIONS_AT_ONCE = 10_000
 
+MOVED = "Was the table's directory moved, deleted or unmounted? Nothing is written there until it is back."
 
-def commit_path(version: int) -> str:
-    return f"{LOG}/{version:020}.json"
+
+class Diverged(Exception):
+    """The log holds another commit where the catalog's belongs."""
 
 
 def render_commit(commit: CommittedVersion) -> bytes:
@@ -48,16 +47,16 @@ def render_commit(commit: CommittedVersion) -> bytes:
 
 
 def render_pieces(commit: CommittedVersion) -> Iterator[bytes]:
-    """The same bit by bit: of a million files only some thousand are in memory."""
+    """Render a commit piece by piece, so that only `ACTIONS_AT_ONCE` of its actions are in memory."""
     actions = chain([_commit_info(commit)], commit.actions)
     while some := list(islice(actions, ACTIONS_AT_ONCE)):
         yield encode_commit(some)
 
 
 def is_same_commit(ours: bytes, theirs: bytes) -> bool:
-    """Whether a file that is already there is this commit, perhaps written by another release of ours.
+    """Return whether two contents are the same commit, possibly written by another release of deltars.
 
-    It is if the transaction's id and, in any order, all other actions are equal.
+    They are if the transaction's id and, in any order, all other actions are equal.
     """
     if ours == theirs:
         return True
@@ -65,6 +64,53 @@ def is_same_commit(ours: bytes, theirs: bytes) -> bool:
         return _identity(ours) == _identity(theirs)
     except ValidationError:
         return False
+
+
+def put_commit(storage: Storage, commit: CommittedVersion) -> tuple[bool, str]:
+    """Write a commit if its file does not exist. Return whether it was written, and its digest.
+
+    The caller syncs the directory.
+    """
+    path = commit_path(commit.version)
+    if not isinstance(commit.actions, ManyActions):
+        data = render_commit(commit)
+        return storage.put_if_absent(path, data, sync_name=False), sha256(data).hexdigest()
+    digest = sha256()
+    with storage.open_writer(path, if_absent=True) as sink:
+        for piece in render_pieces(commit):
+            digest.update(piece)
+            sink.write(piece)
+    return sink.created, digest.hexdigest()
+
+
+def put_or_compare(storage: Storage, commit: CommittedVersion) -> str:
+    """Write a commit if its file does not exist. Return the file's digest. Raise Diverged if it is another commit."""
+    is_put, digest = put_commit(storage, commit)
+    if not is_put:
+        path = commit_path(commit.version)
+        there = storage.get(path)
+        ours, digest = digest, sha256(there).hexdigest()
+        if digest != ours and not is_same_commit(render_commit(commit), there):
+            raise Diverged(f"{storage.url_of(path)} exists and is another commit")
+    set_time(storage, commit)
+    return digest
+
+
+def require_published(storage: Storage, version: int) -> None:
+    """Raise StorageError unless the file of the last published version exists, so that no log begins in the middle."""
+    if version >= 0 and not storage.exists(commit_path(version)):
+        raise StorageError(
+            f"the file of the published version {version} is missing: {storage.url_of(commit_path(version))}",
+            path=commit_path(version),
+            retryable=True,
+            hint=MOVED,
+        )
+
+
+def set_time(storage: Storage, commit: CommittedVersion) -> None:
+    # deltalake uses the file's modification time as the commit's. Only the file's owner may set it.
+    with suppress(StorageError):
+        storage.set_modified_ms(commit_path(commit.version), commit.in_commit_timestamp)
 
 
 def _commit_info(commit: CommittedVersion) -> CommitInfo:
@@ -90,7 +136,7 @@ def _commit_info(commit: CommittedVersion) -> CommitInfo:
 
 
 def _as_strings(values: Mapping[str, Any]) -> dict[str, str]:
-    """As delta-spark writes them: text as it is, everything else as JSON text, what is absent not at all."""
+    """Return values as delta-spark writes them: strings unchanged, other values as JSON, None omitted."""
     return {
         name: value if isinstance(value, str) else _encode(value).decode()
         for name, value in values.items()
@@ -102,7 +148,7 @@ def _identity(content: bytes) -> tuple[str | None, int, Counter[bytes]]:
     actions = decode_commit(content)
     infos = [action for action in actions if isinstance(action, CommitInfo)]
     others = Counter(_canonical(action) for action in actions if not isinstance(action, CommitInfo))
-    # The number of lines: an action that is not known here is a difference too.
+    # The number of lines counts too, because an action of an unknown kind is a difference.
     lines = sum(1 for line in content.splitlines() if line.strip())
     return infos[0].txn_id if infos else None, lines, others
 

@@ -1,6 +1,6 @@
-"""`_delta_log/_last_checkpoint`: a hint where to begin reading. Pure.
+"""`_delta_log/_last_checkpoint`: a hint for readers where to begin. Pure.
 
-Ours carries a tag, so that one written by somebody else is seen. Readers survive a wrong or missing hint.
+A tag tells the hints of deltars from those of other programs. Readers cope with a wrong or missing hint.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from typing import Any
 
 import msgspec
 
-from deltars.mirror.files.checkpoint import Checkpoint
+from deltars.mirror.files.checkpoint import WrittenCheckpoint
 
-LAST_CHECKPOINT = "_delta_log/_last_checkpoint"
 TAG = "deltars.sqlManaged"
 
 
@@ -30,7 +29,7 @@ class LastCheckpoint:
     is_ours: bool
 
 
-def render_last_checkpoint(checkpoint: Checkpoint) -> bytes:
+def render_last_checkpoint(checkpoint: WrittenCheckpoint) -> bytes:
     return msgspec.json.encode(
         _Document(
             version=checkpoint.version,
@@ -43,7 +42,7 @@ def render_last_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def parse_last_checkpoint(content: bytes | None) -> LastCheckpoint | None:
-    """`None` where there is none, or nothing that can be read."""
+    """Return the hint, or None if it is missing or unreadable."""
     if content is None:
         return None
     try:
@@ -55,7 +54,7 @@ def parse_last_checkpoint(content: bytes | None) -> LastCheckpoint | None:
 
 
 class _Hint(msgspec.Struct):
-    """What is taken from a file, whoever wrote it."""
+    """Fields that are read from the file of any writer."""
 
     version: int
     tags: Any = None

@@ -1,4 +1,4 @@
-"""An iterator that is a few steps ahead of who reads it, in a thread of its own."""
+"""Prefetching: reads an iterator in a background thread, a few items ahead of its consumer."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-STEPS = 8
+ITEMS = 8
 
 
-def ahead(source: Iterator[T]) -> Iterator[T]:
-    """The same things, in the same order; what the source raises is raised here.
+def prefetch(source: Iterator[T]) -> Iterator[T]:
+    """Yield the items of `source` in order, and raise what it raises.
 
-    Where no thread can be had, the source is read step by step.
+    If no thread can be started, read `source` directly.
     """
-    queue: Queue[tuple[bool, T | BaseException | None]] = Queue(STEPS)
+    queue: Queue[tuple[bool, T | BaseException | None]] = Queue(ITEMS)
     stopped = threading.Event()
 
     def fetch() -> None:
         try:
-            for thing in source:
+            for item in source:
                 if stopped.is_set():
                     return
-                queue.put((True, thing))
+                queue.put((True, item))
             queue.put((False, None))
         except BaseException as error:
             queue.put((False, error))
 
-    thread = threading.Thread(target=fetch, name="deltars-ahead", daemon=True)
+    thread = threading.Thread(target=fetch, name="deltars-prefetch", daemon=True)
     try:
         thread.start()
     except RuntimeError:
@@ -38,8 +38,8 @@ def ahead(source: Iterator[T]) -> Iterator[T]:
         return
     try:
         while True:
-            is_thing, value = queue.get()
-            if is_thing:
+            is_item, value = queue.get()
+            if is_item:
                 yield value  # type: ignore[misc]
             elif isinstance(value, BaseException):
                 raise value
@@ -48,7 +48,7 @@ def ahead(source: Iterator[T]) -> Iterator[T]:
     finally:
         stopped.set()
         while thread.is_alive():
-            # It may be waiting for room.
+            # The thread may be waiting for room in the queue.
             while not queue.empty():
                 queue.get()
             thread.join(0.01)

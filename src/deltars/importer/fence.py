@@ -1,44 +1,35 @@
-"""The two commits that hand a table over: the fence, which takes it, and the one that gives it back. Pure.
+"""The two commits that hand a table over: the fence, and the release that removes it. Pure.
 
-Both are files that the log alone decides on: whoever puts the next version first has it, and the catalog copies
-whatever that is.
+Both are written as the next version of the log, if no other writer has written that version first. The catalog then
+copies whichever commit the log has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from uuid import UUID, uuid5
 
 import msgspec
 
 from deltars.importer.admission import fenced_protocol, released_protocol
 from deltars.protocol import Action, CommitInfo, Metadata, Protocol, encode_commit, is_true
+from deltars.protocol.engine_info import ENGINE_INFO
 from deltars.store.imports.import_writer import RELEASE
 
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
 ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
 
-try:
-    ENGINE_INFO = f"deltars/{version('deltars')}"
-except PackageNotFoundError:  # run from a source tree that was not installed
-    ENGINE_INFO = "deltars"
-
-
-def commit_path(version: int) -> str:
-    return f"_delta_log/{version:020}.json"
-
 
 def fence_id(table_id: UUID, version: int) -> UUID:
-    """The fence's transaction: known in advance, so that whoever goes on with an import knows its own fence."""
+    """Return the transaction id of a fence. It is predictable, so that a resumed import recognises its own fence."""
     return uuid5(table_id, f"fence {version}")
 
 
 def fence_commit(
     table_id: UUID, version: int, metadata: Metadata, protocol: Protocol, *, timestamp_ms: int, commit_ts: int
 ) -> bytes:
-    """The commit after which every other writer refuses the table."""
+    """Return the commit after which every other writer refuses the table."""
     actions: list[Action] = [fenced_protocol(protocol, metadata)]
     if not is_true(metadata.configuration.get(IN_COMMIT_TIMESTAMPS)):
         configuration = {
@@ -53,7 +44,7 @@ def fence_commit(
 def release_commit(
     table_id: UUID, version: int, metadata: Metadata, protocol: Protocol, *, timestamp_ms: int, commit_ts: int
 ) -> bytes:
-    """The commit after which other writers may have the table."""
+    """Return the commit after which other writers accept the table again."""
     ours = (IN_COMMIT_TIMESTAMPS, ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)
     configuration = {key: value for key, value in metadata.configuration.items() if key not in ours}
     actions: list[Action] = [
