@@ -102,7 +102,7 @@ def test_conflict_names_both_versions() -> None:
 def test_named_conflict_is_a_version_conflict_and_says_which() -> None:
     conflict = errors.ConcurrentAppend(table="features", expected=4, actual=6, winning_version=5)
     assert isinstance(conflict, errors.VersionConflict)
-    assert str(conflict).startswith("Files were added meanwhile that this transaction would have read;")
+    assert str(conflict).startswith("A concurrent commit added files that this transaction would have read;")
     assert (conflict.expected, conflict.actual, conflict.winning_version, conflict.retryable) == (4, 6, 5, True)
 
 
