@@ -136,7 +136,7 @@ MISTAKES = {
     "duplicate columns in Arrow": Mistake(
         lambda lake: lake.write("new", pa.table([[1], [2]], names=["a", "A"])),
         deltars.ValidationError,
-        "the column a is there twice, but for upper and lower case",
+        "duplicate column a (upper and lower case are the same)",
         "rename or drop one",
     ),
     "a frame without columns": Mistake(

@@ -152,7 +152,7 @@ def test_field_of_the_wrong_type_is_refused_by_its_name(action: Action, field: s
         (CommitInfo(operation="WRITE"), "commitInfo", "written by the commit itself"),
         (Protocol(min_reader_version=4, min_writer_version=7), "protocol", "reader version 4"),
         (Protocol(min_reader_version=3, min_writer_version=2), "protocol", "needs writer version 7"),
-        (Protocol(min_reader_version=1, min_writer_version=7), "protocol", "writerFeatures belong to"),
+        (Protocol(min_reader_version=1, min_writer_version=7), "protocol", "must have writerFeatures"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
@@ -189,7 +189,7 @@ def test_two_columns_that_differ_only_by_case_are_refused() -> None:
         ("./a", "empty or a . segment"),
         ("_delta_log/a.json", "inside _delta_log"),
         ("%5Fdelta_log/a.json", "inside _delta_log"),
-        ("100%", "begins no escape"),
+        ("100%", "not followed by two hex digits"),
         ("a%FFb", "not UTF-8"),
     ],
 )
