@@ -17,8 +17,9 @@ from sqlglot import exp
 
 from deltars.errors import PredicateError
 from deltars.predicate.literals import Misfit, cast
-from deltars.predicate.parser import Binder, check_legal, delta_type, not_too_deep
+from deltars.predicate.parser import Binder
 from deltars.predicate.source import Source
+from deltars.predicate.syntax import check_legal, delta_type, not_too_deep
 from deltars.predicate.tree import Column
 from deltars.protocol import DataType, PrimitiveType, StructType
 

@@ -237,7 +237,7 @@ def _moment(kind: str, value: Any, zone: tzinfo) -> datetime | None:
         case "date":
             return _utc(datetime(value.year, value.month, value.day, tzinfo=zone))
         case "string":
-            moment = parse_moment(value)
+            moment = parse_timestamp(value)
             if moment is None:
                 return None
             return _utc(moment if moment.tzinfo else moment.replace(tzinfo=zone))
@@ -254,7 +254,7 @@ def _wall_clock(kind: str, value: Any, zone: tzinfo) -> datetime | None:
             # The column becomes a moment of the session's zone; only without daylight saving does that keep its order.
             return _as_datetime(value.replace(tzinfo=None)) if zone is UTC else None
         case "string":
-            moment = parse_moment(value)
+            moment = parse_timestamp(value)
             return None if moment is None or moment.tzinfo is not None else moment
     raise Misfit
 
@@ -308,7 +308,7 @@ def parse_date(text: str) -> date | None:
         raise Misfit from None
 
 
-def parse_moment(text: str) -> datetime | None:
+def parse_timestamp(text: str) -> datetime | None:
     """A date and time, with its zone if it names one."""
     found = _TIMESTAMP.fullmatch(text.strip())
     if found is None:

@@ -9,8 +9,7 @@ compared with columns, casts of columns) becomes `Unknown`; its columns must exi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import tzinfo
 from decimal import Decimal
 from difflib import get_close_matches
@@ -22,6 +21,8 @@ from deltars.errors import PredicateError, ValidationError
 from deltars.predicate.literals import MAX_DIGITS, Literal, Misfit, cast, fit, negated, number_literal, zone_of
 from deltars.predicate.long_lists import ListNeededError, Lists, literal_of, shortened
 from deltars.predicate.source import Source
+from deltars.predicate.strings import like_prefix, with_backslashes
+from deltars.predicate.syntax import check_legal, delta_type, names_of, not_too_deep, operands
 from deltars.predicate.tree import (
     FALSE,
     MIRRORED,
@@ -47,31 +48,6 @@ from deltars.protocol.char_varchar import CHAR_VARCHAR
 _OPERATORS: dict[type[exp.Expr], Operator] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
 }  # fmt: skip
-_TYPES = {
-    exp.DType.BOOLEAN: "boolean",
-    exp.DType.TINYINT: "byte",
-    exp.DType.SMALLINT: "short",
-    exp.DType.INT: "integer",
-    exp.DType.BIGINT: "long",
-    exp.DType.FLOAT: "float",
-    exp.DType.DOUBLE: "double",
-    exp.DType.DATE: "date",
-    exp.DType.TIMESTAMP: "timestamp",
-    exp.DType.TIMESTAMPTZ: "timestamp",
-    exp.DType.TIMESTAMPLTZ: "timestamp",
-    exp.DType.TIMESTAMPNTZ: "timestamp_ntz",
-    exp.DType.TEXT: "string",
-    exp.DType.BINARY: "binary",
-}
-_ILLEGAL: tuple[tuple[type[exp.Expr], str], ...] = (
-    (exp.Query, "a subquery cannot stand in a where of one table"),
-    (exp.Subquery, "a subquery cannot stand in a where of one table"),
-    (exp.Window, "a window function cannot stand in a where"),
-    (exp.AggFunc, "an aggregate cannot stand in a where"),
-    (exp.Placeholder, "a parameter has no value here: write the literal"),
-    (exp.Parameter, "a parameter has no value here: write the literal"),
-    (exp.Star, "* is not a column"),
-)
 _SHOWN = 60
 """Characters of a literal that an error repeats."""
 _COLLATIONS = "__COLLATIONS"
@@ -100,23 +76,6 @@ def parse(where: str, schema: StructType, *, zone: str = "UTC") -> Predicate:
 def bind(source: Source, tree: exp.Expr, schema: StructType, zone: tzinfo) -> Predicate:
     """A condition that stands somewhere in a text, on columns of this schema."""
     return Binder(source, schema, zone).bound(tree)
-
-
-def check_legal(source: Source, tree: exp.Expr) -> None:
-    """Refuse what is no part of the language, though it is SQL."""
-    for kind, problem in _ILLEGAL:
-        illegal = tree.find(kind)
-        if illegal is not None:
-            raise source.error(problem.replace("a where", source.what), illegal)
-
-
-@contextmanager
-def not_too_deep(source: Source) -> Iterator[None]:
-    """Refuse a text whose parts are nested deeper than Python can follow."""
-    try:
-        yield
-    except RecursionError:
-        raise source.error_at("nested too deeply", 0) from None
 
 
 class Binder:
@@ -299,8 +258,8 @@ class Binder:
             return self._unknown(node)
         if mark.value in ("%", "_"):
             return self._unknown(node)
-        split = _prefix(pattern.value, mark.value)
-        whole = None if split is None else _with_backslashes(pattern.value, mark.value)
+        split = like_prefix(pattern.value, mark.value)
+        whole = None if split is None else with_backslashes(pattern.value, mark.value)
         if split is None or whole is None:
             raise self._source.error("the pattern ends after its escape character, or escapes nothing", like.expression)
         prefix, rest = split
@@ -462,40 +421,6 @@ def _like_of(node: exp.Expr) -> exp.Expr:
     return node.this if isinstance(node, exp.Escape) else node
 
 
-def operands(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
-    """Of a chain of one operator, from left to right: however long, without recursion."""
-    found: list[exp.Expr] = []
-    while isinstance(node, kind):
-        found.append(node.args["expression"])
-        node = node.this
-    return [node, *reversed(found)]
-
-
-def names_of(node: exp.Expr) -> list[exp.Identifier]:
-    """a.b.c, from left to right; nothing where it is no such chain of names."""
-    after: list[exp.Identifier] = []
-    while isinstance(node, exp.Dot):
-        if not isinstance(node.expression, exp.Identifier):
-            return []
-        after.append(node.expression)
-        node = node.this
-    if not isinstance(node, exp.Column):
-        return []
-    parts = [node.args.get(part) for part in ("catalog", "db", "table", "this")]
-    return [*(part for part in parts if isinstance(part, exp.Identifier)), *reversed(after)]
-
-
-def delta_type(node: exp.DataType) -> PrimitiveType | None:
-    if node.this == exp.DType.DECIMAL:
-        try:
-            sizes = [int(size.name) for size in node.expressions]
-            return PrimitiveType.decimal(*(sizes + [10, 0][len(sizes) :]))
-        except (ValidationError, ValueError):
-            return None
-    name = _TYPES.get(node.this)
-    return PrimitiveType(name) if name else None
-
-
 def _family(kind: str) -> str:
     return "exact number" if kind in ("byte", "short", "integer", "long", "decimal") else kind
 
@@ -523,36 +448,6 @@ def _between_literals(left: Literal, operator: Operator, right: Literal) -> Pred
         return None
     a, b = (Decimal(side.value) if families == {"exact number"} else side.value for side in (left, right))
     return Constant(_ORDER[operator]((a > b) - (a < b)))
-
-
-def _prefix(pattern: str, escape: str) -> tuple[str, str] | None:
-    """The literal beginning of a LIKE pattern, and what comes after it; `None` where the pattern is wrong."""
-    if len(escape) != 1:
-        return None
-    prefix, place = "", 0
-    while place < len(pattern) and pattern[place] not in "%_":
-        if pattern[place] == escape:
-            place += 1
-            if place == len(pattern) or pattern[place] not in ("%", "_", escape):
-                return None
-        prefix += pattern[place]
-        place += 1
-    rest = pattern[place:]
-    return prefix, "%" if rest and not rest.strip("%") else rest
-
-
-def _with_backslashes(pattern: str, escape: str) -> str | None:
-    """The pattern with a backslash as its escape character; `None` where it escapes what needs no escape."""
-    found, place = "", 0
-    while place < len(pattern):
-        is_escaped = pattern[place] == escape
-        place += is_escaped
-        if is_escaped and (place == len(pattern) or pattern[place] not in ("%", "_", escape)):
-            return None
-        is_plain = is_escaped or pattern[place] not in "%_"
-        found += "\\" + pattern[place] if is_plain and pattern[place] in "%_\\" else pattern[place]
-        place += 1
-    return found
 
 
 def _hint(type_: DataType) -> str:

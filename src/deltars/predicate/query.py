@@ -17,8 +17,9 @@ from datetime import tzinfo
 from sqlglot import TokenType, exp
 
 from deltars.errors import PredicateError
-from deltars.predicate.parser import bind, names_of, operands
+from deltars.predicate.parser import bind
 from deltars.predicate.source import Source, named_in
+from deltars.predicate.syntax import names_of, operands
 from deltars.predicate.tree import Predicate, conjunction
 from deltars.protocol import StructType
 

@@ -28,3 +28,33 @@ def _meaning(found: re.Match[str]) -> str:
     code = int(found["octal"], 8) if found["octal"] else int(found["short"] or found["long"], 16)
     # Half of a surrogate pair is kept: only with the other half is it a character.
     return chr(code) if code <= 0x10FFFF else found[0]
+
+
+def like_prefix(pattern: str, escape: str) -> tuple[str, str] | None:
+    """The literal beginning of a LIKE pattern, and what comes after it; `None` where the pattern is wrong."""
+    if len(escape) != 1:
+        return None
+    prefix, place = "", 0
+    while place < len(pattern) and pattern[place] not in "%_":
+        if pattern[place] == escape:
+            place += 1
+            if place == len(pattern) or pattern[place] not in ("%", "_", escape):
+                return None
+        prefix += pattern[place]
+        place += 1
+    rest = pattern[place:]
+    return prefix, "%" if rest and not rest.strip("%") else rest
+
+
+def with_backslashes(pattern: str, escape: str) -> str | None:
+    """The pattern with a backslash as its escape character; `None` where it escapes what needs no escape."""
+    found, place = "", 0
+    while place < len(pattern):
+        is_escaped = pattern[place] == escape
+        place += is_escaped
+        if is_escaped and (place == len(pattern) or pattern[place] not in ("%", "_", escape)):
+            return None
+        is_plain = is_escaped or pattern[place] not in "%_"
+        found += "\\" + pattern[place] if is_plain and pattern[place] in "%_\\" else pattern[place]
+        place += 1
+    return found
