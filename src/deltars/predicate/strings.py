@@ -1,7 +1,7 @@
-"""String literals as Spark reads them.
+"""String literals and LIKE patterns, as Spark reads them.
 
 'it\\'s'  "it's"  'it''s'      \\n \\t \\r \\b \\0 \\Z  \\\\u00e9  \\\\U0001F600  \\\\101 (octal)
-\\% and \\_                    stay as they are, for LIKE to read
+\\% and \\_                    are kept, because LIKE interprets them
 r'C:\\new'                    no escapes at all
 """
 
@@ -16,7 +16,7 @@ _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", 
 
 
 def unquoted(raw: str) -> str:
-    """The string that a literal in quotes stands for."""
+    """Return the value of a string literal."""
     if raw[0] in "rR":
         return raw[2:-1]
     return _ESCAPE.sub(_meaning, raw[1:-1])
@@ -26,12 +26,12 @@ def _meaning(found: re.Match[str]) -> str:
     if found["one"] is not None:
         return _ESCAPES.get(found["one"], found["one"])
     code = int(found["octal"], 8) if found["octal"] else int(found["short"] or found["long"], 16)
-    # Half of a surrogate pair is kept: only with the other half is it a character.
+    # Half of a surrogate pair is kept, because the other half may follow.
     return chr(code) if code <= 0x10FFFF else found[0]
 
 
 def like_prefix(pattern: str, escape: str) -> tuple[str, str] | None:
-    """The literal beginning of a LIKE pattern, and what comes after it; `None` where the pattern is wrong."""
+    """Return the literal prefix of a LIKE pattern and the rest, or None if the pattern is invalid."""
     if len(escape) != 1:
         return None
     prefix, place = "", 0
@@ -47,7 +47,7 @@ def like_prefix(pattern: str, escape: str) -> tuple[str, str] | None:
 
 
 def with_backslashes(pattern: str, escape: str) -> str | None:
-    """The pattern with a backslash as its escape character; `None` where it escapes what needs no escape."""
+    """Return the pattern with a backslash as its escape character, or None if it has an invalid escape."""
     found, place = "", 0
     while place < len(pattern):
         is_escaped = pattern[place] == escape

@@ -28,18 +28,18 @@ _TYPES = {
     exp.DType.BINARY: "binary",
 }
 _ILLEGAL: tuple[tuple[type[exp.Expr], str], ...] = (
-    (exp.Query, "a subquery cannot stand in a where of one table"),
-    (exp.Subquery, "a subquery cannot stand in a where of one table"),
-    (exp.Window, "a window function cannot stand in a where"),
-    (exp.AggFunc, "an aggregate cannot stand in a where"),
-    (exp.Placeholder, "a parameter has no value here: write the literal"),
-    (exp.Parameter, "a parameter has no value here: write the literal"),
+    (exp.Query, "a subquery is not allowed in a where"),
+    (exp.Subquery, "a subquery is not allowed in a where"),
+    (exp.Window, "a window function is not allowed in a where"),
+    (exp.AggFunc, "an aggregate is not allowed in a where"),
+    (exp.Placeholder, "a parameter is not allowed in a where: write the literal"),
+    (exp.Parameter, "a parameter is not allowed in a where: write the literal"),
     (exp.Star, "* is not a column"),
 )
 
 
 def check_legal(source: Source, tree: exp.Expr) -> None:
-    """Refuse what is no part of the language, though it is SQL."""
+    """Raise `PredicateError` for SQL that is not allowed in a condition or an expression."""
     for kind, problem in _ILLEGAL:
         illegal = tree.find(kind)
         if illegal is not None:
@@ -48,7 +48,7 @@ def check_legal(source: Source, tree: exp.Expr) -> None:
 
 @contextmanager
 def not_too_deep(source: Source) -> Iterator[None]:
-    """Refuse a text whose parts are nested deeper than Python can follow."""
+    """Raise `PredicateError` if the text is nested so deeply that the block exceeds Python's recursion limit."""
     try:
         yield
     except RecursionError:
@@ -56,7 +56,7 @@ def not_too_deep(source: Source) -> Iterator[None]:
 
 
 def operands(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
-    """Of a chain of one operator, from left to right: however long, without recursion."""
+    """Return the operands of a chain of one operator, left to right. It does not recurse, so a chain may be long."""
     found: list[exp.Expr] = []
     while isinstance(node, kind):
         found.append(node.args["expression"])
@@ -65,7 +65,7 @@ def operands(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
 
 
 def names_of(node: exp.Expr) -> list[exp.Identifier]:
-    """a.b.c, from left to right; nothing where it is no such chain of names."""
+    """Return the names in a.b.c, left to right; empty if the node is not such a chain."""
     after: list[exp.Identifier] = []
     while isinstance(node, exp.Dot):
         if not isinstance(node.expression, exp.Identifier):

@@ -283,7 +283,7 @@ class _Parser:
             found = _TOKEN.match(self._text, at)
             if found is None or found.lastgroup is None:
                 start = at + len(self._text[at:]) - len(self._text[at:].lstrip())
-                raise self._error("not understood", _Token("", "", start))
+                raise self._error("this quote is never closed", _Token("", "", start))
             kind = found.lastgroup
             start = found.start(kind) - (kind in _QUOTED)
             tokens.append(_Token(kind, _unquoted(kind, found[kind]), start))
