@@ -178,10 +178,10 @@ def test_storage_options_are_not_shown_even_when_they_are_wrong(value: str) -> N
     ("text", "message"),
     [
         ("[catalogs.lake", "is not valid TOML"),
-        ("[catalogs.other]\nuri = 'x'", "names no catalog 'lake'. It names: other."),
-        ("", "names no catalog 'lake'. It names: none."),
-        ("catalogs = 3", "catalogs of deltars.toml is not a table"),
-        ("[catalogs]\nlake = 'deltasql://sqlite/x.db'", "names no catalog 'lake'"),
+        ("[catalogs.other]\nuri = 'x'", "defines no catalog 'lake'. It defines: other."),
+        ("", "defines no catalog 'lake'. It defines: none."),
+        ("catalogs = 3", "catalogs in deltars.toml is not a table"),
+        ("[catalogs]\nlake = 'deltasql://sqlite/x.db'", "defines no catalog 'lake'"),
         ("[catalogs.lake]\npool_size = 3", "the catalog 'lake' of deltars.toml has no uri"),
         ("[catalogs.lake]\nuri = 3", "the uri of the catalog 'lake' of deltars.toml is not a string"),
         ("[catalogs.lake]\nuri = 'deltasql://sqlite/x.db'\npoolsize = 3", "has the unknown setting poolsize"),
@@ -199,7 +199,7 @@ def test_mistake_in_the_file_is_named(text: str, message: str) -> None:
 
 def test_name_without_a_file_is_refused_with_an_example() -> None:
     with pytest.raises(
-        deltars.ConfigError, match=r"'lake' is no deltasql:// URI, and there is no deltars.toml"
+        deltars.ConfigError, match=r"'lake' is not a deltasql:// URI, and there is no deltars.toml"
     ) as raised:
         configure("lake", environment={})
     assert "deltasql://sqlite/.deltars/lake.db" in str(raised.value)

@@ -102,7 +102,7 @@ def test_conflict_names_both_versions() -> None:
 def test_named_conflict_is_a_version_conflict_and_says_which() -> None:
     conflict = errors.ConcurrentAppend(table="features", expected=4, actual=6, winning_version=5)
     assert isinstance(conflict, errors.VersionConflict)
-    assert str(conflict).startswith("Files were added meanwhile that this transaction would have read;")
+    assert str(conflict).startswith("A concurrent commit added files that this transaction would have read;")
     assert (conflict.expected, conflict.actual, conflict.winning_version, conflict.retryable) == (4, 6, 5, True)
 
 
@@ -110,3 +110,11 @@ def test_located_adds_what_is_not_known_and_keeps_what_is() -> None:
     error = errors.DatabaseError("x", table="features")
     assert error.located(table="other", stage="lock") is error
     assert (error.table, error.stage) == ("features", "lock")
+
+
+def test_block_adds_where_an_error_happened_and_keeps_its_cause() -> None:
+    cause = ValueError("no number")
+    with pytest.raises(errors.DatabaseError) as raised, errors.located(table="features", version=3, stage="lock"):
+        raise errors.DatabaseError("x", stage="write") from cause
+    assert (raised.value.table, raised.value.version, raised.value.stage) == ("features", 3, "write")
+    assert raised.value.__cause__ is cause

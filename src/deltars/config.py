@@ -1,9 +1,9 @@
-"""Settings, and where they come from: keyword arguments, then the environment, then `deltars.toml`, then defaults.
+"""Settings and their sources, in this order: keyword arguments, the environment, `deltars.toml`, defaults.
 
 DELTARS_CATALOG=deltasql://postgres/lake/public      the catalog that `connect()` opens
 DELTARS_POOL_SIZE=20                                 any setting, in capitals
 
-# deltars.toml, in the working directory or where $DELTARS_CONFIG says
+# deltars.toml, in the working directory or at $DELTARS_CONFIG
 [catalogs.lake]
 uri = "deltasql://postgres/lake/public?host=db"
 warehouse = "s3://bucket/lake"
@@ -30,40 +30,40 @@ CONFIG_FILE = "deltars.toml"
 PREFIX = "DELTARS_"
 MIRROR_MODES = ("inline", "async", "off")
 MAX_TIMEOUT_S = 2_000_000
-"""About what PostgreSQL's time-outs can hold: 2³¹ milliseconds."""
+"""Just below PostgreSQL's limit for time-outs of 2³¹ milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a catalog behaves. Times are in seconds."""
+    """Settings of a catalog. Times are in seconds."""
 
     timeout: float = 60.0
-    """How long a commit may take, waiting included."""
+    """Longest duration of a commit, including waits for locks."""
     pool_size: int = 10
     pool_timeout: float = 30.0
-    """How long to wait for a connection when all are in use."""
+    """Longest wait for a connection when all are in use."""
     copy_threshold: int = 1_000
-    """From how many rows on a commit goes the database's bulk way."""
+    """Number of rows from which a commit uses the database's bulk load."""
     isolation: Isolation = "strict"
-    """What a transaction checks of the tables it read and writes, before it commits."""
+    """Which concurrent changes to the tables that it read or writes make a transaction fail."""
     max_tables: int = 10
-    """How many tables one transaction may write."""
+    """Most tables that one transaction may write."""
     max_files_per_table: int = 1_000
-    """How many files a transaction over several tables may add to each."""
+    """Most files that a transaction over several tables may add to each table."""
     mirror: str = "inline"
-    """Who publishes to `_delta_log`: the committer ("inline"), the reconciler ("async"), or nobody ("off")."""
+    """What publishes to `_delta_log`: the committer ("inline"), the reconciler ("async") or nothing ("off")."""
     mirror_wait: float = 5.0
-    """How long a commit waits for its own publication."""
+    """Longest wait of a commit for its publication."""
     mirror_concurrency: int = 5
-    """How many tables of one commit are published at once."""
+    """Number of tables of one commit that are published in parallel."""
     mirror_checkpoint_interval: int = 10
-    """Every how many versions a checkpoint is written, where the table says nothing else."""
+    """Number of versions between checkpoints, unless a table property sets another."""
     allow_diverged: bool = False
-    """Whether a table may be committed to whose `_delta_log` contradicts the catalog."""
+    """Whether commits are allowed to a table whose `_delta_log` contradicts the catalog."""
     metrics: bool = False
-    """Whether this process counts and times what it does, for Prometheus."""
+    """Whether this process collects Prometheus metrics."""
     tracing: bool = False
-    """Whether it makes spans of OpenTelemetry."""
+    """Whether this process emits OpenTelemetry spans."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ class Settings:
 
 
 def check_timeout(name: str, seconds: Any) -> None:
-    # Said so that it refuses NaN too.
+    # The chained comparison also rejects NaN.
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_TIMEOUT_S:
         raise ConfigError(f"{name} must be more than 0 and at most {MAX_TIMEOUT_S} seconds, not {seconds!r}")
 
@@ -101,10 +101,10 @@ def configure(
     environment: Mapping[str, str] | None = None,
     **given: Any,
 ) -> CatalogConfig:
-    """The catalog that is meant, and its settings from all sources."""
+    """Return the catalog's URI, its warehouse and its settings, merged from all sources."""
     environment = os.environ if environment is None else environment
     if catalog is not None and not catalog.strip():
-        raise ConfigError("the catalog's name is empty", hint="Leave it out for $DELTARS_CATALOG or the embedded one.")
+        raise ConfigError("the catalog's name is empty", hint="Omit it for $DELTARS_CATALOG or the embedded catalog.")
     named = catalog or environment.get(f"{PREFIX}CATALOG") or DEFAULT_CATALOG
     entry: dict[str, Any] = {}
     if not is_uri(named):
@@ -124,7 +124,7 @@ def configure(
 
 
 def default_catalog(environment: Mapping[str, str] | None = None) -> CatalogUri | None:
-    """The catalog that `$DELTARS_CATALOG` names; None where it names none."""
+    """Return the catalog named by `$DELTARS_CATALOG`, or None if that is not set."""
     named = (os.environ if environment is None else environment).get(f"{PREFIX}CATALOG")
     return configure(named, environment=environment).uri if named else None
 
@@ -133,7 +133,7 @@ def _convert(name: str, value: Any) -> Any:
     default = getattr(Settings(), name)
     try:
         if isinstance(default, Mapping):
-            # From the environment it comes as a JSON object.
+            # In an environment variable the options are a JSON object.
             options = json.loads(value) if isinstance(value, str) else value
             return {str(k): _option(v) for k, v in dict(options).items()}
         if isinstance(default, bool):
@@ -145,17 +145,17 @@ def _convert(name: str, value: Any) -> Any:
         return type(default)(value)
     except (TypeError, ValueError, KeyError, AttributeError):
         kind = "an object of strings" if isinstance(default, Mapping) else _KINDS[type(default)]
-        # Storage options hold keys of object stores: they are not shown.
+        # Storage options may hold keys of object stores, so they are not shown.
         shown = "" if isinstance(default, Mapping) else f", not {value!r}"
         raise ConfigError(f"{name} must be {kind}{shown}") from None
 
 
 def _option(value: Any) -> str:
-    """Options of one location come as an object of their own, and travel as its text."""
+    """Return the option's text. Options of a single location are a nested object, passed on as JSON."""
     return json.dumps(dict(value)) if isinstance(value, Mapping) else str(value)
 
 
-_KINDS = {str: "a text", int: "a whole number", float: "a number of seconds", bool: "true or false"}
+_KINDS = {str: "a string", int: "a whole number", float: "a number of seconds", bool: "true or false"}
 _SWITCH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
 
@@ -165,8 +165,8 @@ def _entry_of_file(name: str, environment: Mapping[str, str]) -> dict[str, Any]:
         document = tomllib.loads(path.read_text())
     except FileNotFoundError:
         raise ConfigError(
-            f"{redacted(name)} is no deltasql:// URI, and there is no {path} that could name a catalog so",
-            hint=_meant(name),
+            f"{redacted(name)} is not a deltasql:// URI, and there is no {path} that defines a catalog of this name",
+            hint=_suggestion(name),
         ) from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
@@ -174,11 +174,11 @@ def _entry_of_file(name: str, environment: Mapping[str, str]) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
     catalogs = document.get("catalogs", {})
     if not isinstance(catalogs, dict):
-        raise ConfigError(f"catalogs of {path} is not a table", hint="Write [catalogs.<name>] and its settings below.")
+        raise ConfigError(f"catalogs in {path} is not a table", hint="Write [catalogs.<name>] and its settings below.")
     entry = catalogs.get(name)
     if not isinstance(entry, dict):
         raise ConfigError(
-            f"{path} names no catalog {redacted(name)}", hint=f"It names: {', '.join(catalogs) or 'none'}."
+            f"{path} defines no catalog {redacted(name)}", hint=f"It defines: {', '.join(catalogs) or 'none'}."
         )
     allowed = {setting.name for setting in fields(Settings)} | {"uri", "warehouse"}
     unknown = sorted(entry.keys() - allowed)
@@ -192,8 +192,8 @@ def _entry_of_file(name: str, environment: Mapping[str, str]) -> dict[str, Any]:
     return dict(entry)
 
 
-def _meant(name: str) -> str:
-    """How what was probably meant is written."""
+def _suggestion(name: str) -> str:
+    """Return a hint with the URI that the user probably meant."""
     if name.startswith(("postgres://", "postgresql://")):
         return "Write deltasql://postgres/<database>/<schema>?host=…&user=…"
     if name.endswith(FILE_SUFFIXES):

@@ -1,14 +1,15 @@
-"""Everything that deltars raises.
+"""All errors that deltars raises.
 
-One base class, `DeltarsError`. An error says what happened, where (table, version, transaction, stage) and what to
-do; its fields are attributes, so a program never parses a message. Errors pickle: Spark sends them between processes.
-No text of theirs shows a credential of a URL, whoever wrote it.
+Every error derives from `DeltarsError`. It says what happened, where (table, version, transaction, stage) and what to
+do. Its fields are attributes, so a program never parses a message. Errors pickle, because Spark sends them between
+processes. Credentials in URLs are redacted from every message, also from messages of other libraries.
 """
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -45,7 +46,7 @@ class DeltarsError(Exception):
 
     @property
     def what_and_where(self) -> str:
-        """The message without the hint."""
+        """Return the message and the location, without the hint."""
         where = [
             f"{label} {value}"
             for label, value in (
@@ -65,7 +66,7 @@ class DeltarsError(Exception):
         return f"{text} {self.hint}" if text.endswith((".", "…")) else f"{text}. {self.hint}"
 
     def located(self, **fields: Any) -> DeltarsError:
-        """The same error, with what a caller further out knows about where it happened."""
+        """Set the fields that are still None, and return this error. A caller uses it to add what only it knows."""
         for name, value in fields.items():
             if getattr(self, name) is None:
                 setattr(self, name, redacted(value) if isinstance(value, str) else value)
@@ -82,12 +83,22 @@ def _rebuild(cls: type[DeltarsError], state: Mapping[str, Any]) -> DeltarsError:
     return error
 
 
+@contextmanager
+def located(**fields: Any) -> Iterator[None]:
+    """Add these fields (`table`, `version`, …) to a `DeltarsError` that leaves the block, where it lacks them."""
+    try:
+        yield
+    except DeltarsError as error:
+        error.located(**fields)
+        raise
+
+
 class ConfigError(DeltarsError):
     """A setting is wrong or missing."""
 
 
 class UriError(ConfigError):
-    """A deltasql:// URI is not well formed."""
+    """A deltasql:// URI is malformed."""
 
 
 class WarehouseTaken(ConfigError):
@@ -95,7 +106,7 @@ class WarehouseTaken(ConfigError):
 
 
 class ValidationError(DeltarsError):
-    """What was asked for is not valid; nothing was changed."""
+    """The request is not valid; nothing was changed."""
 
     def __init__(self, message: str, *, action: int | None = None, field: str | None = None, **where: Any) -> None:
         self.action = action
@@ -108,18 +119,18 @@ class SchemaMismatch(ValidationError):
 
 
 class SourceConsumed(ValidationError):
-    """The source of the rows can be read only once, and it was read before; nothing was changed."""
+    """The source of the rows can be read only once and was read before; nothing was changed."""
 
 
 class PredicateError(ValidationError):
-    """A `where` is not understood; nothing was read or changed."""
+    """A `where` condition cannot be parsed; nothing was read or changed."""
 
     def __init__(self, message: str, *, position: int | None = None, **where: Any) -> None:
         self.position = position
         super().__init__(message, **where)
 
     def __str__(self) -> str:
-        # A message that points at a place ends with the line of the pointer.
+        # A message with a pointer ends with the pointer's line, so the hint starts a new one.
         if "\n" in self.message and self.hint:
             return f"{self.what_and_where}\n{self.hint}"
         return super().__str__()
@@ -147,7 +158,7 @@ class TimestampTooEarly(ValidationError):
 
 
 class TableExists(ValidationError):
-    """There is already a table of this name or at this location."""
+    """A table with this name or at this location already exists."""
 
 
 class TransactionClosed(DeltarsError):
@@ -155,7 +166,7 @@ class TransactionClosed(DeltarsError):
 
 
 class TransactionNotFound(DeltarsError):
-    """No transaction of this id was committed to this catalog."""
+    """No transaction with this id was committed to this catalog."""
 
 
 class TransactionTooLarge(ValidationError):
@@ -184,7 +195,7 @@ class VersionConflict(DeltarsError):
         self.expected = expected
         self.actual = actual
         self.winning_version = winning_version
-        """The version that this transaction is in conflict with, where it is not just any."""
+        """The version that this transaction conflicts with; None if any newer version is a conflict (`strict`)."""
         where.setdefault("hint", "Read the table again and retry, or let catalog.run() do it.")
         if message is None and type(self) is VersionConflict:
             message = f"the table is at version {actual}, the commit expected version {expected}"
@@ -192,31 +203,31 @@ class VersionConflict(DeltarsError):
 
 
 class ConcurrentAppend(VersionConflict):
-    """Files were added meanwhile that this transaction would have read; nothing was changed."""
+    """A concurrent commit added files that this transaction would have read; nothing was changed."""
 
 
 class ConcurrentDeleteRead(VersionConflict):
-    """A file that this transaction read was removed meanwhile; nothing was changed."""
+    """A concurrent commit removed a file that this transaction read; nothing was changed."""
 
 
 class ConcurrentDeleteDelete(VersionConflict):
-    """A file that this transaction removes was removed meanwhile; nothing was changed."""
+    """A concurrent commit removed a file that this transaction removes; nothing was changed."""
 
 
 class MetadataChanged(VersionConflict):
-    """The table's metadata was changed meanwhile; nothing of this transaction was."""
+    """A concurrent commit changed the table's metadata; this transaction changed nothing."""
 
 
 class ProtocolChanged(VersionConflict):
-    """The table's protocol was changed meanwhile; nothing of this transaction was."""
+    """A concurrent commit changed the table's protocol; this transaction changed nothing."""
 
 
 class ConcurrentTransaction(VersionConflict):
-    """Another transaction of the same application committed meanwhile; nothing was changed."""
+    """A concurrent transaction of the same application committed first; nothing was changed."""
 
 
 class DatabaseError(DeltarsError):
-    """The catalog's database refused or failed."""
+    """The catalog's database refused the request or failed."""
 
     def __init__(
         self,
@@ -234,25 +245,25 @@ class DatabaseError(DeltarsError):
 
 
 class SchemaVersionError(DatabaseError):
-    """The catalog's schema is not the one this release works with."""
+    """The catalog's schema version does not match this release."""
 
 
 class TimeoutError(DeltarsError, builtins.TimeoutError):
-    """It took longer than the time-out allows; nothing was changed."""
+    """The operation took longer than its time-out; nothing was changed."""
 
     retryable = True
 
 
 class CommitUnknown(DeltarsError):
-    """The connection was lost during COMMIT and the outcome could not be learnt in time."""
+    """The connection was lost during COMMIT, and the outcome could not be determined in time."""
 
     def __init__(self, message: str | None = None, *, txn_id: UUID, **where: Any) -> None:
-        where.setdefault("hint", "Do not write again before catalog.resolve(txn_id) has told whether it committed.")
+        where.setdefault("hint", "Call catalog.resolve(txn_id) to learn whether it committed, before you write again.")
         super().__init__(message, txn_id=txn_id, **where)
 
 
 class StorageError(DeltarsError):
-    """The object storage refused or failed."""
+    """The object storage refused the request or failed."""
 
     def __init__(self, message: str, *, path: str | None = None, retryable: bool = False, **where: Any) -> None:
         self.path = None if path is None else redacted(path)
@@ -261,15 +272,15 @@ class StorageError(DeltarsError):
 
 
 class MirrorFailure(DeltarsError):
-    """The commit stands; publishing it to `_delta_log` failed and will be tried again."""
+    """The commit succeeded; publishing it to `_delta_log` failed and will be retried."""
 
     def __init__(self, message: str | None = None, *, error: str, **where: Any) -> None:
         self.error = redacted(error)
-        super().__init__(message or f"the commit stands, publishing it failed: {error}", **where)
+        super().__init__(message or f"the commit succeeded, publishing it failed: {error}", **where)
 
 
 class TableHeld(ValidationError):
-    """The table's log is the authority now, not this catalog: nothing can be committed here."""
+    """The table was handed over: its `_delta_log` is the authority, and this catalog cannot commit to it."""
 
 
 class ImportRefused(ValidationError):
@@ -281,7 +292,7 @@ class NotADeltaTable(ImportRefused):
 
 
 class DamagedLog(ImportRefused):
-    """The table's log cannot be read as a whole."""
+    """The table's log is incomplete or cannot be read."""
 
     def __init__(self, message: str, *, path: str | None = None, **where: Any) -> None:
         self.path = None if path is None else redacted(path)
@@ -289,7 +300,7 @@ class DamagedLog(ImportRefused):
 
 
 class UnsupportedFeature(ImportRefused):
-    """The table needs features that are not supported here."""
+    """The table needs features that deltars does not support."""
 
     def __init__(self, message: str, *, features: tuple[str, ...] = (), **where: Any) -> None:
         self.features = features
@@ -297,4 +308,4 @@ class UnsupportedFeature(ImportRefused):
 
 
 class LogDiverged(DeltarsError):
-    """The table's log and the catalog do not tell the same story; nothing was changed."""
+    """The table's `_delta_log` contradicts the catalog; nothing was changed."""

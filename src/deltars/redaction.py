@@ -1,4 +1,4 @@
-"""Take credentials out of text before anybody sees it: errors, log lines, events, command output.
+"""Redaction of credentials in errors, log lines, events and command output.
 
 | kind                          | example                            | shown                     |
 |-------------------------------|------------------------------------|---------------------------|
@@ -16,15 +16,15 @@ _HIDDEN = "…"
 _SECRET_NAME = (
     r"[\w.%-]*(?:sig|signature|token|credential|secret|passw(?:or)?d|pwd|access_?key|account_?key|api_?key|sas)[\w.%-]*"
 )
-# A parameter follows ?, & or, in XML, &amp; — and *** is what our own URIs show for a password.
+# A parameter follows ?, & or, in XML, &amp;. `CatalogUri` already shows a password as ***.
 _PARAMETER = re.compile(rf"([?&;]{_SECRET_NAME}=)(?!\*\*\*)[^&\s\"'<>)\]}}]+", re.IGNORECASE)
-# A password may hold a slash or an @ itself. A number and a slash after the colon are a port, and no password.
+# A password may contain a slash or an @. A number and a slash after the colon are a port, not a password.
 _USER_AND_PASSWORD = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#@:\"']*:(?!\d+/)[^\s\"']*@")
 
 
 def redacted(text: str, secrets: Collection[str] = ()) -> str:
-    """Return the text without the credentials in its URLs, and without these secrets."""
-    # Every error passes here, and most of them name no URL.
+    """Return the text without credentials in URLs and without the given secrets."""
+    # Every error calls this, and most messages contain no URL: test cheaply first.
     if "=" in text:
         text = _PARAMETER.sub(rf"\1{_HIDDEN}", text)
     if "://" in text:

@@ -1,11 +1,11 @@
-"""The `deltasql://` grammar: where a catalog is, and which table of it.
+"""The `deltasql://` grammar: a catalog and, optionally, one of its tables.
 
     deltasql://postgres/<database>/<schema>[/<table>]?host=…&port=…&user=…&password=…&sslmode=…
     deltasql://sqlite/<path>.db[/<table>]           relative to the working directory
-    deltasql://sqlite//<path>.db[/<table>]          absolute: a slash of its own
+    deltasql://sqlite//<path>.db[/<table>]          absolute: the path starts with a second slash
     deltasql://duckdb/<path>.duckdb[/<table>]
 
-What a PostgreSQL URI leaves out comes from libpq's own environment, service and password files.
+Parameters that a PostgreSQL URI omits come from libpq's environment variables, service file and password file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ BACKENDS: tuple[BackendName, ...] = ("postgres", "sqlite", "duckdb")
 FILE_SUFFIXES = (".db", ".sqlite", ".duckdb")
 SECRETS = frozenset({"password", "sslpassword"})
 
-# What a URI may say to libpq. Anything that changes the session's behaviour under us (options, search_path) stays out.
+# The libpq parameters that a URI may set. Parameters that change how the session behaves (options, search_path) are
+# excluded: deltars relies on its own session settings.
 LIBPQ_PARAMETERS = frozenset(
     [
         "host",
@@ -60,7 +61,7 @@ LIBPQ_PARAMETERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class CatalogUri:
-    """One catalog: a backend and the database (PostgreSQL: and schema) that holds the log."""
+    """One catalog: a backend, and the database (on PostgreSQL also the schema) that holds the log."""
 
     backend: BackendName
     database: str
@@ -80,14 +81,14 @@ class CatalogUri:
         return _parse_catalog_again, (self.with_secrets(),)
 
     def with_secrets(self) -> str:
-        """The URI whole, password included: for handing it to another process, never for showing it."""
+        """Return the whole URI, including the password. Pass it to another process; never show or log it."""
         return self._render(dict(self.parameters))
 
     def absolute(self) -> CatalogUri:
-        """The same catalog, told apart from others of that name in other working directories."""
+        """Return this catalog with an absolute path, so that it means the same in every working directory."""
         if self.backend == "postgres":
             return self
-        # One slash: POSIX lets two mean something else, and Path keeps them.
+        # Exactly one slash: POSIX gives a leading double slash another meaning, and Path keeps it.
         return replace(self, database="/" + str(Path(self.database).absolute()).lstrip("/"))
 
     def _render(self, parameters: dict[str, str]) -> str:
@@ -109,8 +110,8 @@ def is_uri(text: str) -> bool:
 
 
 def parse_uri(text: str) -> tuple[CatalogUri, str | None]:
-    """A catalog and, where the URI names one, a table."""
-    _refuse_no_text(text, text)
+    """Return the catalog and, if the URI names one, the table."""
+    _refuse_invalid_characters(text, text)
     try:
         split = urlsplit(text)
     except ValueError:
@@ -138,7 +139,7 @@ def parse_catalog_uri(text: str) -> CatalogUri:
     if table is not None:
         raise UriError(
             f"{redacted(text)} names the table {table!r} where a catalog is expected",
-            hint=f"Connect to {catalog} and ask it for the table.",
+            hint=f"Connect to {catalog} and open the table by its name.",
         )
     return catalog
 
@@ -154,27 +155,27 @@ def parse_table_uri(text: str) -> tuple[CatalogUri, str]:
 
 
 _EXAMPLE = "For example deltasql://postgres/lake/public/features or deltasql://sqlite/lake.db/features."
-_NO_TEXT = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_INVALID_CHARACTER = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _NOT_ENCODED = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _PASSWORD = re.compile(r"(\w*(?:password|passwd|pwd)\w*\s*[=:]\s*)(?:'[^']*'|\S+)", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"[^/:]*:[^/]*@")
 
 
 def redacted(text: str) -> str:
-    """What a user gave for a catalog, quoted for a message, without what may be a secret in it."""
+    """Quote a catalog name or URI for a message, without anything that may be a secret."""
     scheme, separator, rest = text.partition("://")
     if not separator:
         return repr(_PASSWORD.sub(r"\1***", text))
     if rest.partition("?")[0].partition("/")[0] in BACKENDS:
         rest = _CREDENTIALS.sub("***@", rest.partition("?")[0])
     elif "@" in rest:
-        # A password may itself hold any of / ? @: whatever stands before the last @ is taken for one.
+        # A password may contain / ? or @, so everything before the last @ is hidden.
         rest = "***@" + rest.rpartition("@")[2]
     return repr(scheme + separator + rest.partition("?")[0])
 
 
 def _directory(name: str) -> str:
-    """A directory whose name looks like a database file's is told from one by its encoded dot."""
+    """Return a directory name, URL-quoted. Encode the dot of a name like `x.db`, which would parse as the database."""
     stem, dot, suffix = name.rpartition(".")
     if dot + suffix in FILE_SUFFIXES and stem:
         return f"{quote(stem)}%2E{suffix}"
@@ -189,15 +190,15 @@ def _decoded(text: str, part: str) -> str:
     if decoded is None:
         raise UriError(
             f"{redacted(text)} is not percent-encoded UTF-8",
-            hint="Write % as %25, and every other character by the bytes of its UTF-8.",
+            hint="Write % as %25, and other special characters as the percent-encoded bytes of their UTF-8.",
         )
-    _refuse_no_text(text, decoded)
+    _refuse_invalid_characters(text, decoded)
     return decoded
 
 
-def _refuse_no_text(text: str, part: str) -> None:
-    if _NO_TEXT.search(part):
-        raise UriError(f"a control character or half a surrogate pair stands in {redacted(text)}")
+def _refuse_invalid_characters(text: str, part: str) -> None:
+    if _INVALID_CHARACTER.search(part):
+        raise UriError(f"{redacted(text)} has a control character or half a surrogate pair")
 
 
 def _parameters(text: str, query: str) -> dict[str, str]:
@@ -208,7 +209,7 @@ def _parameters(text: str, query: str) -> dict[str, str]:
         raise UriError(f"the parameters of {redacted(text)} are not key=value pairs joined by &") from None
     parameters = dict(pairs)
     if len(parameters) != len(pairs):
-        raise UriError(f"a parameter stands twice in {redacted(text)}")
+        raise UriError(f"duplicate parameter in {redacted(text)}")
     unknown = sorted(parameters.keys() - LIBPQ_PARAMETERS)
     if unknown:
         raise UriError(
@@ -224,7 +225,7 @@ def _postgres(text: str, path: str, parameters: dict[str, str]) -> tuple[Catalog
         raise UriError(f"no database in {redacted(text)}", hint=_EXAMPLE)
     if _CREDENTIALS.match(segments[0]):
         raise UriError(
-            f"credentials stand where the database is named, in {redacted(text)}",
+            f"credentials in place of the database name in {redacted(text)}",
             hint="Write deltasql://postgres/<database>/<schema>?host=…&user=…&password=….",
         )
     if len(segments) < 2 or not segments[1]:
@@ -244,7 +245,7 @@ def _file(text: str, backend: BackendName, path: str) -> tuple[CatalogUri, str |
     if not ends:
         raise UriError(
             f"no database file in {redacted(text)}",
-            hint=f"The path ends at the segment with {', '.join(FILE_SUFFIXES)}, e.g. deltasql://{backend}/lake.db/features.",
+            hint=f"Its name must end in {', '.join(FILE_SUFFIXES)}, for example deltasql://{backend}/lake.db/features.",
         )
     end = ends[0]
     rest = [_decoded(text, segment) for segment in segments[end + 1 :]]

@@ -101,8 +101,8 @@ def test_what_cannot_be_found_is_exit_code_1_and_what_cannot_be_meant_is_2(
 ) -> None:
     at = ("--catalog", catalog_uri)
     for arguments, code, said in (
-        (("txn", str(uuid4())), 1, "No transaction of this id was committed"),
-        (("txn", "nonsense"), 1, "No transaction of this id was committed"),
+        (("txn", str(uuid4())), 1, "No transaction with this id was committed"),
+        (("txn", "nonsense"), 1, "No transaction with this id was committed"),
         (("txn", "7d0f2c0e-3f0a-4c9e-9a53-6a3b1a0c9d1"), 2, "looks like a UUID and is not one"),
         (("resolve", ""), 2, "a UUID or a text that is not empty"),
         (("diff", "features", "0", "7"), 1, "The table has the versions 0 to 1"),

@@ -38,11 +38,11 @@ MISTAKES = {
     "another library's URL": Mistake(
         lambda: deltars.connect(f"postgresql://me:{SECRET}@db/lake"),
         deltars.ConfigError,
-        "is no deltasql:// URI",
+        "is not a deltasql:// URI",
         "Write deltasql://postgres/<database>/<schema>?host=",
     ),
     "a path in place of a URI": Mistake(
-        lambda: deltars.connect("lake.db"), deltars.ConfigError, "is no deltasql:// URI", "deltasql://sqlite/lake.db"
+        lambda: deltars.connect("lake.db"), deltars.ConfigError, "is not a deltasql:// URI", "deltasql://sqlite/lake.db"
     ),
     "a relative warehouse": Mistake(
         lambda: deltars.connect(warehouse="lake"),

@@ -43,7 +43,7 @@ pytestmark = pytest.mark.backends("sqlite")
         (_add("a\nb.parquet"), "control character"),
         (_add("_delta_log/x.parquet"), "inside _delta_log"),
         (_add(""), "empty"),
-        (_add("a%zz.parquet"), "begins no escape"),
+        (_add("a%zz.parquet"), "not followed by two hex digits"),
         (_add(size=-1), "negative"),
         (_add(size=2**70), "line 1"),
         (_add(size="large"), "Expected `int`"),

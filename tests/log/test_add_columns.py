@@ -97,7 +97,7 @@ def test_number_past_64_bits_is_refused() -> None:
         ("path", ["a", "b/", "c"], 1, "empty or a . segment"),
         ("path", ["a", "b\n", "c"], 1, "control character"),
         ("path", ["a%00", "b", "c"], 0, "control character"),
-        ("path", ["a", "b", "a"], 2, "add of a stands twice, also in row 0"),
+        ("path", ["a", "b", "a"], 2, "duplicate add of a, also in row 0"),
         ("size", [1, -1, 3], 1, "negative"),
         ("modification_time", [1, 2, -3], 2, "negative"),
         ("base_row_id", [None, 2, -3], 2, "negative"),
@@ -150,8 +150,7 @@ def test_rows_are_counted_over_all_chunks() -> None:
     assert refusal(pa.concat_tables([first, second])).message.startswith("row 5: path: ")
     second = columns(path=["d", "e", "a.parquet"])
     assert (
-        "row 5: path: add of a.parquet stands twice, also in row 0"
-        in refusal(pa.concat_tables([first, second])).message
+        "row 5: path: duplicate add of a.parquet, also in row 0" in refusal(pa.concat_tables([first, second])).message
     )
 
 
@@ -159,7 +158,7 @@ def test_file_that_also_stands_among_the_actions_is_refused_unless_its_deletion_
     for action in (added("day=1/b.parquet"), removed("day=1/b.parquet")):
         error = refusal(columns(), added("other"), action)
         assert error.field == "path"
-        assert "row 1: path: day=1/b.parquet stands twice" in error.message
+        assert "row 1: path: duplicate file day=1/b.parquet" in error.message
     check(columns(), removed("day=1/b.parquet", deletion_vector=vector()))
     with_vector = columns(deletion_vector=[None, VECTOR, None], stats=[stats()] * 3)
     check(with_vector, removed("day=1/b.parquet"))

@@ -200,7 +200,7 @@ def test_chosen_range_column_stands_first() -> None:
 
 
 def test_range_column_that_has_no_bounds_is_refused_with_those_that_have() -> None:
-    with pytest.raises(ValidationError, match=r"'ok', which is no column with minimum and maximum.*\bid\b"):
+    with pytest.raises(ValidationError, match=r"'ok', which is not a column with minimum and maximum.*\bid\b"):
         Bounds(schema_from_ddl("id BIGINT, ok BOOLEAN"), properties={"deltars.rangeColumn": "ok"})
 
 

@@ -208,7 +208,7 @@ def test_application_moved_on_refuses_who_read_or_writes_its_progress(level: Lev
     found = conflict(commit(added("x")), reading, moved, level=level)
     assert found is not None
     assert (found.rule, found.version) == (errors.ConcurrentTransaction, 5)
-    assert found.reason == "version 5 moved the application etl on"
+    assert found.reason == "version 5 committed a txn action of the same application etl"
     assert rule(commit(Txn(app_id="etl", version=1)), NOTHING_READ, moved, level=level) is errors.ConcurrentTransaction
     assert rule(commit(Txn(app_id="mine", version=1)), NOTHING_READ, moved, level=level) is None
 

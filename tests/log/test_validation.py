@@ -134,9 +134,9 @@ def test_field_of_the_wrong_type_is_refused_by_its_name(action: Action, field: s
         (metadata(schema_string="{}"), "schema_string", ""),
         (metadata(format=Format(provider="orc")), "format", "must be parquet, not 'orc'"),
         (metadata("id BIGINT, b STRING", partition_columns=["c"]), "partition_columns", "no column 'c'; it has id, b"),
-        (metadata("id BIGINT, b STRING", partition_columns=["b", "b"]), "partition_columns", "twice"),
+        (metadata("id BIGINT, b STRING", partition_columns=["b", "b"]), "partition_columns", "duplicate column"),
         (metadata("id BIGINT", partition_columns=["id"]), "partition_columns", "at least one column must stay"),
-        (metadata("id BIGINT, s STRUCT<x: INT>", partition_columns=["s"]), "partition_columns", "not of a simple type"),
+        (metadata("id BIGINT, s STRUCT<x: INT>", partition_columns=["s"]), "partition_columns", "not a primitive type"),
         (metadata(description="\0"), "description", "U+0000"),
         (metadata(configuration={"k": "\0"}), "configuration", "U+0000"),
         (metadata(created_time=TOO_LARGE), "created_time", "too large"),
@@ -152,7 +152,7 @@ def test_field_of_the_wrong_type_is_refused_by_its_name(action: Action, field: s
         (CommitInfo(operation="WRITE"), "commitInfo", "written by the commit itself"),
         (Protocol(min_reader_version=4, min_writer_version=7), "protocol", "reader version 4"),
         (Protocol(min_reader_version=3, min_writer_version=2), "protocol", "needs writer version 7"),
-        (Protocol(min_reader_version=1, min_writer_version=7), "protocol", "writerFeatures belong to"),
+        (Protocol(min_reader_version=1, min_writer_version=7), "protocol", "must have writerFeatures"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
@@ -165,7 +165,7 @@ def test_value_that_no_log_can_hold_is_refused_by_its_field(action: Action, fiel
 def test_two_columns_that_differ_only_by_case_are_refused() -> None:
     fields: list[Any] = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in ("id", "ID")]
     schema = msgspec.json.encode({"type": "struct", "fields": fields}).decode()
-    assert "two columns are named 'id'" in refusal(metadata(schema_string=schema)).message
+    assert "duplicate column 'id'" in refusal(metadata(schema_string=schema)).message
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_two_columns_that_differ_only_by_case_are_refused() -> None:
         ("./a", "empty or a . segment"),
         ("_delta_log/a.json", "inside _delta_log"),
         ("%5Fdelta_log/a.json", "inside _delta_log"),
-        ("100%", "begins no escape"),
+        ("100%", "not followed by two hex digits"),
         ("a%FFb", "not UTF-8"),
     ],
 )
@@ -246,7 +246,7 @@ def test_what_may_stand_once_in_a_commit_is_refused_the_second_time(
 ) -> None:
     error = refusal(first, added("between"), second)
     assert (error.action, error.field) == (2, field)
-    assert f"{what} stands twice, also as action 0" in error.message
+    assert f"duplicate {what}, also in action 0" in error.message
 
 
 def test_one_path_may_be_removed_and_added_with_another_deletion_vector() -> None:
@@ -298,7 +298,7 @@ def test_what_is_said_of_a_transaction_must_fit_too(field: str, value: Any) -> N
 
 
 def test_table_that_stands_twice_in_a_transaction_is_refused() -> None:
-    with pytest.raises(ValidationError, match="a table stands twice"):
+    with pytest.raises(ValidationError, match="duplicate table"):
         check_commit(Commit(uuid4(), [commit_of(added("a")), commit_of(added("b"))]))
 
 
@@ -332,4 +332,4 @@ def test_row_group_of_a_file_that_is_not_added_is_refused() -> None:
     check_actions(commit_of(added("a"), row_groups=row_groups("a")))
     error = refusal(added("a"), removed("b"), row_groups=[*row_groups("a"), *row_groups("b")])
     assert error.field == "row_groups"
-    assert "a row group of b" in error.message
+    assert "row group of b" in error.message

@@ -118,7 +118,7 @@ def test_exporter_that_fails_hurts_neither_the_commit_nor_the_next_exporter(
     assert tx.result.versions == {"t": 1}
     assert tx.result.mirror["t"].publication == "published"
     assert scrape.value("deltars_commits_total", catalog, outcome="committed") == 2
-    assert "an exporter could not take a CommitEnded" in caplog.text
+    assert "an exporter failed on a CommitEnded" in caplog.text
 
 
 def test_port_that_is_taken_is_said() -> None:

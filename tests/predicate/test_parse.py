@@ -318,6 +318,12 @@ def test_long_list_is_read_as_a_short_one_is(where: str) -> None:
     assert short == whole
 
 
+def test_smallest_long_is_a_long_and_not_a_decimal() -> None:
+    found = parse("id = -9223372036854775808", SCHEMA)
+    assert isinstance(found, Comparison)
+    assert type(found.value) is int
+
+
 def test_error_in_a_long_list_points_at_the_place() -> None:
     where = f"id IN ({NUMBERS}, 'one', {NUMBERS})"
     with pytest.raises(PredicateError) as refused:

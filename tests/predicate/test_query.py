@@ -121,8 +121,8 @@ def test_columns_that_are_named_nowhere_are_not_needed(text: str, columns: list[
     [
         ("DELETE FROM features", "only one query"),
         ("SELECT 1; SELECT 2", "only one query"),
-        ("SELEC * FROM features", "only one query|not understood"),
-        ("SELECT * FROM features WHERE", "not understood|too early"),
+        ("SELEC * FROM features", "only one query|syntax error"),
+        ("SELECT * FROM features WHERE", "syntax error|too early"),
         ("SELECT * FROM features VERSION AS OF 3", "at one moment"),
         ("", "empty"),
     ],

@@ -129,7 +129,7 @@ def test_names_may_be_quoted(ddl: str, name: str) -> None:
         ("a DECIMAL(5,2", "expected )", 14),
         ("a INT NOT", "expected NULL", 10),
         ("a INT COMMENT x", "expected a string", 15),
-        ("a INT COMMENT 'x", "not understood", 15),
+        ("a INT COMMENT 'x", "this quote is never closed", 15),
         ("a-b INT", "expected a type", 2),
         ("a INT; b INT", "expected , or the end", 6),
         ("`` INT", "expected a column name", 1),

@@ -197,12 +197,12 @@ def test_well_formed_protocol_is_accepted(protocol: Protocol) -> None:
         (versions(1, 7, None, ["futureFeature"]), "futureFeature is not supported for writing"),
         (versions(3, 7, ["futureFeature"], ["appendOnly"]), "futureFeature is not supported for writing"),
         (versions(1, 7, None, ["rowTracking"]), "rowTracking needs domainMetadata"),
-        (versions(3, 7, ["appendOnly"], ["appendOnly"]), "appendOnly is a feature of writers"),
-        (versions(3, 7, ["deletionVectors"], []), "deletionVectors .* must stand in writerFeatures too"),
-        (versions(3, 7, [], ["deletionVectors"]), "deletionVectors .* must stand in readerFeatures too"),
-        (versions(1, 7, None, ["deletionVectors"]), "deletionVectors .* must stand in readerFeatures too"),
-        (versions(2, 7, None, ["timestampNtz"]), "timestampNtz .* must stand in readerFeatures too"),
-        (versions(1, 7, None, ["columnMapping"]), "columnMapping .* must stand in readerFeatures too"),
+        (versions(3, 7, ["appendOnly"], ["appendOnly"]), "appendOnly is a feature for writers only"),
+        (versions(3, 7, ["deletionVectors"], []), "deletionVectors .* must also be in writerFeatures"),
+        (versions(3, 7, [], ["deletionVectors"]), "deletionVectors .* must also be in readerFeatures"),
+        (versions(1, 7, None, ["deletionVectors"]), "deletionVectors .* must also be in readerFeatures"),
+        (versions(2, 7, None, ["timestampNtz"]), "timestampNtz .* must also be in readerFeatures"),
+        (versions(1, 7, None, ["columnMapping"]), "columnMapping .* must also be in readerFeatures"),
     ],
 )
 def test_ill_formed_or_unsupported_protocol_is_refused(protocol: Protocol, problem: str) -> None:

@@ -45,7 +45,7 @@ REFUSED = [
     ("delta.logRetentionDuration", "interval 1 month", "without months and years"),
     ("delta.isolationLevel", "WriteSerializable", "is Serializable, not"),
     ("delta.columnMapping.mode", "names", "is none, name or id, not 'names'"),
-    ("delta.columnMapping.maxColumnId", "5", "cannot be set: it is kept by the log itself"),
+    ("delta.columnMapping.maxColumnId", "5", "cannot be set: deltars sets it itself"),
     ("delta.minReaderVersion", "3", "the protocol follows from the features"),
     ("delta.minwriterversion", "7", "delta.minWriterVersion cannot be set"),
     ("delta.universalFormat.enabledFormats", "paper", "a list of iceberg and hudi"),

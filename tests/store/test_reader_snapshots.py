@@ -259,9 +259,9 @@ def test_columns_can_be_chosen_and_come_in_that_order(log: Log, reader: deltars.
     with pytest.raises(ValidationError, match=r"no column 'bytes'.*It has: path, size"):
         snapshot.select_files(columns=["bytes"])
     for where in (None, "id = 1"):
-        with pytest.raises(ValidationError, match=r"no column is named.*Leave it out"):
+        with pytest.raises(ValidationError, match=r"columns is empty.*Omit it"):
             snapshot.select_files(columns=[], where=where)
-        with pytest.raises(ValidationError, match="the column 'path' is named twice"):
+        with pytest.raises(ValidationError, match="duplicate column 'path'"):
             snapshot.select_files(columns=["path", "size", "path"], where=where)
 
 

@@ -111,7 +111,7 @@ def test_column_that_is_added_in_the_middle_moves_those_behind_it(log: Log) -> N
 def test_column_that_cannot_be_chosen_is_refused_and_changes_nothing(log: Log) -> None:
     before = log.dump()
     for column in ("nobody", "s"):
-        with pytest.raises(deltars.ValidationError, match="no column with minimum and maximum"):
+        with pytest.raises(deltars.ValidationError, match="not a column with minimum and maximum"):
             _choose(log, column)
     assert log.dump() == before
 

@@ -191,7 +191,7 @@ CHANGES: dict[str, tuple[list[Action], list[Action], str]] = {
     "row tracking": (
         [metadata(configuration={"delta.enableRowTracking": "true"})],
         [added("a")],
-        "needs the numRecords",
+        "needs numRecords",
     ),
 }
 """What another writer changes, what a writer who does not know yet then tries, and why that is refused."""

@@ -1,1 +1,1 @@
-"""Pure: what a commit is, which commits are valid, and what a table looks like after them. No I/O."""
+"""Commits as data, their validation and conflicts, and snapshots of a table. No I/O."""

@@ -1,9 +1,9 @@
-"""Add actions as the columns of an Arrow table, named as the fields of `AddFile`: their types, and which are valid.
+"""Add actions as an Arrow table with columns named like the fields of `AddFile`: their types and their validation.
 
-    canonical      text as `string`, counts as `int64`; what is neither is refused by the column's name
-    check_columns  the rules of single add actions; a broken one is refused by row and column
+    canonical      casts text to `string` and counts to `int64`; other types raise an error that names the column
+    check_columns  applies the rules of single add actions; an error names the row and the column
 
-Documents (partition values, tags, deletion vectors) come as JSON text, or as Arrow maps and structs.
+Documents (partition values, tags, deletion vectors) are JSON text, or Arrow maps and structs.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ TYPES = {
 
 PartitionValues: TypeAlias = Mapping[str, str | None]
 Refuse: TypeAlias = Callable[[str, str], NoReturn]
-"""Takes what is wrong, and the column."""
+"""Raises an error. Takes the problem and the column."""
 
-# The paths that need no closer look: nearly all.
+# Nearly all paths match and need no further check.
 _PLAIN_PATH = r"^(?:[A-Za-z0-9_=-][A-Za-z0-9_=.-]*/)*[A-Za-z0-9_=-][A-Za-z0-9_=.-]*$"
 _VECTOR_FIELDS = dict(zip(DeletionVector.__struct_fields__, DeletionVector.__struct_encode_fields__, strict=True))
 
@@ -43,7 +43,7 @@ _decode_vector = msgspec.json.Decoder(DeletionVector).decode
 
 
 def canonical(adds: pa.Table) -> pa.Table:
-    """The same columns in the types that the log keeps; nothing is copied where they are already."""
+    """Return the table with its columns cast to the log's types. Columns that have them already are not copied."""
     for position, field in enumerate(adds.schema):
         wanted = _type_for(field)
         if wanted != field.type:
@@ -55,14 +55,14 @@ def canonical(adds: pa.Table) -> pa.Table:
 
 
 def check_columns(adds: pa.Table, refuse: Refuse) -> None:
-    """What single add actions can break by themselves."""
+    """Check the rules of single add actions, and that no path occurs twice."""
     names = adds.column_names
     for name in REQUIRED:
         if name not in names:
             refuse(f"the table of add actions has no column {name}", name)
     for field in adds.schema:
         if names.count(field.name) > 1:
-            refuse(f"the column {field.name} stands twice", field.name)
+            refuse(f"duplicate column {field.name}", field.name)
         wanted = _type_for(field)
         if wanted != field.type:
             refuse(f"the column {field.name} is of type {field.type}, not {wanted}", field.name)
@@ -76,18 +76,18 @@ def check_columns(adds: pa.Table, refuse: Refuse) -> None:
 
 
 def partition_values(adds: pa.Table) -> Iterator[tuple[Callable[[], int], PartitionValues]]:
-    """Every set of partition values there is, with the way to a row that has it."""
+    """Yield each distinct set of partition values, with a function that finds a row that has it."""
     for row, values in _distinct(adds["partition_values"]):
         yield row, _decode_values(values) if isinstance(values, str) else dict(values)
 
 
 def deletion_vectors(column: pa.ChunkedArray | pa.Array) -> list[DeletionVector | None]:
-    """One for each row. A struct's fields are named as in the log, or as those of `DeletionVector`."""
+    """Return the vector of each row. Struct fields are named as in the log or as in `DeletionVector`."""
     return [None if value is None else _vector(value) for value in column.to_pylist()]
 
 
 def _type_for(field: pa.Field) -> pa.DataType:
-    """The type that a column has to have; refuses what cannot become that."""
+    """Return the type that a column must have. Raise `ValidationError` if it cannot be cast to it."""
     is_, type_, name = pa.types, field.type, field.name
     if name not in AddFile.__struct_fields__:
         raise ValidationError(f"an add action has no field {name}", field=name)
@@ -108,7 +108,7 @@ def _type_for(field: pa.Field) -> pa.DataType:
 
 
 def unusual_paths(paths: pa.ChunkedArray) -> list[int]:
-    """The rows whose path needs a closer look."""
+    """Return the rows whose path `check_path` must check."""
     is_plain = pc.match_substring_regex(paths, _PLAIN_PATH)
     unusual = pc.or_(pc.invert(is_plain), pc.starts_with(paths, "_delta_log"))
     rows: list[int] = pc.indices_nonzero(unusual.combine_chunks()).to_pylist()
@@ -123,11 +123,11 @@ def _check_paths(paths: pa.ChunkedArray, refuse: Refuse) -> None:
     if len(paths) != pc.count_distinct(paths).as_py():
         repeated = next(found["values"] for found in pc.value_counts(paths).to_pylist() if found["counts"] > 1)
         first, second, *_ = pc.indices_nonzero(pc.equal(paths, repeated).combine_chunks()).to_pylist()
-        refuse(f"row {second}: path: add of {repeated} stands twice, also in row {first}", "path")
+        refuse(f"row {second}: path: duplicate add of {repeated}, also in row {first}", "path")
 
 
 def _problems(adds: pa.Table) -> Iterator[tuple[int, Problem]]:
-    """What is wrong inside documents and statistics: the row, the column and why."""
+    """Yield the problems inside documents and statistics: the row, the column and the reason."""
     for name in ("partition_values", "tags"):
         if name in adds.column_names:
             for row, values in _distinct(adds[name]):
@@ -145,7 +145,10 @@ def _problems(adds: pa.Table) -> Iterator[tuple[int, Problem]]:
 
 
 def _distinct(column: pa.ChunkedArray) -> Iterator[tuple[Callable[[], int], Any]]:
-    """The values that are not null; of texts, which repeat, each once. A row is looked up only when it is asked for."""
+    """Yield the non-null values, and repeated texts once, each with a function that finds its row.
+
+    The search for the row is slow and only needed for an error.
+    """
     if pa.types.is_string(column.type):
         for text in pc.unique(column).drop_null().to_pylist():
             yield partial(_row_of, column, text), text
@@ -188,7 +191,7 @@ def _row_of(column: Any, value: Any) -> int:
 
 
 def file_keys(files: pa.Table) -> list[FileKey]:
-    """Path and id of the deletion vector of each file."""
+    """Return the path and deletion vector id of each file."""
     paths = files["path"].to_pylist()
     if "deletion_vector" not in files.column_names or files["deletion_vector"].null_count == len(paths):
         return [(path, "") for path in paths]

@@ -1,14 +1,14 @@
-"""A file's minima and maxima as plain numbers, so that a database can compare ranges without parsing statistics.
+"""A file's minima and maxima as numbers, so that a database can compare ranges without parsing statistics.
 
-    stats {"minValues": {"id": 7, "name": "ada"}, …}  ──▶  mins [7.0, 7.0, 1.07e14]     one number a leaf column,
-                                                            maxs [9.0, 9.0, 1.33e14]     the range column first, again
+    stats {"minValues": {"id": 7, "name": "ada"}, …}  ──▶  mins [7.0, 7.0, 1.07e14]     the range column,
+                                                            maxs [9.0, 9.0, 1.33e14]     then every leaf column
 
-Every number is rounded outward: a minimum never above the true one, a maximum never below. `None` means unknown, and
-keeps the file; in the range column's place, which is indexed, the ends of its scale say so (`LOWEST`, `HIGHEST`).
-Survivors are checked exactly afterwards, so being a little too wide costs a look, never a row.
+Every number is rounded outward: a minimum is never above the true one, a maximum never below. `None` means unknown and
+keeps the file. The range column is indexed, so there the ends of its scale mean unknown (`LOWEST`, `HIGHEST`). Files
+that pass are then checked exactly, so bounds that are too wide cost time, never a row.
 
-Which leaf stands where is the table's layout. A column that is added at the end leaves it as it is; any other change,
-of the schema or of the range column, moves numbers to another place, and the rows of the table are written anew.
+The position of each leaf is the table's layout. Adding a column at the end keeps the layout. Any other change of the
+schema or of the range column moves numbers, and the table's rows are rewritten.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ import json
 import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import msgspec
 
 from deltars.errors import ValidationError
+from deltars.log.moments import to_microseconds
 from deltars.log.slack import ANY_ZONE, high_text, low_text
 from deltars.protocol import LeafType, PrimitiveType, StructType, has_bounds, indexed_leaves
 
 RANGE_COLUMN = "deltars.rangeColumn"
-"""The table property that names the column whose range is indexed; by default the first with statistics."""
+"""Table property that names the column whose range is indexed; by default the first column with statistics."""
 
 STRING_BYTES = 6
-"""As many bytes as a double holds exactly."""
+"""The number of bytes that a double represents exactly."""
 
 TIMESTAMP_SLACK_US = 999
-"""Statistics hold timestamps cut to the millisecond."""
+"""Statistics cut timestamps to the millisecond, so a maximum may be this many microseconds too low."""
 
 Number: TypeAlias = float | None
 _Path: TypeAlias = tuple[str, ...]
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _FLOAT = struct.Struct("=f")
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
@@ -51,12 +51,12 @@ class FileBounds(NamedTuple):
 
 
 LOWEST, HIGHEST = -1e30, 1e30
-"""The ends of the scale of the range column: what is not known reaches from one to the other, and what lies beyond
-them is there. PostgreSQL multiplies widths in its range index, and a commit must not fail because that overflows."""
+"""The ends of the range column's scale. An unknown range spans all of it; numbers beyond it are moved to its ends.
+PostgreSQL multiplies widths in its range index, and a commit must not fail because that overflows."""
 
 
 class Bounds:
-    """How to turn the statistics of one table's files into numbers."""
+    """Conversion of the statistics of one table's files to numbers."""
 
     def __init__(
         self, schema: StructType, partition_columns: Sequence[str] = (), properties: Mapping[str, str] | None = None
@@ -65,7 +65,7 @@ class Bounds:
             path: type_ for path, type_ in indexed_leaves(schema, partition_columns, properties) if has_bounds(type_)
         }
         first = _range_column(leaves, properties or {})
-        # Statistics name columns as the data files do.
+        # Statistics use the physical names of columns.
         names = [path for path, _ in schema.leaves()]
         physical = dict(zip(names, (path for path, _ in schema.leaves(physical=True)), strict=True))
         order = (*([first] if first else ()), *leaves)
@@ -73,16 +73,16 @@ class Bounds:
         self.leaves: Sequence[tuple[_Path, Callable[..., Number]]] = [
             (physical[path], float_number if path in widened else _converter(leaves[path])) for path in order
         ]
-        """The columns of `mins` and `maxs`, by their physical names, each with what makes a number of its values."""
+        """The columns of `mins` and `maxs`: the physical name, and the function that converts a value to a number."""
         self.places: Mapping[_Path, int] = {physical[path]: place for place, path in enumerate(leaves, start=2)}
-        """Where in `mins` and `maxs` a leaf stands, by its physical name, counted from 1; the range column also 1."""
+        """The position in `mins` and `maxs` by physical name, counted from 1. The range column is also at 1."""
         self.range_column: _Path | None = physical[first] if first else None
         self._layout = [(physical[path], _scale(leaves[path])) for path in order]
         self.unknown = FileBounds(None, [LOWEST], [HIGHEST]) if first else FileBounds(None, None, None)
         """The numbers of a file without statistics."""
 
     def of(self, stats: str | None) -> FileBounds:
-        """The numbers of one file, and how many records its statistics count."""
+        """Return the numbers of one file and its `numRecords`."""
         if stats is None:
             return self.unknown
         document = known_stats(stats)
@@ -97,12 +97,12 @@ class Bounds:
         return FileBounds(count, mins, maxs)
 
     def continues(self, other: Bounds) -> bool:
-        """Whether the numbers that another layout gave stand where this one has them."""
+        """Return whether numbers stored with the other layout are at the same positions in this one."""
         return self._layout[: len(other._layout)] == other._layout and self.range_column == other.range_column
 
 
 def once_single(schema: StructType) -> set[_Path]:
-    """The double columns that were float before (type widening): a bound may stand for the float nearest to it."""
+    """Return the double columns that were float before type widening: a bound may mean the float nearest to it."""
     return {
         path
         for path, field in schema.walk()
@@ -113,11 +113,11 @@ def once_single(schema: StructType) -> set[_Path]:
 
 
 def read_stats(text: str) -> dict[str, Any]:
-    """The statistics of a file, as they stand there; `ValueError` where they are no JSON object."""
+    """Return the statistics of a file as parsed JSON. Raise `ValueError` if they are not a JSON object."""
     try:
         return _decode(text)
     except msgspec.DecodeError:
-        # What real logs hold and msgspec refuses: half of a surrogate pair, a number too large for a double.
+        # Real logs contain halves of surrogate pairs and numbers too large for a double, which msgspec rejects.
         document = json.loads(text, parse_constant=_refuse_constant)
     if not isinstance(document, dict):
         raise ValueError("Expected `object`")
@@ -125,9 +125,9 @@ def read_stats(text: str) -> dict[str, Any]:
 
 
 def known_stats(text: str) -> dict[str, Any]:
-    """Return what can be used of a file's statistics: they are optional, and writers put all kinds of things there.
+    """Return the usable part of a file's statistics, which are optional and often malformed.
 
-    A text that is not a JSON object says nothing. A `numRecords` that is not a count is left out.
+    A text that is not a JSON object gives an empty result. A `numRecords` that is not a count is omitted.
     """
     try:
         document = read_stats(text)
@@ -151,14 +151,14 @@ def _range_column(leaves: Mapping[tuple[str, ...], LeafType], properties: Mappin
         if ".".join(path) == named:
             return path
     raise ValidationError(
-        f"{RANGE_COLUMN} names {named!r}, which is no column with minimum and maximum",
+        f"{RANGE_COLUMN} is {named!r}, which is not a column with minimum and maximum statistics",
         field=RANGE_COLUMN,
         hint=f"Columns that have them: {', '.join('.'.join(path) for path in leaves) or 'none'}.",
     )
 
 
 def value_at(values: Any, path: tuple[str, ...]) -> Any:
-    """What statistics say of one leaf; None where they say nothing."""
+    """Return the value of one leaf in nested statistics, or None if they lack it."""
     for name in path:
         if not isinstance(values, dict):
             return None
@@ -189,7 +189,7 @@ def _converter(type_: LeafType) -> _Converter:
 
 
 def _scale(type_: LeafType) -> str:
-    """What its numbers mean: those of one scale compare, whichever of its types they came from."""
+    """Return the scale of a type's numbers. Numbers of the same scale are comparable, also across types."""
     assert isinstance(type_, PrimitiveType)
     match type_.name:
         case "date" | "string" as name:
@@ -200,19 +200,17 @@ def _scale(type_: LeafType) -> str:
 
 
 def on_scale(number: float) -> float:
-    """A number of the range column, or the end of the scale that is nearest to it."""
+    """Clamp a number of the range column to the scale."""
     return min(max(number, LOWEST), HIGHEST)
 
 
 def number_range(value: Any) -> tuple[float, float] | None:
-    """A value as bounds hold it: two numbers that it lies between, most often twice the same."""
+    """Return two numbers, usually equal, that the value lies between; None if it has no numbers."""
     match value:
         case str():
             low, high = string_number(value, down=True), string_number(value, down=False)
         case datetime():
-            moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value
-            since = moment - _EPOCH
-            microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+            microseconds = to_microseconds(value)
             low, high = plain_number(microseconds, down=True), plain_number(microseconds, down=False)
         case date():
             low = high = float(value.toordinal())
@@ -224,7 +222,7 @@ def number_range(value: Any) -> tuple[float, float] | None:
 
 
 def prefix_range(prefix: str) -> tuple[float, float] | None:
-    """Two numbers that every string with this beginning lies between."""
+    """Return two numbers that every string with the prefix lies between."""
     low = string_number(prefix, down=True)
     if low is None:
         return None
@@ -241,14 +239,14 @@ def plain_number(value: Any, *, down: bool) -> Number:
         return None
     if not math.isfinite(number):
         return None
-    # An integer beyond 2**53 is not its float, nor are most decimals; comparing them with one is exact in Python.
+    # An integer beyond 2**53 may differ from its float, as do most decimals. Python compares the two exactly.
     if (number > value) if down else (number < value):
         number = math.nextafter(number, -math.inf if down else math.inf)
     return number
 
 
 def float_number(value: Any, *, down: bool) -> Number:
-    """The shortest text of a single-precision number is not that number: 0.1 stands for 0.100000001490116…"""
+    """Round outward to single precision too: the text 0.1 of a float column means 0.100000001490116…"""
     number = plain_number(value, down=down)
     if number is None:
         return None
@@ -261,12 +259,12 @@ def float_number(value: Any, *, down: bool) -> Number:
 
 def decimal_number(value: Any, *, down: bool) -> Number:
     number = None if is_clamped(value, down=down) else plain_number(value, down=down)
-    # The JSON number was read as the nearest double, or written as one: a step outward covers what that lost.
+    # The JSON number was read, or written, as the nearest double. One step outward covers that rounding.
     return None if number is None else math.nextafter(number, -math.inf if down else math.inf)
 
 
 def is_clamped(value: Any, *, down: bool) -> bool:
-    """Whether a decimal stands at the end of 64 bits, where delta-rs leaves whatever lies beyond."""
+    """Return whether a decimal is at the end of the 64-bit range, to which delta-rs clamps values beyond it."""
     return bool(value == (_SMALLEST if down else _LARGEST))
 
 
@@ -278,7 +276,7 @@ def date_number(value: Any, *, down: bool) -> Number:
 
 
 def moment_number(value: Any, *, down: bool) -> Number:
-    """A timestamp without a zone, in a column of moments, may be in any zone."""
+    """Convert a bound of a timestamp column. Without a zone, it may be in any zone."""
     try:
         moment = datetime.fromisoformat(value)
         if moment.tzinfo is None:
@@ -290,12 +288,9 @@ def moment_number(value: Any, *, down: bool) -> Number:
 
 def timestamp_number(value: Any, *, down: bool) -> Number:
     try:
-        moment = datetime.fromisoformat(value)
-        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-        since = moment - _EPOCH
+        microseconds = to_microseconds(datetime.fromisoformat(value))
     except (TypeError, ValueError, OverflowError):
         return None
-    microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
     return plain_number(microseconds if down else microseconds + TIMESTAMP_SLACK_US, down=down)
 
 

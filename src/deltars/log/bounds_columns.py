@@ -1,10 +1,10 @@
-"""The numbers of many files at once: what `Bounds.of` makes of each, column by column.
+"""The numbers of `Bounds.of` for many files at once, column by column.
 
     statistics of n files ──▶ documents ──▶ the values of one leaf ──▶ n numbers, converted by Arrow
-                                                                 └──▶ one by one, where a value is unusual
+                                                                 └──▶ one by one, if a value is unusual
 
-Arrow answers for the values that nearly every file has: whole numbers that a double holds, strings, ISO dates. A
-column with any other goes through the converter that `Bounds.of` uses, so that both always say the same.
+Arrow converts the values that nearly every file has: integers that a double represents exactly, strings, ISO dates. A
+column with any other value goes through the converter of `Bounds.of`, so that both give the same numbers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from deltars.log.bounds import (
 )
 
 _EXACT = 2**53
-"""Up to here every whole number is a double."""
+"""Every integer up to this one is exactly a double."""
 _WORD_BYTES = 8
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 
@@ -49,16 +49,16 @@ _Quick: TypeAlias = Callable[[_Values, bool], pa.Array]
 
 
 class _UnusualError(ValueError):
-    """A value that Arrow may see otherwise than the converter of single values."""
+    """A value that Arrow may convert differently than the converter of single values."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundsColumns:
-    """One entry a file; minima and maxima of each leaf, those of the range column first."""
+    """One entry per file: `numRecords`, and the minima and maxima of the range column, then of each leaf."""
 
     num_records: pa.Array
     mins: Sequence[pa.Array]
-    """None for a file without statistics, which has `Bounds.unknown` instead; no columns where no leaf has bounds."""
+    """Null for a file without statistics, which has `Bounds.unknown` instead. Empty if no leaf has bounds."""
     maxs: Sequence[pa.Array]
 
 
@@ -74,7 +74,7 @@ def bounds_columns(bounds: Bounds, stats: Sequence[str | None]) -> BoundsColumns
 
 
 def _columns(bounds: Bounds, values: _Values, *, down: bool) -> list[pa.Array]:
-    # The range column stands twice, and is converted once.
+    # The range column occurs twice, but is converted once.
     known = {path: _numbers(values, path, convert, down=down) for path, convert in bounds.leaves}
     columns = [known[path] for path, _ in bounds.leaves]
     if columns:
@@ -97,7 +97,7 @@ def _entry(values: Any, name: str) -> Any:
 
 
 def _plain(values: _Values, down: bool) -> pa.Array:
-    # Asked for: to Arrow, True is 1.0, and 1.5 is the whole number 1.
+    # The types are checked first, because Arrow converts True to 1.0 and 1.5 to the integer 1.
     kinds = set(map(type, values))
     if kinds <= {int, NoneType}:
         return _exactly(pa.array(values, pa.int64()))
@@ -153,19 +153,19 @@ def _timestamp(values: _Values, down: bool) -> pa.Array:
 
 
 def _microseconds(moments: pa.Array, down: bool) -> pa.Array:
-    # Those that are exact are far from the first and the last year there is.
+    # Timestamps that are exact as doubles are far from the first and the last year that Python can hold.
     return _exactly(pc.add(moments.cast(pa.int64()), 0 if down else TIMESTAMP_SLACK_US))
 
 
 def _string(values: _Values, down: bool) -> pa.Array:
     texts = pa.array(values, pa.string())
     if not down and pc.any(pc.match_substring_regex(texts, "[\ufffd\U0010ffff]")).as_py():
-        # What writers put behind a string that they cut.
+        # Writers append these characters to a string that they cut.
         raise _UnusualError
     heads = texts.fill_null("").cast(pa.binary())
     filled = pc.binary_slice(pc.binary_join_element_wise(heads, b"\0" * STRING_BYTES, b""), 0, STRING_BYTES)
     words = array("Q")
-    # Eight bytes each, one behind the other: so they lie in the array's own memory.
+    # Eight bytes each and contiguous, so they can be read as an array of 64-bit integers.
     padded = pc.binary_join_element_wise(b"\0" * (_WORD_BYTES - STRING_BYTES), filled, b"")
     words.frombytes(memoryview(padded.buffers()[2])[: len(values) * _WORD_BYTES])
     if sys.byteorder == "little":

@@ -1,8 +1,8 @@
-"""A commit as data: what is asked of the store, and what it answers.
+"""A commit as data: the request to the store, and its result.
 
     Commit(txn_id, tables=(TableCommit(…), …)) ──store──▶ Committed | VersionTaken
 
-A lost race is an answer, not an exception: the exception is born at the edge, where a user called.
+A lost race is a result, not an exception. `Transaction.commit` turns it into the exception that users see.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from deltars.protocol import Action, Metadata, Protocol, check_protocol
 ISOLATION_LEVELS: tuple[Isolation, ...] = get_args(Isolation)
 
 NO_VERSION = -1
-"""The current version of a table that nothing was committed to yet."""
+"""The current version of a table before its first commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """What the writer of a Parquet file knew about one of its row groups."""
+    """A row group of a Parquet file, as its writer recorded it."""
 
     path: str
     ordinal: int
@@ -40,7 +40,7 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True)
 class NewTable:
-    """A table that comes into being with the commit of its version 0."""
+    """A table that the commit of its version 0 creates."""
 
     table_id: UUID
     name: str
@@ -49,14 +49,14 @@ class NewTable:
 
 @dataclass(frozen=True)
 class TableState:
-    """What must be known of a table to judge a commit to it. `None` before version 0."""
+    """The parts of a table's state that a commit is validated against. `None` before version 0."""
 
     metadata: Metadata | None = None
     protocol: Protocol | None = None
 
     @cached_property
     def protocol_problem(self) -> str | None:
-        """Why nobody here may write to the table."""
+        """Return why deltars cannot write to the table, or None if it can."""
         return None if self.protocol is None else check_protocol(self.protocol)
 
 
@@ -70,16 +70,16 @@ class TableCommit:
     operation: str
     operation_params: Mapping[str, Any] = field(default_factory=dict)
     adds: pa.Table | None = None
-    """Add actions as columns, named as the fields of `AddFile`: a million files need no million objects."""
+    """Add actions as columns named like the fields of `AddFile`, so that a million files need no million objects."""
     row_groups: Sequence[RowGroup] = ()
     metrics: Mapping[str, str] = field(default_factory=dict)
     tolerate_missing: bool = False
-    """Whether removing a file that is not live is passed over."""
+    """Whether to ignore the removal of a file that is not live."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableRead:
-    """What was read of a table, and at which version."""
+    """What a transaction read of a table, and at which version."""
 
     version: int
     reads: Reads
@@ -87,7 +87,7 @@ class TableRead:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The version of a table that a transaction began with, and when that was committed."""
+    """The version of a table when a transaction began, and its `commit_ts`."""
 
     version: int
     commit_ts: int
@@ -104,11 +104,12 @@ class Commit:
     user_metadata: str | None = None
     isolation: Isolation = "strict"
     read: Mapping[UUID, TableRead] = field(default_factory=dict)
-    """What the transaction read, of tables that it writes and of others."""
+    """What the transaction read, by table; tables that it writes are included."""
     is_repeatable: bool = False
-    """Whether the caller chose the id, and so may be asking again for what is committed already."""
+    """Whether the caller chose the id, so that this commit may repeat one that already succeeded."""
     bases: Mapping[UUID, Base] = field(default_factory=dict)
-    """What each table was at the beginning, where that is known: told apart from another version of the same number."""
+    """The version of each table at the beginning, where known. Its `commit_ts` distinguishes it from another version
+    with the same number, which a restored database may have."""
 
     @property
     def existing_tables(self) -> list[UUID]:
@@ -117,15 +118,17 @@ class Commit:
 
     @property
     def checked_reads(self) -> dict[UUID, TableRead]:
-        """The tables that were only read, and must not have changed in a way that matters."""
+        """Return the reads of tables that are not written: they are checked for conflicts too."""
         if self.isolation == "snapshot":
             return {}
         written = {table.table_id for table in self.tables}
         return {table_id: read for table_id, read in self.read.items() if table_id not in written}
 
     def checked_from(self, table: TableCommit) -> int:
-        """The version that a written table is checked against: the one its actions were made for, or an earlier one
-        that was read."""
+        """Return the version after which other commits to a written table are checked for conflicts.
+
+        It is the version that the actions were made for, or an earlier one that the transaction read.
+        """
         read = self.read.get(table.table_id)
         if read is None or self.isolation == "snapshot":
             return table.expected_version
@@ -138,7 +141,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The commit stands: one `commit_ts` (µs) for the whole transaction."""
+    """The commit succeeded. The whole transaction has one `commit_ts` (µs)."""
 
     txn_id: UUID
     commit_ts: int
@@ -147,7 +150,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Why a commit cannot follow a winner. `rule` is the error that it becomes at the edge."""
+    """Why a commit conflicts with a concurrent one. `rule` is the error class that users see."""
 
     rule: type[VersionConflict]
     version: int
@@ -156,14 +159,14 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class VersionTaken:
-    """Somebody else was first; nothing was changed."""
+    """Another transaction committed first; nothing was changed."""
 
     table_id: UUID
     table: str
     expected: int
     actual: int
     conflict: Conflict | None = None
-    """What of it was in the way, where the level of isolation asks."""
+    """The rule that was broken; None if no rule was evaluated, as at isolation `strict`."""
 
 
 CommitOutcome: TypeAlias = Committed | VersionTaken

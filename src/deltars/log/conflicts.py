@@ -1,21 +1,22 @@
-"""Which commits get in each other's way: Delta's conflict rules, as functions of what was read and written.
+"""Delta's conflict rules between concurrent commits, as functions of what was read and written.
 
     begin ─────────── my transaction reads and stages ───────────▶ locked: may it still commit?
       └─ version 4      5      6      7                              │
                         └──────┴──────┴─ winners ── find_conflict ───┴─▶ None: it becomes version 8
                                                                         Conflict: which rule, with which version
 
-For each winner in turn, in the order that delta-spark has: protocol, metadata, domains, applications' progress, files
-added, files read and removed meanwhile, files removed twice. The level says which files added are looked at:
+A winner is a commit that another transaction made to the table since mine began. Winners are checked one by one, each
+in delta-spark's order: protocol, metadata, domains, `txn` of the same application, added files, removed files that I
+read, removed files that I remove. The isolation level decides which added files are checked:
 
     serializable          all
-    write_serializable    those of winners that are no blind appends; all, if my commit changes metadata
-    snapshot              none, nor which of the files read are gone: only what is written counts
+    write_serializable    those of winners that are not blind appends; all, if my commit changes metadata
+    snapshot              none; removed files that I read are not checked either
 
-`strict` needs no rules: there a table that has moved at all is a conflict.
+`strict` needs no rules: every winner is a conflict.
 
-A commit that passes is **rebased** by being committed after the last winner, just as it is: no action holds the version
-it lands in. What does depend on it (version, time stamps, row ids) is stamped under the lock, whichever version it is.
+A commit without a conflict is **rebased**: its actions are committed unchanged, after the last winner. No action holds
+its version. Values that depend on it (version, timestamps, row ids) are set under the lock.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """What one commit did to the table while a transaction was open."""
+    """A commit to the table by another transaction while this one was open."""
 
     version: int
     adds: Sequence[Added] = ()
@@ -66,43 +67,42 @@ class Winner:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Which files of the winners the rules will ask for: a blind append asks for none."""
+    """Which files of the winners the rules need. A blind append needs none."""
 
     adds: bool
     removes: bool
 
 
 def find_conflict(mine: TableCommit | None, reads: Reads, winners: Iterable[Winner], level: Level) -> Conflict | None:
-    """The first conflict with the commits that came between, oldest first.
+    """Return the first conflict with the winners, which come oldest first, or None.
 
-    `mine` is None for a table that is only read. `level` is what `level_of` made of the transaction's.
+    `mine` is None for a table that is only read. `level` is the result of `level_of`.
     """
     if mine is None and (level == "snapshot" or reads.is_empty):
         return None
-    judge = _Judge(mine, reads, level)
+    check = _ConflictCheck(mine, reads, level)
     for winner in winners:
-        for found in judge.conflicts(winner):
+        for found in check.conflicts(winner):
             return found
     return None
 
 
 def level_of(commits: Iterable[TableCommit], level: Level) -> Level:
-    """The level that a transaction is judged by: one that only moves rows, as compaction does, needs no more than
-    `snapshot`.
+    """Return the level to check a transaction at: `snapshot` if it only moves rows, as compaction does.
 
-    It takes all tables of the transaction: what was read of the one may have gone into the other.
+    All tables of the transaction count, because rows read from one table may have been written to another.
     """
     return "snapshot" if all(map(_only_moves_rows, commits)) else level
 
 
 def is_blind_append(mine: TableCommit, reads: Iterable[Reads]) -> bool:
-    """Whether a commit only adds files, and its transaction read no rows, of whichever table."""
+    """Return whether a commit only adds files and its transaction read no rows of any table."""
     only_adds = not any(isinstance(action, RemoveFile | CdcFile) for action in mine.actions)
     return only_adds and not any(read.has_rows for read in reads)
 
 
 def evidence(mine: TableCommit | None, reads: Reads, level: Level) -> Evidence:
-    """What of the winners has to be looked up before `find_conflict`."""
+    """Return which files of the winners must be fetched for `find_conflict`."""
     is_checked = level != "snapshot"
     return Evidence(
         adds=is_checked and (reads.whole_table or bool(reads.predicates)),
@@ -110,8 +110,8 @@ def evidence(mine: TableCommit | None, reads: Reads, level: Level) -> Evidence:
     )
 
 
-class _Judge:
-    """One table's part of a transaction, held against winners one after the other."""
+class _ConflictCheck:
+    """Check of one table's part of a transaction against each winner."""
 
     def __init__(self, mine: TableCommit | None, reads: Reads, level: Level) -> None:
         actions = mine.actions if mine else ()
@@ -122,10 +122,10 @@ class _Judge:
         self._domains = {action.domain for action in actions if isinstance(action, DomainMetadata)}
         self._files = _changed_files(mine)
         self._depends_on_state = mine is not None or reads.metadata or reads.has_rows
-        self._asks_for = evidence(mine, reads, level)
+        self._needs = evidence(mine, reads, level)
 
     def conflicts(self, winner: Winner) -> Iterator[Conflict]:
-        """In delta-spark's order; nobody asks for more than the first."""
+        """Yield conflicts in delta-spark's order. The caller takes only the first, so the rest is never computed."""
 
         def conflict(rule: type[errors.VersionConflict], what: str) -> Conflict:
             return Conflict(rule, winner.version, f"version {winner.version} {what}")
@@ -134,19 +134,19 @@ class _Judge:
             yield conflict(errors.ProtocolChanged, "changed the table's protocol")
         if winner.metadata_changed and self._depends_on_state:
             yield conflict(errors.MetadataChanged, "changed the table's metadata")
-        # Row ids are given out under the lock, so their high-water mark is never in the way.
+        # Row ids are assigned under the lock, so two changes of their high-water mark do not conflict.
         for domain in sorted(self._domains & winner.domains - {ROW_TRACKING_DOMAIN}):
             yield conflict(errors.MetadataChanged, f"changed the domain {domain}, as this transaction does")
         for app_id in sorted(self._app_ids & winner.app_ids):
-            yield conflict(errors.ConcurrentTransaction, f"moved the application {app_id} on")
-        if self._asks_for.adds and not self._ignores_adds(winner):
+            yield conflict(errors.ConcurrentTransaction, f"committed a txn action of the same application {app_id}")
+        if self._needs.adds and not self._ignores_adds(winner):
             for added in winner.adds:
-                # Rows that only moved were there before: who read them read the files that they moved from.
+                # dataChange=false adds no rows; a reader already depends on the files they came from.
                 if added.data_change and self._would_have_read(added):
                     yield conflict(
                         errors.ConcurrentAppend, f"added {added.path}, which this transaction would have read"
                     )
-        if self._asks_for.removes and self._level != "snapshot":
+        if self._needs.removes and self._level != "snapshot":
             for removed in winner.removes:
                 if self._reads.whole_table or removed.key in self._reads.files:
                     yield conflict(errors.ConcurrentDeleteRead, f"removed {removed.path}, which this transaction read")
@@ -165,8 +165,10 @@ class _Judge:
 
 
 def _changed_files(mine: TableCommit | None) -> set[FileKey]:
-    """The files that a commit needs to find as it read them: those it removes, and those it only describes anew, which
-    would come back to life if they were gone."""
+    """Return the files that must still be live: those the commit removes, and those it adds with dataChange=false.
+
+    Adding such a file after another commit removed it would bring deleted rows back.
+    """
     if mine is None:
         return set()
     files = {
@@ -183,7 +185,7 @@ def _changed_files(mine: TableCommit | None) -> set[FileKey]:
 
 
 def _only_moves_rows(mine: TableCommit) -> bool:
-    """Whether every action is of a file, and of one whose rows were there before, or are still."""
+    """Return whether the commit has only file actions with dataChange=false (and the row tracking domain)."""
     is_moved = all(
         (isinstance(action, AddFile | RemoveFile) and not action.data_change)
         or (isinstance(action, DomainMetadata) and action.domain == ROW_TRACKING_DOMAIN)

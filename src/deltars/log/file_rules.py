@@ -1,6 +1,6 @@
-"""Which single file actions are valid, whatever table they are for: each rule answers with the field and the reason.
+"""Rules on single file actions that hold for every table. Each check returns the field and the reason, or None.
 
-The same rules hold for actions given one by one (`validation`) and as Arrow columns (`add_columns`).
+`validation` applies them to actions given one by one, `arrow_adds` to add actions given as Arrow columns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from deltars.log.bounds import read_stats
 from deltars.protocol import AddFile, CdcFile, DeletionVector, RemoveFile, check_path
 
 Problem: TypeAlias = tuple[str, str]
-"""A field, and what is wrong with it."""
+"""A field, and what is wrong with its value."""
 
 MAX_COUNT = 2**63 - 1
 VECTOR_STORAGE = ("u", "i", "p")
@@ -57,7 +57,7 @@ def check_cdc(cdc: CdcFile) -> Problem | None:
 
 
 def check_count(field: str, value: int | None) -> Problem | None:
-    """Sizes, times and row ids: from 0 to what 64 bits hold."""
+    """Check a size, a time or a row id: 0 or more, within 64 bits."""
     if value is not None and not 0 <= value <= MAX_COUNT:
         return field, "must not be negative" if value < 0 else "is too large for 64 bits"
     return None
@@ -66,7 +66,8 @@ def check_count(field: str, value: int | None) -> Problem | None:
 def check_values(values: Mapping[str, str | None]) -> Problem | None:
     for name, value in values.items():
         if "\0" in name or (value is not None and "\0" in value):
-            return "partition_values", f"the value of {name!r} has the character U+0000, which no database keeps"
+            problem = f"the value of {name!r} contains the character U+0000, which databases cannot store"
+            return "partition_values", problem
     return None
 
 
@@ -74,7 +75,8 @@ def check_vector(vector: DeletionVector | None) -> Problem | None:
     if vector is None:
         return None
     if vector.storage_type not in VECTOR_STORAGE:
-        return "deletion_vector", f"its storage type is {vector.storage_type!r}, not one of {', '.join(VECTOR_STORAGE)}"
+        expected = ", ".join(VECTOR_STORAGE)
+        return "deletion_vector", f"its storage type is {vector.storage_type!r}, not one of {expected}"
     for name in ("offset", "size_in_bytes", "cardinality"):
         if problem := check_count(name, getattr(vector, name)):
             return "deletion_vector", f"its {name} {problem[1]}"
@@ -95,7 +97,7 @@ def check_stats(stats: str | None, *, needs_count: bool) -> Problem | None:
 
 
 def num_records(stats: str | None) -> int | None:
-    """How many rows a file's statistics count."""
+    """Return `numRecords` of a file's statistics, or None if they lack it. Raise `ValueError` if they are malformed."""
     if stats is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""A version that was committed somewhere else, as its log tells it."""
+"""A version that another writer committed, as read from its `_delta_log`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from deltars.log.validation import has_null_character
 from deltars.protocol import CommitInfo
 
 LATEST_MS = 253_402_300_799_999
-"""The last millisecond of the year 9999: what is later is no time that a database keeps."""
+"""The last millisecond of the year 9999. Databases cannot store later times."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignVersion:
     version: int
     timestamp_ms: int
-    """Its in-commit timestamp, else the time that its writer noted, else that of its file."""
+    """The in-commit timestamp, else the timestamp in `commitInfo`, else the file's modification time."""
     txn_id: UUID
     operation: str = "UNKNOWN"
     operation_params: Mapping[str, Any] = field(default_factory=dict)
@@ -29,16 +29,16 @@ class ForeignVersion:
     is_blind_append: bool | None = None
     user_metadata: str | None = None
     commit_ts: int | None = None
-    """Known where a catalog of ours made the commit."""
+    """Set if a deltars catalog made the commit."""
     participants: Mapping[str, int] = field(default_factory=dict)
     digest: str | None = None
-    """SHA-256 of its file, where there is one."""
+    """SHA-256 of the commit file, if it exists."""
 
 
 def foreign_version(
     table_id: UUID, version: int, info: CommitInfo | None, *, modified_ms: int, digest: str | None
 ) -> ForeignVersion:
-    """What `commitInfo` says, as far as it can be kept: it is free JSON, and may be missing."""
+    """Return the version with the usable values of `commitInfo`, which is free-form JSON and may be missing."""
     said = info or CommitInfo()
     extra = {} if has_null_character(said.extra) else said.extra
     times = (said.in_commit_timestamp, said.timestamp, _whole(extra.get("timestamp")))
@@ -63,7 +63,7 @@ def foreign_version(
 
 
 def _whole(value: Any) -> int | None:
-    """A number that some writers put as text."""
+    """Return the integer of a text or a float, as some writers write it, or None."""
     try:
         return int(value) if isinstance(value, str | float) else None
     except (ValueError, OverflowError):

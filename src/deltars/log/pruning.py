@@ -1,10 +1,10 @@
-"""Which files can hold a row that matches: the exact answer, as far as partition values and statistics give one.
+"""Pruning: which files may have a matching row, by their partition values and statistics.
 
-    predicate ──partition values of a file──▶ what they leave open ──statistics──▶ keep, or pass over
+    predicate ──partition values of a file──▶ remaining predicate ──statistics──▶ keep or skip the file
 
-Whatever cannot be judged keeps the file: an `Unknown` condition, a column without statistics, statistics that cannot be
-read. A deletion vector changes nothing here: the statistics then tell of rows of which some are gone, so they are only
-wider than need be. Row groups have statistics of the same form, and are judged by the same code.
+A file is kept if anything is not known: an `Unknown` condition, a column without statistics, statistics that cannot be
+read. Deletion vectors need no special case: statistics then include deleted rows, so they are only wider than
+necessary. Row groups have statistics of the same form and use the same code.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from deltars.log.bounds import once_single
 from deltars.log.read_set import Added
-from deltars.log.value_ranges import ANYTHING, Span, is_below_nan, judge_of, partition_span, stats_span, widened
+from deltars.log.value_ranges import ANYTHING, Span, is_below_nan, partition_span, span_test, stats_span, widened
 from deltars.predicate import (
     FALSE,
     TRUE,
@@ -47,18 +47,18 @@ _PARTS = ("minValues", "maxValues", "nullCount")
 
 _Path: TypeAlias = tuple[str, ...]
 _Values: TypeAlias = list[Any]
-"""numRecords, then three for each column: minimum, maximum, how many nulls."""
-_FileJudge: TypeAlias = Callable[[_Values], bool]
+"""numRecords, then minimum, maximum and null count of each column."""
+_FileTest: TypeAlias = Callable[[_Values], bool]
 
 
 class Pruner:
-    """One condition on the files of one table."""
+    """Pruner of one table's files by one condition."""
 
     def __init__(self, predicate: Predicate, metadata: Metadata) -> None:
         schema = metadata.schema
         names = (path for path, _ in schema.leaves())
         physical = dict(zip(names, (path for path, _ in schema.leaves(physical=True)), strict=True))
-        columns = [column for column in columns_of(_judged(predicate)) if column.path in physical]
+        columns = [column for column in columns_of(_prunable(predicate)) if column.path in physical]
         self.predicate = predicate
         self._grouped = grouped(predicate)
         self.metadata = metadata
@@ -68,24 +68,24 @@ class Pruner:
         }
         self._data = [column for column in columns if column not in self._partition]
         self._read = _StatsReader([physical[column.path] for column in self._data])
-        self._decisions: dict[str | None, bool | _FileJudge] = {}
-        self._judges: dict[Predicate, _FileJudge] = {}
+        self._decisions: dict[str | None, bool | _FileTest] = {}
+        self._tests: dict[Predicate, _FileTest] = {}
 
     def keeps(
         self, partition_values: Mapping[str, str | None], stats: str | None, num_records: int | None = None
     ) -> bool:
-        """Whether the file can hold a row that matches."""
+        """Return whether the file may have a matching row."""
         decision = self._decision(partition_values)
         return decision if isinstance(decision, bool) else decision(self._read(stats, num_records))
 
     def could_match(self, file: Added) -> bool:
-        """Whether a transaction that read by this condition would have read a file that was added meanwhile."""
+        """Return whether a transaction that read by this condition would have read a concurrently added file."""
         return self._keeps_text(file.partition_values if self._partition else None, file.stats, None)
 
     def keep(self, files: pa.Table) -> pa.BooleanArray:
-        """The same for many: `partition_values` and `stats` are columns of JSON text.
+        """Return whether each file may have a matching row. `partition_values` and `stats` are columns of JSON text.
 
-        A count of rows beside them (`num_records`, or a row group's `num_rows`) is used where `stats` has none.
+        A column with the number of rows (`num_records`, or `num_rows` of a row group) is used if `stats` has none.
         """
         stats = files["stats"].to_pylist()
         count = next((name for name in ("num_records", "num_rows") if name in files.column_names), None)
@@ -105,14 +105,14 @@ class Pruner:
 
     # -- partition values --------------------------------------------------------------------------------------------
 
-    def _decision(self, partition_values: Mapping[str, str | None]) -> bool | _FileJudge:
-        """What they decide; or how to judge by the statistics what they leave open."""
+    def _decision(self, partition_values: Mapping[str, str | None]) -> bool | _FileTest:
+        """Return whether files with these values are kept, or a test of their statistics if that is still open."""
         spans = {
             column: partition_span(partition_values[name], column.type) if name in partition_values else ANYTHING
             for column, name in self._partition.items()
         }
         left = self._reduced(self._grouped, spans)
-        return left == TRUE if isinstance(left, Constant) else self._judge(left)
+        return left == TRUE if isinstance(left, Constant) else self._test(left)
 
     def _reduced(self, predicate: Predicate, spans: Mapping[Column, Span]) -> Predicate:
         match predicate:
@@ -125,51 +125,49 @@ class Pruner:
             case Unknown() | Like():
                 return TRUE
             case leaf if leaf.column in spans:
-                return Constant(judge_of(leaf)(spans[leaf.column]))
+                return Constant(span_test(leaf)(spans[leaf.column]))
             case leaf:
                 return leaf if leaf.column in self._data else TRUE
 
     # -- statistics --------------------------------------------------------------------------------------------------
 
-    def _judge(self, predicate: Predicate) -> _FileJudge:
-        judge = self._judges.get(predicate)
-        if judge is None:
-            judge = self._judges[predicate] = self._compiled(predicate, frozenset())
-        return judge
+    def _test(self, predicate: Predicate) -> _FileTest:
+        test = self._tests.get(predicate)
+        if test is None:
+            test = self._tests[predicate] = self._compiled(predicate, frozenset())
+        return test
 
-    def _compiled(self, predicate: Predicate, without_nan: frozenset[Column]) -> _FileJudge:
+    def _compiled(self, predicate: Predicate, without_nan: frozenset[Column]) -> _FileTest:
         if isinstance(predicate, And):
             limited = {part.column for part in predicate.parts if isinstance(part, _LEAVES) and is_below_nan(part)}
             every = [self._compiled(part, without_nan | limited) for part in predicate.parts]
-            return lambda values: all(judge(values) for judge in every)
+            return lambda values: all(test(values) for test in every)
         if isinstance(predicate, Or):
             some = [self._compiled(part, without_nan) for part in predicate.parts]
-            return lambda values: any(judge(values) for judge in some)
+            return lambda values: any(test(values) for test in some)
         assert isinstance(predicate, _LEAVES)
         column = predicate.column
-        judge_span = judge_of(predicate, nan_matches=column not in without_nan)
+        test = span_test(predicate, nan_matches=column not in without_nan)
         place, span = 1 + 3 * self._data.index(column), stats_span(column.type, is_nested=len(column.path) > 1)
         if column.path in self._once_single:
-            return lambda values: judge_span(
-                widened(span(values[place], values[place + 1], values[place + 2], values[0]))
-            )
-        return lambda values: judge_span(span(values[place], values[place + 1], values[place + 2], values[0]))
+            return lambda values: test(widened(span(values[place], values[place + 1], values[place + 2], values[0])))
+        return lambda values: test(span(values[place], values[place + 1], values[place + 2], values[0]))
 
 
-def _judged(predicate: Predicate) -> Predicate:
-    """Without what cannot be judged."""
+def _prunable(predicate: Predicate) -> Predicate:
+    """Return the predicate with TRUE in place of conditions that statistics cannot decide."""
     match predicate:
         case And(parts):
-            return And(tuple(map(_judged, parts)))
+            return And(tuple(map(_prunable, parts)))
         case Or(parts):
-            return Or(tuple(map(_judged, parts)))
+            return Or(tuple(map(_prunable, parts)))
         case Unknown() | Like():
             return TRUE
     return predicate
 
 
 class _StatsReader:
-    """Statistics as JSON text, of which only some columns are read."""
+    """Reader of some columns of statistics in JSON."""
 
     def __init__(self, paths: list[_Path]) -> None:
         self._paths = paths
@@ -183,7 +181,7 @@ class _StatsReader:
         try:
             document: Any = self._decode(stats)
         except (msgspec.DecodeError, msgspec.ValidationError, ArithmeticError):
-            return self._read_oddities(stats, num_records)
+            return self._read_irregular(stats, num_records)
         values: _Values = [num_records if document.numRecords is None else document.numRecords]
         parts = (document.minValues, document.maxValues, document.nullCount)
         for place in self._places:
@@ -193,8 +191,8 @@ class _StatsReader:
                 values.append(found)
         return values
 
-    def _read_oddities(self, stats: str, num_records: int | None) -> _Values:
-        """What is not of the usual form is read as far as it goes."""
+    def _read_irregular(self, stats: str, num_records: int | None) -> _Values:
+        """Read what is usable of statistics that do not have the usual form."""
         try:
             document = json.loads(stats, parse_float=Decimal)
         except (ValueError, RecursionError):
@@ -213,10 +211,10 @@ class _StatsReader:
 
 @lru_cache(maxsize=100)
 def _decoder(paths: tuple[_Path, ...]) -> msgspec.json.Decoder[Any]:
-    """The types it takes are made anew for each: not for every condition on the same columns."""
+    """Return a decoder for these columns. It is cached, because creating its struct types is slow."""
     part = _struct(_tree(paths)) | None
     document = msgspec.defstruct("Stats", [("numRecords", Any, None), *((name, part, None) for name in _PARTS)])
-    # Numbers with a point come as Decimal: only the column's type tells whether they may become a float.
+    # Numbers with a decimal point are decoded as Decimal, because only some column types may be read as float.
     return msgspec.json.Decoder(document, float_hook=Decimal)
 
 
@@ -231,8 +229,7 @@ def _tree(paths: Sequence[_Path]) -> dict[str, Any]:
 
 
 def _struct(tree: Mapping[str, Any]) -> Any:
-    """A type that reads these columns and skips all others. Fields have names of our own: a column may be called
-    anything."""
+    """Return a struct type with these columns only. Its fields are named f0, f1, …, since any text may be a column."""
     fields = [(f"f{i}", Any if inner is None else _struct(inner) | None, None) for i, inner in enumerate(tree.values())]
     return msgspec.defstruct(
         "Columns", fields, rename=dict(zip((f"f{i}" for i in range(len(tree))), tree, strict=True))

@@ -1,4 +1,4 @@
-"""What a transaction read of a table: remembered, so that it can be held against what others committed meanwhile."""
+"""What a transaction read of a table, recorded to be checked against concurrent commits."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 FileKey: TypeAlias = tuple[str, str]
-"""Path and id of the deletion vector: what the protocol identifies a file by."""
+"""Path and deletion vector id, which identify a file in the Delta protocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """A file that a winner added."""
+    """A file that a concurrent commit added."""
 
     path: str
     dv_id: str = ""
     partition_values: str | None = None
-    """Their JSON."""
+    """JSON text."""
     stats: str | None = None
     data_change: bool = True
 
 
 class FilePredicate(Protocol):
-    """A predicate that files were read by."""
+    """A predicate that a transaction read files with."""
 
     def could_match(self, file: Added) -> bool:
-        """Whether a row of the file may fulfil it. In doubt it may."""
+        """Return whether a row of the file may match; True if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Reads:
 
     @property
     def has_rows(self) -> bool:
-        """Whether rows were read, or would have been, had there been any."""
+        """Return whether the transaction read rows, even if the read found none."""
         return self.whole_table or bool(self.predicates) or bool(self.files)
 
     @property

@@ -1,10 +1,10 @@
-"""How far the bounds of known writers are from the truth, and how to move them outward.
+"""Corrections for bounds that known writers get wrong: each moves a bound outward as far as such a writer may err.
 
-    bound in the statistics ──low_… / high_…──▶ bound that holds whoever wrote it       (exact, `log.spans`)
-    numbers that a condition asks for ──loosened──▶ wider numbers, for bounds in the database as they were stored
+    bound in the statistics ──low_… / high_…──▶ bound that is correct for every writer    (`log.value_ranges`)
+    numbers of a condition  ──loosened────────▶ wider numbers, to compare with uncorrected bounds in the database
 
-A file does not say who wrote its statistics. So each rule applies to every file, and costs files that are read for
-nothing, never rows. `docs/decisions/0046-bounds-that-are-not-bounds.md` lists the writers.
+A file does not say which software wrote its statistics, so each correction applies to every file. It can cost an
+unnecessary read of a file, never a row. `docs/decisions/0046-bounds-that-are-not-bounds.md` lists the writers.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from typing import TypeAlias
 from deltars.protocol import DataType, PrimitiveType
 
 CUTOVER_DAY = date(1582, 10, 15)
-"""First day of the Gregorian calendar. Engines with the hybrid calendar name earlier days differently."""
+"""First day of the Gregorian calendar. Engines with the hybrid calendar write earlier days differently."""
 
 CUTOVER_MOMENT = datetime(1900, 1, 1, tzinfo=UTC)
-"""The hybrid calendar's library has its own time zones before: Spark rebases all timestamps up to here."""
+"""Spark rebases all timestamps before this one, because the hybrid calendar's library has other time zones there."""
 
 CUTOVER_WALL_CLOCK = datetime(1582, 10, 15)
-"""The same for timestamp_ntz, which has no zones."""
+"""`CUTOVER_DAY` for timestamp_ntz, which has no time zone."""
 
 CUT_OFF = timedelta(milliseconds=1)
-"""Timestamps are cut to milliseconds: a maximum is too low, and before 1970 a minimum too high if cut toward zero."""
+"""Writers cut timestamps to milliseconds. A maximum is then too low; before 1970 a minimum may be too high."""
 
 LAST_ODD_OFFSET = datetime(1973, 1, 1, tzinfo=UTC)
-"""Until 1972 there were zones whose offset has seconds, and delta-spark 3.2 and 3.3 left these out of the text."""
+"""Until 1972 some zones had offsets with seconds, which delta-spark 3.2 and 3.3 omitted from the text."""
 
 OFFSET_SECONDS = timedelta(minutes=1)
 ANY_ZONE = timedelta(days=1)
-"""A timestamp without a zone may be in any."""
+"""A timestamp without a zone may be in any zone."""
 
 CUT_LENGTH = 32
-"""Strings of this many characters may have been cut."""
+"""Strings with at least this many characters may have been cut."""
 
 Interval: TypeAlias = tuple[float, float]
 
@@ -52,7 +52,7 @@ def low_day(day: date) -> date | None:
 
 
 def high_day(day: date) -> date:
-    """A day before the cut-over says no more than that the others come before it, too."""
+    """Return the day, or the cut-over for an earlier day: all values are then only known to be before the cut-over."""
     return max(day, CUTOVER_DAY)
 
 
@@ -80,12 +80,12 @@ def high_wall_clock(moment: datetime) -> datetime:
 
 
 def names_zone(text: str) -> bool:
-    """Whether the text of a timestamp ends in a zone: Z, or an offset behind the time."""
+    """Return whether the text of a timestamp ends with a zone: Z, or an offset after the time."""
     return text.endswith(("Z", "z")) or "+" in text[10:] or "-" in text[10:]
 
 
 def low_text(text: str) -> str:
-    """A minimum is cut where half of a surrogate pair is left of a character."""
+    """Return the minimum up to the first half of a surrogate pair, which a cut may have left."""
     if text.isascii():
         return text
     half = _SURROGATE.search(text)
@@ -93,10 +93,10 @@ def low_text(text: str) -> str:
 
 
 def high_text(text: str) -> str | None:
-    """An upper bound of all strings that may have been cut to this one; `None` where there is none.
+    """Return an upper bound of all strings that may have been cut to this one, or None if there is none.
 
-    Old writers cut between the halves of a surrogate pair, which then becomes a `?`, and append U+FFFD, which in UTF-8
-    comes before every character of four bytes.
+    Old writers cut between the halves of a surrogate pair, which then becomes a `?`. They append U+FFFD, which in
+    UTF-8 sorts before every character of four bytes.
     """
     if len(text) < CUT_LENGTH and text.isascii():
         return text
@@ -109,9 +109,9 @@ def high_text(text: str) -> str | None:
 
 
 def loosened(interval: Interval, type_: DataType) -> Interval:
-    """Where the bounds of a file may lie that has a value in the interval, as numbers of `log.bounds`.
+    """Widen an interval of numbers (`log.bounds`) to cover the bounds of every file that may have a value in it.
 
-    Bounds in the database are as the writer's statistics say, only rounded: so what is asked for is widened instead.
+    Bounds in the database are rounded but not corrected, so the interval of the condition is corrected instead.
     """
     low, high = interval
     match type_:
@@ -147,7 +147,7 @@ def _microseconds_of(span: timedelta) -> float:
 
 
 def _after_all(prefix: str) -> str | None:
-    """The first string after all that begin with the prefix."""
+    """Return the smallest string that sorts after every string with the prefix, or None if there is none."""
     kept = prefix.rstrip("\U0010ffff")
     if not kept:
         return None

@@ -1,11 +1,10 @@
 """A table at one version, as data.
 
     Snapshot ── version, timestamp, metadata, protocol      known from the start: opening costs one look-up
-             ── txns, domains, totals                       fetched when first asked for, and kept
-             ── files, select_files, file_batches,
-                row_groups                                  fetched when asked for
+             ── txns, domains, totals, files                fetched on first use, then kept
+             ── select_files, file_batches, row_groups      fetched on each call
 
-History never changes, so what is fetched late is what would have been fetched at once.
+A committed version never changes, so it does not matter when its contents are fetched.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 from typing import Any, TypeAlias
 from typing import Protocol as Interface
@@ -22,6 +21,9 @@ from uuid import UUID
 import pyarrow as pa
 
 from deltars.errors import ValidationError
+from deltars.log.moments import Moment as Moment
+from deltars.log.moments import from_milliseconds as from_milliseconds
+from deltars.log.moments import to_milliseconds as to_milliseconds
 from deltars.predicate import Predicate, parse
 from deltars.protocol import DomainMetadata, Metadata, Protocol, StructType, Txn
 
@@ -42,9 +44,9 @@ FILE_SCHEMA = pa.schema(
         pa.field("version", pa.int64(), nullable=False),
     ]
 )
-"""A live file: the fields of its add action, how many records its statistics count, and the version that added it.
+"""Columns of a live file: the fields of its add action, `numRecords` of its statistics, the version that added it.
 
-Partition values, deletion vectors and tags are JSON text; statistics are the text that the writer gave.
+Partition values, deletion vectors and tags are JSON text. Statistics are the writer's text, unchanged.
 """
 
 ROW_GROUP_SCHEMA = pa.schema(
@@ -58,30 +60,24 @@ ROW_GROUP_SCHEMA = pa.schema(
         pa.field("partition_values", pa.string(), nullable=False),
     ]
 )
-"""A row group of a live file, as its writer knew it. `partition_values` are the file's."""
+"""Columns of a row group of a live file, as its writer recorded it. `partition_values` are the file's."""
 
 Where: TypeAlias = str | Predicate
-"""A condition in Spark SQL, its times in UTC where they name no zone; or one that is parsed already."""
-
-Moment: TypeAlias = datetime | str
-"""A time: with a zone, or in UTC. As text in ISO 8601."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
+"""A condition in Spark SQL, or a parsed one. Times without a time zone are in UTC."""
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The live files, summed up."""
+    """Sums over the live files."""
 
     num_files: int
     size_bytes: int
     num_records: int | None
-    """None where some file has no statistics that count them."""
+    """None if a file has no `numRecords` in its statistics."""
 
 
 class Contents(Interface):
-    """Where a snapshot gets what it does not hold itself."""
+    """Source from which a snapshot fetches its files, totals, txns and domains."""
 
     def batches(self, columns: pa.Schema, where: Predicate | None) -> Iterator[pa.RecordBatch]: ...
 
@@ -96,18 +92,18 @@ class Contents(Interface):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a table is at one version."""
+    """A table at one version."""
 
     table_id: UUID
     version: int
     timestamp: datetime
-    """The version's in-commit timestamp: the time that time travel goes by, here and for every reader."""
+    """The version's in-commit timestamp, which time travel uses, in deltars and in every Delta reader."""
     metadata: Metadata
     protocol: Protocol
     contents: Contents = field(repr=False, compare=False)
     commit: tuple[str, int] | None = field(default=None, repr=False, compare=False)
-    """The transaction that committed the version, and its time stamp: after a restore another one may have the same
-    number."""
+    """The id of the transaction that committed the version, and its `commit_ts`. After the database was restored,
+    another commit may have the same version number."""
 
     @cached_property
     def schema(self) -> StructType:
@@ -115,46 +111,49 @@ class Snapshot:
 
     @cached_property
     def files(self) -> pa.Table:
-        """The live files, with every column of `FILE_SCHEMA`; fetched once."""
+        """Return the live files with every column of `FILE_SCHEMA`; fetched once."""
         return self.select_files()
 
     def select_files(self, *, columns: Sequence[str] | None = None, where: Where | None = None) -> pa.Table:
-        """The live files with these columns of `FILE_SCHEMA`, by default all of them.
+        """Return the live files with these columns of `FILE_SCHEMA`, by default all.
 
-        `where` leaves out files that hold no matching row, as far as partition values and statistics tell.
+        `where` omits files whose partition values or statistics show that no row matches.
         """
         return pa.Table.from_batches(self.file_batches(columns=columns, where=where), file_schema(columns))
 
     def file_batches(
         self, *, columns: Sequence[str] | None = None, where: Where | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The same as a stream: at no time is the whole list in memory."""
+        """Return the files of `select_files` as a stream, so that the whole list is never in memory."""
         return self.contents.batches(file_schema(columns), self._predicate(where))
 
     def row_groups(self, *, where: Where | None = None) -> pa.Table:
-        """The row groups of the live files (`ROW_GROUP_SCHEMA`), where their writers told; pruned in the same way."""
+        """Return the row groups of the live files (`ROW_GROUP_SCHEMA`), as far as writers recorded them.
+
+        `where` omits row groups as it omits files in `select_files`.
+        """
         return pa.Table.from_batches(self.contents.row_groups(self._predicate(where)), ROW_GROUP_SCHEMA)
 
     @cached_property
     def totals(self) -> Totals:
-        """How much there is, summed up by the database."""
+        """Return the number of files, bytes and records, summed by the database."""
         return self.contents.totals()
 
     @cached_property
     def txns(self) -> Mapping[str, Txn]:
-        """The progress of every application, by its id: the latest that was committed."""
+        """Return the latest committed `txn` action of each application, by its id."""
         return self.contents.txns()
 
     @cached_property
     def domains(self) -> Mapping[str, DomainMetadata]:
-        """The domain metadata in force, by domain; a removed one is not there."""
+        """Return the domain metadata in force, by domain, without removed domains."""
         return self.contents.domains()
 
     def _predicate(self, where: Where | None) -> Predicate | None:
         return where if where is None or isinstance(where, Predicate) else parse(where, self.schema)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Not what was fetched: the other process fetches for itself.
+        # Leave out what was fetched: the other process fetches it again.
         return {name: self.__dict__[name] for name in self.__dataclass_fields__}
 
 
@@ -178,15 +177,15 @@ class HistoryEntry:
 
 
 def file_schema(columns: Sequence[str] | None) -> pa.Schema:
-    """These columns of `FILE_SCHEMA`, in this order."""
+    """Return these columns of `FILE_SCHEMA`, in this order."""
     if columns is None:
         return FILE_SCHEMA
     names = list(columns)
     if not names:
-        raise ValidationError("no column is named", field="columns", hint="Leave it out for all of them.")
+        raise ValidationError("columns is empty", field="columns", hint="Omit it for all columns.")
     for place, name in enumerate(names):
         if name in names[:place]:
-            raise ValidationError(f"the column {name!r} is named twice", field="columns", hint="Name it once.")
+            raise ValidationError(f"duplicate column {name!r}", field="columns", hint="Name it once.")
         if name not in FILE_SCHEMA.names:
             raise ValidationError(
                 f"a live file has no column {name!r}",
@@ -197,7 +196,7 @@ def file_schema(columns: Sequence[str] | None) -> pa.Schema:
 
 
 def as_whole(value: Any, what: str, *, field: str, hint: str) -> int:
-    """A number of whatever library, if it is a whole one that a database can hold."""
+    """Return an integer of any library (such as NumPy) as `int`. Raise `ValidationError` unless it fits 64 bits."""
     try:
         number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -205,28 +204,3 @@ def as_whole(value: Any, what: str, *, field: str, hint: str) -> int:
     if number is None or number.bit_length() > 63:
         raise ValidationError(f"{what} is a whole number, not {value!r:.100}", field=field, hint=hint)
     return number
-
-
-def to_milliseconds(moment: Moment, *, up: bool = False) -> int:
-    """A moment in milliseconds since 1970, rounded down or up."""
-    since = _as_datetime(moment) - _EPOCH
-    return -(-since // _MILLISECOND) if up else since // _MILLISECOND
-
-
-def from_milliseconds(milliseconds: int) -> datetime:
-    return _EPOCH + milliseconds * _MILLISECOND
-
-
-def _as_datetime(moment: Moment) -> datetime:
-    if isinstance(moment, str):
-        try:
-            moment = datetime.fromisoformat(moment)
-        except ValueError:
-            raise ValidationError(
-                f"{moment!r} is not a time", field="timestamp", hint="Write it as 2026-01-31T12:00:00Z."
-            ) from None
-    if not isinstance(moment, datetime):
-        raise ValidationError(
-            f"a time is a datetime or its text, not {moment!r}", field="timestamp", hint="Versions go to version=."
-        )
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment

@@ -1,6 +1,6 @@
-"""Which commits a table accepts, by its metadata and protocol as they are before the commit.
+"""Validation of a commit against the table's metadata and protocol before the commit.
 
-Checked before the lock, by what is known of the table, and again under it where another commit changed that.
+It runs before the lock, with the state known then, and again under the lock if another commit changed that state.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ROW_TRACKING_DOMAIN = "delta.rowTracking"
 
 
 def check_state(commit: TableCommit, state: TableState) -> None:
-    """Every rule that needs the table's metadata and protocol, as they are before the commit."""
+    """Check all rules that need the table's metadata and protocol before the commit."""
     metadata, protocol = state.metadata, state.protocol
     for position, action in enumerate(commit.actions):
         match action:
@@ -64,7 +64,7 @@ def tracks_rows(metadata: Metadata) -> bool:
 
 
 def _check_features(commit: TableCommit, metadata: Metadata, protocol: Protocol) -> None:
-    """A property or a column that needs a feature, in a table that does not list it."""
+    """Reject metadata with a property or a column that needs a table feature which the protocol does not list."""
     if not any(isinstance(action, Metadata | Protocol) for action in commit.actions):
         return
     missing = needed_features(metadata.schema, metadata.configuration) - supported_features(protocol)
@@ -78,7 +78,7 @@ def _check_features(commit: TableCommit, metadata: Metadata, protocol: Protocol)
 
 
 def _check_used_features(commit: TableCommit, protocol: Protocol) -> None:
-    """An action that readers who do not know its feature would pass over: deleted rows would be back."""
+    """Reject actions whose feature is not listed: readers would ignore them, and deleted rows would come back."""
     for position, action in enumerate(commit.actions):
         needed, field = _feature_of(action)
         if needed is not None and needed not in supported_features(protocol):
@@ -146,8 +146,8 @@ def _check_append_only(commit: TableCommit, metadata: Metadata) -> None:
 
 
 def _check_row_tracking(commit: TableCommit) -> None:
-    """Row ids are given out by the count of a file's rows, and the commit itself records how far they go."""
-    problem = "stats: a table that tracks rows needs the numRecords of every file"
+    """Check what row ids need: `numRecords` of each file, and a high-water mark that only the commit itself writes."""
+    problem = "stats: a table with row tracking needs numRecords for every file"
     for position, action in enumerate(commit.actions):
         if isinstance(action, AddFile) and num_records(action.stats) is None:
             refuse(commit, problem, position, "stats")

@@ -1,4 +1,4 @@
-"""Ids of transactions, as users give them: a UUID, or a text of their own.
+"""Transaction ids as users write them: a UUID or any text.
 
 UUID(…)                                    itself
 "4c0f…-…" (any form that `uuid.UUID` reads)  that UUID
@@ -14,10 +14,10 @@ from uuid import UUID, uuid5
 from deltars.errors import ValidationError
 
 TxnId: TypeAlias = UUID | str
-"""A UUID, or any text that is not empty."""
+"""A UUID, or any non-empty text."""
 
 NAMESPACE = UUID("5d2f1c64-6d0e-4b0a-9f0b-3a1c6f4e7b52")
-"""Never changes: a text that was committed under one id would otherwise be committed again under another."""
+"""It must never change: a text would get another id, and its transaction could be committed twice."""
 
 _NEARLY_A_UUID = re.compile(
     r"[{(]?[0-9a-f]{6,10}(-[0-9a-f]{2,6}){3}-[0-9a-f]{8,16}[)}]?|[0-9a-f]{31}|[0-9a-f]{33}", re.I
@@ -25,7 +25,7 @@ _NEARLY_A_UUID = re.compile(
 
 
 def as_txn_id(given: object) -> UUID:
-    """Return the id that a user means by a UUID or a text."""
+    """Return the id for a UUID or a text."""
     if isinstance(given, UUID):
         return given
     if not isinstance(given, str) or not given.strip():
@@ -34,7 +34,7 @@ def as_txn_id(given: object) -> UUID:
         )
     if is_uuid(given):
         return UUID(given)
-    # Taken for a text, a mistyped id would be "not committed", and whoever believes that writes again.
+    # Treated as a text, a mistyped UUID would be reported as "not committed", and the user would write again.
     if _NEARLY_A_UUID.fullmatch(given.strip()):
         raise ValidationError(
             f"{given!r} looks like a UUID and is not one: it has too many or too few digits",
@@ -44,11 +44,11 @@ def as_txn_id(given: object) -> UUID:
     try:
         return uuid5(NAMESPACE, given)
     except UnicodeEncodeError:
-        raise ValidationError(f"{given!r:.100} cannot be an id: it has half a surrogate pair", field="txn_id") from None
+        raise ValidationError(f"{given!r:.100} has half a surrogate pair and cannot be an id", field="txn_id") from None
 
 
 def is_uuid(text: str) -> bool:
-    """Return whether a text reads as a UUID."""
+    """Return whether `uuid.UUID` accepts the text."""
     try:
         UUID(text)
     except ValueError:

@@ -1,9 +1,9 @@
-"""Which commits are valid.
+"""Validation of commits.
 
-    check_commit                what the actions alone tell: before a connection is taken
-    table_rules.check_state     what depends on the table: before, and again under the lock where the table has moved
+    check_commit                rules on the actions alone: before a connection is taken
+    table_rules.check_state     rules that depend on the table: before, and again under the lock if the table changed
 
-Both raise `ValidationError`, which says which action (its position), which field, and why.
+Both raise `ValidationError` with the action (its position), the field and the reason.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def check_commit(commit: Commit) -> None:
-    """What is said of a whole transaction, and every rule that the actions can break by themselves."""
+    """Check the texts of a transaction and all rules on its actions that need no knowledge of the tables."""
     for field in ("committer", "user_metadata"):
         text = getattr(commit, field)
         if text is not None and (problem := _check_text(text)):
@@ -48,11 +48,11 @@ def check_commit(commit: Commit) -> None:
     for table in commit.tables:
         check_actions(table)
     if len({table.table_id for table in commit.tables}) != len(commit.tables):
-        raise ValidationError("a table stands twice in one commit")
+        raise ValidationError("duplicate table in one commit")
 
 
 def check_actions(commit: TableCommit) -> None:
-    """Every rule that the actions can break by themselves."""
+    """Check all rules on the actions of one table that need no knowledge of the table."""
     if not commit.operation:
         refuse(commit, "a commit needs the name of its operation", field="operation")
     for field, problem in (
@@ -67,7 +67,7 @@ def check_actions(commit: TableCommit) -> None:
         _check_action(commit, position, action)
         for field, key in _uniqueness_keys(action):
             if key in seen:
-                refuse(commit, f"{_describe(key)} stands twice, also as action {seen[key]}", position, field)
+                refuse(commit, f"duplicate {_describe(key)}, also in action {seen[key]}", position, field)
             seen[key] = position
     if commit.adds is not None:
         check_columns(commit.adds, lambda problem, field: refuse(commit, problem, field=field))
@@ -92,7 +92,10 @@ def _check_action(commit: TableCommit, position: int, action: Any) -> None:
 
 
 def _check_types(action: Any) -> Problem | None:
-    """Each field as the protocol has it. The codec tells where: ``Expected `int`, got `str` - at `$.add.size` ``."""
+    """Check that each field has the protocol's type.
+
+    The field's name comes from msgspec's message: ``Expected `int`, got `str` - at `$.add.size` ``.
+    """
     problem = check_action(action)
     if problem is None:
         return None
@@ -113,12 +116,12 @@ def _can_be_written(action: Any, field: str) -> bool:
 
 
 def _check_characters(action: Any) -> Problem | None:
-    """U+0000 stands in no text that PostgreSQL keeps."""
+    """Reject U+0000, which PostgreSQL cannot store in text."""
     if rb"\u0000" not in _encode(action):
         return None
     for field in action.__struct_fields__:
         if has_null_character(msgspec.to_builtins(getattr(action, field))):
-            return field, "has the character U+0000, which no database keeps"
+            return field, "contains the character U+0000, which databases cannot store"
     return None
 
 
@@ -135,7 +138,7 @@ def has_null_character(value: Any) -> bool:
 
 
 def check_metadata(metadata: Metadata) -> Problem | None:
-    """Return why no commit may have this metadata; None if one may."""
+    """Return why the metadata is not valid, or None if it is."""
     if not metadata.id:
         return "id", "must not be empty"
     if not metadata.schema_string:
@@ -167,7 +170,7 @@ def _check_columns_of(schema: StructType) -> Problem | None:
     names = [field.name.lower() for field in schema.fields]
     for name in names:
         if names.count(name) > 1:
-            return "schema_string", f"two columns are named {name!r} (case does not count)"
+            return "schema_string", f"duplicate column {name!r} (upper and lower case are the same)"
     return None
 
 
@@ -179,10 +182,10 @@ def _check_partition_columns(schema: StructType, columns: Sequence[str]) -> Prob
         if not can_partition_by(types[name]):
             return (
                 "partition_columns",
-                f"a table cannot be partitioned by {name!r}, it is not of a simple type",
+                f"a table cannot be partitioned by {name!r}: its type is not a primitive type",
             )
     if len(set(columns)) != len(columns):
-        return "partition_columns", "a column stands twice"
+        return "partition_columns", "duplicate column"
     if columns and len(columns) == len(types):
         return "partition_columns", "at least one column must stay in the data files"
     return None
@@ -206,7 +209,7 @@ def _check_domain(domain: DomainMetadata) -> Problem | None:
 
 
 def _check_commit_info(info: CommitInfo) -> Problem | None:
-    return "commitInfo", "is written by the commit itself: give operation and operation_params instead"
+    return "commitInfo", "is written by the commit itself: set operation and operation_params instead"
 
 
 _CHECKS: dict[type, Callable[[Any], Problem | None]] = {
@@ -222,7 +225,7 @@ _CHECKS: dict[type, Callable[[Any], Problem | None]] = {
 
 
 def _uniqueness_keys(action: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """What no second action of the same commit may have too, and the field it is in."""
+    """Return the keys that no other action of the commit may have, each with the field that it comes from."""
     match action:
         case AddFile():
             return ("path", ("add of", action.path)), ("path", ("file", *action.key))
@@ -247,7 +250,7 @@ def _describe(key: tuple[str, ...]) -> str:
 
 
 def _check_listed_twice(commit: TableCommit, adds: pa.Table) -> None:
-    """Files that stand both in the columns and among the other actions."""
+    """Reject files that are both in the Arrow table of add actions and among the other actions."""
     listed = {action.path: action for action in commit.actions if isinstance(action, AddFile | RemoveFile)}
     if not listed:
         return
@@ -262,7 +265,7 @@ def _check_listed_twice(commit: TableCommit, adds: pa.Table) -> None:
             for action in commit.actions
             if isinstance(action, AddFile | RemoveFile)
         ):
-            refuse(commit, f"row {row}: path: {path} stands twice, also among the actions", field="path")
+            refuse(commit, f"row {row}: path: duplicate file {path}, also among the actions", field="path")
 
 
 def _check_row_groups(commit: TableCommit) -> None:
@@ -271,7 +274,7 @@ def _check_row_groups(commit: TableCommit) -> None:
         paths.update(commit.adds["path"].to_pylist())
     for group in commit.row_groups:
         if group.path not in paths:
-            refuse(commit, f"a row group of {group.path}, which the commit does not add", field="row_groups")
+            refuse(commit, f"row group of {group.path}, a file that the commit does not add", field="row_groups")
 
 
 def _check_text(text: Any) -> str | None:
@@ -281,13 +284,13 @@ def _check_text(text: Any) -> str | None:
 
 
 def _check_free(value: Any) -> str | None:
-    """Whatever the caller likes to say, as long as JSON and the databases can hold it."""
+    """Return why JSON or the databases cannot hold a value that the caller chose freely, or None if they can."""
     try:
         written = _encode(value)
     except (TypeError, ValueError) as error:
         return f"cannot be written as JSON: {error}"
     if rb"\u0000" in written and has_null_character(msgspec.json.decode(written)):
-        return "has the character U+0000, which no database keeps"
+        return "contains the character U+0000, which databases cannot store"
     return None
 
 

@@ -1,10 +1,10 @@
-"""What a file tells of one column without being opened, and whether a condition can be true of a value in it.
+"""The range of a column's values in a file, from the log alone, and whether a condition can be true within it.
 
-    partition value, or minValues / maxValues / nullCount ──▶ Span ──can_hold(leaf)──▶ bool
+    partition value, or minValues / maxValues / nullCount ──▶ Span ──span_test(leaf)──▶ bool
 
-A span is always at least as wide as the truth. Floating-point numbers are ordered as Spark orders them: NaN equals
-itself and comes after everything else. Not every writer minds that in its maxima, so a maximum that is a number says
-nothing about NaN (`has_nan`).
+A span is never narrower than the true range. Floating-point numbers have Spark's order: NaN equals itself and is
+greater than every other number. Not every writer follows that order in its maxima, so a file may have NaN although its
+maximum is a number (`has_nan`).
 """
 
 from __future__ import annotations
@@ -20,52 +20,52 @@ from typing import Any, NamedTuple, TypeAlias
 from deltars.errors import ValidationError
 from deltars.log import slack
 from deltars.log.bounds import is_clamped
-from deltars.predicate import Comparison, In, IsNull, StartsWith, Value
+from deltars.predicate import Comparison, In, IsNull, StartsWith
 from deltars.protocol import DataType, PrimitiveType, bound_decoder, parse_partition_value
 
 Leaf: TypeAlias = Comparison | In | StartsWith | IsNull
-Judge: TypeAlias = "Callable[[Span], bool]"
+SpanTest: TypeAlias = "Callable[[Span], bool]"
 
 NAN = (True, 0.0)
-"""Where NaN stands among floating-point numbers; the others are `(False, number)`."""
+"""Sort key of NaN; the key of every other floating-point number is `(False, number)`."""
 
 _FLOATS = (PrimitiveType("float"), PrimitiveType("double"))
 EXACT_DIGITS = 15
-"""A decimal of so many digits comes through a double as it was."""
+"""A decimal with at most this many digits survives conversion to a double and back."""
 
 DOUBLE_DIGITS = 17
-"""What was written as a double has no more."""
+"""Most digits of a number that was written as a double."""
 
 
 class Span(NamedTuple):
-    """The values of a column in a file: none below `low`, none above `high`; `None` is not known."""
+    """The range of a column's values in a file: none is below `low` or above `high`. `None` means unknown."""
 
     low: Any = None
     high: Any = None
     has_values: bool = True
     has_nulls: bool = True
     has_nan: bool = False
-    """Whether NaN may be there although `high` is less."""
+    """Whether NaN may occur although `high` is less."""
 
 
 ANYTHING = Span(has_nan=True)
 
 
 def comparable(value: Any) -> Any:
-    """A value as it is compared here."""
+    """Return the sort key of a value: a float as `(is NaN, number)`, any other value itself."""
     if isinstance(value, float):
         return NAN if value != value else (False, value)
     return value
 
 
 def partition_span(text: str | None, type_: DataType) -> Span:
-    """One value, the same in every row."""
+    """Return the span of a partition value, which every row of the file has."""
     try:
         value = parse_partition_value(text, type_)
         if value is None:
             return Span(has_values=False)
         if type_ == PrimitiveType("timestamp") and datetime.fromisoformat(text or "").tzinfo is None:
-            # In the zone of whoever wrote it.
+            # The writer's time zone is not known.
             return Span(value - slack.ANY_ZONE, value + slack.ANY_ZONE, has_nulls=False)
     except (ValidationError, ValueError, OverflowError):
         return ANYTHING
@@ -73,12 +73,12 @@ def partition_span(text: str | None, type_: DataType) -> Span:
 
 
 def stats_span(type_: DataType, *, is_nested: bool = False) -> Callable[[Any, Any, Any, Any], Span]:
-    """From minimum, maximum, nulls and records of a file, as they stand in the JSON of its statistics.
+    """Return a function from minimum, maximum, null count and `numRecords`, as decoded from JSON, to the span.
 
-    `is_nested`: a field of a struct. Not every writer counts the rows where the struct is null.
+    `is_nested`: the column is a field of a struct. Not every writer counts the rows where the struct is null.
     """
     bounds, has_nan = _bounds(type_), type_ in _FLOATS
-    # Some writers count the elements of an array or a map that are null, so as many as there are rows mean nothing.
+    # For arrays and maps some writers count null elements, so a null count equal to the rows does not mean no values.
     counts_rows = isinstance(type_, PrimitiveType)
 
     def span(minimum: Any, maximum: Any, nulls: Any, records: Any) -> Span:
@@ -92,7 +92,7 @@ def stats_span(type_: DataType, *, is_nested: bool = False) -> Callable[[Any, An
 
 
 def _bounds(type_: DataType) -> Callable[[Any, Any], tuple[Any, Any]]:
-    """How the values of a type are bounded by what the statistics call their minimum and maximum."""
+    """Return a function that turns minimum and maximum of the statistics into true bounds for the type."""
     if not isinstance(type_, PrimitiveType):
         return lambda minimum, maximum: (None, None)
     decode = bound_decoder(type_)
@@ -124,7 +124,7 @@ def _bounds(type_: DataType) -> Callable[[Any, Any], tuple[Any, Any]]:
 
     def floats(minimum: Any, maximum: Any) -> tuple[Any, Any]:
         low = decode(minimum)
-        # A minimum that is NaN: of a file with nothing else, or of a writer that does not order NaN.
+        # A minimum is NaN if the file has only NaN, or if the writer does not sort NaN last.
         return None if low is not None and math.isnan(low) else comparable(low), comparable(decode(maximum))
 
     match type_.name:
@@ -142,7 +142,7 @@ def _bounds(type_: DataType) -> Callable[[Any, Any], tuple[Any, Any]]:
 
 
 def _decimal_outward(bound: Decimal | None, *, down: bool) -> Decimal | None:
-    """Not every writer's decimals are exact: some of them went through a double, or were stopped by 64 bits."""
+    """Move a bound outward: some writers convert decimals to a double, or clamp them to 64 bits."""
     if bound is None or is_clamped(bound, down=down):
         return None
     digits = "".join(map(str, bound.as_tuple().digits)).strip("0")
@@ -152,7 +152,7 @@ def _decimal_outward(bound: Decimal | None, *, down: bool) -> Decimal | None:
 
 
 def widened(span: Span) -> Span:
-    """Of a double column that was float before: a bound may stand for the float that is nearest to it."""
+    """Widen the span of a double column that was float before: a bound may mean the float nearest to it."""
 
     def outward(bound: Any, choose: Callable[[float, float], float]) -> Any:
         return bound if bound is None or bound == NAN else comparable(choose(bound[1], _nearest_single(bound[1])))
@@ -171,8 +171,11 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
-def judge_of(leaf: Leaf, *, nan_matches: bool = True) -> Judge:
-    """Whether a condition can be true of some row. `nan_matches`: unless another condition rules NaN out anyway."""
+def span_test(leaf: Leaf, *, nan_matches: bool = True) -> SpanTest:
+    """Return a test whether the condition can be true for some row of a span.
+
+    `nan_matches` is False if another condition already excludes NaN.
+    """
     match leaf:
         case IsNull(_, negated):
             return (lambda span: span.has_values) if negated else (lambda span: span.has_nulls)
@@ -180,12 +183,12 @@ def judge_of(leaf: Leaf, *, nan_matches: bool = True) -> Judge:
             return _not_prefix(prefix) if negated else _prefix(prefix)
     values = (leaf.value,) if isinstance(leaf, Comparison) else leaf.values
     by_double = any(isinstance(value, float) for value in values) and leaf.column.type not in _FLOATS
-    judge = _comparison(leaf, nan_matches) if isinstance(leaf, Comparison) else _in(leaf, nan_matches)
-    return (lambda span: judge(_as_doubles(span))) if by_double else judge
+    test = _comparison(leaf, nan_matches) if isinstance(leaf, Comparison) else _in(leaf, nan_matches)
+    return (lambda span: test(_as_doubles(span))) if by_double else test
 
 
 def is_below_nan(leaf: Any) -> bool:
-    """Whether what it is true of is never NaN: there is a limit above."""
+    """Return whether the condition is never true for NaN, because it has an upper limit."""
     match leaf:
         case Comparison(_, "=" | "<=", value):
             return value == value
@@ -197,7 +200,7 @@ def is_below_nan(leaf: Any) -> bool:
 
 
 def _as_doubles(span: Span) -> Span:
-    """Rounding to a double keeps the order, so the bounds stay bounds."""
+    """Return the span with its bounds as doubles. Rounding keeps the order, so they remain bounds."""
 
     def double(bound: Any) -> Any:
         return (False, float(bound)) if isinstance(bound, int | Decimal) else bound
@@ -205,7 +208,7 @@ def _as_doubles(span: Span) -> Span:
     return Span(double(span.low), double(span.high), span.has_values, span.has_nulls)
 
 
-def _comparison(leaf: Comparison, nan_matches: bool) -> Judge:
+def _comparison(leaf: Comparison, nan_matches: bool) -> SpanTest:
     value = comparable(leaf.value)
 
     def equal(span: Span) -> bool:
@@ -229,12 +232,12 @@ def _comparison(leaf: Comparison, nan_matches: bool) -> Judge:
     def at_least(span: Span) -> bool:
         return span.has_values and (span.high is None or span.high >= value or (nan_matches and span.has_nan))
 
-    judges = {"=": equal, "<>": different, "<": less, "<=": at_most, ">": greater, ">=": at_least}
-    return judges[leaf.operator]
+    tests = {"=": equal, "<>": different, "<": less, "<=": at_most, ">": greater, ">=": at_least}
+    return tests[leaf.operator]
 
 
-def _in(leaf: In, nan_matches: bool) -> Judge:
-    values = sorted(map(_sortable, leaf.values))
+def _in(leaf: In, nan_matches: bool) -> SpanTest:
+    values = sorted(map(comparable, leaf.values))
     members = set(values)
 
     def one_of(span: Span) -> bool:
@@ -251,12 +254,8 @@ def _in(leaf: In, nan_matches: bool) -> Judge:
     return none_of if leaf.negated else one_of
 
 
-def _sortable(value: Value) -> Any:
-    return comparable(value)
-
-
-def _prefix(prefix: str) -> Judge:
-    """Between two strings lies one that begins so, unless one of them already stands on the far side of all those."""
+def _prefix(prefix: str) -> SpanTest:
+    """Return a test whether some string between the bounds can start with `prefix`."""
 
     def begins(span: Span) -> bool:
         above = span.high is None or span.high >= prefix
@@ -265,7 +264,7 @@ def _prefix(prefix: str) -> Judge:
     return begins
 
 
-def _not_prefix(prefix: str) -> Judge:
+def _not_prefix(prefix: str) -> SpanTest:
     def begins_otherwise(span: Span) -> bool:
         known = span.low is not None and span.high is not None
         return span.has_values and not (known and span.low.startswith(prefix) and span.high.startswith(prefix))

@@ -1,4 +1,4 @@
-"""Watching deltars: log lines, metrics, spans. All come from the same events; see `events`."""
+"""Log lines, metrics and spans of deltars, all made from the same events (`events`)."""
 
 from deltars.observe.channel import Exporter, attach, detach, emit, is_watched
 from deltars.observe.events import (

@@ -1,9 +1,9 @@
-"""How events reach those who watch.
+"""Delivery of events to the log and to exporters.
 
-    whoever does something ── emit ──▶ the log, where a level asks for it
-                                  └──▶ every exporter that is attached: metrics, spans, yours
+    transaction, store, mirror ── emit ──▶ the log, if its level includes the event
+                                      └──▶ every attached exporter: metrics, spans, yours
 
-Who tells an event knows no exporter, and what an exporter does wrong never reaches a commit.
+Code that emits an event does not know the exporters. An exception in an exporter is logged and never fails a commit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def attach(exporter: Exporter) -> None:
-    """From now on it is called with every event of this process, in the thread where that happens."""
+    """Call the exporter with every further event of this process, in the thread where the event happens."""
     global _exporters
     _exporters = (*_exporters, exporter)
 
@@ -33,7 +33,7 @@ def detach(exporter: Exporter) -> None:
 
 
 def is_watched() -> bool:
-    """Whether anybody but the log listens: what it takes a query to know is told only then."""
+    """Return whether an exporter is attached. Events that cost a query are emitted only then."""
     return bool(_exporters)
 
 
@@ -42,5 +42,5 @@ def emit(event: Event) -> None:
         try:
             exporter(event)
         except Exception:
-            # The commit stands, or failed for a reason of its own.
-            _log.exception("an exporter could not take a %s", type(event).__name__)
+            # The event is past, so the error must not reach the caller.
+            _log.exception("an exporter failed on a %s event", type(event).__name__)

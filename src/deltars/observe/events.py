@@ -1,10 +1,10 @@
-"""What happens in deltars that somebody may want to watch.
+"""Events of deltars, for logs, metrics and spans.
 
     begin ──────▶ write ──────▶ commit ──────────────────────▶ publish, table by table
     TransactionBegun   WriteSkipped   CommitEnded, TransactionEnded    VersionPublished or PublicationFailed;
                                                                        TransactionPublished
 
-What takes time is told when it is over, with how long it took.
+An event is emitted when its operation is over, with the duration.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _SYSTEMS = {"postgres": "postgresql"}
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The catalog that an event is about, in the words of those who watch."""
+    """The catalog that an event is about, in the terms of metrics and traces."""
 
     catalog: str
-    """Its URI without parameters: the same for every process, and without a secret."""
+    """Its URI without parameters, so that it is the same in every process and has no secret."""
     system: str
     namespace: str
     host: str | None = None
@@ -46,11 +46,11 @@ class Source:
 
 
 class Outcome(StrEnum):
-    """What became of a commit or a transaction."""
+    """Outcome of a commit or a transaction."""
 
     COMMITTED = "committed"
     REPEATED = "repeated"
-    """It had been committed before, under the same id."""
+    """A transaction with the same id was committed before."""
     CONFLICT = "conflict"
     FAILED = "failed"
     UNKNOWN = "unknown"
@@ -60,7 +60,7 @@ class Outcome(StrEnum):
 
     @classmethod
     def of(cls, error: BaseException, stage: str | None = None) -> Outcome:
-        """What an error means that ended a commit in this stage."""
+        """Return the outcome of a commit that an error ended in this stage."""
         match error:
             case VersionConflict():
                 return cls.CONFLICT
@@ -68,12 +68,12 @@ class Outcome(StrEnum):
                 return cls.UNKNOWN
             case DeltarsError():
                 return cls.FAILED
-        # An interrupt, or a defect: what the server made of a COMMIT that was sent is not known.
+        # After an interrupt or a bug, it is not known whether the server processed a COMMIT that was sent.
         return cls.UNKNOWN if stage == "commit" else cls.FAILED
 
 
 class Stopwatch:
-    """How long each stage of something took."""
+    """Timer of the stages of an operation."""
 
     __slots__ = ("_entered", "began_ns", "stage", "stages")
 
@@ -89,7 +89,7 @@ class Stopwatch:
         self.stage, self._entered = stage, now
 
     def stop(self) -> float:
-        """The seconds in all; the last stage is over."""
+        """End the last stage and return the seconds of all stages."""
         self.enter(self.stage)
         return sum(self.stages.values())
 
@@ -104,20 +104,20 @@ class TransactionBegun:
 
 @dataclass(frozen=True, slots=True)
 class TransactionEnded:
-    """From `begin` until its changes stand in the database, or never will."""
+    """A transaction ended: it committed, failed or was rolled back. The duration counts from `begin`."""
 
     source: Source
     txn_id: UUID
     outcome: Outcome
     duration_s: float
     versions: Mapping[str, int | None] = field(default_factory=dict)
-    """The tables that it changes, by name; the versions only where it committed."""
+    """The tables that it changes, by name, with their versions if it committed."""
     error: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class WriteSkipped:
-    """A write was left out, because its application had written this version, or a later one, before."""
+    """A write was skipped, because its application had already written this version or a later one."""
 
     source: Source
     txn_id: UUID
@@ -128,13 +128,13 @@ class WriteSkipped:
 
     @property
     def is_late(self) -> bool:
-        """Whether a later version is there: these rows may be in no version at all."""
+        """Return whether a later version was written before. The skipped rows may then be in no version at all."""
         return self.known_version > self.app_version
 
 
 @dataclass(frozen=True, slots=True)
 class CommitEnded:
-    """One database transaction, from the validation of its actions to the answer to its COMMIT."""
+    """A database transaction ended. It spans the validation of the actions to the response to COMMIT."""
 
     source: Source
     txn_id: UUID
@@ -142,17 +142,17 @@ class CommitEnded:
     began_ns: int
     duration_s: float
     stages: dict[str, float]
-    """Seconds: validate, lock, check, write, commit, as far as it came."""
+    """Seconds of each stage it reached: validate, lock, check, write, commit."""
     tables: Sequence[UUID]
     added_files: int
     removed_files: int
     conflict: str | None = None
-    """The name of the rule that it broke."""
+    """The name of the conflict rule that it broke."""
     error: BaseException | None = None
 
     @property
     def stage(self) -> str | None:
-        """The one that it ended in."""
+        """Return the stage that it ended in."""
         said = self.error.stage if isinstance(self.error, DeltarsError) else None
         return said or next(reversed(self.stages), None)
 
@@ -166,7 +166,7 @@ class VersionPublished:
     began_ns: int
     duration_s: float
     lag_s: float
-    """From its commit until the catalog knew that it is published, by the database's clock."""
+    """Seconds from its commit until the catalog recorded the publication, by the database's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,19 +176,19 @@ class PublicationFailed:
     table: str
     version: int
     state: str
-    """`failed`: it will be tried again; `diverged`: it will not."""
+    """`failed`: it will be retried; `diverged`: it will not."""
     error: BaseException
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionPublished:
-    """The last table of a transaction over several was published."""
+    """The last table of a transaction over several tables was published."""
 
     source: Source
     txn_id: UUID
     tables: int
     skew_s: float
-    """For how long readers of `_delta_log` could see some of its tables changed and others not."""
+    """How long readers of `_delta_log` could see some of its tables changed and others unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,12 +196,12 @@ class TableLag:
     table: str
     state: str
     lag_s: float
-    """The age of its oldest version that is not published; 0 where all are."""
+    """The age of its oldest unpublished version; 0 if all are published."""
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorSeen:
-    """Somebody looked how far every table of the catalog is published."""
+    """The publication state of every table of the catalog was read."""
 
     source: Source
     tables: Sequence[TableLag]

@@ -1,4 +1,4 @@
-"""Turning metrics and spans on. What they need is imported here, when they are asked for, and nowhere before."""
+"""Functions that enable metrics and spans. Their packages are imported only when one of these is called."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _spans: dict[TracerProvider | None, Spans] = {}
 
 
 def prometheus(*, registry: CollectorRegistry | None = None, port: int | None = None) -> Metrics:
-    """Count and time what this process does, in `prometheus_client`'s registry (the default one, or yours).
+    """Collect metrics of this process in a `prometheus_client` registry: the default one, or yours.
 
-    With a `port` it is also served there, at `/metrics`; 0 takes a free one, which `.port` names. Calling it again
-    changes nothing.
+    With a `port` they are also served there, at `/metrics`. Port 0 picks a free one, which `.port` returns. Calling it
+    again changes nothing.
     """
     try:
         from deltars.observe.metrics import Metrics, default_registry
@@ -45,7 +45,7 @@ def prometheus(*, registry: CollectorRegistry | None = None, port: int | None = 
 
 
 def opentelemetry(*, tracer_provider: TracerProvider | None = None) -> Spans:
-    """Make a span of every transaction, commit and publication, with the global tracer provider or with yours."""
+    """Record a span for every transaction, commit and publication, with the global tracer provider or with yours."""
     try:
         from deltars.observe.spans import Spans
     except ImportError as error:

@@ -1,12 +1,12 @@
-"""Events as log lines of Python's own logging, their fields beside the message.
+"""Events as log records of Python's `logging`, with their fields.
 
-    logger               level              says
-    deltars.transaction  INFO, WARNING      how a transaction ended; which writes were left out
-    deltars.commit       DEBUG              how a commit ended, and how long each stage took
-    deltars.mirror       DEBUG, ERROR       what was published; what could not be
+    logger               level              records
+    deltars.transaction  INFO, WARNING      outcome of a transaction; skipped writes
+    deltars.commit       DEBUG              outcome of a commit, and the duration of each stage
+    deltars.mirror       DEBUG, ERROR       publications; failed publications
 
-The fields (`txn_id`, `table`, `version`, `stage`, `duration_s` …) are attributes of the record, as with logging's
-`extra`: any formatter can show them, and `JsonFormatter` shows them all.
+The fields (`txn_id`, `table`, `version`, `stage`, `duration_s` …) are attributes of the record, as with `extra` of
+`logging`. Any formatter can show them, and `JsonFormatter` shows them all.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FIELDS = (
     "skew_s",
     "error",
 )
-"""What a line may have beside its message, in the order of JSON."""
+"""The fields that a record may have, in the order of the JSON."""
 
 _transactions = logging.getLogger("deltars.transaction")
 _commits = logging.getLogger("deltars.commit")
@@ -94,25 +94,25 @@ def _log_transaction(event: TransactionEnded) -> None:
         case Outcome.COMMITTED:
             _transactions.info("transaction %s committed: %s", event.txn_id, dict(event.versions), extra=fields)
         case Outcome.REPEATED:
-            said = "transaction %s changed nothing, it was committed before: %s"
-            _transactions.info(said, event.txn_id, dict(event.versions), extra=fields)
+            text = "transaction %s changed nothing, it was committed before: %s"
+            _transactions.info(text, event.txn_id, dict(event.versions), extra=fields)
         case Outcome.ROLLED_BACK:
             _transactions.info("transaction %s was rolled back", event.txn_id, extra=fields)
         case Outcome.EMPTY:
             _transactions.debug("transaction %s had nothing to commit", event.txn_id, extra=fields)
         case Outcome.UNKNOWN:
-            said = "it is not known whether transaction %s committed, catalog.resolve('%s') tells: %r"
-            _transactions.warning(said, event.txn_id, event.txn_id, event.error, extra=fields)
+            text = "it is not known whether transaction %s committed, check with catalog.resolve('%s'): %r"
+            _transactions.warning(text, event.txn_id, event.txn_id, event.error, extra=fields)
         case _:
             _transactions.info("transaction %s did not commit: %s", event.txn_id, event.error, extra=fields)
 
 
 def _log_skipped(event: WriteSkipped) -> None:
-    """Repeating a version is what versions are for; one that comes after a later one may be rows nobody has."""
+    """Log a skipped write. A repeated version is expected; one older than a written version may mean lost rows."""
     _transactions.log(
         logging.WARNING if event.is_late else logging.INFO,
-        "transaction %s: the write of version %s of application %s to table %s was skipped, because its version %s is"
-        " there",
+        "transaction %s: the write of version %s of application %s to table %s was skipped, because version %s is"
+        " already written",
         event.txn_id,
         event.app_version,
         event.app_id,
@@ -134,7 +134,7 @@ def _log_commit(event: CommitEnded) -> None:
 
 
 def _fields(event: Any, **more: Any) -> dict[str, Any]:
-    """The fields that an event has of those a line can have."""
+    """Return the fields of a record about the event."""
     fields: dict[str, Any] = {"catalog": event.source.catalog, "txn_id": str(event.txn_id) if event.txn_id else None}
     if isinstance(event, VersionPublished | PublicationFailed | WriteSkipped):
         fields["table"] = event.table
@@ -148,7 +148,7 @@ def _fields(event: Any, **more: Any) -> dict[str, Any]:
 
 
 def error_fields(error: DeltarsError) -> dict[str, Any]:
-    """For `extra` of a line about an error: what it says of where it happened."""
+    """Return the location of an error as fields, for `extra` of a log call."""
     return {
         "txn_id": None if error.txn_id is None else str(error.txn_id),
         "table": error.table or error.table_id,
@@ -159,29 +159,29 @@ def error_fields(error: DeltarsError) -> dict[str, Any]:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: `time`, `level`, `logger`, `message`, the fields there are, and a traceback if any."""
+    """Format each record as a line of JSON: `time`, `level`, `logger`, `message`, its fields, and any traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        said: dict[str, Any] = {
+        document: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
         }
         attributes: Mapping[str, Any] = record.__dict__
-        said |= {name: attributes[name] for name in FIELDS if attributes.get(name) is not None}
+        document |= {name: attributes[name] for name in FIELDS if attributes.get(name) is not None}
         if record.exc_info:
-            said["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(said, ensure_ascii=False, default=str)
+            document["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(document, ensure_ascii=False, default=str)
 
 
 def json_logs(level: int | str = logging.INFO, stream: TextIO | None = None) -> logging.Handler:
-    """Write what deltars logs as JSON, a line each, to `stream` (standard error). Answers the handler."""
+    """Write deltars' log records as lines of JSON to `stream`, by default standard error. Return the handler."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())
     logger = logging.getLogger("deltars")
     logger.addHandler(handler)
     logger.setLevel(level)
-    # Or the root logger's handlers would say it again.
+    # Otherwise the root logger's handlers would log each record again.
     logger.propagate = False
     return handler

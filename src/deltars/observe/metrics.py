@@ -1,7 +1,7 @@
 """Events as Prometheus metrics. The only module that imports prometheus_client.
 
-Labels have few values each: a catalog of this process, an outcome, the name of an error. Tables are named by one metric
-alone, the lag of the mirror, and there by the `MAX_TABLES` that are furthest behind.
+Labels have few values each: a catalog of this process, an outcome, the name of an error. Only one metric has a label
+for tables, the lag of the mirror, and only for the `MAX_TABLES` tables that are furthest behind.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from deltars.observe.events import (
 from deltars.observe.pools import PoolUse, pools
 
 MAX_TABLES = 1_000
-"""How many tables are named; those that are furthest behind are among them."""
+"""Most tables that the lag metric names; they are the ones furthest behind."""
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
-"""Upper bounds of the buckets; the alert rules ask about 5, 10, 30 and 60."""
+"""Upper bounds of the buckets. The alert rules use 5, 10, 30 and 60."""
 FILES = (0, 1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 
 _LOCKED = ("check", "write", "commit")
-"""The stages of a commit while it holds its locks."""
+"""The stages of a commit in which it holds its locks."""
 
 
 def default_registry() -> CollectorRegistry:
@@ -49,7 +49,7 @@ class Metrics:
         self._registry = registry
         self._seen: dict[str, tuple[float, MirrorSeen]] = {}
         self.port: int | None = None
-        # Looked up once: the labels are few, and prometheus_client's own way takes longer than counting does.
+        # Cached: there are few labels, and looking them up in prometheus_client takes longer than counting.
         self._of: Callable[..., Any] = cache(lambda metric, *labels: metric.labels(*labels))
 
         def seconds(name: str, what: str, *labels: str) -> Histogram:
@@ -59,21 +59,21 @@ class Metrics:
             return Counter(f"deltars_{name}_total", what, ("catalog", *labels), registry=registry)
 
         self._transaction = seconds(
-            "transaction", "From begin() until the transaction committed or ended otherwise.", "tables", "outcome"
+            "transaction", "Time from begin() to the end of the transaction.", "tables", "outcome"
         )
         self._locked = seconds(
-            "transaction_locked", "How long the database transaction of a commit held its locks.", "tables"
+            "transaction_locked", "Time that the database transaction of a commit held its locks.", "tables"
         )
-        self._commit = seconds("commit", "A commit: validation, locks, writing, COMMIT.", "tables", "outcome")
-        self._commits = total("commits", "Commits asked for.", "outcome")
-        self._conflicts = total("conflicts", "Commits lost to another, by the rule they broke.", "conflict")
+        self._commit = seconds("commit", "Time of a commit: validation, locks, writing, COMMIT.", "tables", "outcome")
+        self._commits = total("commits", "Attempted commits, by outcome.", "outcome")
+        self._conflicts = total("conflicts", "Commits that conflicted with another one, by rule.", "conflict")
         self._failures = total("commit_failures", "Commits that failed, by error and stage.", "error", "stage")
         self._skipped = total(
             "skipped_writes",
-            "Writes left out by app_id and app_version: repeated, or late, after a later version.",
+            "Writes skipped by app_id and app_version: repeated, or late (after a later version).",
             "reason",
         )
-        self._lock_wait = seconds("lock_wait", "From asking for a connection to holding every lock, or giving up.")
+        self._lock_wait = seconds("lock_wait", "Time from requesting a connection to holding all locks or giving up.")
         self._files = Histogram(
             "deltars_commit_files",
             "Files added and removed by a commit.",
@@ -81,13 +81,13 @@ class Metrics:
             buckets=FILES,
             registry=registry,
         )
-        self._publication = seconds("mirror_publication", "From the commit of a version to its publication.")
-        self._skew = seconds("mirror_skew", "Between the first and the last table of a transaction being published.")
+        self._publication = seconds("mirror_publication", "Time from the commit of a version to its publication.")
+        self._skew = seconds("mirror_skew", "Time between publishing the first and the last table of a transaction.")
         self._mirror_failures = total("mirror_failures", "Versions that could not be published.", "state")
         registry.register(self)
 
     def serve(self, port: int) -> None:
-        """Serve them at `/metrics`, from a thread that ends with the process."""
+        """Serve the metrics at `/metrics`, from a thread that ends with the process."""
         server, _ = start_http_server(port, registry=self._registry)
         self.port = server.server_port
 
@@ -117,7 +117,7 @@ class Metrics:
         of(self._commit, catalog, tables, event.outcome.value).observe(event.duration_s)
         if "lock" in stages:
             of(self._lock_wait, catalog).observe(stages["lock"])
-        # A stage that came after the lock says that the lock was held.
+        # A stage after the lock shows that the lock was held.
         held_s = [stages[stage] for stage in _LOCKED if stage in stages]
         if held_s:
             of(self._locked, catalog, tables).observe(sum(held_s))
@@ -130,10 +130,10 @@ class Metrics:
             if event.removed_files:
                 of(self._files, catalog, "remove").observe(event.removed_files)
 
-    # -- what is asked for when somebody looks -------------------------------------------------------------------------
+    # -- read when metrics are collected -------------------------------------------------------------------------------
 
     def describe(self) -> Iterator[Metric]:
-        """The names, for the registry: nothing is asked of anybody yet."""
+        """Yield the metrics without samples, so that registering them needs no collection."""
         yield from (*_pool_families({}), *_mirror_families({}))
 
     def collect(self) -> Iterator[Metric]:
@@ -144,16 +144,16 @@ class Metrics:
 
 
 def _pool_families(uses: dict[str, list[PoolUse]]) -> Iterator[Metric]:
-    size = GaugeMetricFamily("deltars_pool_size", "Connections that the pool may open.", labels=["catalog"])
+    size = GaugeMetricFamily("deltars_pool_size", "Most connections that the pool may open.", labels=["catalog"])
     connections = GaugeMetricFamily(
-        "deltars_pool_connections", "Connections that are open, in use or idle.", labels=["catalog", "state"]
+        "deltars_pool_connections", "Open connections, in use or idle.", labels=["catalog", "state"]
     )
     waiting = GaugeMetricFamily(
-        "deltars_pool_waiting", "Callers who asked for a connection and have none yet.", labels=["catalog"]
+        "deltars_pool_waiting", "Callers that are waiting for a connection.", labels=["catalog"]
     )
-    asked = CounterMetricFamily("deltars_pool_requests", "Connections asked for.", labels=["catalog"])
+    asked = CounterMetricFamily("deltars_pool_requests", "Requests for a connection.", labels=["catalog"])
     waited = CounterMetricFamily(
-        "deltars_pool_wait_seconds", "How long callers waited for connections, taken together.", labels=["catalog"]
+        "deltars_pool_wait_seconds", "Total time that callers waited for connections.", labels=["catalog"]
     )
     for catalog, each in uses.items():
         size.add_metric([catalog], sum(use.size for use in each))
@@ -168,21 +168,23 @@ def _pool_families(uses: dict[str, list[PoolUse]]) -> Iterator[Metric]:
 def _mirror_families(seen: dict[str, tuple[float, MirrorSeen]]) -> Iterator[Metric]:
     lag = GaugeMetricFamily(
         "deltars_mirror_lag_seconds",
-        f"The age of a table's oldest version that is not published; of the {MAX_TABLES} tables furthest behind.",
+        f"Age of a table's oldest unpublished version, for the {MAX_TABLES} tables furthest behind.",
         labels=["catalog", "table"],
     )
     states = GaugeMetricFamily(
-        "deltars_mirror_tables", "Tables, by the state of their publication.", labels=["catalog", "state"]
+        "deltars_mirror_tables", "Number of tables, by the state of their publication.", labels=["catalog", "state"]
     )
     looked = GaugeMetricFamily(
-        "deltars_mirror_seen_timestamp_seconds", "When the reconciler last looked at every table.", labels=["catalog"]
+        "deltars_mirror_seen_timestamp_seconds",
+        "Time when the reconciler last checked every table.",
+        labels=["catalog"],
     )
     for catalog, (when, event) in seen.items():
         looked.add_metric([catalog], when)
         for table in sorted(event.tables, key=lambda table: (-table.lag_s, table.table))[:MAX_TABLES]:
             lag.add_metric([catalog, table.table], table.lag_s)
         tally = Tally(table.state for table in event.tables)
-        # Said even of none: a rule over a series that is not there is silent.
+        # Zeros are exported too, because an alert rule over a missing series never fires.
         for state in sorted({"active", "failed", "diverged", *tally}):
             states.add_metric([catalog, state], tally[state])
     return iter((lag, states, looked))

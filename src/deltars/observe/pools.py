@@ -1,4 +1,4 @@
-"""The pools of database connections of this process, asked when somebody looks."""
+"""The database connection pools of this process, read when metrics are collected."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from deltars.observe.events import Source
 
 @dataclass(frozen=True, slots=True)
 class PoolUse:
-    """One moment of a pool, and what it went through since it was opened."""
+    """The current state of a pool, and its totals since it was opened."""
 
     size: int
-    """How many connections it may open."""
+    """Most connections that it may open."""
     in_use: int
     idle: int
     waiting: int
-    """Callers who asked for a connection and have none yet."""
+    """Callers that are waiting for a connection."""
     asked: int
-    """How many were ever asked for."""
+    """Total number of requests for a connection."""
     waited_s: float
-    """How long all callers waited, taken together."""
+    """Total time that callers waited."""
 
 
 class Pooled(Protocol):
@@ -31,7 +31,7 @@ class Pooled(Protocol):
     def source(self) -> Source: ...
 
     def pool_use(self) -> PoolUse | None:
-        """None where no connection was opened yet."""
+        """Return the use of the pool, or None if no connection was opened yet."""
 
 
 _pooled: WeakSet[Pooled] = WeakSet()

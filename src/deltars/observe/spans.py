@@ -1,11 +1,11 @@
-"""Events as spans of OpenTelemetry. The only module that imports it.
+"""Events as OpenTelemetry spans. The only module that imports it.
 
     deltars.transaction                begin … committed
       ├─ COMMIT lake|public            the database transaction, with the seconds of each stage
-      └─ deltars.publish features      one a table, after the commit, most often in another thread
+      └─ deltars.publish features      one per table, after the commit, usually in another thread
 
-What belongs together is known by the transaction's id: nothing is handed from function to function. Attributes have
-the names of OpenTelemetry's conventions for databases; those of our own begin with `deltars.`.
+Spans of a transaction are linked by its id, so no span is passed from function to function. Attributes follow
+OpenTelemetry's conventions for databases; additional ones begin with `deltars.`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from deltars.observe.events import (
 )
 
 REMEMBERED = 10_000
-"""How many transactions are known by their id. A publication that comes later begins a trace of its own."""
+"""Most transactions whose span is remembered. A publication of an older transaction begins a new trace."""
 
 Value: TypeAlias = str | int | float
 
@@ -44,18 +44,18 @@ class Spans:
     def __init__(self, provider: TracerProvider | None = None) -> None:
         self._tracer = trace.get_tracer("deltars", tracer_provider=provider)
         self._known: OrderedDict[UUID, Span] = OrderedDict()
-        self._knowing = threading.Lock()
+        self._lock = threading.Lock()
 
     def __call__(self, event: Event) -> None:
         match event:
             case TransactionBegun():
-                # A child of whatever the caller is doing.
+                # A child of the caller's current span.
                 span = self._tracer.start_span(
                     "deltars.transaction",
                     attributes={**_where(event.source, event.txn_id), "deltars.isolation": event.isolation},
                     start_time=event.began_ns,
                 )
-                with self._knowing:
+                with self._lock:
                     self._known[event.txn_id] = span
                     while len(self._known) > REMEMBERED:
                         self._known.popitem(last=False)
@@ -80,8 +80,8 @@ class Spans:
                 span.end()
 
     def _end_transaction(self, event: TransactionEnded) -> None:
-        with self._knowing:
-            # It stays known: its publications follow.
+        with self._lock:
+            # It is kept, because its publications follow.
             span = self._known.get(event.txn_id)
         if span is None:
             return
@@ -125,7 +125,7 @@ class Spans:
         kind: SpanKind = SpanKind.INTERNAL,
         error: BaseException | None = None,
     ) -> None:
-        """A span of what is over already."""
+        """Record a span of an operation that is over."""
         span = self._start(name, txn_id, attributes, began_ns, kind)
         if error is not None:
             _mark(span, error)
@@ -139,9 +139,9 @@ class Spans:
         began_ns: int | None = None,
         kind: SpanKind = SpanKind.INTERNAL,
     ) -> Span:
-        with self._knowing:
+        with self._lock:
             parent = self._known.get(txn_id)
-        # Without a transaction (raw commits, the reconciler): a child of whatever this thread is doing.
+        # Without a transaction (raw commits, the reconciler), the parent is this thread's current span.
         context: Context | None = None if parent is None else trace.set_span_in_context(parent)
         return self._tracer.start_span(name, context, kind, attributes, start_time=began_ns)
 

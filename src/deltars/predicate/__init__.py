@@ -1,4 +1,4 @@
-"""The `where` language: Spark SQL's conditions on the columns of one table; and queries over several. No I/O."""
+"""Spark SQL conditions on the columns of one table (`where`), and queries over several tables. No I/O."""
 
 from deltars.predicate.column_rules import check_column_rules
 from deltars.predicate.expression import (

@@ -1,4 +1,4 @@
-"""Check what a schema says of its columns beyond their types: generated values, defaults, invariants, limits."""
+"""Validation of a schema's rules for column values: generated columns, defaults, invariants, length limits."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from deltars.protocol.column_rules import default_of, generation_of, invariant_o
 
 
 def check_column_rules(schema: StructType) -> None:
-    """Raise ValidationError for a rule that nobody could follow; what only Spark can compute is left to Spark."""
+    """Raise ValidationError for an invalid rule. Expressions that only Spark can compute are not checked further."""
     for path, field in schema.walk():
         if len(path) > 1 and (generation_of(field) is not None or default_of(field) is not None):
             raise ValidationError(
-                f"{'.'.join(path)} cannot be generated or have a default: only whole columns can", field=".".join(path)
+                f"{'.'.join(path)} cannot be generated or have a default: only top-level columns can",
+                field=".".join(path),
             )
         invariant_of(field)
     generated = {field.name for field in schema.fields if generation_of(field) is not None}
@@ -24,7 +25,7 @@ def check_column_rules(schema: StructType) -> None:
             others = check_expression(expression, schema) & generated
             if others:
                 raise ValidationError(
-                    f"the generated column {field.name} is made of {', '.join(sorted(others))}, generated too: "
+                    f"the generated column {field.name} uses {', '.join(sorted(others))}, which is generated too: "
                     f"{expression}",
                     field=field.name,
                 )
@@ -34,7 +35,7 @@ def check_column_rules(schema: StructType) -> None:
             try:
                 parse_default(default, field.type)
             except PredicateError as error:
-                # Without a position it is right, and only Spark can compute it; then it may at least name no column.
+                # An error without a position means that only Spark can compute it. It still must not name a column.
                 if error.position is not None:
                     raise
                 check_expression(default, StructType(), is_steady=False)

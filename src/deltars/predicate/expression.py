@@ -1,9 +1,9 @@
-"""Expressions that give a value: how generated columns and defaults are computed where there is no Spark.
+"""Expressions of generated columns and defaults, for computing them without Spark.
 
     text ──sqlglot──▶ syntax tree ──bind names──▶ Expression = Column | Given | Call
 
-The few functions that partition columns are made with; everything else is refused (`only_spark`), and such a frame is
-written through Spark, which knows the whole language.
+It covers the functions that are common for partition columns. Everything else raises `only_spark`, and the frame must
+be written through Spark, which supports the whole language.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from sqlglot import exp
 
 from deltars.errors import PredicateError
 from deltars.predicate.literals import Misfit, cast
-from deltars.predicate.parser import Binder, check_legal, delta_type, not_too_deep
+from deltars.predicate.parser import Binder
 from deltars.predicate.source import Source
+from deltars.predicate.syntax import check_legal, delta_type, not_too_deep
 from deltars.predicate.tree import Column
 from deltars.protocol import DataType, PrimitiveType, StructType
 
@@ -33,7 +34,7 @@ class Given:
     """A literal."""
 
     kind: str
-    """The name of its type, `decimal` for all of them, `void` for NULL."""
+    """The name of its type; `decimal` for every decimal type, `void` for NULL."""
     value: Any
 
 
@@ -42,7 +43,7 @@ class Call:
     function: Function
     arguments: tuple[Expression, ...] = ()
     to: PrimitiveType | None = None
-    """Of a cast."""
+    """The target type of a cast."""
 
 
 Expression: TypeAlias = Column | Given | Call
@@ -53,41 +54,43 @@ _PARTS: dict[type[exp.Expr], Function] = {
     exp.Hour: "hour",
 }  # fmt: skip
 _DATE = PrimitiveType("date")
-_UNSTEADY = (exp.Rand, exp.Randn, exp.Uuid, exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentUser)
-_UNSTEADY_NAMES = frozenset({"now", "uuid", "rand", "randn", "random", "shuffle", "monotonically_increasing_id"})
+_NON_DETERMINISTIC = (exp.Rand, exp.Randn, exp.Uuid, exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentUser)
+_NON_DETERMINISTIC_NAMES = frozenset(
+    {"now", "uuid", "rand", "randn", "random", "shuffle", "monotonically_increasing_id"}
+)
 
 
 def only_spark(what: str) -> PredicateError:
-    """The error, without a position, for what Spark can compute and nobody else here."""
+    """Return the error, without a position, for an expression that only Spark can compute."""
     return PredicateError(
         f"only Spark can compute {what}",
         field="expression",
-        hint="Write the rows as a Spark DataFrame, or give the table an expression of the documented few.",
+        hint="Write the rows as a Spark DataFrame, or use only the documented functions in the expression.",
     )
 
 
 def parse_expression(sql: str, schema: StructType) -> Expression:
-    """The expression, over columns of this schema."""
+    """Return the parsed expression on columns of the schema."""
     binder = _ExpressionBinder(sql, schema)
     with not_too_deep(binder.source):
         return binder.expression(binder.checked())
 
 
 def parse_default(sql: str, type_: DataType) -> Given | Call:
-    """A default, as a value of the column's type: a literal, or the time of the write."""
+    """Return the default as a value of the column's type: a literal, or the time of the write."""
     binder = _ExpressionBinder(sql, StructType())
     with not_too_deep(binder.source):
         return binder.default(binder.checked(), type_)
 
 
 def check_expression(sql: str, schema: StructType, *, is_steady: bool = True) -> frozenset[str]:
-    """The columns that an expression is made of, by name. `is_steady`: its value may depend on them alone."""
+    """Return the names of the columns in an expression. `is_steady`: its value may depend on them alone."""
     binder = _ExpressionBinder(sql, schema)
     tree = binder.checked()
     for node in tree.walk() if is_steady else ():
         name = str(node.this).lower() if isinstance(node, exp.Anonymous) else ""
-        if isinstance(node, _UNSTEADY) or name in _UNSTEADY_NAMES:
-            raise PredicateError(f"{sql}: a generated column has the same value whenever it is computed", field=sql)
+        if isinstance(node, _NON_DETERMINISTIC) or name in _NON_DETERMINISTIC_NAMES:
+            raise PredicateError(f"{sql}: the expression of a generated column must be deterministic", field=sql)
     return frozenset(binder.columns(tree))
 
 
@@ -112,7 +115,7 @@ class _ExpressionBinder(Binder):
         try:
             fitted = cast(literal, type_, UTC)
         except Misfit:
-            raise self._source.error(f"the default is no {type_}", node) from None
+            raise self._source.error(f"the default is not a valid {type_}", node) from None
         if fitted is None:
             raise only_spark(node.sql("spark"))
         return Given(fitted.kind, fitted.value)
@@ -129,7 +132,7 @@ class _ExpressionBinder(Binder):
         if type(node) in _ARITHMETIC:
             return self._call(_ARITHMETIC[type(node)], [node.this, node.expression])
         if type(node) in _PARTS:
-            # sqlglot makes a date of the argument first, which loses nothing that is asked for.
+            # sqlglot converts the argument to a date first, which does not change the result.
             inner = node.this
             return self._call(_PARTS[type(node)], [inner.this if isinstance(inner, exp.TsOrDsToDate) else inner])
         return self._function(node)

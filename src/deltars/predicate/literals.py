@@ -1,13 +1,13 @@
-"""Literals, and what becomes of one when it meets a column.
+"""Literals, and their conversion to the type of the column that they are compared with.
 
-    '2026-01-01'  met by a date column      ──▶ date(2026, 1, 1)
-                  met by a timestamp column ──▶ that midnight in the session's zone
-    1.5           met by a long column      ──▶ Decimal("1.5"), compared exactly
-                  met by a double column    ──▶ 1.5
+    '2026-01-01'  with a date column        ──▶ date(2026, 1, 1)
+                  with a timestamp column   ──▶ that midnight in the session's time zone
+    1.5           with a long column        ──▶ Decimal("1.5"), compared exactly
+                  with a double column      ──▶ 1.5
 
-Spark decides which of the two sides is converted, and to what. Where it converts the literal, or converts the column
-in a way that keeps its order, the comparison can be judged; where it does not, or where Spark's own settings decide,
-it cannot (`None`), and the file is kept. What no row of the column could ever equal by its type is a `Misfit`.
+Spark's rules decide which side is converted, and to what. If they convert the literal, or convert the column in a way
+that keeps its order, the comparison can be evaluated here. Otherwise, or if Spark's settings decide, the result is
+`None`, and the file is kept. A literal that is not valid for the column's type raises `Misfit`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from deltars.protocol import DataType, PrimitiveType
 INTEGERS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 20}
 MAX_DIGITS = 38
-"""Of a decimal, before and after its point together."""
+"""Most digits of a decimal, before and after the decimal point together."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -49,19 +49,19 @@ _TRUTHS = {
 
 
 class Misfit(ValueError):
-    """The literal is none of the type."""
+    """The literal is not a valid value of the type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A literal by itself; `kind` is its type's name in Delta, `decimal` for all of them, `void` for NULL."""
+    """A literal. `kind` is the name of its Delta type; `decimal` for every decimal type, `void` for NULL."""
 
     kind: str
     value: Any
 
 
 def number_literal(text: str) -> Literal:
-    """`Misfit`: more digits than a decimal has, or an exponent that no double has."""
+    """Return the literal of a number. Raise `Misfit` if it has too many digits, or is out of a double's range."""
     if "e" in text.lower():
         number = float(text)
         if math.isinf(number):
@@ -77,14 +77,17 @@ def number_literal(text: str) -> Literal:
 
 
 def negated(literal: Literal) -> Literal | None:
+    if literal == Literal("decimal", Decimal(1 << 63)) and not literal.value.as_tuple().exponent:
+        # The smallest long: its digits alone are too large for one.
+        return Literal("long", -(1 << 63))
     if literal.kind == "decimal":
-        # Not by its minus, which rounds to 28 digits.
+        # The minus operator would round to 28 digits.
         return Literal(literal.kind, literal.value.copy_negate())
     return Literal(literal.kind, -literal.value) if literal.kind in (*INTEGERS, "float", "double") else None
 
 
 def zone_of(name: str) -> tzinfo | None:
-    """A zone by its name or its offset."""
+    """Return the time zone with this name or offset, or None if there is none."""
     if name.upper() in ("Z", "UTC", "GMT", "UT"):
         return UTC
     offset = _OFFSET.fullmatch(name)
@@ -100,11 +103,11 @@ def zone_of(name: str) -> tzinfo | None:
         return None
 
 
-# -- met by a column --------------------------------------------------------------------------------------------------
+# -- compared with a column -------------------------------------------------------------------------------------------
 
 
 def fit(literal: Literal, type_: DataType, operator: Operator, zone: tzinfo) -> tuple[Operator, Value] | None:
-    """The comparison that a column of this type makes of it; `None` where it cannot be judged."""
+    """Return the comparison of a column of this type with the literal, or None if only Spark can evaluate it."""
     if not isinstance(type_, PrimitiveType) or type_.name in ("void", "variant"):
         return None
     if type_.name == "date" and literal.kind in ("timestamp", "timestamp_ntz"):
@@ -173,7 +176,7 @@ def _floating(kind: str, value: Any, *, single: bool) -> float | None:
         case "decimal" | "double" | "float":
             return float(value)
         case "byte" | "short" | "integer" | "long":
-            # Whether Spark makes both sides a float or a double depends on its settings.
+            # Spark's settings decide whether both sides become float or double.
             return float(value) if not single or to_single(float(value)) == value else None
         case "string":
             number = parse_double(value)
@@ -187,13 +190,13 @@ def _decimal(kind: str, value: Any, type_: PrimitiveType) -> Value | None:
     if kind in ("double", "float"):
         return float(value)
     if kind == "string" and (_NUMBER.fullmatch(value.strip()) or _SPECIAL.fullmatch(value.strip())):
-        # As doubles or as decimals: Spark's settings decide.
+        # Spark's settings decide whether both sides become double or decimal.
         return None
     raise Misfit
 
 
 def _exact(number: Decimal, integer_digits: int, scale: int) -> Decimal | None:
-    """Both sides become one type of decimal, if there is one: beyond 38 digits Spark rounds."""
+    """Return the number if one decimal type holds both sides exactly. Beyond 38 digits Spark rounds."""
     exponent = number.as_tuple().exponent
     assert isinstance(exponent, int)
     own_scale = max(0, -exponent)
@@ -210,7 +213,10 @@ def _date(kind: str, value: Any) -> date | None:
 
 
 def _date_against_moment(literal: Literal, operator: Operator, zone: tzinfo) -> tuple[Operator, Value] | None:
-    """A day is compared as its first moment: against one in the middle of a day, all days up to it come before."""
+    """Return the comparison of a date column with a timestamp.
+
+    Spark compares a day as its midnight. A timestamp within a day is after that day's midnight, so `<` becomes `<=`.
+    """
     local = literal.value if literal.kind == "timestamp_ntz" else _wall_clock_in(zone, literal.value)
     if local is None:
         return None
@@ -237,7 +243,7 @@ def _moment(kind: str, value: Any, zone: tzinfo) -> datetime | None:
         case "date":
             return _utc(datetime(value.year, value.month, value.day, tzinfo=zone))
         case "string":
-            moment = parse_moment(value)
+            moment = parse_timestamp(value)
             if moment is None:
                 return None
             return _utc(moment if moment.tzinfo else moment.replace(tzinfo=zone))
@@ -251,10 +257,10 @@ def _wall_clock(kind: str, value: Any, zone: tzinfo) -> datetime | None:
         case "date":
             return datetime(value.year, value.month, value.day)
         case "timestamp":
-            # The column becomes a moment of the session's zone; only without daylight saving does that keep its order.
+            # Spark converts the column to the session's time zone, which keeps the order only without daylight saving.
             return _as_datetime(value.replace(tzinfo=None)) if zone is UTC else None
         case "string":
-            moment = parse_moment(value)
+            moment = parse_timestamp(value)
             return None if moment is None or moment.tzinfo is not None else moment
     raise Misfit
 
@@ -296,7 +302,7 @@ def parse_double(text: str) -> float:
 
 
 def parse_date(text: str) -> date | None:
-    """A day as Spark reads it: the month, the day and their leading zeros may be left out, a time is cut off."""
+    """Parse a day as Spark does: month, day and their leading zeros are optional, and a time is ignored."""
     found = _DATE.fullmatch(text.strip())
     if found is None:
         raise Misfit
@@ -308,8 +314,8 @@ def parse_date(text: str) -> date | None:
         raise Misfit from None
 
 
-def parse_moment(text: str) -> datetime | None:
-    """A date and time, with its zone if it names one."""
+def parse_timestamp(text: str) -> datetime | None:
+    """Parse a date and time, with its time zone if it has one. Return None if only Spark knows its meaning."""
     found = _TIMESTAMP.fullmatch(text.strip())
     if found is None:
         if _TIME_OF_TODAY.fullmatch(text.strip()):
@@ -338,7 +344,7 @@ def parse_moment(text: str) -> datetime | None:
 
 
 def to_single(number: float) -> float:
-    """Rounded to single precision."""
+    """Return the number rounded to single precision."""
     try:
         return float(struct.unpack("f", struct.pack("f", number))[0])
     except OverflowError:
@@ -346,7 +352,7 @@ def to_single(number: float) -> float:
 
 
 def cast(literal: Literal, to: PrimitiveType, zone: tzinfo) -> Literal | None:
-    """CAST of a literal; `None` where only Spark knows the result."""
+    """Return the CAST of a literal, or None if only Spark knows the result."""
     kind, value = literal.kind, literal.value
     if kind == "void":
         return literal

@@ -1,9 +1,9 @@
-"""Long lists of plain literals, taken out of a text before it is parsed.
+"""Long IN lists of literals, removed from a text before it is parsed.
 
-    id IN (1, 2, …, 100000)  ──▶  id IN (1)      and, by the place of that 1: ["2", …, "100000"]
+    id IN (1, 2, …, 100000)  ──▶  id IN (1)      and, by the position of that 1: ["2", …, "100000"]
 
-A parser that makes an object of every token takes a hundred times longer over them than a regular expression. What is
-found here in a place that is no list after all (in a string, say) is never asked for: then the whole text is parsed.
+sqlglot creates an object for every token, and takes a hundred times longer for such a list than a regular expression.
+A match that is not a list after all (for example in a string) is not used by the parser; then the whole text is parsed.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TypeAlias
 from deltars.predicate.literals import Literal, negated, number_literal
 
 LONG = 100
-"""Values from which on a list is taken out."""
+"""Number of values from which a list is removed."""
 
 Lists: TypeAlias = Mapping[int, Sequence[str]]
-"""The texts of the values after the first, by the place of the first one's digits or quote."""
+"""The texts of the values after the first one, by the position of the first one's digits or quote."""
 
 _VALUE = r"(?:-?[0-9]+(?:\.[0-9]+)?+(?![\w.])|'[^'\\]*+')"
 _FOUND = re.compile(
@@ -28,15 +28,15 @@ _FOUND = re.compile(
 )
 _VALUES = re.compile(_VALUE)
 _SHORT = 19
-"""Digits that 64 bits always hold."""
+"""Texts shorter than this always fit 64 bits."""
 
 
 class ListNeededError(Exception):
-    """The text that a list was taken out of cannot do without it."""
+    """The shortened text is not enough; the whole text must be parsed."""
 
 
 def shortened(text: str) -> tuple[str, Lists]:
-    """The text without the rest of its long lists, and these."""
+    """Return the text with only the first value of each long list, and the removed values."""
     if text.count(",") < LONG:
         return text, {}
     pieces: list[str] = []
@@ -54,7 +54,7 @@ def shortened(text: str) -> tuple[str, Lists]:
 
 
 def literal_of(text: str) -> Literal:
-    """A value of a list that was taken out."""
+    """Return the literal of a removed value."""
     if text[0] == "'":
         return Literal("string", text[1:-1])
     if len(text) < _SHORT and "." not in text:

@@ -1,16 +1,15 @@
-"""From the text of a `where` to a predicate over the columns of one table.
+"""Parser of a `where` into a predicate on the columns of one table.
 
     text ──sqlglot──▶ syntax tree ──bind names, fit literals, push NOT down──▶ Predicate
 
-sqlglot knows Spark's grammar, and nothing of the table. What it accepts and we cannot judge (functions, columns
-compared with columns, casts of columns) becomes `Unknown`; its columns must exist all the same.
+sqlglot knows Spark's grammar, but not the table. Conditions that only Spark can evaluate (functions, comparisons of two
+columns, casts of columns) become `Unknown`; their columns must exist too.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import tzinfo
 from decimal import Decimal
 from difflib import get_close_matches
@@ -22,6 +21,8 @@ from deltars.errors import PredicateError, ValidationError
 from deltars.predicate.literals import MAX_DIGITS, Literal, Misfit, cast, fit, negated, number_literal, zone_of
 from deltars.predicate.long_lists import ListNeededError, Lists, literal_of, shortened
 from deltars.predicate.source import Source
+from deltars.predicate.strings import like_prefix, with_backslashes
+from deltars.predicate.syntax import check_legal, delta_type, names_of, not_too_deep, operands
 from deltars.predicate.tree import (
     FALSE,
     MIRRORED,
@@ -47,42 +48,19 @@ from deltars.protocol.char_varchar import CHAR_VARCHAR
 _OPERATORS: dict[type[exp.Expr], Operator] = {
     exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
 }  # fmt: skip
-_TYPES = {
-    exp.DType.BOOLEAN: "boolean",
-    exp.DType.TINYINT: "byte",
-    exp.DType.SMALLINT: "short",
-    exp.DType.INT: "integer",
-    exp.DType.BIGINT: "long",
-    exp.DType.FLOAT: "float",
-    exp.DType.DOUBLE: "double",
-    exp.DType.DATE: "date",
-    exp.DType.TIMESTAMP: "timestamp",
-    exp.DType.TIMESTAMPTZ: "timestamp",
-    exp.DType.TIMESTAMPLTZ: "timestamp",
-    exp.DType.TIMESTAMPNTZ: "timestamp_ntz",
-    exp.DType.TEXT: "string",
-    exp.DType.BINARY: "binary",
-}
-_ILLEGAL: tuple[tuple[type[exp.Expr], str], ...] = (
-    (exp.Query, "a subquery cannot stand in a where of one table"),
-    (exp.Subquery, "a subquery cannot stand in a where of one table"),
-    (exp.Window, "a window function cannot stand in a where"),
-    (exp.AggFunc, "an aggregate cannot stand in a where"),
-    (exp.Placeholder, "a parameter has no value here: write the literal"),
-    (exp.Parameter, "a parameter has no value here: write the literal"),
-    (exp.Star, "* is not a column"),
-)
 _SHOWN = 60
-"""Characters of a literal that an error repeats."""
+"""Most characters of a literal that an error quotes."""
 _COLLATIONS = "__COLLATIONS"
 _VARCHAR = re.compile(r"varchar\(\d+\)", re.IGNORECASE)
 
 
 def parse(where: str, schema: StructType, *, zone: str = "UTC") -> Predicate:
-    """The condition, on columns of this schema; `zone` is the session's, for literals that name none."""
+    """Return the condition on columns of the schema. `zone` is the time zone of literals that have none."""
     found = zone_of(zone)
     if found is None:
-        raise ValidationError(f"there is no time zone {zone!r}", field="zone", hint="Such as UTC or Europe/Berlin.")
+        raise ValidationError(
+            f"there is no time zone {zone!r}", field="zone", hint="Use a name such as UTC or Europe/Berlin."
+        )
     source = Source(where, "where")
     short, lists = shortened(where)
     if lists:
@@ -92,38 +70,21 @@ def parse(where: str, schema: StructType, *, zone: str = "UTC") -> Predicate:
             if binder.lists_taken == lists.keys():
                 return predicate
         except (ListNeededError, PredicateError):
-            # Of the whole text there may be none, and if there is, only it has the right place.
+            # The whole text may be valid. If not, only its error has the right position.
             pass
     return bind(source, source.condition(), schema, found)
 
 
 def bind(source: Source, tree: exp.Expr, schema: StructType, zone: tzinfo) -> Predicate:
-    """A condition that stands somewhere in a text, on columns of this schema."""
+    """Return the predicate of a condition within a larger text, on columns of the schema."""
     return Binder(source, schema, zone).bound(tree)
 
 
-def check_legal(source: Source, tree: exp.Expr) -> None:
-    """Refuse what is no part of the language, though it is SQL."""
-    for kind, problem in _ILLEGAL:
-        illegal = tree.find(kind)
-        if illegal is not None:
-            raise source.error(problem.replace("a where", source.what), illegal)
-
-
-@contextmanager
-def not_too_deep(source: Source) -> Iterator[None]:
-    """Refuse a text whose parts are nested deeper than Python can follow."""
-    try:
-        yield
-    except RecursionError:
-        raise source.error_at("nested too deeply", 0) from None
-
-
 class Binder:
-    """Finds the columns of a schema in a syntax tree, and what is said of them."""
+    """Converter of a syntax tree to a predicate, with names bound to the columns of a schema."""
 
     def __init__(self, source: Source, schema: StructType, zone: tzinfo, lists: Lists | None = None) -> None:
-        """`lists`: those that were taken out of the source's text."""
+        """Create a binder. `lists` are the lists that `shortened` removed from the source's text."""
         self.source = self._source = source
         self._schema = schema
         self._zone = zone
@@ -172,7 +133,7 @@ class Binder:
         return self._bare(node)
 
     def _bare(self, node: exp.Expr) -> Predicate:
-        """A value that is a condition by itself."""
+        """Return the predicate of a value that is itself a condition."""
         literal = self._literal(node)
         if literal is not None:
             if literal.kind not in ("boolean", "void"):
@@ -203,7 +164,7 @@ class Binder:
         return self._unknown(node) if fitted is None else Comparison(column, *fitted)
 
     def _null_safe(self, node: exp.Expr) -> Predicate:
-        """`a <=> 1` is `a = 1 AND a IS NOT NULL`, which is FALSE where `a = 1` would be NULL."""
+        """Convert `a <=> 1` to `a = 1 AND a IS NOT NULL`, which is FALSE where `a = 1` would be NULL."""
         left, right = self._literal(node.this), self._literal(node.expression)
         if left is not None and right is not None:
             if "void" in (left.kind, right.kind):
@@ -246,7 +207,7 @@ class Binder:
         return self._one_of(node, column, values, families, nulls)
 
     def _rest_of_list(self, node: exp.In) -> Sequence[str]:
-        """The texts of the values that were taken out of the list, if any were."""
+        """Return the texts of the values that `shortened` removed from the list."""
         if not self._lists:
             return ()
         first = node.expressions[0]
@@ -258,7 +219,7 @@ class Binder:
     def _one_of(
         self, node: exp.In, column: Column, values: Sequence[Value], families: set[str], nulls: list[Predicate]
     ) -> Predicate:
-        """Spark brings the column and all values to one type first."""
+        """Return the predicate of an IN list. Spark converts the column and all values to one type first."""
         if any(isinstance(value, float) for value in values):
             values = [float(value) for value in values if isinstance(value, int | float | Decimal)]
         distinct = tuple(dict.fromkeys(values))
@@ -268,7 +229,7 @@ class Binder:
         if "string" in families and column.type != PrimitiveType("string"):
             if len(families) > 1:
                 return self._unknown(node)
-            # By Spark's settings all may become strings instead: what matches is among these, but maybe not all of it.
+            # Depending on its settings, Spark may compare all as strings: matches are a subset of these rows.
             found = conjunction([found, self._unknown(node)])
         return disjunction([found, *nulls])
 
@@ -299,10 +260,10 @@ class Binder:
             return self._unknown(node)
         if mark.value in ("%", "_"):
             return self._unknown(node)
-        split = _prefix(pattern.value, mark.value)
-        whole = None if split is None else _with_backslashes(pattern.value, mark.value)
+        split = like_prefix(pattern.value, mark.value)
+        whole = None if split is None else with_backslashes(pattern.value, mark.value)
         if split is None or whole is None:
-            raise self._source.error("the pattern ends after its escape character, or escapes nothing", like.expression)
+            raise self._source.error("the pattern has an invalid escape, or ends with one", like.expression)
         prefix, rest = split
         if rest == "":
             matched: Predicate = Comparison(column, "=", prefix)
@@ -331,7 +292,7 @@ class Binder:
             return fit(literal, column.type, operator, self._zone)
         except Misfit:
             raise self._source.error(
-                f"{_shown(at)} is no {column.type}, the type of {column}", at, hint=_hint(column.type)
+                f"{_shown(at)} is not a valid {column.type}, the type of {column}", at, hint=_hint(column.type)
             ) from None
 
     def _unknown(self, node: exp.Expr) -> Unknown:
@@ -362,7 +323,7 @@ class Binder:
         return column if len(column.path) == len(names) else None
 
     def _resolve(self, names: Sequence[exp.Identifier]) -> Column:
-        """The column that these names lead to; inside an array or a map, that one."""
+        """Return the column with these names. A name inside an array or a map gives the array or map."""
         type_: DataType = self._schema
         path: list[str] = []
         for name in names:
@@ -410,7 +371,7 @@ class Binder:
             case exp.Literal():
                 return self._number(node)
             case exp.Concat() if not node.args.get("safe"):
-                # No call of concat(), but strings side by side.
+                # Adjacent strings, not a call of concat().
                 return Literal("string", self._source.string(node.expressions[0]))
             case exp.RawString():
                 return Literal("string", str(node.this))
@@ -418,7 +379,7 @@ class Binder:
                 digits = str(node.this)
                 return Literal("binary", bytes.fromhex(digits.zfill(len(digits) + len(digits) % 2)))
             case exp.Neg() if isinstance(node.this, exp.Cast) and node.this.this.is_number:
-                # -128Y: there is no 128Y to take the minus of.
+                # In -128Y the minus belongs to the literal, because 128Y is out of range.
                 return self._cast(node.this, negated(self._number(node.this.this)))
             case exp.Neg():
                 inner = self._literal(node.this)
@@ -432,7 +393,7 @@ class Binder:
             return number_literal(str(node.this))
         except Misfit:
             raise self._source.error(
-                f"a number has at most {MAX_DIGITS} digits, or is a double that is not infinite", node
+                f"a number must have at most {MAX_DIGITS} digits, or be within the range of a double", node
             ) from None
 
     def _cast(self, node: exp.Cast, inner: Literal | None) -> Literal | None:
@@ -444,11 +405,13 @@ class Binder:
         except Misfit:
             if node.args.get("safe") or str(inner.value).strip().lower() in _MOMENTS:
                 return None
-            raise self._source.error(f"{_shown(node.this)} is no {type_}", node.this, hint=_hint(type_)) from None
+            raise self._source.error(
+                f"{_shown(node.this)} is not a valid {type_}", node.this, hint=_hint(type_)
+            ) from None
 
 
 def _is_unordered(column: StructField) -> bool:
-    """Strings that do not compare by their bytes: a collation, or blanks that are added up to a length."""
+    """Return whether strings do not compare by their bytes: with a collation, or with the padding of CHAR."""
     limit = column.metadata.get(CHAR_VARCHAR)
     return _COLLATIONS in column.metadata or (limit is not None and not _VARCHAR.fullmatch(str(limit)))
 
@@ -460,40 +423,6 @@ def _shown(node: exp.Expr) -> str:
 
 def _like_of(node: exp.Expr) -> exp.Expr:
     return node.this if isinstance(node, exp.Escape) else node
-
-
-def operands(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:
-    """Of a chain of one operator, from left to right: however long, without recursion."""
-    found: list[exp.Expr] = []
-    while isinstance(node, kind):
-        found.append(node.args["expression"])
-        node = node.this
-    return [node, *reversed(found)]
-
-
-def names_of(node: exp.Expr) -> list[exp.Identifier]:
-    """a.b.c, from left to right; nothing where it is no such chain of names."""
-    after: list[exp.Identifier] = []
-    while isinstance(node, exp.Dot):
-        if not isinstance(node.expression, exp.Identifier):
-            return []
-        after.append(node.expression)
-        node = node.this
-    if not isinstance(node, exp.Column):
-        return []
-    parts = [node.args.get(part) for part in ("catalog", "db", "table", "this")]
-    return [*(part for part in parts if isinstance(part, exp.Identifier)), *reversed(after)]
-
-
-def delta_type(node: exp.DataType) -> PrimitiveType | None:
-    if node.this == exp.DType.DECIMAL:
-        try:
-            sizes = [int(size.name) for size in node.expressions]
-            return PrimitiveType.decimal(*(sizes + [10, 0][len(sizes) :]))
-        except (ValidationError, ValueError):
-            return None
-    name = _TYPES.get(node.this)
-    return PrimitiveType(name) if name else None
 
 
 def _family(kind: str) -> str:
@@ -511,11 +440,11 @@ _ORDER: dict[Operator, Callable[[int], bool]] = {
 
 
 _MOMENTS = ("epoch", "now", "today", "tomorrow", "yesterday")
-"""What Spark knows of as a date or a time besides the digits of one."""
+"""Words that Spark accepts as a date or a time."""
 
 
 def _between_literals(left: Literal, operator: Operator, right: Literal) -> Predicate | None:
-    """`1 = 1`, and the like."""
+    """Return the constant of a comparison such as `1 = 1`, or None if only Spark knows it."""
     if "void" in (left.kind, right.kind):
         return NULL
     families = {_family(left.kind), _family(right.kind)}
@@ -525,46 +454,16 @@ def _between_literals(left: Literal, operator: Operator, right: Literal) -> Pred
     return Constant(_ORDER[operator]((a > b) - (a < b)))
 
 
-def _prefix(pattern: str, escape: str) -> tuple[str, str] | None:
-    """The literal beginning of a LIKE pattern, and what comes after it; `None` where the pattern is wrong."""
-    if len(escape) != 1:
-        return None
-    prefix, place = "", 0
-    while place < len(pattern) and pattern[place] not in "%_":
-        if pattern[place] == escape:
-            place += 1
-            if place == len(pattern) or pattern[place] not in ("%", "_", escape):
-                return None
-        prefix += pattern[place]
-        place += 1
-    rest = pattern[place:]
-    return prefix, "%" if rest and not rest.strip("%") else rest
-
-
-def _with_backslashes(pattern: str, escape: str) -> str | None:
-    """The pattern with a backslash as its escape character; `None` where it escapes what needs no escape."""
-    found, place = "", 0
-    while place < len(pattern):
-        is_escaped = pattern[place] == escape
-        place += is_escaped
-        if is_escaped and (place == len(pattern) or pattern[place] not in ("%", "_", escape)):
-            return None
-        is_plain = is_escaped or pattern[place] not in "%_"
-        found += "\\" + pattern[place] if is_plain and pattern[place] in "%_\\" else pattern[place]
-        place += 1
-    return found
-
-
 def _hint(type_: DataType) -> str:
     match type_:
         case PrimitiveType("date"):
-            return "Such as DATE '2026-01-31'."
+            return "Write it as DATE '2026-01-31'."
         case PrimitiveType("timestamp"):
-            return "Such as TIMESTAMP '2026-01-31 12:30:00Z'."
+            return "Write it as TIMESTAMP '2026-01-31 12:30:00Z'."
         case PrimitiveType("timestamp_ntz"):
-            return "Such as TIMESTAMP_NTZ '2026-01-31 12:30:00'."
+            return "Write it as TIMESTAMP_NTZ '2026-01-31 12:30:00'."
         case PrimitiveType("boolean"):
             return "Write TRUE or FALSE."
         case PrimitiveType("binary"):
-            return "Such as X'CAFE'."
+            return "Write it as X'CAFE'."
     return "Write a number."

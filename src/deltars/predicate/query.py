@@ -1,10 +1,10 @@
-"""Queries over several tables: which tables one names, and what it asks of each of them alone.
+"""Queries over several tables: the tables that a query names, and its conditions on each table alone.
 
-    text ──sqlglot──▶ tree ──every name that is no CTE──▶ references ──the conditions on one table──▶ predicates
-      └── each name replaced where it stands; not a character else is touched ──▶ text for Spark
+    text ──sqlglot──▶ tree ──table names that are not CTEs──▶ references ──conditions on one table──▶ predicates
+      └── each table name replaced, every other character kept ──▶ text for Spark
 
-A condition may choose a table's files where a row that does not fulfil it cannot matter for the result: in the WHERE of
-a table's own SELECT, or in the ON of its join, but not across an outer join, which would make a row of nulls of it.
+A condition can prune a table's files if rows that do not fulfil it cannot affect the result. That holds in the WHERE of
+the table's SELECT and in the ON of its join, but not across an outer join, which turns a missing row into nulls.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from datetime import tzinfo
 from sqlglot import TokenType, exp
 
 from deltars.errors import PredicateError
-from deltars.predicate.parser import bind, names_of, operands
+from deltars.predicate.parser import bind
 from deltars.predicate.source import Source, named_in
+from deltars.predicate.syntax import names_of, operands
 from deltars.predicate.tree import Predicate, conjunction
 from deltars.protocol import StructType
 
 
 @dataclass(frozen=True)
 class TableReference:
-    """A place in a query where a table is named."""
+    """A position in a query where a table is named."""
 
     name: str
-    """As it is written, without quotes; the parts of a name with several joined by dots."""
+    """The name as written, without quotes; several parts are joined by dots."""
     position: int
-    """Of its first character in the text."""
+    """The position of its first character in the text."""
 
 
 class Query:
@@ -39,56 +40,56 @@ class Query:
         statements = self._source.statements()
         if len(statements) != 1 or not isinstance(statements[0], exp.Query):
             raise self._source.error_at(
-                "only one query can stand here", 0, hint="Begin with SELECT or WITH; write in a transaction."
+                "only one query is allowed", 0, hint="Begin with SELECT or WITH. Use a transaction to write."
             )
         self._statement = statements[0]
-        # A step that comes later is one SELECT with those before it to sqlglot, and is not in truth.
+        # sqlglot merges the steps of a pipe (|>) into one SELECT, which changes their meaning.
         self._is_piped = self._source.has(TokenType.PIPE_GT)
         self._nodes = [node for node in self._statement.find_all(exp.Table) if _is_named(node) and not _is_cte(node)]
         self._nodes.sort(key=lambda node: _span(node)[0])
         for node in self._nodes:
             if node.args.get("version") is not None:
                 raise self._source.error(
-                    "all tables of a query are at one moment", node, hint="Give that moment as as_of."
+                    "all tables of a query are read at one moment", node, hint="Pass that moment as as_of."
                 )
 
     @property
     def tables(self) -> list[TableReference]:
-        """Every place where a table is named, in the order of the text."""
+        """Return every table reference, in the order of the text."""
         return [TableReference(".".join(part.name for part in node.parts), _span(node)[0]) for node in self._nodes]
 
     def error(self, problem: str, at: TableReference, *, hint: str | None = None) -> PredicateError:
         return self._source.error_at(problem, at.position, hint=hint)
 
     def predicates(self, schemas: Sequence[StructType], zone: tzinfo) -> list[Predicate | None]:
-        """What the query asks of each table alone, by `tables`; `schemas` are theirs."""
+        """Return the condition on each table alone, or None, in the order of `tables`. So are the `schemas`."""
         if self._is_piped:
             return [None] * len(schemas)
         known = {
             id(node): schema
             for node, schema in zip(self._nodes, schemas, strict=True)
-            if not node.alias_column_names  # or its columns have other names here
+            if not node.alias_column_names  # column aliases rename its columns
         }
         return [self._predicate(node, known, zone) for node in self._nodes]
 
     def columns(self, schemas: Sequence[StructType]) -> list[list[str] | None]:
-        """The columns of each table that the query can need, by `tables`; None where that is all of them.
+        """Return the columns of each table that the query may need, in the order of `tables`; None means all.
 
-        A column whose name is nowhere in the text is needed by nobody, unless something stands for all columns.
+        A column whose name does not occur in the text is not needed, unless the query refers to all columns.
         """
         text = self._source.text
-        # IDENTIFIER(…) makes names of what is not in the text.
+        # IDENTIFIER(…) can refer to names that are not in the text.
         if self._is_piped or self._has_all_columns() or "identifier" in text.lower():
             return [None] * len(schemas)
         found: list[list[str] | None] = []
         for node, schema in zip(self._nodes, schemas, strict=True):
             needed = named_in(text, schema.names)
-            # Rows are counted by some column of theirs.
+            # One column is enough to count rows.
             found.append(None if node.alias_column_names else needed or [*schema.names[:1]])
         return found
 
     def _has_all_columns(self) -> bool:
-        """Whether all columns of something are asked for, or joined by, without their names."""
+        """Return whether the query selects or joins columns without naming them."""
         return (
             any(not isinstance(star.parent, exp.Count) for star in self._statement.find_all(exp.Star))
             or self._statement.find(exp.Pivot) is not None
@@ -97,7 +98,7 @@ class Query:
         )
 
     def rewritten(self, name: Callable[[int], str], escape: Callable[[str], str]) -> str:
-        """The text with the n-th table named otherwise; all the rest goes through `escape`."""
+        """Return the text with the n-th table name replaced by `name(n)` and all other text passed to `escape`."""
         whole, end = "", 0
         for place, node in enumerate(self._nodes):
             start, stop = _span(node)
@@ -105,7 +106,7 @@ class Query:
             end = stop
             if not node.alias:
                 end = self._behind_sample(node, stop)
-                # Its columns may be called by the name of the table.
+                # The query may qualify its columns with the table's original name.
                 whole += escape(f"{self._source.text[stop:end]} AS `{node.name.replace('`', '``')}`")
         return whole + escape(self._source.text[end:])
 
@@ -134,7 +135,7 @@ class Query:
             try:
                 found.append(bind(self._source, alone, known[id(node)], zone))
             except PredicateError:
-                continue  # Spark will say what is wrong with it, if anything is
+                continue  # Spark reports the error, if it is one
         return conjunction(found) if found else None
 
 
@@ -142,12 +143,12 @@ class Query:
 
 
 def _is_named(node: exp.Table) -> bool:
-    """And no function that gives a table."""
+    """Return whether the table is a name, not a table-valued function."""
     return isinstance(node.this, exp.Identifier)
 
 
 def _is_cte(node: exp.Table) -> bool:
-    """Whether a WITH around it, or earlier in the same WITH, has its name."""
+    """Return whether the name is defined by an enclosing WITH, or earlier in the same WITH."""
     if node.args.get("db") is not None:
         return False
     name = node.name.lower()
@@ -166,7 +167,7 @@ def _is_cte(node: exp.Table) -> bool:
 
 
 def _span(node: exp.Table) -> tuple[int, int]:
-    """Where its name begins and ends in the text."""
+    """Return the start and end of its name in the text."""
     return node.parts[0].meta["start"], node.parts[-1].meta["end"] + 1
 
 
@@ -184,7 +185,7 @@ def _sources(select: exp.Select) -> list[exp.Expr]:
 
 
 def _conditions_on(select: exp.Select, node: exp.Table) -> Iterator[exp.Expr]:
-    """The conditions of a SELECT that every row of this table must fulfil to matter."""
+    """Yield the conditions of a SELECT that a row of this table must fulfil to affect the result."""
     seen, can_filter = select.args["from_"].this is node, True
     for join in select.args.get("joins") or ():
         is_right = join.this is node
@@ -218,7 +219,7 @@ def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
 def _alone(
     condition: exp.Expr, node: exp.Table, sources: Sequence[exp.Expr], known: dict[int, StructType]
 ) -> exp.Expr | None:
-    """The condition without the table's name before its columns; None where it is about anything else too."""
+    """Return the condition with unqualified columns, or None if it involves anything but this table."""
     if condition.find(exp.Query, exp.Subquery) is not None:
         return None
     alias = node.alias_or_name.lower()
@@ -241,7 +242,7 @@ def _drop_qualifier(column: exp.Column) -> None:
 
 
 def _is_only_in(name: str, node: exp.Table, sources: Sequence[exp.Expr], known: dict[int, StructType]) -> bool:
-    """Whether a column without a table's name can be this table's alone: the columns of all others must be known."""
+    """Return whether an unqualified column can only be this table's. The columns of all sources must be known."""
     having = []
     for source in sources:
         schema = known.get(id(source))

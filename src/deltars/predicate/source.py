@@ -1,4 +1,4 @@
-"""A text in Spark's SQL: its syntax tree, by sqlglot, and the place of everything in it."""
+"""A text in Spark SQL: its syntax tree from sqlglot, and errors that point at a position in it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from deltars.errors import PredicateError
 from deltars.predicate.strings import unquoted
 
 _SHOWN = 100
-"""Characters before and after the place of an error that it shows."""
+"""Most characters that an error shows before and after its position."""
 _NAMES = {"where": "condition", "query": "query", "expression": "expression"}
 
 
 class Source:
-    """`field` is what the text was given as: a `where`, a `query` or an `expression`."""
+    """A text to parse. `field` is its kind: a `where`, a `query` or an `expression`."""
 
     def __init__(self, text: str, field: str) -> None:
         if not isinstance(text, str):
-            raise PredicateError(f"{_a(_NAMES[field])} is a text in SQL, not {text!r}", field=field)
+            raise PredicateError(f"{_a(_NAMES[field])} must be a string of SQL, got {text!r}", field=field)
         self.text = text
         self._field = field
 
@@ -38,13 +38,13 @@ class Source:
         return self._tree(None)
 
     def string(self, first: exp.Expr) -> str:
-        """By Spark's own rules, from the text itself: sqlglot's reading of escapes is not quite Spark's.
+        """Return the value of a string literal, read from the text, because sqlglot's escapes differ from Spark's.
 
-        'a' 'b' is one string, and so is 'it''s', where the doubled quote is one.
+        'a' 'b' is one string. So is 'it''s', where the doubled quote means one.
         """
         place = self._places.get(first.meta.get("start", -1))
         if place is None:
-            # The digits of 1.5BD, which sqlglot makes a cast of.
+            # The digits of 1.5BD, which sqlglot parses as a cast.
             return str(first.this)
         whole, previous_end = "", -2
         while place < len(self._tokens) and (token := self._tokens[place]).token_type == TokenType.STRING:
@@ -75,7 +75,7 @@ class Source:
         return any(token.token_type == kind for token in self._tokens)
 
     def behind_parentheses(self, position: int) -> int:
-        """The end of the next group in parentheses."""
+        """Return the end of the next group in parentheses."""
         depth = 0
         for token in self._tokens:
             if token.start < position:
@@ -106,26 +106,26 @@ class Source:
         except ParseError as error:
             raise self._syntax_error(error) from None
         except TokenError:
-            raise self.error_at("not understood", self._readable()) from None
+            raise self.error_at("syntax error", self._readable()) from None
         except RecursionError:
             raise self.error_at("nested too deeply", 0) from None
 
     def _syntax_error(self, error: ParseError) -> PredicateError:
         if not error.errors:
-            return self.error_at("not understood", 0)
+            return self.error_at("syntax error", 0)
         first = error.errors[0]
         line, column, token = first.get("line"), first.get("col"), first.get("highlight") or ""
         if not isinstance(line, int) or not isinstance(column, int):
-            return self.error_at("not understood", 0)
+            return self.error_at("syntax error", 0)
         starts = [0, *(found.end() for found in re.finditer("\n", self.text))]
         end = starts[min(line, len(starts)) - 1] + column
         too_early = str(first.get("description")).startswith(("Required keyword", "Expecting"))
         if too_early and not self.text[end:].strip():
             return self.error_at(f"the {_NAMES[self._field]} ends too early", len(self.text.rstrip()))
-        return self.error_at("not understood", max(0, end - len(token)))
+        return self.error_at("syntax error", max(0, end - len(token)))
 
     def _readable(self) -> int:
-        """How far the text can be cut into words: up to a quote that nothing closes."""
+        """Return the position up to which the text can be tokenized, such as that of an unclosed quote."""
         for end in range(len(self.text) - 1, 0, -1):
             try:
                 sqlglot.tokenize(self.text[:end], read="spark")
@@ -136,7 +136,7 @@ class Source:
 
 
 def named_in(text: str, names: Iterable[str]) -> list[str]:
-    """Those of the columns whose name is a word of the text: it can be about no other."""
+    """Return the columns whose name occurs as a word in the text. It cannot refer to any other."""
     text = text.lower()
     return [name for name in names if _is_word_of(name.lower().replace("`", "``"), text)]
 

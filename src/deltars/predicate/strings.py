@@ -1,7 +1,7 @@
-"""String literals as Spark reads them.
+"""String literals and LIKE patterns, as Spark reads them.
 
 'it\\'s'  "it's"  'it''s'      \\n \\t \\r \\b \\0 \\Z  \\\\u00e9  \\\\U0001F600  \\\\101 (octal)
-\\% and \\_                    stay as they are, for LIKE to read
+\\% and \\_                    are kept, because LIKE interprets them
 r'C:\\new'                    no escapes at all
 """
 
@@ -16,7 +16,7 @@ _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", 
 
 
 def unquoted(raw: str) -> str:
-    """The string that a literal in quotes stands for."""
+    """Return the value of a string literal."""
     if raw[0] in "rR":
         return raw[2:-1]
     return _ESCAPE.sub(_meaning, raw[1:-1])
@@ -26,5 +26,35 @@ def _meaning(found: re.Match[str]) -> str:
     if found["one"] is not None:
         return _ESCAPES.get(found["one"], found["one"])
     code = int(found["octal"], 8) if found["octal"] else int(found["short"] or found["long"], 16)
-    # Half of a surrogate pair is kept: only with the other half is it a character.
+    # Half of a surrogate pair is kept, because the other half may follow.
     return chr(code) if code <= 0x10FFFF else found[0]
+
+
+def like_prefix(pattern: str, escape: str) -> tuple[str, str] | None:
+    """Return the literal prefix of a LIKE pattern and the rest, or None if the pattern is invalid."""
+    if len(escape) != 1:
+        return None
+    prefix, place = "", 0
+    while place < len(pattern) and pattern[place] not in "%_":
+        if pattern[place] == escape:
+            place += 1
+            if place == len(pattern) or pattern[place] not in ("%", "_", escape):
+                return None
+        prefix += pattern[place]
+        place += 1
+    rest = pattern[place:]
+    return prefix, "%" if rest and not rest.strip("%") else rest
+
+
+def with_backslashes(pattern: str, escape: str) -> str | None:
+    """Return the pattern with a backslash as its escape character, or None if it has an invalid escape."""
+    found, place = "", 0
+    while place < len(pattern):
+        is_escaped = pattern[place] == escape
+        place += is_escaped
+        if is_escaped and (place == len(pattern) or pattern[place] not in ("%", "_", escape)):
+            return None
+        is_plain = is_escaped or pattern[place] not in "%_"
+        found += "\\" + pattern[place] if is_plain and pattern[place] in "%_\\" else pattern[place]
+        place += 1
+    return found

@@ -1,10 +1,10 @@
-"""A condition on rows, as a small tree: what is left of a `where` once its names and literals are understood.
+"""A condition on rows as a tree, with its names and literals resolved.
 
     Predicate = And | Or | Comparison | In | StartsWith | Like | IsNull | Constant | Unknown
 
-There is no Not: it is pushed down to the leaves as the text is read, where every leaf has its opposite. SQL has three
-truth values, and a leaf and its opposite are both NULL for the same rows; so nothing is lost, and whoever asks whether
-a row *can* match need only look at AND, OR and leaves.
+There is no Not: the parser pushes it down to the leaves, each of which has an opposite. SQL has three truth values, and
+a leaf and its opposite are NULL for the same rows, so nothing is lost. To find whether a row *can* match, code has to
+handle only And, Or and leaves.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Literal, TypeAlias
 from deltars.protocol import DataType
 
 Value: TypeAlias = bool | int | float | Decimal | str | bytes | date | datetime
-"""A literal, as Python holds it. A moment has the zone UTC, a timestamp_ntz has none.
+"""A literal as a Python value. A timestamp has the time zone UTC, a timestamp_ntz has none.
 
-A `float` met by a column of another kind of number is compared as Spark does: after both became doubles.
+A `float` and a column of another numeric type are compared as in Spark: both are converted to double.
 """
 
 Operator: TypeAlias = Literal["=", "<>", "<", "<=", ">", ">="]
@@ -31,7 +31,7 @@ MIRRORED: dict[Operator, Operator] = {"=": "=", "<>": "<>", "<": ">", ">": "<", 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the table, by the names that its schema gives it."""
+    """A column of the table, by its logical names."""
 
     path: tuple[str, ...]
     type: DataType
@@ -52,7 +52,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """Equal to one of the values; negated: different from all."""
+    """True if the column equals one of the values; negated: if it differs from all."""
 
     column: Column
     values: tuple[Value, ...]
@@ -68,7 +68,10 @@ class StartsWith:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """Fits a pattern of `%`, `_` and characters, where a backslash escapes these three. No statistics tell."""
+    """True if the column matches a pattern of `%`, `_` and characters. A backslash escapes these two and itself.
+
+    Statistics cannot decide it.
+    """
 
     column: Column
     pattern: str
@@ -90,7 +93,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A legal condition that only a query engine can judge."""
+    """A valid condition that only a query engine can evaluate."""
 
     sql: str
     columns: tuple[Column, ...] = ()
@@ -109,7 +112,7 @@ class Or:
 Predicate: TypeAlias = And | Or | Comparison | In | StartsWith | Like | IsNull | Constant | Unknown
 
 MANY = 16
-"""Parts that `grouped` must save to be worth another form of the condition."""
+"""Fewest parts that `grouped` must save to change the condition."""
 
 TRUE = Constant(True)
 FALSE = Constant(False)
@@ -117,7 +120,7 @@ NULL = Constant(None)
 
 
 def conjunction(parts: Iterable[Predicate]) -> Predicate:
-    """All of them, as flat as can be."""
+    """Return the AND of the parts, flattened and simplified."""
     flat = list(dict.fromkeys(_flattened(And, parts)))
     if FALSE in flat:
         return FALSE
@@ -126,7 +129,7 @@ def conjunction(parts: Iterable[Predicate]) -> Predicate:
 
 
 def disjunction(parts: Iterable[Predicate]) -> Predicate:
-    """Any of them, as flat as can be."""
+    """Return the OR of the parts, flattened and simplified."""
     flat = list(dict.fromkeys(_flattened(Or, parts)))
     if TRUE in flat:
         return TRUE
@@ -143,7 +146,7 @@ def _flattened(kind: type[And] | type[Or], parts: Iterable[Predicate]) -> Iterat
 
 
 def negation(predicate: Predicate) -> Predicate:
-    """True where this one is false, and NULL where it is NULL."""
+    """Return the predicate that is true where this one is false, and NULL where it is NULL."""
     match predicate:
         case And(parts):
             return disjunction(map(negation, parts))
@@ -166,7 +169,7 @@ def negation(predicate: Predicate) -> Predicate:
 
 
 def _is_negated(sql: str) -> bool:
-    """Whether the text is one that `negation` made: its parenthesis closes at the end only."""
+    """Return whether `negation` made the text: its first parenthesis closes at the end."""
     if not sql.startswith("NOT (") or not sql.endswith(")"):
         return False
     depth = 0
@@ -186,7 +189,7 @@ def leaves_of(predicate: Predicate) -> Iterator[Predicate]:
 
 
 def columns_of(predicate: Predicate) -> tuple[Column, ...]:
-    """The columns that it reads, each once, in the order in which they come."""
+    """Return the columns that it reads, each once, in order of occurrence."""
     found: dict[Column, None] = {}
     for leaf in leaves_of(predicate):
         match leaf:
@@ -198,12 +201,12 @@ def columns_of(predicate: Predicate) -> tuple[Column, ...]:
 
 
 def partition_part(predicate: Predicate, partition_columns: Collection[str]) -> Predicate:
-    """What partition values alone decide of it: every row that matches the whole matches this too."""
+    """Return the part that partition values decide. Every row that matches the predicate also matches this part."""
     return _kept(predicate, lambda leaf: all(column.path[0] in partition_columns for column in columns_of(leaf)))
 
 
 def known_part(predicate: Predicate) -> Predicate:
-    """What of it can be judged outside Spark: every row that matches the whole matches this too."""
+    """Return the part that needs no Spark. Every row that matches the predicate also matches this part."""
     return _kept(predicate, lambda leaf: not isinstance(leaf, Unknown))
 
 
@@ -218,7 +221,7 @@ def _kept(predicate: Predicate, keeps: Callable[[Predicate], bool]) -> Predicate
 
 
 def grouped(predicate: Predicate) -> Predicate:
-    """The same condition, with many values for one column as one list: `a = 1 OR a = 2 OR …` as `a IN (1, 2, …)`."""
+    """Return the condition with many values of one column as a list: `a = 1 OR a = 2 OR …` as `a IN (1, 2, …)`."""
     match predicate:
         case And(parts):
             return conjunction(_grouped(list(map(grouped, parts)), "<>"))
@@ -239,7 +242,7 @@ def _grouped(parts: list[Predicate], operator: Operator) -> list[Predicate]:
             case _:
                 others.append(part)
                 continue
-        # A double among them would make all of them double.
+        # Lists with a double are kept apart, because one double makes Spark compare all values as doubles.
         lists.setdefault((column, any(isinstance(value, float) for value in values)), []).extend(values)
     if len(parts) - len(others) - len(lists) < MANY:
         return parts
@@ -250,7 +253,7 @@ def _grouped(parts: list[Predicate], operator: Operator) -> list[Predicate]:
 
 
 def to_sql(predicate: Predicate) -> str:
-    """As Spark SQL, in UTC; `parse` reads the same tree from it."""
+    """Return the predicate in Spark SQL, with times in UTC. `parse` returns the same tree for it."""
     match predicate:
         case And(parts):
             return " AND ".join(f"({to_sql(part)})" if isinstance(part, Or) else to_sql(part) for part in parts)

@@ -1,10 +1,10 @@
-"""The actions of the Delta log, and their JSON: one action a line.
+"""The actions of the Delta log and their JSON, one action per line.
 
     AddFile(path="a=1/part-0.parquet", …)  <->  {"add":{"path":"a=1/part-0.parquet","partitionValues":{…},…}}
 
-Fields that are `None` are not written; required fields always are, `partitionValues` even when empty. Unknown
-fields and unknown actions are ignored on read, as the protocol asks. `commitInfo` is free JSON: what it holds
-beyond the fields known here is kept in `extra` and written again.
+Fields that are `None` are not written. Required fields are always written, `partitionValues` even when empty. Unknown
+fields and unknown actions are ignored on read, as the protocol requires. `commitInfo` is free-form JSON: its other
+fields are kept in `extra` and written back.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from deltars.errors import ValidationError
 from deltars.protocol.schema import StructType
 
 
-# Of file actions there are millions, and never a cycle among them: `gc=False` spares the collector the walk.
+# A log has millions of file actions and no reference cycles among them, so `gc=False` exempts them from collection.
 #
-# `omit_defaults` omits what equals a plain default, or is empty and has the builtin as its factory. What the
-# protocol requires has a factory of its own, and so is always written.
+# `omit_defaults` omits a field that equals its plain default, or is empty with a builtin type as its factory. Required
+# fields therefore have one of these functions as their factory, and are always written.
 def _false() -> bool:
     return False
 
@@ -36,7 +36,7 @@ def _no_properties() -> dict[str, str]:
 
 
 class DeletionVector(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
-    """Which rows of a data file are deleted: inline, or where in a file of its own."""
+    """The deleted rows of a data file: inline, or a position in a separate file."""
 
     storage_type: str
     path_or_inline_dv: str
@@ -136,12 +136,12 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
 @lru_cache(maxsize=100)
 def _schema(text: str) -> StructType:
-    """Parsed once: every question about a table's files begins with its schema."""
+    """Return the parsed schema. It is cached, because nearly every operation on a table needs it."""
     return StructType.from_json(text) if text else StructType()
 
 
 class Protocol(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """What a client must support to read the table and to write to it."""
+    """The features that a client must support to read the table or to write to it."""
 
     min_reader_version: int
     min_writer_version: int
@@ -150,7 +150,7 @@ class Protocol(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
 
 
 class Txn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """An application's own progress, committed together with its data."""
+    """The progress of an application, committed together with its data."""
 
     app_id: str
     version: int
@@ -166,7 +166,7 @@ class DomainMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class CommitInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """Where a commit comes from. The first line of every commit of ours."""
+    """Provenance of a commit. It is the first line of every commit that deltars writes."""
 
     in_commit_timestamp: int | None = None
     timestamp: int | None = None
@@ -185,7 +185,7 @@ class CommitInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> CommitInfo:
-        """Any object will do: what does not fit a known field is kept as `extra`."""
+        """Return the commit info of any object. Values that do not fit a known field are kept in `extra`."""
         known = {k: value for k, value in document.items() if k in _COMMIT_INFO_KEYS and value is not None}
         try:
             info = msgspec.convert(known, cls)
@@ -196,7 +196,7 @@ class CommitInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
         return msgspec.structs.replace(info, extra=extra) if extra else info
 
     def to_dict(self) -> dict[str, Any]:
-        """As in the log: the known fields, then `extra`, which cannot replace any of them."""
+        """Return the fields as in the log: the known ones, then `extra`, which never overrides a known one."""
         known = cast(dict[str, Any], msgspec.to_builtins(self))
         known.pop("extra", None)
         return known | self.extra | known
@@ -214,7 +214,7 @@ _COMMIT_INFO_KEYS = frozenset(CommitInfo.__struct_encode_fields__) - {"extra"}
 
 
 class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """The version a V2 checkpoint describes."""
+    """The version that a V2 checkpoint describes."""
 
     version: int
     tags: dict[str, str | None] | None = None
@@ -234,7 +234,7 @@ CheckpointAction: TypeAlias = Action | CheckpointMetadata | Sidecar
 
 
 def encode_action(action: CheckpointAction) -> bytes:
-    """One line of a log file, without its newline."""
+    """Return one line of a log file, without the newline."""
     try:
         return _encoder.encode(_line(action))
     except (TypeError, ValueError) as error:
@@ -242,7 +242,7 @@ def encode_action(action: CheckpointAction) -> bytes:
 
 
 def encode_commit(actions: Iterable[CheckpointAction]) -> bytes:
-    """The content of a log file."""
+    """Return the content of a log file."""
     lines = [_line(action) for action in actions]
     try:
         return _encoder.encode_lines(lines)
@@ -251,7 +251,7 @@ def encode_commit(actions: Iterable[CheckpointAction]) -> bytes:
 
 
 def decode_action(line: bytes | str) -> Action | None:
-    """The action of one line; `None` where it is one that is not known here."""
+    """Return the action of one line, or None if its kind is unknown."""
     try:
         return _decode(line).action()
     except ValueError as error:
@@ -259,7 +259,7 @@ def decode_action(line: bytes | str) -> Action | None:
 
 
 def loose_action(document: dict[str, Any]) -> Action | None:
-    """The action of a line that was parsed already; a number or a truth value may stand there as text."""
+    """Return the action of a parsed line. Numbers and booleans may also be strings."""
     try:
         return msgspec.convert(document, _Line, strict=False).action()
     except ValueError as error:
@@ -267,19 +267,19 @@ def loose_action(document: dict[str, Any]) -> Action | None:
 
 
 def decode_commit(content: bytes) -> list[Action]:
-    """The actions of a log file, in order, without those that are not known here."""
+    """Return the actions of a log file, in order, without those of an unknown kind."""
     actions = (line.action() for line in _decode_lines(content))
     return [action for action in actions if action is not None]
 
 
 def decode_checkpoint(content: bytes) -> list[CheckpointAction]:
-    """The actions of a V2 checkpoint in JSON, in order."""
+    """Return the actions of a V2 checkpoint in JSON, in order."""
     actions = (line.action() or line.checkpointMetadata or line.sidecar for line in _decode_lines(content))
     return [action for action in actions if action is not None]
 
 
 def check_action(action: CheckpointAction) -> str | None:
-    """Why the action's fields do not have the types the protocol gives them; `None` when they do."""
+    """Return why a field does not have the type that the protocol requires, or None if all do."""
     try:
         _decode(encode_action(action))
     except (ValidationError, ValueError) as error:
@@ -288,7 +288,7 @@ def check_action(action: CheckpointAction) -> str | None:
 
 
 class _Line(msgspec.Struct, frozen=True, gc=False):
-    """One line as it stands in the log: an object with the action's name as its only key."""
+    """One line of the log: an object with the action's name as its only key."""
 
     add: AddFile | None = None
     remove: RemoveFile | None = None

@@ -1,7 +1,7 @@
-"""Delta's schema as Arrow's, and Arrow's as Delta's.
+"""Conversion between Delta's and Arrow's schemas.
 
-To Arrow each Delta type has one form. From Arrow every form that Delta can hold without loss is taken:
-unsigned integers one size up, dictionaries and extension types as what they store.
+Each Delta type has one Arrow type. From Arrow, every type that Delta can hold without loss is accepted: unsigned
+integers become the next larger signed type, dictionaries and extension types become their storage type.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TO_ARROW: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ntz": pa.timestamp("us"),
     "void": pa.null(),
-    # As Parquet holds it: encoded, with the dictionary of its keys beside it.
+    # As in Parquet: the encoded value, and the dictionary of its keys.
     "variant": pa.struct([pa.field("metadata", pa.binary(), False), pa.field("value", pa.binary(), False)]),
 }
 
@@ -74,7 +74,7 @@ _LISTS = (
 
 
 def schema_to_arrow(schema: StructType, *, physical: bool = False) -> pa.Schema:
-    """`physical`: with the columns' names in the data files of a table that maps them."""
+    """Return the Arrow schema. `physical`: with the column names of data files, which column mapping changes."""
     return pa.schema([_field_to_arrow(column, physical) for column in schema.fields])
 
 
@@ -84,7 +84,7 @@ def type_to_arrow(type_: DataType, *, physical: bool = False) -> pa.DataType:
             if type_.is_decimal:
                 return pa.decimal128(type_.precision, type_.scale)
             if type_.name not in _TO_ARROW:
-                raise ValidationError(f"the type {type_} has no form in Arrow")
+                raise ValidationError(f"Arrow has no type for {type_}")
             return _TO_ARROW[type_.name]
         case ArrayType():
             return pa.list_(_arrow_field("element", type_.element_type, type_.contains_null, physical))
@@ -110,7 +110,7 @@ def _field_to_arrow(column: StructField, physical: bool) -> pa.Field:
 def _arrow_field(name: str, type_: DataType, nullable: bool, physical: bool) -> pa.Field:
     arrow_type = type_to_arrow(type_, physical=physical)
     if pa.types.is_null(arrow_type) and not nullable:
-        raise ValidationError(f"{name} is of type void and so always null: it cannot be NOT NULL")
+        raise ValidationError(f"{name} is of type void, which is always null: it cannot be NOT NULL")
     return pa.field(name, arrow_type, nullable)
 
 
@@ -145,7 +145,7 @@ def _type_from_arrow(type_: pa.DataType, path: tuple[str, ...]) -> DataType:
 
 
 def _decimal_from_arrow(type_: pa.DataType, path: tuple[str, ...]) -> PrimitiveType:
-    # A negative scale counts zeros before the point; a scale beyond the precision, zeros after it.
+    # A negative scale adds zeros before the decimal point, a scale above the precision adds zeros after it.
     scale = max(type_.scale, 0)
     precision = max(type_.precision - min(type_.scale, 0), scale)
     if precision > MAX_DECIMAL_PRECISION:

@@ -1,4 +1,4 @@
-"""Strings of limited length. Delta's type is `string`; the limit is in the metadata of the column, as Spark keeps it.
+"""Strings of limited length. Delta's type is `string`; the limit is in the column's metadata, as in Spark.
 
 v VARCHAR(3)            {"name": "v", "type": "string", "metadata": {"__CHAR_VARCHAR_TYPE_STRING": "varchar(3)"}}
 l ARRAY<CHAR(2)>        the same key holds the type of the whole column: "array<char(2)>"
@@ -17,7 +17,7 @@ _PARTS = ("elementType", "keyType", "valueType")
 _LIMITED = re.compile(r"(char|varchar)\(\s*(\d+)\s*\)")
 
 TypePath: TypeAlias = tuple[str, ...]
-"""Where in a column's type: names of fields in lower case, `element`, `key`, `value`; nothing for the column itself."""
+"""Position in a column's type: field names in lower case, `element`, `key`, `value`; empty for the column itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +25,14 @@ class Limit:
     length: int
     """Characters, not bytes."""
     is_padded: bool
-    """CHAR: shorter values are filled up with blanks."""
+    """CHAR: shorter values are padded with spaces."""
 
     def __str__(self) -> str:
         return f"{'char' if self.is_padded else 'varchar'}({self.length})"
 
 
 def without_limits(document: Any) -> Any:
-    """A schema as Spark writes it, with its char and varchar types as strings whose limits are in the metadata."""
+    """Return Spark's schema JSON with char and varchar types replaced by strings and limits in the metadata."""
     match document:
         case {"type": "struct", "fields": list(fields)}:
             return {**document, "fields": [_without_limits(field) for field in fields]}

@@ -1,11 +1,11 @@
-"""Column mapping: data files know a column by its id and physical name, so that its name in the table is free.
+"""Column mapping: data files identify a column by id and physical name, so that it can be renamed.
 
 delta.columnMapping.mode    none    files use the names of the schema
                             name    files use physical names
                             id      files use field ids (and have physical names too)
 
-Every column of a mapped table has an id that was never another's (`maxColumnId` is the last one given) and a physical
-name. What is in the log by column (statistics, partition values) goes by physical names.
+Every column of a mapped table has a physical name and an id that is never reused (`maxColumnId` is the last one
+assigned). Statistics and partition values in the log use physical names.
 """
 
 from __future__ import annotations
@@ -25,31 +25,33 @@ COLUMN_MAPPING = "delta.columnMapping.mode"
 MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 
 ColumnMapping: TypeAlias = Literal["none", "name", "id"]
-"""By what data files name their columns: the column's name, its physical name, or its field id."""
+"""How data files identify columns: by name, by physical name, or by field id."""
 
 
 def column_mapping(properties: Mapping[str, str]) -> ColumnMapping:
     mode = properties.get(COLUMN_MAPPING, "none").lower()
     if mode not in ("none", "name", "id"):
-        raise ValidationError(f"the property {COLUMN_MAPPING} is none, name or id, not {mode!r}", field=COLUMN_MAPPING)
+        raise ValidationError(
+            f"the property {COLUMN_MAPPING} must be none, name or id, got {mode!r}", field=COLUMN_MAPPING
+        )
     return cast(ColumnMapping, mode)
 
 
 def mapped(metadata: Metadata, before: Metadata | None = None) -> Metadata:
-    """The metadata with an id and a physical name for each column that the mode asks them of.
+    """Return the metadata with an id and a physical name for each column, if the mode needs them.
 
-    `before`: the metadata that it takes the place of; None for a new table, whose columns are all new.
+    `before` is the metadata that it replaces; None for a new table, whose columns are all new.
     """
     mode = column_mapping(metadata.configuration)
     earlier: ColumnMapping = mode if before is None else column_mapping(before.configuration)
     if mode != earlier and (earlier, mode) != ("none", "name"):
         raise ValidationError(
-            f"the property {COLUMN_MAPPING} cannot go from {earlier} to {mode}: only from none to name",
+            f"the property {COLUMN_MAPPING} cannot change from {earlier} to {mode}: only from none to name",
             field=COLUMN_MAPPING,
         )
     if mode == "none":
         return metadata if before is not None else _with_schema(metadata, _each_field(metadata.schema, _unmapped))
-    # A table that had no mapping keeps the names that its files have.
+    # Existing files of a table without mapping use the column names, so these become the physical names.
     keeps_names = earlier == "none"
     known = metadata.schema if before is not None else _each_field(metadata.schema, _unmapped)
     numbers = [int(field.metadata[COLUMN_ID]) for _, field in known.walk() if COLUMN_ID in field.metadata]
@@ -69,9 +71,9 @@ def mapped(metadata: Metadata, before: Metadata | None = None) -> Metadata:
 
 
 def check_mapping(metadata: Metadata) -> str | None:
-    """Return why data files could not be told apart by column; None if they can.
+    """Return why data files do not identify each column, or None if they do.
 
-    Every column of a mapped table has an id of its own, and a physical name that no other column beside it has.
+    In a mapped table every column needs a unique id and a physical name that is unique among its siblings.
     """
     _last_id(metadata)
     if column_mapping(metadata.configuration) == "none":
@@ -82,9 +84,9 @@ def check_mapping(metadata: Metadata) -> str | None:
         column = ".".join(path)
         number, name = field.metadata.get(COLUMN_ID), field.metadata.get(PHYSICAL_NAME)
         if not isinstance(number, int) or isinstance(number, bool) or not isinstance(name, str) or not name:
-            return f"the column {column} has no id and physical name, and column mapping is on"
+            return f"the column {column} has no id and physical name, although column mapping is enabled"
         if number in ids or (*path[:-1], name) in names:
-            return f"the column {column} has the id {number} and the physical name {name!r}, and so has another column"
+            return f"the column {column} has the id {number} and physical name {name!r}; another column has one of them"
         ids.add(number)
         names.add((*path[:-1], name))
     return None
@@ -93,7 +95,7 @@ def check_mapping(metadata: Metadata) -> str | None:
 def _last_id(metadata: Metadata) -> int:
     text = metadata.configuration.get(MAX_COLUMN_ID, "0")
     if not text.isdecimal():
-        raise ValidationError(f"the property {MAX_COLUMN_ID} is a number, not {text!r}", field=MAX_COLUMN_ID)
+        raise ValidationError(f"the property {MAX_COLUMN_ID} must be a number, got {text!r}", field=MAX_COLUMN_ID)
     return int(text)
 
 
@@ -109,7 +111,7 @@ def _with_schema(metadata: Metadata, schema: StructType) -> Metadata:
 
 
 def _each_field(schema: StructType, change: Callable[[StructField], StructField]) -> StructType:
-    """The schema with every field changed, parents before children; inside arrays and maps too."""
+    """Return the schema with `change` applied to every field, parents before children, also in arrays and maps."""
     return StructType(tuple(_changed(change(field), change) for field in schema.fields))
 
 
@@ -132,5 +134,5 @@ def _inside(type_: DataType, change: Callable[[StructField], StructField]) -> Da
 
 
 def value_names(schema: StructType, partition_columns: tuple[str, ...], is_mapped: bool) -> tuple[str, ...]:
-    """Return the partition columns as `partitionValues` and the directories of data files name them."""
+    """Return the partition columns' names in `partitionValues` and in directories of data files."""
     return tuple(schema[name].physical_name for name in partition_columns) if is_mapped else partition_columns

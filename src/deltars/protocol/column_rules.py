@@ -1,8 +1,8 @@
-"""What a schema asks of the values of its columns, beyond their types.
+"""Rules of a schema for the values of its columns, beyond their types.
 
-delta.generationExpression    the value is what this expression gives: computed where it is missing, else checked
-CURRENT_DEFAULT               the value where a frame does not have the column
-delta.invariants              a condition on every row, from before CHECK constraints
+delta.generationExpression    expression of the value: computed if the column is missing, else checked
+CURRENT_DEFAULT               the value if a frame lacks the column
+delta.invariants              a condition on every row, the predecessor of CHECK constraints
 __CHAR_VARCHAR_TYPE_STRING    the length of strings
 """
 
@@ -35,12 +35,12 @@ def default_of(field: StructField) -> str | None:
 
 
 def is_computed(field: StructField) -> bool:
-    """Whether rows that lack the column still get a value."""
+    """Return whether the column gets a value if a frame lacks it."""
     return generation_of(field) is not None or default_of(field) is not None
 
 
 def invariant_of(field: StructField) -> str | None:
-    """The condition of a column: JSON in the metadata, the SQL two levels deep."""
+    """Return the SQL condition of a column, which is nested two levels deep in the JSON of its metadata."""
     text = field.metadata.get(INVARIANTS)
     if text is None:
         return None
@@ -48,12 +48,12 @@ def invariant_of(field: StructField) -> str | None:
         return msgspec.json.decode(text, type=dict[str, dict[str, str]])["expression"]["expression"]
     except (KeyError, TypeError, msgspec.MsgspecError):
         raise ValidationError(
-            f"the invariant of column {field.name} is not understood: {text}", field=field.name
+            f"the invariant of column {field.name} cannot be read: {text}", field=field.name
         ) from None
 
 
 def row_rules(metadata: Metadata) -> Iterator[tuple[str, str]]:
-    """Yield what every row of a table must fulfil, as a name for errors and a condition in SQL."""
+    """Yield the conditions that every row must fulfil, each as a name for errors and its SQL."""
     for key, sql in sorted(metadata.configuration.items()):
         if key.startswith(CONSTRAINT):
             yield f"the constraint {key.removeprefix(CONSTRAINT)}", sql
@@ -64,11 +64,11 @@ def row_rules(metadata: Metadata) -> Iterator[tuple[str, str]]:
 
 
 def limits_of(field: StructField) -> Mapping[TypePath, Limit]:
-    """How long the strings of a column may be, by their place in its type."""
+    """Return the length limits of a column's strings, by their position in its type."""
     text = field.metadata.get(CHAR_VARCHAR)
     return {} if text is None else limits_of_type(str(text))
 
 
 def has_rules(schema: StructType) -> bool:
-    """Whether the columns of a frame are more than cast to the table's types."""
+    """Return whether writing a frame takes more than casting its columns to the table's types."""
     return any(key in field.metadata for field in schema.fields for key in (GENERATION, DEFAULT, CHAR_VARCHAR))

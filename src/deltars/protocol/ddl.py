@@ -1,9 +1,9 @@
-"""Schemas as people write them.
+"""Schemas in DDL, as users write them.
 
     id BIGINT NOT NULL COMMENT 'key', tags ARRAY<STRING>, at STRUCT<x: INT, y: INT>, name VARCHAR(80)
     day DATE GENERATED ALWAYS AS (CAST(at AS DATE)), kind STRING DEFAULT 'none'
 
-The words are Spark's. An error shows the text and points at the place. Expressions are kept as they are written.
+The keywords are Spark's. An error shows the text and points at the position. Expressions are kept as written.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def schema_from_ddl(text: str) -> StructType:
 
 
 def limits_of_type(text: str) -> dict[TypePath, Limit]:
-    """The char and varchar types inside a type, by their place."""
+    """Return the char and varchar limits inside a type, by their position."""
     return _Parser(text).limits()
 
 
@@ -75,7 +75,7 @@ class _Token(NamedTuple):
     at: int
 
     def says(self, word: str) -> bool:
-        """A keyword or a mark; a name in backquotes is never one."""
+        """Return whether this is the given keyword or mark. A name in backquotes is neither."""
         return self.kind in ("word", "mark") and self.text.upper() == word
 
 
@@ -102,7 +102,7 @@ class _Parser:
         return StructType(tuple(fields))
 
     def _column(self) -> StructField:
-        """A column of the table itself, which can have more said of it than a field inside another."""
+        """Parse a column of the table. Unlike a field of a struct, it can be generated or have a default."""
         name = self._name()
         self._take(":")
         self._limits = {}
@@ -142,7 +142,7 @@ class _Parser:
         return self._not_empty(self._text[start : token.at].strip(), opened)
 
     def _expression(self) -> str:
-        """Up to what cannot belong to it any more."""
+        """Return the text up to the first token that cannot belong to the expression."""
         first, depth = self._peek(), 0
         while self._peek().kind != "end":
             token = self._peek()
@@ -283,7 +283,7 @@ class _Parser:
             found = _TOKEN.match(self._text, at)
             if found is None or found.lastgroup is None:
                 start = at + len(self._text[at:]) - len(self._text[at:].lstrip())
-                raise self._error("not understood", _Token("", "", start))
+                raise self._error("this quote is never closed", _Token("", "", start))
             kind = found.lastgroup
             start = found.start(kind) - (kind in _QUOTED)
             tokens.append(_Token(kind, _unquoted(kind, found[kind]), start))

@@ -1,4 +1,4 @@
-"""Where a deletion vector lies: in the log itself, or in a file below the table's directory."""
+"""Location of a deletion vector: inline in the log, or in a file below the table's directory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _UUID_CHARACTERS = 20
 
 
 def relative_path(vector: DeletionVector) -> str | None:
-    """The file of a vector, relative to the table and as the file system has it; `None`: it is inline or elsewhere."""
+    """Return the file of a vector as a file-system path relative to the table; None if it is inline or elsewhere."""
     text = vector.path_or_inline_dv
     match vector.storage_type:
         case "u" if len(text) >= _UUID_CHARACTERS:
@@ -29,7 +29,7 @@ def relative_path(vector: DeletionVector) -> str | None:
 
 
 def _decode(text: str) -> bytes:
-    """Z85: five characters are four bytes."""
+    """Decode Z85, where five characters are four bytes."""
     decoded = b""
     for start in range(0, len(text), 5):
         number = 0

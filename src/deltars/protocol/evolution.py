@@ -1,10 +1,10 @@
-"""A table's schema grown by the data's: what `merge_schema` allows.
+"""Schema evolution: the changes that `merge_schema` allows.
 
-a column, or a field of a struct, that the table does not have     is added, nullable
-byte, short, integer                                               the wider of the two: their files read alike
-delta.enableTypeWidening: also long, float to double, decimals     the wider of the two, noted in the column's metadata
-of more digits, date to timestamp_ntz
-anything else that differs                                         stays as the table has it
+a column, or a field of a struct, that the table lacks             is added, nullable
+byte, short, integer                                               the wider type; Parquet stores them the same way
+delta.enableTypeWidening: also long, float to double, decimals     the wider type, recorded in the column's metadata
+with more digits, date to timestamp_ntz
+any other difference                                               the table's type is kept
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _Change: TypeAlias = dict[str, str]
 
 
 def merged(table: StructType, data: StructType, *, can_widen: bool = False) -> StructType:
-    """The table's schema with what the data brings; the table's own spelling of names stays.
+    """Return the table's schema extended by the data's. Names keep the table's spelling.
 
-    `can_widen`: whether the table lists the feature `typeWidening`, which its readers then know.
+    `can_widen`: whether the table lists the feature `typeWidening`, so that its readers support it.
     """
     new = {field.name.lower(): field for field in data.fields}
     fields = []
@@ -53,7 +53,7 @@ def _merged_field(field: StructField, data: DataType, can_widen: bool) -> Struct
 
 
 def _merged(table: DataType, data: DataType, can_widen: bool) -> tuple[DataType, list[_Change]]:
-    """The type, and what was widened in it: inside arrays and maps there is no field to note it at."""
+    """Return the merged type and its type changes. The enclosing field records those inside arrays and maps."""
     match table, data:
         case StructType(), StructType():
             return merged(table, data, can_widen=can_widen), []

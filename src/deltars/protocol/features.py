@@ -1,10 +1,10 @@
-"""Table features: what each one is, what a table needs, and which protocol changes are allowed.
+"""Table features: their definitions, the features that a table needs, and the allowed protocol changes.
 
     schema + properties ──needed_features──> names ──protocol_of──> Protocol (1,7) or (3,7)
-    old Protocol, new Protocol ──check_protocol_change──> why not, or None
+    old Protocol, new Protocol ──check_protocol_change──> the reason against it, or None
 
-A feature is "supported for writing" when the log writer may commit to a table that lists it. What a feature
-asks of the rows themselves is the business of whoever writes the data.
+A feature is "supported for writing" if deltars may commit to a table that lists it. Rules of a feature for the rows
+themselves are up to the code that writes the data files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from deltars.protocol.actions import Protocol
 from deltars.protocol.schema import PrimitiveType, StructType
 
 FENCE = "deltars.sqlManaged"
-"""Lists a table as ours: every reader reads it, every other writer refuses it."""
+"""Feature that marks a table as managed by deltars: every reader can read it, every other writer rejects it."""
 
 MAX_READER_VERSION = 3
 MAX_WRITER_VERSION = 7
@@ -28,14 +28,14 @@ FEATURE_PROPERTY = "delta.feature."
 class TableFeature:
     name: str
     is_reader: bool = False
-    """Readers must know it too: it then stands in both lists."""
+    """Whether readers must know it too. It is then in both feature lists."""
     legacy: tuple[int, int] | None = None
-    """The reader and writer version that stood for it before features had names."""
+    """The reader and writer version that implied it before features had names."""
     can_write: bool = False
     requires: tuple[str, ...] = ()
-    """Features that must be listed beside it; these require no others."""
+    """Features that must be listed with it. They require no further ones."""
     enabled_by: str | None = None
-    """The table property that, when true, needs it."""
+    """The table property that needs it when true."""
 
 
 FEATURES: Mapping[str, TableFeature] = {
@@ -75,7 +75,7 @@ NEW_TABLE_FEATURES = ("appendOnly", "invariants", "inCommitTimestamp")
 
 
 def protocol_for_new_table(schema: StructType, properties: Mapping[str, str], fenced: bool = True) -> Protocol:
-    """The protocol of version 0; a feature that is not supported for writing is refused by name."""
+    """Return the protocol of version 0. Raise `ValidationError` for a feature that is not supported for writing."""
     features = needed_features(schema, properties).union(NEW_TABLE_FEATURES, (FENCE,) if fenced else ())
     protocol = protocol_of(features)
     problem = check_protocol(protocol)
@@ -85,7 +85,7 @@ def protocol_for_new_table(schema: StructType, properties: Mapping[str, str], fe
 
 
 def protocol_of(features: Iterable[str]) -> Protocol:
-    """The protocol that lists exactly these features: (3,7) if readers must know one of them, else (1,7)."""
+    """Return the protocol that lists exactly these features: (3,7) if readers must know one of them, else (1,7)."""
     order = {name: position for position, name in enumerate(FEATURES)}
     listed = sorted(set(features), key=lambda name: (order.get(name, len(order)), name))
     for_readers = [name for name in listed if name in FEATURES and FEATURES[name].is_reader]
@@ -98,7 +98,7 @@ def protocol_of(features: Iterable[str]) -> Protocol:
 
 
 def needed_features(schema: StructType, properties: Mapping[str, str]) -> frozenset[str]:
-    """The features a table of this schema and these properties must list."""
+    """Return the features that a table with this schema and these properties must list."""
     names = {
         feature.name
         for feature in FEATURES.values()
@@ -121,13 +121,13 @@ def needed_features(schema: StructType, properties: Mapping[str, str]) -> frozen
 
 
 def supported_features(protocol: Protocol) -> frozenset[str]:
-    """Every feature the protocol lists or, by an older version, stands for."""
+    """Return all features that the protocol lists or that its version implies."""
     listed = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
     return frozenset(listed | _legacy_features(protocol))
 
 
 def check_protocol(protocol: Protocol) -> str | None:
-    """Why the protocol is ill-formed or lists what is not supported for writing; `None` if it is fine."""
+    """Return why the protocol is malformed or not supported for writing, or None if it is neither."""
     reader, writer = protocol.min_reader_version, protocol.min_writer_version
     if not 1 <= reader <= MAX_READER_VERSION:
         return f"reader version {reader} is not supported, only 1 to {MAX_READER_VERSION}"
@@ -136,14 +136,14 @@ def check_protocol(protocol: Protocol) -> str | None:
     if reader == MAX_READER_VERSION and writer != MAX_WRITER_VERSION:
         return f"reader version {reader} needs writer version {MAX_WRITER_VERSION}, not {writer}"
     if (protocol.reader_features is not None) != (reader == MAX_READER_VERSION):
-        return f"readerFeatures belong to reader version {MAX_READER_VERSION} and to no other; it is {reader}"
+        return f"reader version {reader} must {'' if reader == MAX_READER_VERSION else 'not '}have readerFeatures"
     if (protocol.writer_features is not None) != (writer == MAX_WRITER_VERSION):
-        return f"writerFeatures belong to writer version {MAX_WRITER_VERSION} and to no other; it is {writer}"
+        return f"writer version {writer} must {'' if writer == MAX_WRITER_VERSION else 'not '}have writerFeatures"
     return _check_features(protocol)
 
 
 def check_protocol_change(old: Protocol | None, new: Protocol) -> str | None:
-    """Why a table may not go from one protocol to the other; `None` if it may."""
+    """Return why a table may not change from one protocol to the other, or None if it may."""
     problem = check_protocol(new)
     if problem is not None or old is None:
         return problem
@@ -160,7 +160,7 @@ def check_protocol_change(old: Protocol | None, new: Protocol) -> str | None:
 
 
 def is_true(value: str | None) -> bool:
-    """A boolean table property, as Delta reads it."""
+    """Return whether a boolean table property is true, as Delta reads it."""
     return value is not None and value.strip().lower() == "true"
 
 
@@ -175,7 +175,7 @@ _BY_COLUMN_METADATA = {
 
 
 def _named_by_property(properties: Mapping[str, str]) -> set[str]:
-    """`delta.feature.<name> = supported`, the way to ask for a feature by its name."""
+    """Return the features that are enabled by `delta.feature.<name> = supported`."""
     names = set()
     for key, value in properties.items():
         if key.startswith(FEATURE_PROPERTY):
@@ -186,7 +186,7 @@ def _named_by_property(properties: Mapping[str, str]) -> set[str]:
 
 
 def _legacy_features(protocol: Protocol) -> set[str]:
-    """What versions below the feature lists stand for; a list of its own replaces them."""
+    """Return the features that a version without feature lists implies."""
     return {
         feature.name
         for feature in FEATURES.values()
@@ -208,12 +208,12 @@ def _check_features(protocol: Protocol) -> str | None:
             return f"the table feature {name} needs {', '.join(missing)}"
     for name in sorted(protocol.reader_features or ()):
         if not FEATURES[name].is_reader:
-            return f"{name} is a feature of writers and does not belong in readerFeatures"
+            return f"{name} is a feature for writers only and must not be in readerFeatures"
         if name not in (protocol.writer_features or ()):
-            return f"{name} stands in readerFeatures and must stand in writerFeatures too"
+            return f"{name} is in readerFeatures and must also be in writerFeatures"
     for name in sorted(protocol.writer_features or ()):
         if FEATURES[name].is_reader and not _readers_know(protocol, FEATURES[name]):
-            return f"{name} stands in writerFeatures and must stand in readerFeatures too (reader version 3)"
+            return f"{name} is in writerFeatures and must also be in readerFeatures (reader version 3)"
     return None
 
 

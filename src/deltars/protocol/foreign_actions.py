@@ -1,15 +1,16 @@
-"""Actions of writers that do not keep to the letter, read where only one thing can be meant.
+"""Lenient decoding of actions that deviate from the protocol, where their meaning is unambiguous.
 
-a number as text, or with a point and nothing behind it    the number
-true and false as text, 0 and 1                            true and false
-null                                                       as if the field were not there
-a number or a truth value in a map of strings              its text: configuration, partition values, tags
-`stats` as an object                                       its text; anything else that is no text: none
-`partitionValues` that is null or missing                  empty; a partitioned table needs them all the same
+an integer as a string, or with a decimal point            the integer
+true and false as strings, 0 and 1                         true and false
+null                                                       as if the field were missing
+a number or a boolean in a map of strings                  its text: configuration, partition values, tags
+`stats` as an object                                       its text; any other type: no statistics
+`partitionValues` that is null or missing                  empty; a partitioned table still needs its values
 `dataChange`, `modificationTime` missing                   true, 0
-`deletionVector` without any part                          none
+`deletionVector` without any field                         no deletion vector
 
-Everything else is refused by the field's name. A protocol is read to the letter: it says what a reader must know.
+Any other deviation raises an error that names the field. The `protocol` action is decoded strictly, because it states
+what a reader must support.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _FILES = ("add", "cdc")
 
 
 def decode_foreign_action(line: bytes | str) -> Action | None:
-    """The action of one line; `None` where it is one that is not known here."""
+    """Return the action of one line, or None if its kind is unknown."""
     try:
         return decode_action(line)
     except ValidationError:
@@ -38,7 +39,7 @@ def decode_foreign_action(line: bytes | str) -> Action | None:
 
 
 def loosened(name: str, action: Any) -> Any:
-    """The fields of an action as the protocol has them, as far as they can be told."""
+    """Return the fields of an action with the deviations above corrected."""
     if not isinstance(action, Mapping) or name == "commitInfo":
         return action
     fields = {key: value for key, value in action.items() if value is not None}
@@ -63,7 +64,7 @@ def _object(line: bytes | str) -> dict[str, Any] | None:
 
 
 def _texts(values: Any) -> Any:
-    """A map of strings: what else stands there as its text, nulls as they are."""
+    """Return a map with numbers and booleans replaced by their text. Nulls are kept."""
     if not isinstance(values, Mapping):
         return values
     return {key: _text(value) for key, value in values.items()}

@@ -1,4 +1,4 @@
-"""Spans of time as table properties write them: `interval 1 week`, `7 days`, `interval 1 day 12 hours`."""
+"""Intervals in table properties: `interval 1 week`, `7 days`, `interval 1 day 12 hours`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SPAN = re.compile(rf"\s*(?:interval\s+)?((?:{_PART.pattern}\s*)+)", re.IGNORECA
 
 
 def parse_interval_ms(text: str) -> int | None:
-    """The span in milliseconds; `None` if this is none. Months and years have no fixed length, and are none."""
+    """Return the milliseconds, or None if it is not an interval. Months and years, which vary in length, are not."""
     span = _SPAN.fullmatch(text)
     if span is None:
         return None

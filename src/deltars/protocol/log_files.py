@@ -1,16 +1,16 @@
-"""Names below a table's directory: those of the Delta log, and those that every reader passes over.
+"""File names below a table's directory: files of the Delta log, and hidden files, which every reader ignores.
 
 _delta_log/00000000000000000012.json                                  a commit
            00000000000000000012.crc                                   its checksum
            00000000000000000010.checkpoint.parquet                    a checkpoint
-           00000000000000000010.checkpoint.0000000001.0000000003.parquet   a part of one
+           00000000000000000010.checkpoint.0000000001.0000000003.parquet   a part of a checkpoint
            00000000000000000010.checkpoint.<uuid>.parquet, .json      a V2 checkpoint
            00000000000000000004.00000000000000000007.compacted.json   several commits in one
            _last_checkpoint                                           where to begin reading
            _sidecars/<name>.parquet                                   files of a V2 checkpoint
-_anything, .anything, and what systems and editors leave behind       hidden
+_anything, .anything, and temporary files of systems and editors      hidden
 
-A V2 checkpoint may also have a classic name: only its content tells.
+A V2 checkpoint may also have a classic name; only its content shows which one it is.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PATTERNS = {
 _COMPILED = {kind: re.compile(pattern) for kind, pattern in _PATTERNS.items()}
 
 _NOT_HIDDEN = ("_delta_index", "_change_data")
-"""Directories that hold a table's own files, though their names begin as hidden ones do."""
+"""Directories with files of the table, although their names begin with an underscore."""
 _LEFT_BEHIND = re.compile(
     r".*_\$folder\$"  # Hadoop's directories on object stores
     r"|.*\.tmp|.*~|\#.*\#|.*\.sw[a-z]|4913"  # half-written files, editors
@@ -98,7 +98,7 @@ class LogFileName:
 
 
 def parse_log_path(path: str) -> LogFileName | None:
-    """Return what a path below the table is in the log; None if it is no file of a Delta log."""
+    """Return the kind and numbers of a log file, by its path below the table; None for any other file."""
     directory, _, name = path.partition("/")
     if directory != LOG:
         return None
@@ -110,10 +110,10 @@ def parse_log_path(path: str) -> LogFileName | None:
 
 
 def is_hidden(path: str, partition_columns: Collection[str] = ()) -> bool:
-    """Return whether readers pass a path over, below the table or below its log; neither is part of `path`.
+    """Return whether readers ignore a path, which is relative to the table or to its log.
 
-    Delta hides names that begin with `_` or `.`, but for its own directories and those of a partition column that is
-    named so.
+    Delta hides names that begin with `_` or `.`, except for its own directories and the directories of a partition
+    column with such a name.
     """
     segments = path.split("/")
     for name in segments:

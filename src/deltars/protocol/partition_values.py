@@ -1,11 +1,11 @@
-"""Partition values: every Delta type as the string that `partitionValues` holds, and back.
+"""Partition values: conversion between Python values and the strings of `partitionValues`.
 
     None, ""         null, for every type
     timestamp        1970-01-01T00:00:00.123456Z
     timestamp_ntz    1970-01-01 00:00:00[.123456]
-    binary           its bytes read as UTF-8, as other writers do; bytes that are not UTF-8 are refused
+    binary           the bytes decoded as UTF-8, as other writers do; other bytes raise an error
 
-Reading is wider than writing: logs also hold timestamps with an offset, and in the writer's own zone.
+Parsing accepts more than deltars writes: logs also have timestamps with an offset or in the writer's time zone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from deltars.protocol.schema import DataType, PrimitiveType
 
 
 def serialize_partition_value(value: Any, type_: DataType) -> str | None:
-    """A Python value as `partitionValues` holds it."""
+    """Return a Python value as a string of `partitionValues`."""
     try:
         text = None if value is None else _serialize(value, _partitionable(type_))
     except (TypeError, ValueError, ArithmeticError) as error:
@@ -43,7 +43,7 @@ def serialize_partition_value(value: Any, type_: DataType) -> str | None:
 
 
 def parse_partition_value(text: str | None, type_: DataType, *, zone: tzinfo = UTC) -> Any:
-    """The Python value; `zone` is the one that a timestamp written without any is in."""
+    """Return the Python value. `zone` is the time zone of a timestamp that has none."""
     try:
         return _parse(text, _partitionable(type_), zone) if text else None
     except (ValueError, ArithmeticError) as error:

@@ -1,10 +1,10 @@
-"""The two forms of a data file's path, and which paths are legal.
+"""The two forms of a data file's path, and their validation.
 
     partition values          {"city": "a:b c"}
-      │ partition_directory   Hive escaping: what cannot stand in a directory's name
+      │ partition_directory   Hive escaping of characters that a directory name cannot have
       v
     file-system form          city=a%3Ab c/part-0.parquet
-      │ path_to_uri           the escapes of a URI on top  (uri_to_path decodes them, once)
+      │ path_to_uri           URI escaping of the result  (uri_to_path decodes it, once)
       v
     log form                  city=a%253Ab%20c/part-0.parquet
 
@@ -25,8 +25,8 @@ NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _HIVE_ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
 _HIVE_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 
-# What RFC 2396 lets stand in a path, as java.net.URI reads it; but for the colon, which in the first segment
-# would end a scheme's name.
+# Characters outside those that RFC 2396 allows in a path, as java.net.URI reads it. The colon is escaped too, because
+# in the first segment it would end a scheme.
 _URI_ESCAPED = re.compile(r"[^A-Za-z0-9_!.~'()*@&=+$,;/-]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -38,17 +38,17 @@ _PLAIN = re.compile(r"(?!_delta_log(?:/|\Z))(?:[A-Za-z0-9_=-][A-Za-z0-9_=.-]*/)*
 
 
 def escape_partition_segment(text: str) -> str:
-    """A partition column's name or value as it may stand in a directory's name."""
+    """Escape a partition column's name or value for use in a directory name."""
     return _HIVE_ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
 
 def unescape_partition_segment(text: str) -> str:
-    """The name or value that `escape_partition_segment` was given."""
+    """Reverse `escape_partition_segment`."""
     return _HIVE_ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
 
 
 def partition_directory(partition_columns: Iterable[str], values: Mapping[str, str | None]) -> str:
-    """`a=1/b=x` for serialised partition values; the empty string for a table without partitions."""
+    """Return `a=1/b=x` for serialised partition values, or the empty string for a table without partitions."""
     return "/".join(
         f"{escape_partition_segment(column)}={escape_partition_segment(values[column] or NULL_PARTITION)}"
         for column in partition_columns
@@ -56,14 +56,14 @@ def partition_directory(partition_columns: Iterable[str], values: Mapping[str, s
 
 
 def path_to_uri(path: str) -> str:
-    """A relative file-system path as `add.path` holds it."""
+    """Return a relative file-system path in the form of `add.path`."""
     return _URI_ESCAPED.sub(_uri_escape, path)
 
 
 def uri_to_path(uri: str) -> str:
-    """`add.path` decoded, once. A `file:` URI becomes an absolute path; others keep scheme and authority."""
+    """Decode `add.path` once. A `file:` URI becomes an absolute path; others keep their scheme and authority."""
     if _BAD_ESCAPE.search(uri):
-        raise ValidationError(f"a % that begins no escape in the path {uri!r}", field="path")
+        raise ValidationError(f"the path {uri!r} has a % that is not followed by two hex digits", field="path")
     try:
         return unquote_to_bytes(_LOCAL_FILE.sub("", uri)).decode()
     except UnicodeError as error:
@@ -71,22 +71,22 @@ def uri_to_path(uri: str) -> str:
 
 
 def local_path(path: str) -> str:
-    """A path of the log by one name: `/p`, `file:/p` and `file:///p` are the same."""
+    """Return one spelling of a path in the log: `/p` for `/p`, `file:/p` and `file:///p`."""
     return _LOCAL_FILE.sub("", path)
 
 
 def is_absolute(path: str) -> bool:
-    """Whether a path of the log names a place of its own, not one under the table's root."""
+    """Return whether a path in the log is absolute, not relative to the table's root."""
     return path.startswith("/") or _SCHEME.match(path) is not None
 
 
 def is_plain(path: str) -> bool:
-    """Nearly every path of the log is: nothing to decode, nothing to refuse."""
+    """Return whether a path needs no decoding and no further check, as nearly every path in a log."""
     return _PLAIN.fullmatch(path) is not None
 
 
 def check_path(path: str, allow_absolute: bool = False) -> str | None:
-    """Why a path, in the log's form, may not stand in the log; `None` if it may."""
+    """Return why a path, in its log form, is not allowed in the log, or None if it is."""
     if is_plain(path):
         return None
     if not path:
@@ -114,10 +114,10 @@ def check_path(path: str, allow_absolute: bool = False) -> str | None:
 
 def _uri_escape(found: re.Match[str]) -> str:
     character = found[0]
-    # Other letters stay as they are; blanks and control characters of any alphabet do not.
+    # Non-ASCII characters are kept, except for spaces, control characters and halves of surrogate pairs.
     if ord(character) >= 0x80 and unicodedata.category(character) not in ("Cc", "Cs", "Zs", "Zl", "Zp"):
         return character
     try:
         return "".join(f"%{byte:02X}" for byte in character.encode())
     except UnicodeEncodeError as error:
-        raise ValidationError(f"{character!r} is half of a character: not a path", field="path") from error
+        raise ValidationError(f"a path cannot have {character!r}, half a surrogate pair", field="path") from error

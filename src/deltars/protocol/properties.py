@@ -1,11 +1,11 @@
-"""Table properties by name: which there are, and which values each one takes.
+"""Table properties: the known names and the values that each accepts.
 
     check_property("delta.appendonly", "TRUE") ──▶ ("delta.appendOnly", "TRUE")
                   ("delta.appendOnly", "yes")  ──▶ ValidationError: is true or false, not 'yes'
                   ("delta.apendOnly", "true")  ──▶ ValidationError: did you mean delta.appendOnly?
 
-Check what users set. Tables of others keep what they have; where such a value matters, `boolean_property` refuses one
-that is neither true nor false. Names outside `delta.` and `deltars.` are the user's own.
+Properties are checked when users set them. Imported tables keep theirs; `boolean_property` raises an error when a value
+that is neither true nor false would matter. Names outside `delta.` and `deltars.` are free for users.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from deltars.protocol.features import FEATURE_PROPERTY, FEATURES
 from deltars.protocol.intervals import parse_interval_ms
 
 CONSTRAINT = "delta.constraints."
-"""Prefix of the properties that hold CHECK constraints, by name."""
+"""Prefix of the properties that hold CHECK constraints; the constraint's name follows."""
 
 UNIFORM = "delta.universalFormat.config."
 _SHOWN = 100
-"""Characters of a value that an error repeats."""
+"""Most characters of a value that an error quotes."""
 _OURS = ("delta.", "deltars.")
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _SIZE = re.compile(r"[0-9]{1,18}\s*(?:b|k|kb|m|mb|g|gb|t|tb)?", re.IGNORECASE)
@@ -34,16 +34,16 @@ _SIZE = re.compile(r"[0-9]{1,18}\s*(?:b|k|kb|m|mb|g|gb|t|tb)?", re.IGNORECASE)
 class TableProperty:
     name: str
     value: str
-    """What it takes, in words: "true or false", "a number from 1 on", …"""
+    """The accepted values in words, for errors: "true or false", "a column with statistics", …"""
     choices: tuple[str, ...] = ()
     at_least: int | None = None
     refused: str | None = None
     """Why users cannot set it."""
     has_effect: bool = False
-    """Whether deltars acts on it; others are kept for the engines that do."""
+    """Whether deltars acts on it. Other properties are kept for engines that do."""
 
     def problem(self, value: str) -> str | None:
-        """Why the value is none of the property's; `None` if it is one."""
+        """Return why the property cannot have this value, or None if it can."""
         if self.at_least is not None:
             is_valid = _INTEGER.fullmatch(value) is not None and int(value) >= self.at_least
         elif self.choices:
@@ -65,7 +65,7 @@ _INTERVAL = "a span such as 'interval 7 days', without months and years"
 _FORMATS = "a list of iceberg and hudi"
 _BYTES = "a size such as 134217728 or 128mb"
 _BY_FEATURES = "the protocol follows from the features that the table uses"
-_BY_US = "it is kept by the log itself"
+_BY_US = "deltars sets it itself"
 
 
 def _boolean(name: str, *, has_effect: bool = False) -> TableProperty:
@@ -139,14 +139,14 @@ PROPERTIES: tuple[TableProperty, ...] = (
     _boolean("delta.tuneFileSizesForRewrites"),
     TableProperty("delta.universalFormat.enabledFormats", _FORMATS),
 )
-"""All that are known by their whole name."""
+"""All properties that are known by their full name."""
 
 _BY_NAME = {known.name.lower(): known for known in PROPERTIES}
 _FEATURES = {name.lower(): name for name in FEATURES}
 
 
 def check_property(name: str, value: str) -> tuple[str, str]:
-    """The property with its name as Delta spells it; `ValidationError` where it cannot be set so."""
+    """Return the property, its name in Delta's spelling. Raise `ValidationError` if it cannot be set to this value."""
     lower = name.lower()
     if lower.startswith(FEATURE_PROPERTY):
         return _feature(name, value), value
@@ -159,7 +159,9 @@ def check_property(name: str, value: str) -> tuple[str, str]:
         raise ValidationError(f"there is no table property {name}", field=name, hint=_near(name))
     if known.refused is not None:
         hint = (
-            f"Ask for what you need: {FEATURE_PROPERTY}<name>='supported'." if known.refused == _BY_FEATURES else None
+            f"Enable the feature you need: {FEATURE_PROPERTY}<name>='supported'."
+            if known.refused == _BY_FEATURES
+            else None
         )
         raise ValidationError(f"{known.name} cannot be set: {known.refused}", field=name, hint=hint)
     problem = known.problem(value)
@@ -169,7 +171,7 @@ def check_property(name: str, value: str) -> tuple[str, str]:
 
 
 def property_name(name: str) -> str:
-    """The name as Delta spells it; upper and lower case are the same in its own names."""
+    """Return the name in Delta's spelling. Known names are matched without case; others are returned unchanged."""
     known = _BY_NAME.get(name.lower())
     return name if known is None else known.name
 
@@ -181,19 +183,19 @@ def is_kept_by_log(name: str) -> bool:
 
 
 def boolean_property(properties: Mapping[str, str], name: str) -> bool:
-    """A boolean property of a table, false by default; `ValidationError` where a table of others has no such value."""
+    """Return a boolean property, false by default. Raise `ValidationError` if an imported table has another value."""
     value = properties.get(name, "false").strip().lower()
     if value not in _BOOLEAN:
         raise ValidationError(
             f"the table's property {name} is {properties[name]!r}, which is neither true nor false",
             field=name,
-            hint=f"Say which: catalog.set_properties(table, {{{name!r}: 'true'}}).",
+            hint=f"Set it: catalog.set_properties(table, {{{name!r}: 'true'}}).",
         )
     return value == "true"
 
 
 def number_property(properties: Mapping[str, str], name: str, default: int) -> int:
-    """A number among the properties of a table; `ValidationError` where a table of others has no such value."""
+    """Return a numeric property, or the default. Raise `ValidationError` if an imported table has an invalid value."""
     value = properties.get(name)
     problem = None if value is None else _BY_NAME[name.lower()].problem(value)
     if problem is not None:
@@ -210,7 +212,11 @@ def _feature(name: str, value: str) -> str:
     feature = _FEATURES.get(asked.lower())
     if feature is None:
         near = get_close_matches(asked.lower(), _FEATURES, n=1)
-        hint = f"Did you mean {FEATURE_PROPERTY}{_FEATURES[near[0]]}?" if near else f"Known are: {', '.join(FEATURES)}."
+        hint = (
+            f"Did you mean {FEATURE_PROPERTY}{_FEATURES[near[0]]}?"
+            if near
+            else f"Known features: {', '.join(FEATURES)}."
+        )
         raise ValidationError(f"there is no table feature {asked!r}", field=name, hint=hint)
     if value not in ("supported", "enabled"):
         raise ValidationError(f"the property {name} can only be 'supported', not {value!r}", field=name)
@@ -221,4 +227,4 @@ def _near(name: str) -> str:
     near = get_close_matches(name.lower(), _BY_NAME, n=1)
     if near:
         return f"Did you mean {_BY_NAME[near[0]].name}?"
-    return "Names of your own begin with neither delta. nor deltars.; those that are known: docs/configuration.md."
+    return "docs/configuration.md lists the known ones. Your own names must not begin with delta. or deltars."

@@ -1,6 +1,6 @@
-"""Single values of Delta's types: checked, and in the forms that partition values and statistics share.
+"""Single values of Delta's types: validation, and the text forms that partition values and statistics share.
 
-What does not fit its type is a `ValueError` here, because only the caller knows what it was converting.
+A value that does not fit its type raises `ValueError`. The caller turns it into an error that names the value's origin.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def as_integer(value: Any, type_: PrimitiveType) -> int:
 
 
 def as_float(value: Any, type_: PrimitiveType) -> float:
-    """The value as its type holds it: a `float` rounded to single precision."""
+    """Return the number in its type's precision: a `float` is rounded to single precision."""
     if isinstance(value, bool | str):
         raise ValueError("not a number")
     number = float(value)
@@ -47,7 +47,7 @@ def as_float(value: Any, type_: PrimitiveType) -> float:
 
 
 def shortest_float(number: float, type_: PrimitiveType) -> float:
-    """The double with the fewest digits that its type reads as the same: 0.1, not 0.10000000149011612."""
+    """Return the double with the fewest digits that is equal in its type: 0.1, not 0.10000000149011612."""
     if type_.name == "double" or not math.isfinite(number):
         return number
     candidates = (float(f"{number:.{digits}g}") for digits in range(6, 10))
@@ -55,7 +55,7 @@ def shortest_float(number: float, type_: PrimitiveType) -> float:
 
 
 def as_decimal(value: Any, type_: PrimitiveType) -> Decimal:
-    """The value with exactly its type's scale, never rounded; there is one zero."""
+    """Return the value with exactly its type's scale, never rounded. Negative zero becomes zero."""
     if isinstance(value, bool | float | str):
         raise ValueError("not an exact number")
     number = Decimal(value)
@@ -77,7 +77,7 @@ def as_date(value: Any) -> date:
 
 
 def as_timestamp(value: Any) -> datetime:
-    """The moment in UTC, without its zone."""
+    """Return the time in UTC, without `tzinfo`."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise ValueError("expected a datetime with a time zone")
     return value.astimezone(UTC).replace(tzinfo=None)
@@ -90,7 +90,7 @@ def as_timestamp_ntz(value: Any) -> datetime:
 
 
 def float_text(number: float) -> str:
-    """A number as its digits; what is not finite by Java's names."""
+    """Return the digits of a number, or Java's name of a number that is not finite."""
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):
@@ -123,7 +123,7 @@ def parse_date(text: str) -> date:
 
 
 def parse_timestamp(text: str, zone: tzinfo = UTC) -> datetime:
-    """A moment, in UTC; `zone` is the one that a text without any is in."""
+    """Return the time in UTC. `zone` is the time zone of a text without one."""
     moment = _parse_datetime(text)
     return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).astimezone(UTC)
 

@@ -1,8 +1,8 @@
-"""The types of Delta, and the schema JSON of `metaData.schemaString`.
+"""Delta's types and the schema JSON of `metaData.schemaString`.
 
     StructType ── fields ──> StructField ── type ──> PrimitiveType | ArrayType | MapType | StructType
 
-`StructType.from_json(text).to_json()` gives the text back as Spark writes it: key order, metadata and all.
+`StructType.from_json(text).to_json()` returns the text as Spark writes it, with the same key order and metadata.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DECIMAL = re.compile(r"decimal(?:\(\s*(\d+)\s*,\s*(-?\d+)\s*\))?")
 
 @dataclass(frozen=True, slots=True)
 class PrimitiveType:
-    """A type without parts, by its name in Delta: `long`, `decimal(10,2)`, `timestamp_ntz` …"""
+    """A type without nested types, by its name in Delta: `long`, `decimal(10,2)`, `timestamp_ntz` …"""
 
     name: str
 
@@ -100,7 +100,7 @@ class StructField:
 
     @property
     def physical_name(self) -> str:
-        """The column's name in data files, statistics and partition values."""
+        """Return the column's name in data files, statistics and partition values."""
         return str(self.metadata.get(PHYSICAL_NAME, self.name))
 
     def __str__(self) -> str:
@@ -121,7 +121,7 @@ class StructType:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> StructType:
-        """The same document parsed: what `jsonValue()` of a Spark type returns."""
+        """Return the schema of parsed schema JSON, such as `jsonValue()` of a Spark type."""
         parsed = _parse(document, ())
         if not isinstance(parsed, StructType):
             raise ValidationError(f"a schema is a struct, not {parsed}", field="schemaString")
@@ -131,7 +131,7 @@ class StructType:
         return msgspec.json.encode(_document(self)).decode()
 
     def leaves(self, *, physical: bool = False) -> Iterator[tuple[tuple[str, ...], LeafType]]:
-        """Every column that is no struct, depth first, as Delta counts them: an array or a map is one."""
+        """Yield every column that is not a struct, depth first, as Delta counts them. An array or a map is one leaf."""
         for column in self.fields:
             name = column.physical_name if physical else column.name
             if isinstance(column.type, StructType):
@@ -141,11 +141,11 @@ class StructType:
                 yield (name,), column.type
 
     def walk(self) -> Iterator[tuple[tuple[str, ...], StructField]]:
-        """Every field, parents before children, with its path; inside arrays and maps too."""
+        """Yield every field with its path, parents before children, also inside arrays and maps."""
         return _walk(self, ())
 
     def types(self) -> Iterator[DataType]:
-        """Every type in the schema, however deep; inside arrays and maps too."""
+        """Yield every type in the schema at any depth, also inside arrays and maps."""
         return _types(self)
 
     @property

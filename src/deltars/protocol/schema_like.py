@@ -1,4 +1,4 @@
-"""Everything a user may pass where a schema, or names of columns, are wanted."""
+"""Conversion of everything that users may pass as a schema or as column names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deltars.protocol.schema import StructType
 
 @runtime_checkable
 class HasJsonValue(Protocol):
-    """A Spark type, known by what it can do: this layer never imports pyspark."""
+    """A Spark type, recognised by its method, because this layer never imports pyspark."""
 
     def jsonValue(self) -> Any: ...  # noqa: N802
 
@@ -25,7 +25,7 @@ SchemaLike: TypeAlias = StructType | pa.Schema | str | HasJsonValue
 
 
 def as_schema(schema: SchemaLike) -> StructType:
-    """A schema from ours, Arrow's or Spark's, from DDL or from Delta's schema JSON."""
+    """Return the schema of a `StructType`, an Arrow or Spark schema, DDL or Delta's schema JSON."""
     match schema:
         case StructType():
             return schema
@@ -44,5 +44,5 @@ def as_schema(schema: SchemaLike) -> StructType:
 
 
 def as_names(names: str | Iterable[str]) -> tuple[str, ...]:
-    """Names of columns; one alone need not be in a list."""
+    """Return column names as a tuple. A single name may be a string."""
     return (names,) if isinstance(names, str) else tuple(names)

@@ -1,10 +1,10 @@
-"""Column statistics of a data file: `add.stats`, a JSON text.
+"""Column statistics of a data file: the JSON text of `add.stats`.
 
     FileStats (Python values, nested like the columns)  ──encode_stats──>  {"numRecords":…,"minValues":{…},…}
                                                         <──decode_stats──
 
-Bounds stay bounds in the log's narrower forms: a long string's minimum is cut, its maximum cut and raised.
-Timestamps are cut to milliseconds: whoever skips files by a maximum adds one to it. Decimals stay exact.
+Long strings are shortened so that they remain bounds: a minimum is cut, a maximum is cut and raised. Timestamps are cut
+to milliseconds, so a reader must add one millisecond to a maximum before it skips a file. Decimals are exact.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _BOUNDED = frozenset({*INTEGER_BITS, "float", "double", "date", "timestamp", "ti
 
 @dataclass(frozen=True, slots=True)
 class FileStats:
-    """What is known of a file's rows, by the columns' physical names; a struct is a mapping of its own."""
+    """Statistics of a file's rows by physical column name. A struct is a nested mapping."""
 
     num_records: int | None = None
     min_values: Mapping[str, Any] = field(default_factory=dict)
@@ -59,12 +59,12 @@ class FileStats:
 
 
 def has_bounds(type_: DataType) -> bool:
-    """Whether columns of this type have minimum and maximum; all others have only their nulls counted."""
+    """Return whether columns of this type have a minimum and a maximum. Others have only a null count."""
     return isinstance(type_, PrimitiveType) and (type_.name in _BOUNDED or type_.is_decimal)
 
 
 def encode_stats(stats: FileStats, schema: StructType, *, prefix_length: int = STRING_PREFIX_LENGTH) -> str:
-    """The text of `add.stats`. What has no value, or no bounds by its type, is left out."""
+    """Return the text of `add.stats`. Columns without a value, or of a type without bounds, are omitted."""
 
     def minimum(value: Any, type_: LeafType) -> Any:
         return _encode_bound(truncate_min(value, prefix_length) if isinstance(value, str) else value, type_)
@@ -87,7 +87,7 @@ def encode_stats(stats: FileStats, schema: StructType, *, prefix_length: int = S
 
 
 def decode_stats(text: str | bytes, schema: StructType) -> FileStats:
-    """The statistics as Python values. A part that is not of its type is left out: it proves nothing."""
+    """Return the statistics as Python values. A value of the wrong type is omitted, because it proves nothing."""
     try:
         document = _decoder.decode(text)
     except (ValueError, RecursionError) as error:
@@ -106,12 +106,12 @@ def decode_stats(text: str | bytes, schema: StructType) -> FileStats:
 
 
 def truncate_min(text: str, prefix_length: int = STRING_PREFIX_LENGTH) -> str:
-    """A lower bound, by code points (which is the order of UTF-8's bytes)."""
+    """Return a lower bound in the order of code points, which is also the order of UTF-8 bytes."""
     return text[:prefix_length]
 
 
 def truncate_max(text: str, prefix_length: int = STRING_PREFIX_LENGTH) -> str | None:
-    """An upper bound: a prefix and a character greater than the first one dropped; `None`: there is none."""
+    """Return an upper bound, a prefix plus a character greater than the first one cut, or None if there is none."""
     if len(text) <= prefix_length:
         return text
     for end in range(prefix_length, min(len(text), 2 * prefix_length)):
@@ -125,7 +125,7 @@ def truncate_max(text: str, prefix_length: int = STRING_PREFIX_LENGTH) -> str | 
 def indexed_leaves(
     schema: StructType, partition_columns: Sequence[str] = (), properties: Mapping[str, str] | None = None
 ) -> list[tuple[tuple[str, ...], LeafType]]:
-    """The columns whose statistics are collected, by their logical names, as the table's properties say."""
+    """Return the columns whose statistics are collected, by logical name, according to the table's properties."""
     properties = properties or {}
     leaves = [leaf for leaf in schema.leaves() if leaf[0][0] not in partition_columns]
     chosen = properties.get("delta.dataSkippingStatsColumns")
@@ -153,7 +153,7 @@ class _Document(msgspec.Struct):
     tightBounds: Any = None  # noqa: N815
 
 
-# Numbers with a point come as Decimal: only the column's type tells whether they may become a float.
+# Numbers with a decimal point are decoded as Decimal, because only some column types may be read as float.
 _decoder = msgspec.json.Decoder(_Document, float_hook=Decimal)
 
 
@@ -203,7 +203,7 @@ def _to_json(value: Any, type_: PrimitiveType) -> Any:
 
 
 def decode_bound(value: Any, type_: LeafType) -> Any:
-    """A bound as it stands in the JSON (numbers with a point as Decimal), as a Python value; `None` where it is none.
+    """Return the Python value of a bound decoded from JSON (decimal points as Decimal), or None if it is not valid.
 
     Nothing is added to a timestamp that was cut to the millisecond.
     """
@@ -211,7 +211,7 @@ def decode_bound(value: Any, type_: LeafType) -> Any:
 
 
 def bound_decoder(type_: LeafType) -> Callable[[Any], Any]:
-    """The same for many bounds of one column."""
+    """Return `decode_bound` for one type, to decode many bounds of a column."""
     if not isinstance(type_, PrimitiveType):
         return lambda value: None
     forms = _FORMS.get("decimal" if type_.is_decimal else type_.name, {})
@@ -238,7 +238,7 @@ _FORMS: dict[str, dict[type, _Form]] = {
     "timestamp_ntz": {str: lambda value, _: parse_timestamp_ntz(value)},
     "decimal": {int: as_decimal, Decimal: as_decimal},
 }
-"""What a bound of a type may stand as in the JSON, and how it is read then."""
+"""JSON types accepted for a bound of each column type, with their decoder."""
 
 
 def _decode_count(value: Any, _: LeafType | None = None) -> int | None:
@@ -247,7 +247,7 @@ def _decode_count(value: Any, _: LeafType | None = None) -> int | None:
 
 
 def _column_paths(text: str) -> list[tuple[str, ...]]:
-    """`a, b.c, `d.e`` as paths: dots nest, backquotes keep a name together."""
+    """Return the paths of a list such as `a, b.c, `d.e``. Dots separate fields; backquotes quote a name with dots."""
     return [
         tuple(quoted.replace("``", "`") if quoted else plain for quoted, plain in _NAME.findall(column))
         for column in _COLUMN.findall(text)
@@ -255,5 +255,5 @@ def _column_paths(text: str) -> list[tuple[str, ...]]:
 
 
 def _begins_with(path: tuple[str, ...], prefix: tuple[str, ...]) -> bool:
-    """Delta's column names differ by more than case."""
+    """Return whether the path starts with the prefix. Delta compares column names without case."""
     return [name.lower() for name in path[: len(prefix)]] == [name.lower() for name in prefix]
