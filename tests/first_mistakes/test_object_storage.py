@@ -104,7 +104,7 @@ def test_a_bucket_without_conditional_put_is_refused_before_anything_is_publishe
     tmp_path: Path, endpoint: str, heedless: str, bucket: str
 ) -> None:
     said = _refused(tmp_path, f"s3://{bucket}/lake", _options(heedless))
-    assert "overwrites files that it was asked not to overwrite" in said
+    assert "overwrites existing files in spite of a conditional put" in said
     assert "Use a store with conditional puts" in said
     storage = deltars.connect(
         f"deltasql://sqlite/{tmp_path}/good.db", warehouse=f"s3://{bucket}/lake", storage_options=_options(endpoint)
@@ -123,5 +123,5 @@ def test_the_doctor_finds_the_same(tmp_path: Path, heedless: str, bucket: str, m
     monkeypatch.chdir(tmp_path)
     [storage] = [finding for finding in deltars.diagnose("lake", spark=False) if finding.check == "storage"]
     assert storage.state == "failed"
-    assert "overwrites files that it was asked not to overwrite" in storage.found
+    assert "overwrites existing files in spite of a conditional put" in storage.found
     assert storage.fix is not None
