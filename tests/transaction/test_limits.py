@@ -171,7 +171,7 @@ def test_files_staged_before_count_unless_they_are_overwritten(open_lake: OpenLa
     with lake.begin() as tx:
         tx.stage("a", [added("1")])
         tx.write("facts", _partitioned(2), partition_by="k")
-        with pytest.raises(TransactionTooLarge, match="needs 2 files or more, and 1 more are allowed"):
+        with pytest.raises(TransactionTooLarge, match="needs at least 2 files, but at most 1 more are allowed"):
             tx.write("facts", _partitioned(2))
         assert len(_parquet_files(lake, "facts")) == 2
         tx.write("facts", _partitioned(3), "overwrite")
