@@ -433,7 +433,7 @@ def test_a_broken_vector_is_an_error_that_names_the_file(spark: SparkSession, tm
     file = write_file(tmp_path, "a.parquet", {"id": [1, 2]}, deleted=[0])
     assert file.vector is not None
     broken = replace(file, vector=file.vector.replace('"cardinality": 1', '"cardinality": 2'))
-    with pytest.raises(ValidationError, match=r"a\.parquet: the deletion vector .* should hold 2") as caught:
+    with pytest.raises(ValidationError, match=r"a\.parquet: the deletion vector .* but the log says 2") as caught:
         PLANE.read(spark, scan_of_files(tmp_path, "id BIGINT", [broken]))
     assert (caught.value.table, caught.value.version) == ("features", 3)
 

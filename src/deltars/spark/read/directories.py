@@ -1,6 +1,6 @@
-"""Directories as they were when their files were looked at: what has not changed need not be looked at again.
+"""State of directories when their files were checked: files of an unchanged directory need no second check.
 
-A file that is made, renamed or deleted changes the time of its directory.
+Creating, renaming or deleting a file changes the modification time of its directory.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from typing import TypeAlias
 
 SETTLED_S = 2.0
-"""The clocks of file systems tick: what changed just now may change again at the same time."""
+"""Age from which a modification time is trusted: file system clocks are coarse, so two changes can share a time."""
 
 _State: TypeAlias = tuple[int, int, int, int]
 
@@ -20,18 +20,18 @@ class Directories:
         self._states: dict[str, _State] = {}
         self._is_settled = True
         self.has_links = False
-        """Whether a file in them is a link: what becomes of its target is not seen here."""
+        """Whether a file in them is a symbolic link: changes of its target do not change the directory."""
 
     def add(self, path: str) -> None:
-        """Before its files are looked at."""
+        """Record the state of a directory. Call it before checking the files."""
         state = _state(path)
         self._states[path] = state
         if time.time_ns() - state[2] < SETTLED_S * 1e9:
             self._is_settled = False
 
     @property
-    def can_tell(self) -> bool:
-        """Whether a later change will be seen."""
+    def can_detect_changes(self) -> bool:
+        """Whether `are_unchanged` will notice a later change."""
         return self._is_settled and not self.has_links
 
     def are_unchanged(self) -> bool:
