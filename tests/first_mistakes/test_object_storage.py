@@ -82,13 +82,13 @@ def test_no_credentials_are_called_that(
         monkeypatch.delenv(name, raising=False)
     options = {name: value for name, value in _options(endpoint).items() if "key" not in name}
     said = _refused(tmp_path, f"s3://{bucket}/lake", options)
-    assert "No credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in said
+    assert "No credentials found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in said
 
 
 def test_a_bucket_that_is_not_there_is_named(tmp_path: Path, endpoint: str) -> None:
     said = _refused(tmp_path, "s3://nowhere/lake", _options(endpoint))
     assert "s3://nowhere/lake" in said
-    assert "There is no such bucket: make it first" in said
+    assert "The bucket does not exist: create it" in said
 
 
 def test_an_endpoint_without_tls_says_which_option_it_needs(tmp_path: Path, endpoint: str, bucket: str) -> None:

@@ -141,7 +141,7 @@ def test_write_of_too_many_partitions_is_refused_before_a_file_is_written(open_l
     lake = open_lake("a", max_files_per_table=3)
     with lake.begin() as tx:
         tx.stage("a", [added("1")])
-        with pytest.raises(TransactionTooLarge, match=r"needs 5 files .* max_files_per_table is 3") as caught:
+        with pytest.raises(TransactionTooLarge, match=r"needs at least 5 files, .* max_files_per_table is 3") as caught:
             tx.write("facts", _partitioned(5), partition_by="k")
         assert (caught.value.limit, caught.value.asked, caught.value.table) == (3, 5, "facts")
         assert (caught.value.txn_id, caught.value.stage) == (tx.id, "write data")
