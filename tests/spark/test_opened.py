@@ -17,7 +17,7 @@ from deltars.errors import StorageError
 from deltars.spark.read import files as read_files
 from deltars.spark.read import frame_cache
 from deltars.spark.read import scan as read
-from deltars.spark.read.directories import Directories
+from deltars.spark.read.frame_cache import Directories
 
 pytestmark = pytest.mark.backends("sqlite")
 

@@ -51,6 +51,8 @@ class DataPlane(Protocol):
 
 
 class ArrowPlane:
+    """Data plane of frames that Arrow can carry. This process writes them."""
+
     def accepts(self, frame: object) -> bool:
         # A Spark frame has an Arrow stream too, but it would pull all rows through this process.
         return (

@@ -23,7 +23,6 @@ from deltars.protocol import (
     DeletionVector,
     StructField,
     StructType,
-    as_names,
     parse_partition_value,
     type_to_arrow,
 )
@@ -64,13 +63,8 @@ def read_scan(
     scan: Scan, *, columns: Sequence[str] | None = None, row_filter: RowFilter | None = None
 ) -> pa.RecordBatchReader:
     """Return a stream of the rows that the filter keeps. Files are read as the stream is consumed."""
-    wanted = list(scan.schema.fields) if columns is None else [_column(scan.schema, name) for name in as_names(columns)]
-    names: set[str] = set()
-    for column in wanted:
-        if column.name in names:
-            raise ValidationError(f"duplicate column {column.name!r} in columns", field="columns", table=scan.table)
-        names.add(column.name)
-    needed = row_filter.columns - names if row_filter is not None else ()
+    wanted = scan.select(columns)
+    needed = row_filter.columns - {column.name for column in wanted} if row_filter is not None else ()
     extra = [column for column in scan.schema.fields if column.name in needed]
     plan = _Plan(
         scan=scan,
@@ -81,13 +75,6 @@ def read_scan(
         alignment=Alignment(scan.column_mapping),
     )
     return pa.RecordBatchReader.from_batches(plan.result, _batches(plan))
-
-
-def _column(schema: StructType, name: str) -> StructField:
-    for column in schema.fields:
-        if column.name.lower() == name.lower():
-            return column
-    raise ValidationError(f"there is no column {name!r}; the columns are {', '.join(schema.names)}", field="columns")
 
 
 def _batches(plan: _Plan) -> Iterator[pa.RecordBatch]:

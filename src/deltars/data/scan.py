@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
 
-from deltars.errors import StorageError
+from deltars.errors import StorageError, ValidationError
 from deltars.log.snapshot import Snapshot
 from deltars.predicate import Predicate
-from deltars.protocol import ColumnMapping, Metadata, StructType, column_mapping
+from deltars.protocol import ColumnMapping, Metadata, StructField, StructType, as_names, column_mapping
 from deltars.protocol.column_mapping import value_names
 from deltars.storage import parse_location
 
@@ -96,6 +96,27 @@ class Scan:
             identity=(catalog, snapshot.table_id, snapshot.version, snapshot.commit, root, repr(where)),
             condition=where,
         )
+
+    def select(self, columns: Sequence[str] | None) -> list[StructField]:
+        """Return the named columns in the given order, or all of them for None. Names ignore case.
+
+        Raise ValidationError for an unknown or a duplicate name.
+        """
+        if columns is None:
+            return list(self.schema.fields)
+        known = {column.name.lower(): column for column in self.schema.fields}
+        selected: dict[str, StructField] = {}
+        for name in as_names(columns):
+            column = known.get(name.lower())
+            if column is None:
+                names = ", ".join(self.schema.names)
+                raise ValidationError(
+                    f"there is no column {name!r}; the columns are {names}", field="columns", table=self.table
+                )
+            if column.name in selected:
+                raise ValidationError(f"duplicate column {column.name!r} in columns", field="columns", table=self.table)
+            selected[column.name] = column
+        return list(selected.values())
 
     def value_names(self) -> tuple[str, ...]:
         """Return the names of the partition columns in `partition_values` and in the directories of data files."""

@@ -29,6 +29,8 @@ _ZONE = "spark.sql.session.timeZone"
 
 
 class SparkPlane:
+    """Data plane of Spark DataFrames. Spark's tasks write them, except small ones."""
+
     def accepts(self, frame: object) -> bool:
         return isinstance(frame, DataFrame)
 

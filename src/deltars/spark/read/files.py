@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType as SparkStructType
 
 from deltars.data.scan import Scan, missing_file
 from deltars.errors import DeltarsError, StorageError
-from deltars.spark.read.directories import Directories
+from deltars.spark.read.frame_cache import Directories
 from deltars.spark.read.manifest import file_uri, write_manifest
 from deltars.storage import Storage, open_storage, parse_location
 from deltars.storage.table_files import refuse_link_outside, relative_path

@@ -20,9 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from deltars.data.scan import Scan
-from deltars.errors import ValidationError
 from deltars.predicate import Predicate, named_in
-from deltars.protocol import StructType, as_names
+from deltars.protocol import StructType
 from deltars.spark.access import native_root
 from deltars.spark.read.arrow import is_hidden, is_widened_beyond_spark, read_by_arrow
 from deltars.spark.read.columns import ScanColumns, quoted
@@ -44,7 +43,7 @@ def read_scan(
 
     `predicate` is the parsed condition. It filters the files that Spark does not read itself.
     """
-    wanted = None if columns is None else _spelled_as_in_schema(scan.schema, as_names(columns))
+    wanted = None if columns is None else [column.name for column in scan.select(columns)]
     scan_columns = ScanColumns(scan)
     if scan.column_mapping == "id":
         _read_by_field_ids(spark)
@@ -87,20 +86,6 @@ def _open_scan(spark: SparkSession, scan: Scan, scan_columns: ScanColumns) -> tu
     if not any(part[0].vector for part in parts):
         keep(spark, scan, native, len(files), directories)
     return native, None
-
-
-def _spelled_as_in_schema(schema: StructType, columns: Sequence[str]) -> list[str]:
-    known = {name.lower(): name for name in schema.names}
-    for name in columns:
-        if name.lower() not in known:
-            raise ValidationError(
-                f"there is no column {name!r}; the columns are {', '.join(schema.names)}", field="columns"
-            )
-    wanted = [known[name.lower()] for name in columns]
-    for name, times in Counter(wanted).items():
-        if times > 1:
-            raise ValidationError(f"duplicate column {name!r} in columns", field="columns")
-    return wanted
 
 
 def _needed(schema: StructType, wanted: Sequence[str], where: str | None) -> Sequence[str]:
