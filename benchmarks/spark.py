@@ -32,7 +32,7 @@ from benchmarks.rig import durable_server
 from deltars.data import WriteTarget, write_table
 from deltars.protocol import AddFile, schema_from_ddl
 from deltars.spark.read import frame_cache
-from deltars.spark.read.directories import SETTLED_S
+from deltars.spark.read.frame_cache import SETTLED_S
 from tests.support.delta_spark import DELTA, delta_jars, delta_session
 from tests.support.run_directory import RunDirectory
 

@@ -70,7 +70,7 @@ def test_a_pandas_index_that_holds_data_is_refused_and_not_dropped(frame: pd.Dat
 
 
 def test_a_pandas_column_of_mixed_objects_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match="no form in Arrow"):
+    with pytest.raises(ValidationError, match="cannot convert the pandas frame to Arrow"):
         written(pd.DataFrame({"id": [1, 2], "name": ["a", 1]}), tmp_path)
 
 

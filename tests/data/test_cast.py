@@ -106,7 +106,7 @@ def test_a_value_that_would_change_is_refused(values: pa.Array, ddl: str) -> Non
     table = schema_to_arrow(schema_from_ddl(f"c {ddl}"))
     data = pa.record_batch({"c": values})
     check_fits(data.schema, table)
-    with pytest.raises(SchemaMismatch, match="holds a value that is no"):
+    with pytest.raises(SchemaMismatch, match="holds a value that does not fit"):
         fit(data, table)
 
 

@@ -122,7 +122,7 @@ def test_rows_are_kept_as_spark_keeps_them(where: str, kept: list[int]) -> None:
 
 
 def test_what_only_spark_can_judge_is_named() -> None:
-    with pytest.raises(PredicateError, match=r"only Spark can judge.*(?i:upper)"):
+    with pytest.raises(PredicateError, match=r"only Spark can evaluate.*(?i:upper)"):
         _kept("n = 1 AND upper(t) = 'ABC'")
 
 

@@ -273,10 +273,10 @@ def test_a_vector_may_delete_every_row(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"cardinality": 4}, "holds 3 rows and should hold 4"),
-        ({"sizeInBytes": 7}, "its file says"),
+        ({"cardinality": 4}, "holds 3 rows, but the log says 4"),
+        ({"sizeInBytes": 7}, "its size is"),
         ({"pathOrInlineDv": "abc"}, "cannot be read"),
-        ({"storageType": "x"}, "says of no file"),
+        ({"storageType": "x"}, "does not name its file"),
         ({"storageType": "p", "pathOrInlineDv": "file:///etc/hostname"}, "outside the table"),
     ],
 )
@@ -294,7 +294,7 @@ def test_a_vector_with_a_flipped_bit_is_refused(tmp_path: Path) -> None:
     content = bytearray(stored.read_bytes())
     content[-6] ^= 1
     stored.write_bytes(content)
-    with pytest.raises(ValidationError, match="check sum"):
+    with pytest.raises(ValidationError, match="checksum"):
         read_scan(_scan(tmp_path, "id LONG", [file])).read_all()
 
 

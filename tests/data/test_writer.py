@@ -269,7 +269,7 @@ def test_a_column_without_a_type_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_a_table_with_partition_columns_only_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValidationError, match="besides its partition columns"):
+    with pytest.raises(ValidationError, match="that is not a partition column"):
         check_writable(target_of(tmp_path, "p STRING", "p"))
 
 

@@ -82,13 +82,13 @@ def test_no_credentials_are_called_that(
         monkeypatch.delenv(name, raising=False)
     options = {name: value for name, value in _options(endpoint).items() if "key" not in name}
     said = _refused(tmp_path, f"s3://{bucket}/lake", options)
-    assert "No credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in said
+    assert "No credentials found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in said
 
 
 def test_a_bucket_that_is_not_there_is_named(tmp_path: Path, endpoint: str) -> None:
     said = _refused(tmp_path, "s3://nowhere/lake", _options(endpoint))
     assert "s3://nowhere/lake" in said
-    assert "There is no such bucket: make it first" in said
+    assert "The bucket does not exist: create it" in said
 
 
 def test_an_endpoint_without_tls_says_which_option_it_needs(tmp_path: Path, endpoint: str, bucket: str) -> None:
@@ -104,7 +104,7 @@ def test_a_bucket_without_conditional_put_is_refused_before_anything_is_publishe
     tmp_path: Path, endpoint: str, heedless: str, bucket: str
 ) -> None:
     said = _refused(tmp_path, f"s3://{bucket}/lake", _options(heedless))
-    assert "overwrites files that it was asked not to overwrite" in said
+    assert "overwrites existing files in spite of a conditional put" in said
     assert "Use a store with conditional puts" in said
     storage = deltars.connect(
         f"deltasql://sqlite/{tmp_path}/good.db", warehouse=f"s3://{bucket}/lake", storage_options=_options(endpoint)
@@ -123,5 +123,5 @@ def test_the_doctor_finds_the_same(tmp_path: Path, heedless: str, bucket: str, m
     monkeypatch.chdir(tmp_path)
     [storage] = [finding for finding in deltars.diagnose("lake", spark=False) if finding.check == "storage"]
     assert storage.state == "failed"
-    assert "overwrites files that it was asked not to overwrite" in storage.found
+    assert "overwrites existing files in spite of a conditional put" in storage.found
     assert storage.fix is not None

@@ -87,7 +87,7 @@ def test_a_stopped_session_is_called_that(tmp_path: Path) -> None:
         catalog.write("mine", ROWS)
         result = program(STOPPED, tmp_path)
         assert result.stdout.count("the Spark session was stopped") == 2
-        assert result.stdout.count("Make a new one with SparkSession.builder.getOrCreate()") == 2
+        assert result.stdout.count("Create a new one with SparkSession.builder.getOrCreate()") == 2
         assert [table.name for table in catalog.tables()] == ["mine"]
 
 
@@ -101,7 +101,7 @@ def test_a_frame_of_another_session_is_as_good(spark: SparkSession, lake: deltar
 def test_what_is_no_session_and_columns_that_are_there_twice_are_named(
     spark: SparkSession, lake: deltars.Catalog
 ) -> None:
-    with pytest.raises(deltars.ValidationError, match="spark is a SparkSession, not 'plain'"):
+    with pytest.raises(deltars.ValidationError, match="spark must be a SparkSession, got 'plain'"):
         lake.table("plain").read(spark="plain")  # type: ignore[arg-type]
     twice = spark.createDataFrame([(1, 2)], "id int, other int").toDF("id", "id")
     with pytest.raises(deltars.ValidationError, match="duplicate column id "):

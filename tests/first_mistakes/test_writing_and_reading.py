@@ -214,7 +214,7 @@ def test_a_table_that_was_moved_says_where_it_should_be(lake: deltars.Catalog, t
     shutil.move(place, tmp_path / "moved")
     with pytest.raises(deltars.StorageError, match=r"the table's directory .*plain is gone") as raised:
         lake.table("plain").to_arrow()
-    assert "It was moved or deleted: put it back" in str(raised.value)
+    assert "It was moved or deleted. Restore it" in str(raised.value)
     shutil.move(tmp_path / "moved", place)
     assert lake.table("plain").to_arrow().num_rows == 2
 

@@ -93,7 +93,7 @@ def test_generated_column_that_is_there_must_be_what_would_be_computed(catalog: 
 
     catalog.write("events", rows((NOON, date(2026, 1, 1)), (None, None)))
     for wrong in ((NOON, date(2026, 1, 2)), (NOON, None), (None, date(2026, 1, 1))):
-        refused(table, partial(catalog.write, "events", rows(wrong)), "generated column day than CAST")
+        refused(table, partial(catalog.write, "events", rows(wrong)), "generated column day differs from CAST")
     assert table.to_arrow().num_rows == 2
 
 

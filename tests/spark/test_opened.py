@@ -17,7 +17,7 @@ from deltars.errors import StorageError
 from deltars.spark.read import files as read_files
 from deltars.spark.read import frame_cache
 from deltars.spark.read import scan as read
-from deltars.spark.read.directories import Directories
+from deltars.spark.read.frame_cache import Directories
 
 pytestmark = pytest.mark.backends("sqlite")
 
@@ -116,7 +116,7 @@ def test_file_that_was_emptied_since_is_an_error_and_not_a_file_without_rows(
     table = table_of(catalog)
     assert ids(table.read(spark=spark)) == list(range(6))
     os.truncate(Path(table.location, table.snapshot().files["path"][1].as_py()), 0)
-    with pytest.raises(Exception, match=r"not a Parquet file|is empty"):
+    with pytest.raises(Exception, match=r"not a Parquet file"):
         table.read(spark=spark).collect()
     assert looked_at == [3]
 

@@ -25,7 +25,7 @@ from deltars.errors import ConfigError, SchemaMismatch, StorageError, Validation
 from deltars.protocol import StructType, schema_from_ddl
 from deltars.spark import SparkPlane, active_session
 from deltars.spark.write import small_frames
-from deltars.spark.write.arrow import arranged, write_by_arrow
+from deltars.spark.write.arrow import sorted_by_partition, write_by_arrow
 
 PLANE = SparkPlane()
 
@@ -307,7 +307,7 @@ def test_a_failing_task_raises_and_leaves_whole_files_only(spark: SparkSession, 
     frame = spark.range(0, 1000, 1, 4).selectExpr("if(id = 999, raise_error('no such feature'), id) as id", "0 as p")
     target = target_of(tmp_path, "id BIGINT, p INT", "p")
     with pytest.raises(PySparkException, match="no such feature"):
-        write_by_arrow(arranged(frame, target), target, frame.columns)
+        write_by_arrow(sorted_by_partition(frame, target), target, frame.columns)
     for path in data_files(tmp_path):
         assert pq.read_metadata(tmp_path / path).num_rows == 250
     assert len(data_files(tmp_path)) <= 3

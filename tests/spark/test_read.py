@@ -167,7 +167,7 @@ def test_missing_empty_and_linked_files_are_named_before_anything_runs(
     scan = scan_of_files(root, "id BIGINT", files)
     monkeypatch.setattr(read_files, "LISTED_FILES", 2)
     (root / "a 1.parquet").write_bytes(b"")
-    with pytest.raises(StorageError, match=r"a 1\.parquet is empty"):
+    with pytest.raises(StorageError, match=r"a 1\.parquet has 0 bytes"):
         PLANE.read(spark, scan)
     (root / "a 1.parquet").unlink()
     with pytest.raises(StorageError, match=r"a 1\.parquet is missing, and version 3 needs it") as caught:
@@ -433,7 +433,7 @@ def test_a_broken_vector_is_an_error_that_names_the_file(spark: SparkSession, tm
     file = write_file(tmp_path, "a.parquet", {"id": [1, 2]}, deleted=[0])
     assert file.vector is not None
     broken = replace(file, vector=file.vector.replace('"cardinality": 1', '"cardinality": 2'))
-    with pytest.raises(ValidationError, match=r"a\.parquet: the deletion vector .* should hold 2") as caught:
+    with pytest.raises(ValidationError, match=r"a\.parquet: the deletion vector .* but the log says 2") as caught:
         PLANE.read(spark, scan_of_files(tmp_path, "id BIGINT", [broken]))
     assert (caught.value.table, caught.value.version) == ("features", 3)
 
@@ -471,7 +471,7 @@ def test_a_table_is_read_by_version_time_condition_and_columns(
     uri = f"{catalog.uri}/events"
     assert deltars.read(uri, version=1, where="id > 0", columns=["id"], spark=spark).count() == 3
     for bad in ({"where": "nope = 1"}, {"columns": ["nope"]}, {"columns": ["id", "ID"]}):
-        with pytest.raises(ValidationError, match=r"nope|twice"):
+        with pytest.raises(ValidationError, match=r"nope|duplicate"):
             table.read(spark=spark, **bad)
 
 

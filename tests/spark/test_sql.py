@@ -162,9 +162,9 @@ def test_time_without_a_zone_is_in_that_of_the_session(tmp_path: Path, spark: Sp
             assert deltars.sql(text, catalog=catalog, as_of=naive, spark=spark).collect()[0]["n"] == 2
             assert deltars.sql(text, catalog=catalog, as_of=naive.isoformat(), spark=spark).collect()[0]["n"] == 2
             spark.conf.set("spark.sql.session.timeZone", "PST")
-            with pytest.raises(ValidationError, match="Python knows none that is called 'PST'"):
+            with pytest.raises(ValidationError, match="Python does not know the session's time zone 'PST'"):
                 deltars.sql(text, catalog=catalog, as_of=naive, spark=spark)
-            with pytest.raises(ValidationError, match="Python knows none that is called 'PST'"):
+            with pytest.raises(ValidationError, match="Python does not know the session's time zone 'PST'"):
                 catalog.table("features").read(spark=spark, timestamp=naive)
             assert deltars.sql(text, catalog=catalog, as_of=elsewhere, spark=spark).collect()[0]["n"] == 2
         finally:

@@ -184,7 +184,7 @@ def test_rows_that_executors_wrote_elsewhere_are_missed(
     monkeypatch.setattr(write_natively, "_is_here", lambda frame: False)
     assert table_of(tmp_path, natively(spark.range(100), tmp_path)).num_rows == 100
     monkeypatch.setattr(write_natively, "_described", lambda *_: [])
-    with pytest.raises(StorageError, match=r"Spark wrote 100 rows to .*, and 0 of them are seen from here"):
+    with pytest.raises(StorageError, match=r"Spark wrote 100 rows to .*, but the driver sees 0 of them"):
         natively(spark.range(100), tmp_path)
 
 
@@ -272,7 +272,7 @@ def test_files_that_executors_wrote_elsewhere_are_missed(
     monkeypatch.setattr(small_frames, "SMALL_BYTES", -1)
     frame = spark.range(4).selectExpr("id", "id % 2 as p")
     target = target_of(tmp_path / "table", PLANE.schema(frame), partition_columns=("p",))
-    with pytest.raises(StorageError, match="not seen from here") as caught:
+    with pytest.raises(StorageError, match="the driver does not see it") as caught:
         PLANE.write(frame, target)
     assert "disk that the driver and the executors share" in str(caught.value.hint)
 

@@ -144,7 +144,7 @@ def test_write_of_too_many_partitions_is_refused_before_a_file_is_written(open_l
     lake = open_lake("a", max_files_per_table=3)
     with lake.begin() as tx:
         tx.stage("a", [added("1")])
-        with pytest.raises(TransactionTooLarge, match=r"needs 5 files .* max_files_per_table is 3") as caught:
+        with pytest.raises(TransactionTooLarge, match=r"needs at least 5 files, .* max_files_per_table is 3") as caught:
             tx.write("facts", _partitioned(5), partition_by="k")
         assert (caught.value.limit, caught.value.asked, caught.value.table) == (3, 5, "facts")
         assert (caught.value.txn_id, caught.value.stage) == (tx.id, "write data")
@@ -174,7 +174,7 @@ def test_files_staged_before_count_unless_they_are_overwritten(open_lake: OpenLa
     with lake.begin() as tx:
         tx.stage("a", [added("1")])
         tx.write("facts", _partitioned(2), partition_by="k")
-        with pytest.raises(TransactionTooLarge, match="needs 2 files or more, and 1 more are allowed"):
+        with pytest.raises(TransactionTooLarge, match="needs at least 2 files, but at most 1 more are allowed"):
             tx.write("facts", _partitioned(2))
         assert len(_parquet_files(lake, "facts")) == 2
         tx.write("facts", _partitioned(3), "overwrite")

@@ -1,4 +1,4 @@
-"""Parquet through pyarrow: frames become data files, with their statistics."""
+"""Reading and writing data files (Parquet) with pyarrow."""
 
 from deltars.data.plane import ArrowPlane
 from deltars.data.scan import Scan

@@ -1,20 +1,20 @@
-"""A frame's rows as the table's columns ask: what is missing filled in, strings of limited length brought to it.
+"""Columns that the table computes for a frame: defaults, generated columns, CHAR and VARCHAR lengths.
 
 missing, with a default            the default
 missing, generated                 computed from the other columns
-there, generated                   a condition: it must be what would be computed (`conditions`)
-CHAR(n), VARCHAR(n)                CHAR filled up with blanks; blanks beyond n cut off; anything longer is refused
+present, generated                 a condition: it must equal the computed value (`conditions`)
+CHAR(n), VARCHAR(n)                CHAR is padded with blanks; blanks beyond n are cut off; longer strings are refused
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from deltars.data.evaluation import Computed, default_value
+from deltars.data.evaluation import ColumnExpression, default_value
 from deltars.data.nested import with_values
 from deltars.data.write_schema import file_schema, fit
 from deltars.errors import ValidationError
@@ -23,10 +23,11 @@ from deltars.protocol.char_varchar import Limit, TypePath
 from deltars.protocol.column_rules import default_of, generation_of, limits_of
 
 
-class Completion:
-    """For frames with these columns, on their way into a table of this schema."""
+class ComputedColumns:
+    """The computed columns of a table, for frames that have certain columns already."""
 
     def __init__(self, names: Iterable[str], table: StructType) -> None:
+        """`names` are the frame's columns."""
         present = {name.lower() for name in names}
         missing = [field for field in table.fields if field.name.lower() not in present]
         self._generated = [field for field in missing if generation_of(field) is not None]
@@ -37,18 +38,16 @@ class Completion:
         }
         self._base = StructType(tuple(field for field in table.fields if field not in self._generated))
         self._arrow = schema_to_arrow(self._base)
-        self._computed = {
-            field.name: Computed(generation_of(field) or "", self._base, field.type) for field in self._generated
+        self._expressions = {
+            field.name: ColumnExpression(generation_of(field) or "", self._base, field.type)
+            for field in self._generated
         }
         self._limits = {field.name: limits_of(field) for field in table.fields if limits_of(field)}
         self._names = list(table.names)
         self.schema = file_schema(schema_to_arrow(table))
 
-    def of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield self.complete(batch)
-
-    def complete(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def add_to(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the batch with all columns of the table."""
         for name, value in self._defaults.items():
             batch = batch.append_column(name, pa.repeat(value, batch.num_rows))
         rows = fit(batch, self._arrow)
@@ -56,7 +55,9 @@ class Completion:
             name: self._limited(name, array) for name, array in zip(rows.schema.names, rows.columns, strict=True)
         }
         base = pa.RecordBatch.from_arrays(list(columns.values()), schema=file_schema(self._arrow))
-        columns |= {name: self._limited(name, computed.of(base)) for name, computed in self._computed.items()}
+        columns |= {
+            name: self._limited(name, expression.evaluate(base)) for name, expression in self._expressions.items()
+        }
         for field in self._generated:
             _refuse_nulls(columns[field.name], field)
         return pa.RecordBatch.from_arrays([columns[name] for name in self._names], schema=self.schema)
@@ -66,7 +67,7 @@ class Completion:
 
 
 def limited(array: pa.Array, limits: Mapping[TypePath, Limit], path: TypePath, column: str) -> pa.Array:
-    """The array with its strings brought to their length, inside structs, lists and maps too."""
+    """Return the array with its strings fitted to their length limits, inside structs, lists and maps too."""
     if path in limits:
         return _limited_text(array, limits[path], column)
     if not any(place[: len(path)] == path for place in limits):

@@ -1,7 +1,7 @@
-"""What every row of a write must fulfil: CHECK constraints and column invariants of the table, what its generated
-columns are made of, and the predicate of a replacement.
+"""Conditions on every row of a write: CHECK constraints and column invariants of the table, the expressions of its
+generated columns, and the predicate of `replace_where`.
 
-As Delta has it, a row must make the condition true: neither false nor null will do.
+As in Delta, a condition must be true for a row. False and null both violate it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltars.data.evaluation import Computed, is_same
+from deltars.data.evaluation import ColumnExpression, is_same
 from deltars.data.filter import PredicateFilter
 from deltars.errors import PredicateError, ValidationError
 from deltars.predicate import parse
@@ -23,14 +23,14 @@ from deltars.protocol.column_rules import generation_of, row_rules
 @dataclass(frozen=True, slots=True)
 class Condition:
     name: str
-    """What it is called in an error."""
+    """Name for error messages."""
     sql: str
 
     def violated(self) -> ValidationError:
-        return ValidationError(f"a row does not fulfil {self.name}: {self.sql}", field=self.name)
+        return ValidationError(f"a row violates {self.name}: {self.sql}", field=self.name)
 
-    def judge(self, schema: StructType) -> Callable[[pa.RecordBatch], pa.Array]:
-        """Which rows of a batch, in the table's types, fulfil it."""
+    def mask_for(self, schema: StructType) -> Callable[[pa.RecordBatch], pa.Array]:
+        """Return a function that says which rows of a batch, in the table's types, fulfil the condition."""
         try:
             return PredicateFilter(parse(self.sql, schema)).mask
         except PredicateError as error:
@@ -41,7 +41,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedValue(Condition):
-    """A generated column that the frame has is what would have been computed."""
+    """Condition that a generated column in the frame has the values that would have been computed."""
 
     column: StructField
 
@@ -53,16 +53,16 @@ class GeneratedValue(Condition):
 
     def violated(self) -> ValidationError:
         return ValidationError(
-            f"a row has another value in {self.name} than {generation_of(self.column)} gives", field=self.column.name
+            f"a row's value in {self.name} differs from {generation_of(self.column)}", field=self.column.name
         )
 
-    def judge(self, schema: StructType) -> Callable[[pa.RecordBatch], pa.Array]:
-        computed = Computed(generation_of(self.column) or "", schema, self.column.type)
-        return lambda batch: is_same(batch.column(self.column.name), computed.of(batch))
+    def mask_for(self, schema: StructType) -> Callable[[pa.RecordBatch], pa.Array]:
+        expression = ColumnExpression(generation_of(self.column) or "", schema, self.column.type)
+        return lambda batch: is_same(batch.column(self.column.name), expression.evaluate(batch))
 
 
 def conditions_of(metadata: Metadata, frame_columns: Iterable[str]) -> list[Condition]:
-    """What the table asks of the rows of a frame with these columns."""
+    """Return the table's conditions on the rows of a frame with these columns."""
     found = [Condition(name, sql) for name, sql in row_rules(metadata)]
     present = {name.lower() for name in frame_columns}
     for field in metadata.schema.fields:
@@ -75,10 +75,10 @@ def conditions_of(metadata: Metadata, frame_columns: Iterable[str]) -> list[Cond
 def checked(
     batches: Iterable[pa.RecordBatch], conditions: Sequence[Condition], schema: StructType
 ) -> Iterator[pa.RecordBatch]:
-    """The same batches; the first row that breaks a condition is an error."""
-    judges = [(condition, condition.judge(schema)) for condition in conditions]
+    """Yield the batches unchanged. Raise ValidationError at the first row that violates a condition."""
+    masks = [(condition, condition.mask_for(schema)) for condition in conditions]
     for batch in batches:
-        for condition, judge in judges:
-            if not pc.all(pc.fill_null(judge(batch), False), min_count=0).as_py():
+        for condition, mask in masks:
+            if not pc.all(pc.fill_null(mask(batch), False), min_count=0).as_py():
                 raise condition.violated()
         yield batch

@@ -1,18 +1,18 @@
-"""Deletion vectors: which rows of a data file are deleted.
+"""Reader of deletion vectors: the numbers of the deleted rows of a data file.
 
 i   in the log itself                   Z85 text
-u   deletion_vector_<uuid>.bin          below the table's root, perhaps in a directory of its own
-p   an absolute path                    read only where it leads into the table
+u   deletion_vector_<uuid>.bin          below the table's root, or in a subdirectory of it
+p   an absolute path                    read only if it is below the table's root
 
 file:  version 1 │ … offset: size (big-endian) │ magic, 64-bit Roaring bitmap (little-endian) │ CRC-32 (big-endian)
 
-Inline, the text holds magic and bitmap alone. Z85 takes four bytes at a time, and writers differ in what they do with
-the bytes that are left over:
+Inline text holds only magic and bitmap. Z85 encodes four bytes at a time, and writers pad the remaining bytes in
+different ways:
 
-zeros behind them                       as Delta does; `sizeInBytes` says where they begin
-a shorter last group                    as base85 of many languages does
-`#` before them                         one for each byte that the last group lacks: no other group begins with it
-zeros behind them, a digit at the end   the digit counts them
+zeros after them                        as Delta does; `sizeInBytes` says where the zeros begin
+a shorter last group                    as base85 in many languages does
+`#` before them                         one for each byte that the last group lacks; no other group begins with `#`
+zeros after them, a digit at the end    the digit is the number of zeros
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from pyroaring import BitMap64
 
 MAGIC = (1681511377).to_bytes(4, "little")
-"""Of the portable format: bitmaps with their keys, little-endian."""
+"""Magic number of the portable format: bitmaps with their keys, little-endian."""
 NATIVE_MAGIC = 1681511376
-"""Of the format in the example of Delta's protocol: bitmaps with their sizes, in the byte order of the magic."""
+"""Magic number of the format in the protocol's example: bitmaps with their sizes, in the magic's byte order."""
 MAX_BYTES = 2**31 - 1
 
 _BYTE_ORDERS: tuple[Literal["little", "big"], ...] = ("little", "big")
@@ -44,14 +44,14 @@ _TO_Z85 = bytes.maketrans(_B85, _Z85)
 
 
 def read_vector(storage: Storage, vector: DeletionVector) -> BitMap64:
-    """The numbers of the deleted rows, counted from 0."""
+    """Return the numbers of the deleted rows, counted from 0."""
     data = _inline(vector) if vector.storage_type == "i" else _stored(storage, vector)
     try:
         rows = _rows(data)
     except ValueError as error:
         raise _broken(vector, str(error)) from error
     if len(rows) != vector.cardinality:
-        raise _broken(vector, f"it holds {len(rows)} rows and should hold {vector.cardinality}")
+        raise _broken(vector, f"it holds {len(rows)} rows, but the log says {vector.cardinality}")
     return rows
 
 
@@ -60,7 +60,7 @@ def encode_z85(data: bytes) -> str:
 
 
 def decode_z85(text: str) -> bytes:
-    """Decode Z85 with any of the paddings above, but for zeros behind the data, which stay."""
+    """Decode Z85 with any of the paddings above. Zeros after the data are not removed."""
     head, tail = (text[:-5], text[-5:]) if len(text) % 5 == 0 else (text, "")
     missing = len(tail) - len(tail.lstrip("#"))
     if not missing:
@@ -69,7 +69,7 @@ def decode_z85(text: str) -> bytes:
         raise ValueError("its last group has no bytes")
     last = _decode85("0" * missing + tail[missing:])
     if any(last[:missing]):
-        raise ValueError("its last group is a number too large for its bytes")
+        raise ValueError("the number in its last group is too large for its bytes")
     return _decode85(head) + last[missing:]
 
 
@@ -83,11 +83,11 @@ def _rows(data: bytes) -> BitMap64:
     for order in _BYTE_ORDERS:
         if data[:4] == NATIVE_MAGIC.to_bytes(4, order):
             return _native_rows(data, order)
-    raise ValueError("it does not begin as a bitmap of rows does")
+    raise ValueError("it does not begin with the magic number of a bitmap")
 
 
 def _native_rows(data: bytes, order: Literal["little", "big"]) -> BitMap64:
-    """Read a bitmap of 32 bits for each key, counted from 0, with its size before it."""
+    """Read one 32-bit bitmap for each key, counted from 0. Each bitmap follows its size."""
     from pyroaring import BitMap
 
     rows = _bitmap()()
@@ -108,21 +108,21 @@ def _inline(vector: DeletionVector) -> bytes:
 def _stored(storage: Storage, vector: DeletionVector) -> bytes:
     path = relative_path(vector)
     if path is None and vector.storage_type != "p":
-        raise _broken(vector, "it says of no file where it is")
+        raise _broken(vector, "it does not name its file")
     if not 0 <= vector.size_in_bytes <= MAX_BYTES:
-        raise _broken(vector, f"a size of {vector.size_in_bytes} bytes is none")
+        raise _broken(vector, f"sizeInBytes must be between 0 and {MAX_BYTES}, got {vector.size_in_bytes}")
     with open_file(storage, vector.path_or_inline_dv) if path is None else open_path(storage, path) as file:
-        # The first byte is the format's version, so a vector without an offset begins behind it.
+        # The first byte is the format's version, so a vector without an offset begins at byte 1.
         file.seek(1 if vector.offset is None else vector.offset)
         size = int.from_bytes(file.read(4), "big")
         if size != vector.size_in_bytes:
-            raise _broken(vector, f"its file says {size} bytes, the log {vector.size_in_bytes}")
+            raise _broken(vector, f"its size is {size} bytes in the file, but {vector.size_in_bytes} in the log")
         data = bytes(file.read(size))
         check = bytes(file.read(4))
     if len(data) != size or len(check) != 4:
         raise _broken(vector, "its file ends too early")
     if zlib.crc32(data) != int.from_bytes(check, "big"):
-        raise _broken(vector, "its check sum is wrong")
+        raise _broken(vector, "its checksum is wrong")
     return data
 
 
@@ -131,9 +131,9 @@ def _decode(vector: DeletionVector, text: str, size: int) -> bytes:
         data = decode_z85(text)
     except ValueError as error:
         raise _broken(vector, f"it is not Z85 text: {error}") from error
-    # A size that counts the zeros of a last group which the text does not have is no loss: the bitmap knows its end.
+    # `size` may count padding zeros that the text lacks. That is harmless: the bitmap knows its own end.
     if len(data) + -len(data) % 4 < size:
-        raise _broken(vector, f"it has {len(data)} bytes and should have {size}")
+        raise _broken(vector, f"it has {len(data)} bytes, but the log says {size}")
     return data[:size]
 
 
@@ -144,12 +144,12 @@ def _broken(vector: DeletionVector, reason: str) -> ValidationError:
 
 
 def _bitmap() -> type[BitMap64]:
-    # pyroaring is an extra: only tables with deletion vectors need it.
+    # pyroaring is an optional dependency: only tables with deletion vectors need it.
     try:
         from pyroaring import BitMap64
     except ImportError as error:
         raise ConfigError(
-            "the table has deletion vectors, and pyroaring is not installed",
+            "the table has deletion vectors, but pyroaring is not installed",
             hint="Install deltars[deletion-vectors].",
         ) from error
     return BitMap64

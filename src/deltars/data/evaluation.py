@@ -1,6 +1,6 @@
-"""An expression computed over Arrow columns, with Spark's result. Times are looked at in UTC.
+"""Evaluation of SQL expressions over Arrow columns, with the same results as Spark. Times are in UTC.
 
-What would come out differently, or may, is refused: then only Spark can compute it.
+An expression whose result may differ from Spark's is refused: only Spark can evaluate it.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _PARTS = {"year": pc.year, "quarter": pc.quarter, "month": pc.month, "day": pc.d
 _TRUNCATED = ("year", "month", "day", "hour", "minute", "second")
 
 
-class Computed:
-    """The values of a generated column."""
+class ColumnExpression:
+    """The expression of a generated column."""
 
     def __init__(self, sql: str, schema: StructType, type_: DataType) -> None:
-        """`schema`: the columns that batches have, in the table's types."""
+        """`schema` has the columns of the batches, in the table's types; `type_` is the type of the result."""
         self._sql = sql
         self._expression = parse_expression(sql, schema)
         self._type = type_to_arrow(type_)
 
-    def of(self, batch: pa.RecordBatch) -> pa.Array:
+    def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
         try:
             found = _evaluate(self._expression, batch)
             if found.type == self._type:
@@ -57,7 +57,7 @@ class Computed:
 
 
 def default_value(sql: str, type_: DataType) -> pa.Scalar:
-    """The default of a column, as of now."""
+    """Return the default value of a column, with the current time for CURRENT_TIMESTAMP and CURRENT_DATE."""
     default = parse_default(sql, type_)
     target = type_to_arrow(type_)
     now = datetime.now(UTC)
@@ -72,7 +72,7 @@ def default_value(sql: str, type_: DataType) -> pa.Scalar:
 
 
 def is_same(left: pa.Array, right: pa.Array) -> pa.Array:
-    """`<=>`: null is the same as null, and NaN as NaN."""
+    """Compare as `<=>` does: null equals null, and NaN equals NaN."""
     if types.is_nested(left.type):
         return pa.array([a == b for a, b in zip(left.to_pylist(), right.to_pylist(), strict=True)], pa.bool_())
     equal = pc.fill_null(pc.equal(left, right), False)
@@ -104,7 +104,7 @@ def _call(function: str, arguments: list[pa.Array], to: DataType | None) -> pa.A
     if function in _ARITHMETIC and all(map(_is_exact, kinds)):
         return _ARITHMETIC[function](first, *rest)
     if function == "%" and all(map(_is_exact, kinds)):
-        # With the sign of the first, as in Java: division rounds toward zero.
+        # As in Java, the result has the sign of the dividend: division rounds toward zero.
         return pc.subtract(first, pc.multiply(pc.divide_checked(first, *rest), *rest))
     if function in _PARTS and (types.is_timestamp(kinds[0]) or (types.is_date(kinds[0]) and function != "hour")):
         return _PARTS[function](first).cast(pa.int32())
@@ -115,7 +115,7 @@ def _call(function: str, arguments: list[pa.Array], to: DataType | None) -> pa.A
     if function == "substring" and types.is_string(kinds[0]):
         return _substring(first, *rest)
     if function == "cast" and to is not None and _can_cast(kinds[0], type_to_arrow(to)):
-        # From a moment to its day: what is lost is the time of day, which is what was asked.
+        # Casting a timestamp to a date drops the time of day, so that cast must not be safe.
         return first.cast(type_to_arrow(to), safe=not types.is_timestamp(kinds[0]))
     raise only_spark(f"{function} of {', '.join(map(str, kinds))}")
 
@@ -131,7 +131,7 @@ def _substring(text: pa.Array, start: pa.Array, length: pa.Array) -> pa.Array:
     if not len(text):
         return text
     if begin["min"] != begin["max"] or count["min"] != count["max"] or begin["min"].as_py() < 1:
-        raise only_spark("substring with a start or a length that is no constant from 1 on")
+        raise only_spark("substring with a start or length that is not constant, or a start below 1")
     first = begin["min"].as_py() - 1
     return pc.utf8_slice_codeunits(text, first, first + max(0, count["min"].as_py()))
 

@@ -1,7 +1,7 @@
-"""A `where` applied to rows: which of a batch match it, by the rules of Spark SQL.
+"""Evaluation of a `where` condition on the rows of a batch, by the rules of Spark SQL.
 
-Three truth values, and a row is kept only where the answer is TRUE. NaN is equal to itself and greater than every
-other number. What only a query engine can judge is refused, with its text.
+Logic has three values, and a row matches only if the condition is TRUE. NaN equals itself and is greater than every
+other number. A part that only Spark can evaluate is refused, with its text.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ _DECIMAL_DIGITS = 76
 
 
 class PredicateFilter:
-    """Rows that match a predicate."""
+    """Row filter that keeps the rows that match a predicate."""
 
     def __init__(self, predicate: Predicate) -> None:
         for leaf in leaves_of(predicate):
             if isinstance(leaf, Unknown):
                 raise PredicateError(
-                    f"only Spark can judge {leaf.sql}",
+                    f"only Spark can evaluate {leaf.sql}",
                     field="where",
-                    hint="Read with Spark (table.read), or leave this part out of where and filter the result.",
+                    hint="Read with Spark (table.read), or omit this part from where and filter the result.",
                 )
         self._predicate = grouped(predicate)
-        # The values of each list, as an array of the type that they are looked for in: made once, not for each batch.
+        # The values of each IN list as an array of the column's type, converted once and not for each batch.
         self._lists: dict[tuple[int, pa.DataType], tuple[In, pa.Array]] = {}
 
     @property
@@ -68,14 +68,14 @@ class PredicateFilter:
         return frozenset(column.path[0] for column in columns_of(self._predicate))
 
     def mask(self, batch: pa.RecordBatch) -> pa.Array:
-        return self._judge(self._predicate, batch)
+        return self._evaluate(self._predicate, batch)
 
-    def _judge(self, predicate: Predicate, batch: pa.RecordBatch) -> pa.Array:
+    def _evaluate(self, predicate: Predicate, batch: pa.RecordBatch) -> pa.Array:
         match predicate:
             case And(parts):
-                return reduce(pc.and_kleene, (self._judge(part, batch) for part in parts))
+                return reduce(pc.and_kleene, (self._evaluate(part, batch) for part in parts))
             case Or(parts):
-                return reduce(pc.or_kleene, (self._judge(part, batch) for part in parts))
+                return reduce(pc.or_kleene, (self._evaluate(part, batch) for part in parts))
             case Comparison(column, operator, value):
                 return _compare(_values(column, batch), operator, value)
             case In(column, _, negated):
@@ -93,7 +93,7 @@ class PredicateFilter:
             case Constant(value):
                 return pa.repeat(pa.scalar(value, pa.bool_()), batch.num_rows)
             case Unknown(sql):
-                raise PredicateError(f"only Spark can judge {sql}", field="where")
+                raise PredicateError(f"only Spark can evaluate {sql}", field="where")
             case _:
                 assert_never(predicate)
 
@@ -113,19 +113,19 @@ class PredicateFilter:
 
 
 class Unmatched(PredicateFilter):
-    """The other rows: those that do not match, or where nobody can say."""
+    """Row filter that keeps the rows for which the predicate is false or null."""
 
     def mask(self, batch: pa.RecordBatch) -> pa.Array:
         return pc.invert(pc.fill_null(super().mask(batch), False))
 
 
 def _as_doubles(values: Sequence[Value]) -> list[float]:
-    # Zero has two signs, which are one number.
+    # Adding 0.0 turns -0.0 into 0.0: the two are equal.
     return [float(value) + 0.0 for value in values if isinstance(value, int | float | Decimal)]
 
 
 def _in_type(values: Sequence[Value], kind: pa.DataType) -> list[Value]:
-    """Those of the values that a column of this type can hold, exactly: it equals no other."""
+    """Return the values that a column of this type can hold exactly. No other value can equal one of the column."""
     if pa.types.is_integer(kind):
         bits = kind.bit_width - 1
         whole = [int(value) for value in values if isinstance(value, int | Decimal) and value == int(value)]
@@ -141,7 +141,7 @@ def _in_type(values: Sequence[Value], kind: pa.DataType) -> list[Value]:
 def _values(column: Column, batch: pa.RecordBatch) -> pa.Array:
     top, *below = column.path
     values = batch.column(top)
-    # Where a struct is null, so is every field of it.
+    # If a struct is null, all its fields are null.
     return pc.struct_field(values, below) if below else values
 
 
@@ -162,7 +162,7 @@ def _compare(values: pa.Array, operator: Operator, value: Value) -> pa.Array:
 
 
 def _compare_floats(values: pa.Array, operator: Operator, value: Any) -> pa.Array:
-    """As doubles; an integer meets a single-precision column as a single."""
+    """Compare as doubles. An integer is compared with a float column in single precision, as in Spark."""
     single = pa.types.is_float32(values.type) and isinstance(value, int)
     kind = pa.float32() if single else pa.float64()
     values, number = values.cast(kind, safe=False), float(value)
@@ -180,7 +180,7 @@ def _compare_floats(values: pa.Array, operator: Operator, value: Any) -> pa.Arra
 
 
 def _compare_decimals(values: pa.Array, operator: Operator, value: Decimal) -> pa.Array:
-    """With room for the digits of both."""
+    """Compare in a decimal type that holds the digits of both sides."""
     exponent = value.as_tuple().exponent
     assert isinstance(exponent, int)
     scale = max(-exponent, getattr(values.type, "scale", 0), 0)
@@ -194,5 +194,5 @@ def _compare_decimals(values: pa.Array, operator: Operator, value: Decimal) -> p
 
 
 def _constant(values: pa.Array, answer: bool) -> pa.Array:
-    """The same answer for every row that has a value."""
+    """Return the same answer for every row that is not null."""
     return pc.if_else(pc.is_valid(values), pa.scalar(answer), pa.scalar(None, pa.bool_()))

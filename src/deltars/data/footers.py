@@ -1,9 +1,10 @@
-"""Data files that somebody else wrote for us, described by their Parquet footers.
+"""Description of data files that Spark's Parquet writer wrote, from their footers.
 
-    a finished file ──footer──> rows, row groups, bounds, null counts ──> WrittenFile, as if written here
+    a finished file ──footer──> rows, row groups, bounds, null counts ──> WrittenFile, as from `writer`
 
-Spark's Parquet writer puts NaN into the maximum, as `statistics` does, and drops what it knows of a column chunk with
-very long strings: then the file has no bounds. An array or a map is columns in Parquet that do not tell its nulls.
+Spark's Parquet writer includes NaN in the maximum, as `statistics` does. It drops the statistics of a column chunk with
+very long strings; then the file has no bounds for that column. The Parquet columns of an array or a map do not say how
+many of the arrays or maps are null.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _EXACT = Context(prec=76)
 
 
 class Footers:
-    """Reads the footers of unpartitioned data files whose columns are the table's, in the table's order."""
+    """Reader of footers, for unpartitioned data files with the table's columns in the table's order."""
 
     def __init__(self, target: WriteTarget) -> None:
         self._statistics = Statistics(target)
@@ -42,7 +43,7 @@ class Footers:
         self._columns = [(positions.get(path), type_) for path, type_ in self._statistics.leaves]
 
     def describe(self, file: str, path: str) -> WrittenFile | None:
-        """The file, which will be at `path` below the table's root; None where it has no row."""
+        """Describe a file that will be at `path` below the table's root. Return None if it has no rows."""
         uri = path_to_uri(path)
         footer = pq.read_metadata(file)
         if not footer.num_rows:
@@ -92,7 +93,7 @@ def row_group(path: str, ordinal: int, metadata: pq.RowGroupMetaData, stats: str
 
 
 def _positions(schema: StructType) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Which of a file's columns each column of the table is; by count, for a name may have a dot in it."""
+    """Yield the table's leaf columns with their index in the file. Names would be ambiguous: they may contain dots."""
     at = 0
     for path, type_ in schema.leaves():
         if isinstance(type_, PrimitiveType):
@@ -120,12 +121,12 @@ def _bounds(found: pq.Statistics, type_: PrimitiveType) -> tuple[Any, Any]:
         try:
             return minimum.decode(), maximum.decode()
         except UnicodeDecodeError:
-            # Spark's strings are bytes that need not be text.
+            # Spark's strings are bytes, and may not be valid UTF-8.
             return None, None
     if type_.is_decimal:
         return _decimal(minimum, type_), _decimal(maximum, type_)
     if type_.name in ("float", "double"):
-        # Zero has two signs, which are equal here but not to every reader.
+        # -0.0 and 0.0 are equal here, but not for every reader: the bounds include both.
         return minimum or -0.0, maximum or 0.0
     return minimum, maximum
 

@@ -1,4 +1,4 @@
-"""Lists and maps around other values than their own."""
+"""Replacement of the values inside lists and maps."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 Inside = Callable[[pa.Array, str], pa.Array]
-"""From the values of one part (`element`, or `key` and `value`) to as many others."""
+"""Function from the values of one part (`element`, or `key` and `value`) to as many new values."""
 
 
 def with_values(array: pa.ListArray | pa.LargeListArray | pa.MapArray, type_: pa.DataType, inside: Inside) -> pa.Array:
-    """The same lists or maps, as this type, around what is made of their values."""
+    """Return the lists or maps as this type, with their values replaced by the results of `inside`."""
     offsets, start, length = _window(array)
     if types.is_map(array.type):
         keys = inside(array.keys.slice(start, length), "key")
@@ -24,9 +24,9 @@ def with_values(array: pa.ListArray | pa.LargeListArray | pa.MapArray, type_: pa
 
 
 def _window(array: pa.ListArray | pa.LargeListArray | pa.MapArray) -> tuple[pa.Array, int, int]:
-    """Offsets from zero, and which of the child's values they cover: a slice has the child of the whole."""
+    """Return offsets from zero, and start and length of the values they cover. A slice keeps the child of the whole."""
     if not len(array):
-        # Spark 4.1 sends no offsets for an empty array, as Arrow allows; who looks at them reads past their end.
+        # Spark 4.1 sends no offsets for an empty array, as Arrow allows. Reading them would go past their end.
         return pa.array([0], pa.int32()), 0, 0
     offsets = array.offsets
     start, end = offsets[0].as_py(), offsets[-1].as_py()

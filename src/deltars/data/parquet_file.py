@@ -1,4 +1,4 @@
-"""One Parquet file while it is written, row group by row group."""
+"""Writer of one Parquet file, row group by row group."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from deltars.storage import Writer
 ROW_GROUP_ROWS = 1024 * 1024
 
 
-class DataFile:
+class DataFileWriter:
+    """A data file that is being written."""
+
     def __init__(
         self,
         sink: Writer,
@@ -29,7 +31,7 @@ class DataFile:
         compression: str,
         statistics: Statistics,
     ) -> None:
-        """`path` is the log's form."""
+        """`path` has the log's form (percent-encoded)."""
         self._sink = sink
         self._path = path
         self._partition_values = dict(partition_values)
@@ -47,7 +49,7 @@ class DataFile:
             write_statistics=plain,
             use_dictionary=plain,
             store_decimal_as_integer=True,
-            # The table's schema is in the log; Arrow's copy of it in every footer would be another authority.
+            # The log has the table's schema. A copy of Arrow's schema in every footer could contradict it.
             store_schema=False,
             metadata_collector=self._footer,
         )
@@ -57,7 +59,7 @@ class DataFile:
 
     @property
     def size(self) -> int:
-        """The bytes written so far."""
+        """Number of bytes written so far."""
         return self._sink.tell()
 
     def append(self, rows: pa.RecordBatch) -> None:
@@ -69,7 +71,7 @@ class DataFile:
         self.buffered_bytes += rows.nbytes
 
     def flush(self) -> None:
-        """Write what is buffered, as one row group."""
+        """Write the buffered rows as one row group."""
         if not self._buffer:
             return
         rows = pa.Table.from_batches(self._buffer, self._schema)
@@ -79,6 +81,7 @@ class DataFile:
         self.buffered_rows = self.buffered_bytes = 0
 
     def close(self) -> WrittenFile:
+        """Finish the file, and return its add action and row groups."""
         self.flush()
         self._parquet.close()
         self._sink.close()
@@ -98,8 +101,8 @@ class DataFile:
         return WrittenFile(add, row_groups)
 
     def discard(self) -> None:
-        """Leave no file."""
-        # Closed first, into a sink that is thrown away: left open, it would try to write when collected.
+        """Abort, and leave no file."""
+        # The Parquet writer is closed first: left open, it would try to write when it is garbage-collected.
         with suppress(Exception):
             self._parquet.close()
         self._sink.discard()

@@ -1,4 +1,4 @@
-"""The leaves of a Parquet file: the columns that it really has, one for each value that is not nested further.
+"""The leaf columns of a Parquet file: one for each value that is not nested further.
 
 list     <column>.list.element
 map      <column>.key_value.key    <column>.key_value.value
@@ -20,7 +20,7 @@ class Leaf(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As writers are told it. A dot inside a name looks like one between two of them."""
+        """Name that Parquet writers take. A dot inside a name looks like a separator."""
         return ".".join(self.path)
 
 
@@ -29,10 +29,10 @@ def leaves(schema: pa.Schema) -> Iterator[Leaf]:
 
 
 def names_without_floats(schema: pa.Schema) -> list[str]:
-    """The leaves that may have footer statistics and dictionaries.
+    """Return the leaves that may have footer statistics and dictionaries: all except floats.
 
-    Floats have neither. Footers leave NaN out of the maximum, and a dictionary tells 0.0 and -0.0 apart; Spark skips
-    rows by both, although to Spark NaN is the greatest number and the two zeros are equal.
+    Footers omit NaN from the maximum, and a dictionary distinguishes 0.0 from -0.0. Spark skips rows by both, although
+    Spark treats NaN as the greatest number and the two zeros as equal.
     """
     found = list(leaves(schema))
     floats = {leaf.name for leaf in found if leaf.is_float}

@@ -1,4 +1,7 @@
-"""Frames that Arrow can carry, written by this process: pyarrow, pandas, polars, any `__arrow_c_stream__`."""
+"""Data planes: how rows of one kind of frame are written.
+
+`ArrowPlane` writes frames that Arrow can carry (pyarrow, pandas, Polars, any `__arrow_c_stream__`) in this process.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from deltars.data.computed_columns import Completion
+from deltars.data.computed_columns import ComputedColumns
 from deltars.data.conditions import Condition, checked
 from deltars.data.filter import Unmatched
 from deltars.data.reader import read_scan
 from deltars.data.scan import Scan
-from deltars.data.sources import claim, opened, watched
+from deltars.data.sources import claim, open_stream, refuse_used_up
 from deltars.data.write_schema import check_fits, file_schema, fit
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.data.writer import write_table
@@ -25,61 +28,63 @@ from deltars.protocol.column_rules import has_rules
 
 
 class DataPlane(Protocol):
-    """Writes frames of the kind it accepts. Nothing it writes is visible before the SQL commit."""
+    """Writer of one kind of frame. The files it writes are invisible until the SQL commit."""
 
     def accepts(self, frame: object) -> bool: ...
 
     def opened(self, frame: object) -> object:
-        """The frame for one write: what the methods below take. Its rows are read once."""
+        """Return the frame as the methods below take it, for one write. Its rows are read once."""
 
     def schema(self, frame: object) -> StructType: ...
 
-    def completed(self, frame: object, table: StructType) -> object:
-        """The frame with what the table's columns ask: defaults, generated columns, strings of limited length."""
+    def with_computed_columns(self, frame: object, table: StructType) -> object:
+        """Add defaults and generated columns to the frame, and fit its strings to CHAR and VARCHAR lengths."""
 
     def write(self, frame: object, target: WriteTarget, conditions: Sequence[Condition] = ()) -> list[WrittenFile]:
-        """The frame's rows as data files; a row that breaks a condition is an error."""
+        """Write the frame's rows as data files. Raise ValidationError if a row violates a condition."""
 
     def condition(self, frame: object, where: str, schema: StructType) -> Predicate:
-        """A condition on a table's rows, as `write` and `without` understand it."""
+        """Parse a condition on a table's rows as `write` and `without` evaluate it."""
 
     def without(self, frame: object, scan: Scan, where: str) -> object:
-        """The rows of a scan that do not match, as a frame of the same kind."""
+        """Return the rows of a scan that do not match, as a frame of the same kind."""
 
 
 class ArrowPlane:
+    """Data plane of frames that Arrow can carry. This process writes them."""
+
     def accepts(self, frame: object) -> bool:
-        # A Spark frame offers an Arrow stream too, of all its rows through this process.
+        # A Spark frame has an Arrow stream too, but it would pull all rows through this process.
         return (
             isinstance(frame, pa.RecordBatch) or hasattr(frame, "__arrow_c_stream__") or _is_pandas(frame)
         ) and not type(frame).__module__.startswith("pyspark.")
 
     def opened(self, frame: object) -> object:
-        """The frame, or its stream where the schema alone cannot be asked for: a stream may be there only once."""
+        """Return the frame, or its opened stream if only that has the schema: some streams can be opened only once."""
         is_known = isinstance(frame, pa.Table | pa.RecordBatch | pa.RecordBatchReader) or _is_pandas(frame)
-        return frame if is_known or hasattr(frame, "__arrow_c_schema__") else _OpenedFrame(frame, opened(frame))
+        return frame if is_known or hasattr(frame, "__arrow_c_schema__") else _OpenedFrame(frame, open_stream(frame))
 
     def schema(self, frame: object) -> StructType:
-        """The schema a table would have that is made from this frame; no row is read."""
+        """Return the schema of a table that is created from this frame. No row is read."""
         return schema_from_arrow(_arrow_schema(frame))
 
-    def completed(self, frame: object, table: StructType) -> object:
-        """The frame with the columns that the table fills in by itself."""
+    def with_computed_columns(self, frame: object, table: StructType) -> object:
         if not has_rules(table):
             return frame
         data = _arrow_schema(frame)
-        completion = Completion(data.names, table)
-        # What cannot be done is refused now, before a row is written.
-        completion.complete(pa.RecordBatch.from_pylist([], schema=data))
-        return _CompletedFrame(completion.schema, completion.of(_batches(frame)))
+        computed = ComputedColumns(data.names, table)
+        # An empty batch raises now, before a row is written, if a column cannot be computed.
+        computed.add_to(pa.RecordBatch.from_pylist([], schema=data))
+        return _ComputedFrame(computed.schema, map(computed.add_to, _batches(frame)))
 
     def write(self, frame: object, target: WriteTarget, conditions: Sequence[Condition] = ()) -> list[WrittenFile]:
         check_fits(_arrow_schema(frame), schema_to_arrow(target.schema))
         batches = _batches(frame)
         if conditions:
             table = schema_to_arrow(target.schema)
-            none = pa.RecordBatch.from_pylist([], schema=file_schema(table))
-            list(checked([none], conditions, target.schema))  # what cannot be judged is refused before a row is written
+            # An empty batch raises now, before a row is written, if a condition cannot be evaluated.
+            empty = pa.RecordBatch.from_pylist([], schema=file_schema(table))
+            list(checked([empty], conditions, target.schema))
             batches = checked((fit(batch, table) for batch in batches), conditions, target.schema)
         return write_table(target, batches)
 
@@ -87,13 +92,12 @@ class ArrowPlane:
         return parse(where, schema)
 
     def without(self, frame: object, scan: Scan, where: str) -> pa.RecordBatchReader:
-        """The rows of a scan that do not match."""
         return read_scan(scan, row_filter=Unmatched(parse(where, scan.schema)))
 
 
 @dataclass(frozen=True, slots=True)
-class _CompletedFrame:
-    """Not an Arrow stream: there an error of ours would come out as one of Arrow's."""
+class _ComputedFrame:
+    """Batches with computed columns. An Arrow stream would turn our errors into Arrow's."""
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
@@ -101,7 +105,7 @@ class _CompletedFrame:
 
 @dataclass(frozen=True, slots=True)
 class _OpenedFrame:
-    """A source, and the stream that was opened for this write."""
+    """A source and the stream that was opened for this write."""
 
     source: object
     stream: pa.RecordBatchReader
@@ -112,29 +116,29 @@ class _OpenedFrame:
 
 
 def _arrow_schema(frame: Any) -> pa.Schema:
-    if isinstance(frame, pa.Table | pa.RecordBatch | pa.RecordBatchReader | _CompletedFrame | _OpenedFrame):
+    if isinstance(frame, pa.Table | pa.RecordBatch | pa.RecordBatchReader | _ComputedFrame | _OpenedFrame):
         return frame.schema
     if _is_pandas(frame):
         return _from_pandas(frame).schema
     if hasattr(frame, "__arrow_c_schema__"):
         return pa.schema(frame)
-    with opened(frame) as stream:
+    with open_stream(frame) as stream:
         return stream.schema
 
 
 def _batches(frame: Any) -> Iterator[pa.RecordBatch]:
     if isinstance(frame, pa.RecordBatch):
         yield frame
-    elif isinstance(frame, _CompletedFrame):
+    elif isinstance(frame, _ComputedFrame):
         yield from frame.batches
     elif isinstance(frame, _OpenedFrame):
         claim(frame.source)
-        yield from watched(frame.source, frame.stream)
+        yield from refuse_used_up(frame.source, frame.stream)
     elif isinstance(frame, pa.Table) or _is_pandas(frame):
         yield from pa.RecordBatchReader.from_stream(_from_pandas(frame) if _is_pandas(frame) else frame)
     else:
         claim(frame)
-        yield from watched(frame, opened(frame))
+        yield from refuse_used_up(frame, open_stream(frame))
 
 
 def _is_pandas(frame: object) -> bool:
@@ -143,11 +147,11 @@ def _is_pandas(frame: object) -> bool:
 
 
 def _from_pandas(frame: Any) -> pa.Table:
-    """The columns, NaN as null as pandas means it. An index of plain row numbers is no column."""
+    """Return the columns as an Arrow table, with NaN as null as in pandas. An index of row numbers is dropped."""
     index = frame.index
     if any(name is not None for name in index.names) or index.inferred_type not in ("integer", "empty"):
         raise ValidationError(
-            "the pandas frame has an index that holds data, and a table has columns only",
+            "the pandas frame has an index that holds data, but a table has only columns",
             hint="Call reset_index() to write it as a column, or reset_index(drop=True) to leave it out.",
         )
     repeated = frame.columns[frame.columns.duplicated()]
@@ -160,4 +164,4 @@ def _from_pandas(frame: Any) -> pa.Table:
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise ValidationError(f"the pandas frame has no form in Arrow: {error}") from error
+        raise ValidationError(f"cannot convert the pandas frame to Arrow: {error}") from error

@@ -1,10 +1,10 @@
-"""Columns of a data file as the table's schema has them today.
+"""Conversion of a data file's columns to the table's current schema.
 
 the file's field ──by name, physical name or field id──> the table's column
     not in the file      null, inside structs, lists and maps too
     a narrower type      widened
-    an older encoding    INT96, milliseconds, text without its annotation: as the schema says
-what has no such way is an error that names column and types
+    an older encoding    INT96, milliseconds, text without its annotation: converted to the schema's type
+    anything else        an error that names the column and both types
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from deltars.protocol.schema import COLUMN_ID
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """What a reader gives: every field optional, since files from before a column was NOT NULL may lack it."""
+    """Return the schema of rows that are read. Every field is nullable: older files may lack a NOT NULL column."""
     return file_schema(schema_to_arrow(schema))
 
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """How the columns of files are found, and made to fit."""
+    """Finds the table's columns in files, and converts them to the table's types."""
 
     mapping: ColumnMapping = "none"
 
     def find(self, column: StructField, fields: Iterable[pa.Field]) -> int | None:
-        """Which of the file's fields is this column."""
+        """Return the index of the file's field for this column, or None."""
         fields = list(fields)
         if self.mapping == "id":
             return self._find_by_id(column, fields)
@@ -55,7 +55,7 @@ class Alignment:
         return same[0] if same else None
 
     def array(self, source: pa.Array, type_: DataType, target: pa.DataType, path: str) -> pa.Array:
-        """The values of one column, or of a part of it, as `target`."""
+        """Return the values of a column, or of a nested part of it, as `target`."""
         if types.is_null(source.type) or types.is_null(target):
             return pa.nulls(len(source), target)
         match type_:
@@ -77,8 +77,8 @@ class Alignment:
         if wanted in ids:
             return ids.index(wanted)
         if fields and not any(ids):
-            # All columns would read as null, and nobody would notice.
-            raise SchemaMismatch("the table maps columns by id, and the file has no field ids", field=column.name)
+            # Otherwise all columns would silently read as null.
+            raise SchemaMismatch("the table maps columns by id, but the file has no field ids", field=column.name)
         return None
 
     def _struct(self, source: pa.StructArray, type_: StructType, target: pa.DataType, path: str) -> pa.Array:
@@ -107,7 +107,7 @@ class Alignment:
 
 
 def _variant(source: pa.Array, target: pa.DataType, path: str) -> pa.Array:
-    """Metadata and value as they are encoded; a shredded one would have its values elsewhere."""
+    """Return the encoded metadata and value. A shredded variant is refused: its values are in other columns."""
     storage = source.storage if isinstance(source.type, pa.BaseExtensionType) else source
     names = [field.name for field in storage.type] if types.is_struct(storage.type) else []
     if sorted(names) != ["metadata", "value"]:
@@ -123,10 +123,10 @@ def _cast(array: pa.Array, target: pa.DataType, path: str) -> pa.Array:
     if not _can_read(source, target):
         raise _misfit(path, source, target)
     try:
-        # Nanoseconds are what INT96 holds; Delta's timestamps are microseconds.
+        # INT96 holds nanoseconds, and Delta's timestamps are microseconds: the cast truncates.
         return array.cast(target, safe=not types.is_timestamp(target))
     except pa.ArrowInvalid as error:
-        raise SchemaMismatch(f"column {path} holds a value that is no {target}: {error}", field=path) from error
+        raise SchemaMismatch(f"column {path} holds a value that does not fit {target}: {error}", field=path) from error
 
 
 def _can_read(source: pa.DataType, target: pa.DataType) -> bool:

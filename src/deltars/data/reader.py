@@ -1,7 +1,7 @@
-"""The rows of a table's version as Arrow batches, file after file, in bounded memory.
+"""Rows of a scan as Arrow batches, file after file, in bounded memory.
 
-Scan ──for each file──> Parquet batches ──minus deleted rows──> aligned with today's schema
-                                         + partition columns, from the log ──where──> the columns asked for
+Scan ──for each file──> Parquet batches ──minus deleted rows──> aligned with the current schema
+                                         + partition columns, from the log ──where──> the requested columns
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from deltars.protocol import (
     DeletionVector,
     StructField,
     StructType,
-    as_names,
     parse_partition_value,
     type_to_arrow,
 )
@@ -37,24 +36,24 @@ _decode_vector = msgspec.json.Decoder(DeletionVector).decode
 
 
 class RowFilter(Protocol):
-    """Which rows are wanted."""
+    """Selection of rows."""
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that the decision needs, as the schema spells them."""
+        """Columns that the filter reads, as the schema spells them."""
 
     def mask(self, batch: pa.RecordBatch) -> pa.Array:
-        """True for each row that is wanted; null or false for the others."""
+        """Return true for each selected row, and null or false for the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is taken from every file."""
+    """What to read from every file."""
 
     scan: Scan
     storage: Storage
     columns: tuple[StructField, ...]
-    """Those of the result, and those that only the filter needs after them."""
+    """Columns of the result, followed by those that only the filter needs."""
     result: pa.Schema
     row_filter: RowFilter | None
     alignment: Alignment
@@ -63,12 +62,9 @@ class _Plan:
 def read_scan(
     scan: Scan, *, columns: Sequence[str] | None = None, row_filter: RowFilter | None = None
 ) -> pa.RecordBatchReader:
-    """The rows of the scan's files that the filter keeps, as a stream; nothing is read before it is asked for."""
-    wanted = list(scan.schema.fields) if columns is None else [_column(scan.schema, name) for name in as_names(columns)]
-    names = {column.name for column in wanted}
-    if len(names) < len(wanted):
-        raise ValidationError("a column is asked for twice", field="columns", table=scan.table)
-    needed = row_filter.columns - names if row_filter is not None else ()
+    """Return a stream of the rows that the filter keeps. Files are read as the stream is consumed."""
+    wanted = scan.select(columns)
+    needed = row_filter.columns - {column.name for column in wanted} if row_filter is not None else ()
     extra = [column for column in scan.schema.fields if column.name in needed]
     plan = _Plan(
         scan=scan,
@@ -79,13 +75,6 @@ def read_scan(
         alignment=Alignment(scan.column_mapping),
     )
     return pa.RecordBatchReader.from_batches(plan.result, _batches(plan))
-
-
-def _column(schema: StructType, name: str) -> StructField:
-    for column in schema.fields:
-        if column.name.lower() == name.lower():
-            return column
-    raise ValidationError(f"there is no column {name!r}; the columns are {', '.join(schema.names)}", field="columns")
 
 
 def _batches(plan: _Plan) -> Iterator[pa.RecordBatch]:
@@ -134,13 +123,13 @@ def _file_batches(plan: _Plan, path: str, values: str | None, vector: str | None
 
 
 def _deleted_rows(plan: _Plan, file: pq.ParquetFile, vector: str | None) -> Sequence[int]:
-    """The numbers of the deleted rows, in order."""
+    """Return the numbers of the deleted rows, in ascending order."""
     if vector is None:
         return ()
     rows = read_vector(plan.storage, _decode_vector(vector))
     if rows and rows.max() >= file.metadata.num_rows:
         raise ValidationError(
-            f"its deletion vector deletes row {rows.max()}, and there are {file.metadata.num_rows}",
+            f"its deletion vector deletes row {rows.max()}, but the file has {file.metadata.num_rows} rows",
             field="deletionVector",
         )
     deleted: Sequence[int] = rows.to_array()
@@ -161,7 +150,7 @@ def _raw_batches(file: pq.ParquetFile, names: list[str]) -> Iterator[pa.RecordBa
     left = file.metadata.num_rows
     while left > 0:
         count = min(left, BATCH_ROWS)
-        # A batch without columns has no length: this one stands in for them.
+        # A batch without columns has no length, so it gets a placeholder column.
         yield pa.record_batch([pa.nulls(count)], names=[""])
         left -= count
 

@@ -1,18 +1,18 @@
-"""The files of one version of a table, as whoever reads their rows needs them."""
+"""The files of one version of a table, with everything that is needed to read their rows."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
 
-from deltars.errors import StorageError
+from deltars.errors import StorageError, ValidationError
 from deltars.log.snapshot import Snapshot
 from deltars.predicate import Predicate
-from deltars.protocol import ColumnMapping, Metadata, StructType, column_mapping
+from deltars.protocol import ColumnMapping, Metadata, StructField, StructType, as_names, column_mapping
 from deltars.protocol.column_mapping import value_names
 from deltars.storage import parse_location
 
@@ -21,24 +21,27 @@ SCAN_COLUMNS = ("path", "size", "modification_time", "partition_values", "deleti
 
 @dataclass(frozen=True)
 class Scan:
-    """The files of one version of a table."""
+    """The files of one version of a table, and how to read them."""
 
     root: str
     schema: StructType
     partition_columns: tuple[str, ...]
     source: pa.Table | Callable[[], pa.Table] = field(repr=False)
-    """The files, or how to get them: who knows them already need not fetch them."""
+    """The files, or a function that fetches them. A cached frame needs no files, so they are fetched on first use."""
     table: str
     version: int
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     column_mapping: ColumnMapping = "none"
     identity: Hashable = None
-    """Scans with the same one have the same files; None says nothing."""
+    """Scans with equal identities have the same files. None equals no other scan."""
+    condition: Predicate | None = field(default=None, repr=False)
+    """The condition that selected the files, if known. The files may still hold rows that do not match it."""
 
     @cached_property
     def files(self) -> pa.Table:
-        """The columns SCAN_COLUMNS: `path` (the log's form), `size`, `modification_time` and, as the log's JSON or
-        null, `partition_values` and `deletion_vector`.
+        """The files, with the columns SCAN_COLUMNS.
+
+        `path` has the log's form. `partition_values` and `deletion_vector` are the log's JSON, or null.
         """
         return self.source() if callable(self.source) else self.source
 
@@ -53,8 +56,9 @@ class Scan:
         version: int,
         storage_options: Mapping[str, str],
         identity: Hashable = None,
+        condition: Predicate | None = None,
     ) -> Scan:
-        """These files, as the table's metadata at that version says to read them."""
+        """Return a scan of these files with the table's metadata at that version."""
         return cls(
             root=root,
             schema=metadata.schema,
@@ -65,6 +69,7 @@ class Scan:
             storage_options=storage_options,
             column_mapping=column_mapping(metadata.configuration),
             identity=identity,
+            condition=condition,
         )
 
     @classmethod
@@ -78,7 +83,7 @@ class Scan:
         table: str,
         storage_options: Mapping[str, str],
     ) -> Scan:
-        """The files of a snapshot that can hold a matching row, fetched when they are asked for."""
+        """Return a scan of the files of a snapshot that may hold a matching row. They are fetched on first use."""
         return cls.of(
             snapshot.metadata,
             lambda: snapshot.select_files(columns=SCAN_COLUMNS, where=where),
@@ -86,18 +91,40 @@ class Scan:
             table=table,
             version=snapshot.version,
             storage_options=storage_options,
-            # The commit tells versions apart that have one number because the database was set back in between; the
-            # condition's text tells literals apart that are equal to Python, as 1 and True are.
+            # A restored database can have another commit under the same version number, so the commit is included. The
+            # condition is included as its repr, because Python considers some different literals equal (1 and True).
             identity=(catalog, snapshot.table_id, snapshot.version, snapshot.commit, root, repr(where)),
+            condition=where,
         )
 
+    def select(self, columns: Sequence[str] | None) -> list[StructField]:
+        """Return the named columns in the given order, or all of them for None. Names ignore case.
+
+        Raise ValidationError for an unknown or a duplicate name.
+        """
+        if columns is None:
+            return list(self.schema.fields)
+        known = {column.name.lower(): column for column in self.schema.fields}
+        selected: dict[str, StructField] = {}
+        for name in as_names(columns):
+            column = known.get(name.lower())
+            if column is None:
+                names = ", ".join(self.schema.names)
+                raise ValidationError(
+                    f"there is no column {name!r}; the columns are {names}", field="columns", table=self.table
+                )
+            if column.name in selected:
+                raise ValidationError(f"duplicate column {column.name!r} in columns", field="columns", table=self.table)
+            selected[column.name] = column
+        return list(selected.values())
+
     def value_names(self) -> tuple[str, ...]:
-        """The partition columns as `partition_values` and the directories of data files name them."""
+        """Return the names of the partition columns in `partition_values` and in the directories of data files."""
         return value_names(self.schema, self.partition_columns, self.column_mapping != "none")
 
 
 def missing_file(scan: Scan, uri: str) -> StorageError:
-    """What to say of a data file that is not there; and where the whole table is not, what to say of that."""
+    """Return the error for a missing data file, or for a missing table directory."""
     place = parse_location(scan.root)
     if place.is_local and not os.path.isdir(place.path):
         return StorageError(
@@ -105,12 +132,12 @@ def missing_file(scan: Scan, uri: str) -> StorageError:
             path=uri,
             table=scan.table,
             version=scan.version,
-            hint="It was moved or deleted: put it back, or take the table out of the catalog with drop_table().",
+            hint="It was moved or deleted. Restore it, or remove the table from the catalog with drop_table().",
         )
     return StorageError(
         f"the data file {uri} is missing, and version {scan.version} needs it",
         path=uri,
         table=scan.table,
         version=scan.version,
-        hint="It was deleted by hand, or by a vacuum after the version was replaced: read a newer one.",
+        hint="It was deleted by hand, or by VACUUM after a newer version replaced it. Read a newer version.",
     )

@@ -1,9 +1,9 @@
-"""Statistics of columns, taken from the Arrow data while it is written.
+"""Column statistics, computed from the Arrow data while it is written.
 
     row group ──collect──> ColumnStats, …  ──merge──> of the whole file  ──encode──> JSON as in `add.stats`
 
-Not from the Parquet footers: those that Arrow writes leave NaN out, and all drop long strings; taking minimum and
-maximum here costs a few percent of writing the file. Where Spark wrote the file, `footers` takes what there is.
+Parquet footers are not used: Arrow's omit NaN, and those of all writers drop long strings. Computing minimum and
+maximum here costs a few percent of the write. For files that Spark wrote, `footers` uses what their footers have.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ _EPOCH = datetime(1970, 1, 1)
 
 @dataclass(frozen=True, slots=True)
 class ColumnStats:
-    """Bounds are values that compare: times as microseconds, dates as days; None where there are none."""
+    """Statistics of one column. Bounds are comparable values, or None: times as microseconds, dates as days."""
 
     null_count: int | None
     minimum: Any = None
     maximum: Any = None
     is_known: bool = True
-    """Whether None means that there is no value to bound; else there may be one."""
+    """Whether a bound of None means that the column has no values. If False, the bounds are unknown."""
 
 
 class Statistics:
-    """Which columns of a table have statistics, and how to take them."""
+    """Collector of the statistics of a table's indexed columns."""
 
     def __init__(self, target: WriteTarget) -> None:
         self._schema = target.schema
         leaves = indexed_leaves(target.schema, target.partition_columns, target.properties)
-        # As the files name them, and the log.
+        # The names that data files and the log use.
         names = (path for path, _ in target.schema.leaves())
         in_files = dict(zip(names, (path for path, _ in target.schema.leaves(physical=target.is_mapped)), strict=True))
         self.leaves = [(in_files[path], type_) for path, type_ in leaves]
         self._prefix_length = number_property(target.properties, PREFIX_LENGTH, STRING_PREFIX_LENGTH)
 
     def collect(self, rows: pa.Table) -> list[ColumnStats]:
-        """One per column, for rows in the schema of the data files."""
+        """Return one entry per indexed column, for rows in the schema of the data files."""
         return [_column_stats(_leaf(rows, path), type_) for path, type_ in self.leaves]
 
     def merge(self, parts: Sequence[Sequence[ColumnStats]]) -> list[ColumnStats]:
@@ -89,7 +89,10 @@ def _column_stats(column: pa.ChunkedArray, type_: LeafType) -> ColumnStats:
 
 
 def _float_stats(column: pa.ChunkedArray) -> ColumnStats:
-    """NaN is greater than every number; zero has two signs, which are equal here but not to every reader."""
+    """Return bounds in which NaN is the greatest number, and zero is -0.0 as minimum and 0.0 as maximum.
+
+    The two zeros are equal here, but not for every reader.
+    """
     nulls = column.null_count
     bounds = pc.min_max(column)
     minimum, maximum = bounds["min"].as_py(), bounds["max"].as_py()
@@ -117,7 +120,7 @@ def _nan_last(value: Any) -> tuple[bool, Any]:
 
 
 def _python_value(bound: Any, type_: LeafType) -> Any:
-    """None where Python's calendar ends before Delta's does: a missing bound excludes nothing."""
+    """Return the bound as a Python value, or None beyond Python's calendar: a missing bound excludes no file."""
     if bound is None or not isinstance(type_, PrimitiveType):
         return None
     try:

@@ -1,13 +1,13 @@
-"""Arrow data made to fit a table's schema.
+"""Conversion of Arrow data to a table's schema.
 
-    the data's columns ──by name, in any case──> the table's columns
+    the data's columns ──by name, ignoring case──> the table's columns
         missing          null, unless the column is NOT NULL
-        another type     cast where no value changes: other sizes of integers, integers as decimals or floats,
+        another type     cast if no value changes: other sizes of integers, integers as decimals or floats,
                          float as double, decimals of another precision, other units of time, other encodings
-        too many         refused
+        extra            refused
 
-A cast that depends on the values (a long into an integer column) is checked value by value. What does not fit
-is a `SchemaMismatch` that shows both schemas.
+A cast that depends on the values (a long into an integer column) is checked value by value. Data that does not fit
+raises a `SchemaMismatch` that shows both schemas.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _CASTS = (
 
 
 def check_fits(data: pa.Schema, table: pa.Schema) -> None:
-    """Raise SchemaMismatch unless data of this schema fits the table, as far as the types can tell."""
+    """Raise SchemaMismatch if data of this schema cannot fit the table. Only types are checked, not values."""
     fit(pa.RecordBatch.from_pylist([], schema=data), table)
 
 
 def fit(batch: pa.RecordBatch, table: pa.Schema) -> pa.RecordBatch:
-    """The batch with the table's columns, in their order and types: the schema is `file_schema(table)`."""
+    """Return the batch with the table's columns, in their order and types. Its schema is `file_schema(table)`."""
     try:
         columns = _fit_fields(batch.schema, batch.columns, table, (), batch.num_rows)
     except _MisfitError as misfit:
@@ -59,16 +59,16 @@ def fit(batch: pa.RecordBatch, table: pa.Schema) -> pa.RecordBatch:
 
 
 def file_schema(table: pa.Schema) -> pa.Schema:
-    """The schema of data files: every field optional.
+    """Return the schema of data files, in which every field is nullable.
 
-    `fit` is what keeps NOT NULL. A required field inside a null struct is null in Arrow, and Parquet's writer
-    takes that for a violation.
+    `fit` enforces NOT NULL instead. In Arrow, a required field inside a null struct is null, and the Parquet writer
+    would report that as a violation.
     """
     return pa.schema([_optional_field(field) for field in table])
 
 
 _TWICE = "Rename or drop one of them."
-_NOT_NULL = "Fill it in the frame, or let the table have nulls there: table.alter.set_nullable(…)."
+_NOT_NULL = "Fill it in the frame, or allow nulls in the table: table.alter.set_nullable(…)."
 _EXTRA = "Rename or drop it in the frame, or add it to the table: merge_schema=True."
 _TYPE = "Cast it in the frame, or replace the table's schema: mode='overwrite', overwrite_schema=True."
 
@@ -88,11 +88,11 @@ def _fit_fields(
     length: int,
     is_valid: pa.Array | None = None,
 ) -> list[pa.Array]:
-    """`is_valid` says which rows of a struct are there at all: in the others no field can miss its value."""
+    """`is_valid` marks the rows in which the surrounding struct is not null. NOT NULL applies only to those."""
     by_name: dict[str, pa.Array] = {}
     for field, array in zip(source, arrays, strict=True):
         if field.name.lower() in by_name:
-            raise _MisfitError((*path, field.name), "is in the data twice, but for upper and lower case", _TWICE)
+            raise _MisfitError((*path, field.name), "is in the data twice (column names ignore case)", _TWICE)
         by_name[field.name.lower()] = array
     fitted = []
     for target in targets:
@@ -128,11 +128,11 @@ def _fit(array: pa.Array, target: pa.DataType, path: ColumnPath) -> pa.Array:
     try:
         return array.cast(target)
     except pa.ArrowInvalid as error:
-        raise _MisfitError(path, f"holds a value that is no {_type_name(target)}: {error}", _TYPE) from error
+        raise _MisfitError(path, f"holds a value that does not fit {_type_name(target)}: {error}", _TYPE) from error
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """The same values in Arrow's usual layout."""
+    """Return the same values in Arrow's plain layout."""
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     if types.is_dictionary(array.type):
@@ -196,7 +196,7 @@ def _optional(kind: pa.DataType) -> pa.DataType:
     if types.is_list(kind):
         return pa.list_(_optional_field(kind.value_field))
     if types.is_map(kind):
-        # A key is never null: Arrow's map type has no optional one.
+        # Arrow's map type does not allow nullable keys.
         return pa.map_(_optional_field(kind.key_field).with_nullable(False), _optional_field(kind.item_field))
     return kind
 

@@ -1,4 +1,4 @@
-"""What the writer of data files gets, and what it gives back.
+"""Input and output of the writers of data files.
 
 WriteTarget  ──a frame is written──>  WrittenFile, …      invisible until their add actions are committed
 """
@@ -19,7 +19,7 @@ COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 
 @dataclass(frozen=True, slots=True)
 class WriteTarget:
-    """A table as the writer of its data files sees it. Pickles: Spark's tasks get one."""
+    """A table as seen by the writer of its data files. It can be pickled, because Spark's tasks receive it."""
 
     root: str
     schema: StructType
@@ -30,15 +30,15 @@ class WriteTarget:
     compression: str = "zstd"
     max_records_per_file: int | None = None
     max_files: int | None = None
-    """How many files one write may make; one more is `TransactionTooLarge`."""
+    """Largest number of files that one write may create. More raise `TransactionTooLarge`."""
 
     @property
     def is_mapped(self) -> bool:
-        """Whether data files have other names for the columns than the schema: physical ones."""
+        """Whether data files use physical column names, which differ from the schema's names."""
         return column_mapping(self.properties) != "none"
 
     def value_names(self) -> tuple[str, ...]:
-        """The partition columns as `partition_values` and directories name them."""
+        """Return the names of the partition columns in `partition_values` and in directories."""
         return value_names(self.schema, self.partition_columns, self.is_mapped)
 
     def with_options(self, **options: Any) -> WriteTarget:
@@ -64,7 +64,7 @@ def _rebuild_target(root: str, schema: str, *rest: Any) -> WriteTarget:
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A data file that is complete, and the action that would make it part of the table."""
+    """A finished data file, with the action that adds it to the table."""
 
     add: AddFile
     row_groups: tuple[RowGroup, ...]

@@ -1,4 +1,4 @@
-"""Arrow batches become Parquet files in Delta's layout.
+"""Writer of Arrow batches as Parquet files in Delta's layout.
 
     batch ──fit──> the table's columns ──split by partition values──> one open file per partition
                                                 │
@@ -6,8 +6,9 @@
                                                 │
                                           WrittenFile: the add action, with statistics, and the row groups
 
-Every file has a name of its own, so a task that is tried again, or twice at once, never meets the files of
-its other attempt. An unfinished file never appears; finished files of a failed write are left for VACUUM.
+Every file name is unique, so a task that is retried or runs twice at once never overwrites the files of its other
+attempt. An unfinished file never appears. A failed write leaves its finished files as orphans, which no version refers
+to; `Table.verify(orphans=True)` lists them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltars.data.parquet_file import ROW_GROUP_ROWS, DataFile
+from deltars.data.parquet_file import ROW_GROUP_ROWS, DataFileWriter
 from deltars.data.statistics import Statistics
 from deltars.data.write_schema import file_schema, fit
 from deltars.data.write_target import WriteTarget, WrittenFile
@@ -42,7 +43,7 @@ BUFFER_BYTES = 128 * 1024 * 1024
 MAX_OPEN_FILES = 64
 MAX_NAME_BYTES = 255
 
-# These ask something of every row that nobody here does yet.
+# Table features that require work on every row that the writer does not implement yet.
 _UNENFORCED = {
     "identityColumns": "identity columns",
     "variantType": "variant columns",
@@ -52,7 +53,7 @@ PartitionValues: TypeAlias = tuple[str | None, ...]
 
 
 def write_table(target: WriteTarget, batches: Iterable[pa.RecordBatch], *, task: int = 0) -> list[WrittenFile]:
-    """Write the batches as data files of the table, `task` in their names."""
+    """Write the batches as data files of the table. `task` becomes part of their names."""
     check_writable(target)
     writer = _TableWriter(target, task)
     try:
@@ -65,7 +66,7 @@ def write_table(target: WriteTarget, batches: Iterable[pa.RecordBatch], *, task:
 
 
 def check_writable(target: WriteTarget) -> None:
-    """Raise ValidationError where rows cannot be written as the table's properties and schema ask."""
+    """Raise ValidationError if the table has a feature, column type or partitioning that cannot be written."""
     needed = needed_features(target.schema, target.properties)
     for feature, words in _UNENFORCED.items():
         if feature in needed:
@@ -73,13 +74,15 @@ def check_writable(target: WriteTarget) -> None:
     for path, column in target.schema.walk():
         if column.type == PrimitiveType("void"):
             raise ValidationError(
-                f"column {'.'.join(path)} has no type (void)", field=".".join(path), hint="Cast it to one."
+                f"column {'.'.join(path)} has no type (void)", field=".".join(path), hint="Cast it to a type."
             )
     for name in target.partition_columns:
         if name not in target.schema:
             raise ValidationError(f"the partition column {name} is not in the schema", field=name)
     if len(target.partition_columns) == len(target.schema.fields):
-        raise ValidationError("a table needs a column besides its partition columns", field="partition_columns")
+        raise ValidationError(
+            "a table needs at least one column that is not a partition column", field="partition_columns"
+        )
 
 
 class _TableWriter:
@@ -93,7 +96,7 @@ class _TableWriter:
         self._row_group_bytes = min(ROW_GROUP_BYTES, target.target_file_size)
         self._storage = open_storage(target.root, target.storage_options)
         self._statistics = Statistics(target)
-        self._open: dict[PartitionValues, DataFile] = {}
+        self._open: dict[PartitionValues, DataFileWriter] = {}
         self._written: list[WrittenFile] = []
         self._seen: set[PartitionValues] = set()
         self._count = 0
@@ -148,12 +151,12 @@ class _TableWriter:
         del self._open[values]
 
     def _refuse_too_many(self, more: int) -> None:
-        """Raise before a file is made that would be one too many."""
+        """Raise before a file beyond the limit is created."""
         most, asked = self._target.max_files, self._count + more
         if most is not None and asked > most:
             raise too_many_files(asked, most)
 
-    def _new_file(self, values: PartitionValues) -> DataFile:
+    def _new_file(self, values: PartitionValues) -> DataFileWriter:
         target = self._target
         self._refuse_too_many(1)
         self._seen.add(values)
@@ -163,7 +166,7 @@ class _TableWriter:
         name = f"part-{self._task:05d}-{uuid4()}.c{self._count:03d}{codec}.parquet"
         self._count += 1
         path = "/".join(filter(None, (_directory(columns, partition_values), name)))
-        return DataFile(
+        return DataFileWriter(
             self._storage.open_writer(path),
             path_to_uri(path),
             partition_values,
@@ -173,7 +176,7 @@ class _TableWriter:
         )
 
     def _split(self, batch: pa.RecordBatch) -> Iterator[tuple[PartitionValues, pa.RecordBatch]]:
-        """The rows of each partition, without the partition columns."""
+        """Yield the rows of each partition, without the partition columns."""
         partition_columns = self._target.partition_columns
         rows = self._named_as_in_files(batch.select(self._data_columns))
         if not partition_columns:
@@ -194,20 +197,20 @@ class _TableWriter:
     def _named_as_in_files(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         if not self._target.is_mapped:
             return rows
-        # The same buffers: only the names differ, inside structs too.
+        # A view shares the buffers: only the names differ, inside structs too.
         arrays = [array.view(field.type) for array, field in zip(rows.columns, self._file_schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._file_schema)
 
 
 def too_many_files(asked: int, most: int) -> TransactionTooLarge:
-    """The error for a write of more files than `WriteTarget.max_files`; who raised the limit knows more."""
+    """Return the error for a write of more files than `WriteTarget.max_files`. Callers may add details."""
     return TransactionTooLarge(
-        f"the write needs {asked} files or more, and {most} more are allowed", limit=most, asked=asked
+        f"the write needs at least {asked} files, but at most {most} more are allowed", limit=most, asked=asked
     )
 
 
 def _pieces(batch: pa.RecordBatch, size_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Slices small enough that a buffer of them comes out near its limit."""
+    """Yield slices of about `size_bytes`, so that a buffer of slices ends close to its limit."""
     if not batch.num_rows:
         return
     row_bytes = max(1, batch.nbytes // batch.num_rows)
@@ -226,7 +229,7 @@ def _partition_value(value: pa.Scalar, column: StructField) -> str | None:
 
 
 def _directory(columns: Sequence[str], values: Mapping[str, str | None]) -> str:
-    """`col=value`, or the table's own directory where a value is too long for a name: the log has it."""
+    """Return `col=value`, or the table's root if a value is too long for a file name. The log has the value anyway."""
     directory = partition_directory(columns, values)
     is_name = all(len(name.encode()) <= MAX_NAME_BYTES for name in directory.split("/"))
     return directory if is_name else ""

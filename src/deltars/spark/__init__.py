@@ -1,4 +1,4 @@
-"""Spark: DataFrames in, DataFrames out. The only layer that imports pyspark."""
+"""Reading and writing Spark DataFrames. This is the only layer that imports pyspark."""
 
 from deltars.spark.plane import SparkPlane
 from deltars.spark.session import active_session

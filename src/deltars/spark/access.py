@@ -1,12 +1,12 @@
-"""How a session gets at a table's files: by a file system of its own, or by obstore inside its tasks.
+"""Choice between Spark's own file system and obstore in Spark's tasks, for reading a table's files.
 
-    on a disk ────────────────────────────────────────────────────────────> by itself
-    in an object store ──> the session looks at a file that the log names
-        seen, by the location's own scheme or the other one of that store ──> by itself
-        no classes, no right, no such file ───────────────────────────────> by obstore, inside mapInArrow
+    on a disk ──────────────────────────────────────────────────────────> Spark's file system
+    in an object store ──> the session tries a file that the log names
+        found, by the location's scheme or by the store's other scheme ──> Spark's file system
+        no classes, no permission, no such file ─────────────────────────> obstore, inside mapInArrow
 
-Only a file that is there tells: a session whose S3A looks into another store, or lacks the credentials that deltars was
-given, has the classes as well.
+Only an existing file proves access. A session may have the Hadoop classes and still point to another store, or lack
+the credentials that deltars has.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from deltars.storage import open_storage, parse_location
 from deltars.storage.table_files import relative_path
 
 _SAME_STORE = {"s3": "s3a", "s3a": "s3"}
-"""Hadoop's own S3 classes go by s3a, those of some platforms by s3."""
+"""Two schemes for one store: Hadoop's own S3 classes use s3a, those of some platforms use s3."""
 
 _NO_FILE_SYSTEM = ("No FileSystem for scheme", "UnsupportedFileSystem", "ClassNotFoundException")
 _LONGEST_REASON = 300
@@ -40,58 +40,58 @@ class Access(NamedTuple):
     """How one session reads one bucket."""
 
     scheme: str | None
-    """The session opens it by this one itself; None: obstore does, inside its tasks."""
+    """The scheme that the session opens the bucket by; None if obstore reads it in the session's tasks."""
     why: str
     has_classes: bool = True
 
 
 def native_root(spark: SparkSession, scan: Scan) -> str | None:
-    """The table's root as the session opens it itself; None where it does not."""
+    """Return the table's root as the session opens it, or None if the session cannot open it."""
     place = parse_location(scan.root)
     if place.is_local or not scan.files.num_rows:
         return spark_path(scan.root)
     try:
         path = relative_path(open_storage(scan.root, scan.storage_options), scan.files.column("path")[0].as_py())
     except DeltarsError:
-        return None  # whoever reads the file says what is wrong with it
+        return None  # the Arrow reader raises the error when it opens the file
     scheme = access_to(spark, scan.root, path, scan.storage_options).scheme
     return None if scheme is None else str(place).replace(place.scheme, scheme, 1)
 
 
 def access_to(spark: SparkSession, root: str, path: str, storage_options: Mapping[str, str] = _NO_OPTIONS) -> Access:
-    """How the session reads this file of an object store, and whatever else is in its bucket; asked once for each.
+    """Return how the session reads this file's bucket. The result is cached for each session and bucket.
 
-    Two stores can have a bucket of one name: the options tell them apart.
+    The storage options are part of the cache key, because two stores can have buckets of the same name.
     """
     place = parse_location(root)
     bucket = f"{place.scheme}://{place.authority}"
     key = bucket, frozenset(storage_options.items())
     known = _known.setdefault(spark, {})
     if key not in known:
-        access, is_sure = _tried(spark, place.scheme, str(place).partition("://")[2] + f"/{path}")
+        access, is_final = _probe(spark, place.scheme, str(place).partition("://")[2] + f"/{path}")
         if access.has_classes and access.scheme is None:
             _log.warning("%s is read through obstore inside Spark's tasks: %s", bucket, access.why)
-        if not is_sure:
+        if not is_final:
             return access
         known[key] = access
     return known[key]
 
 
-def _tried(spark: SparkSession, scheme: str, rest: str) -> tuple[Access, bool]:
-    """And whether it will be so of any other file."""
+def _probe(spark: SparkSession, scheme: str, rest: str) -> tuple[Access, bool]:
+    """Try to open a file. Return the access, and whether it holds for the other files of the bucket too."""
     reasons = {}
     for name in filter(None, (scheme, _SAME_STORE.get(scheme))):
         try:
-            # Spark Connect looks when it has to, and not before.
+            # `inputFiles` forces Spark Connect, which is lazy, to look for the file.
             spark.read.schema("nothing int").parquet(f"{name}://{rest}").inputFiles()
         except Exception as error:
             said = str(error)
             if any(sign in said for sign in _NO_FILE_SYSTEM):
                 continue
             if isinstance(error, AnalysisException) and error.getCondition() == "PATH_NOT_FOUND":
-                # It may be the file that is gone, and not the store that is another.
+                # The file may have been deleted: that says nothing about the bucket.
                 return Access(None, f"the session does not find {name}://{rest}"), False
-            reasons[name] = f"the session cannot look at {name}://{rest}: {_first_line(said)}"
+            reasons[name] = f"the session cannot open {name}://{rest}: {_first_line(said)}"
         else:
             return Access(name, f"the session opens {name}:// itself"), True
     if reasons:

@@ -1,4 +1,4 @@
-"""A small Spark of this process's own, for commands: local, quiet, and with this very Python in its workers."""
+"""A small local Spark session for commands. It logs to a file, and its workers use this Python interpreter."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 LOG = Path(".deltars/spark.log")
-"""Where Java writes what it has to say."""
+"""File that receives the standard error of Java."""
 
 
 @contextmanager
 def local_spark(name: str) -> Iterator[SparkSession]:
-    """The session that is there already, or one that ends with the block."""
-    there = SparkSession.getActiveSession()
-    if there is not None:
-        yield there
+    """Yield the active session, or a new one that is stopped at the end of the block."""
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
         return
-    # Or Spark looks for a python3 on the PATH, which need not have deltars.
+    # Otherwise Spark uses the python3 on the PATH, which may not have deltars.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    with _java_talks_to(LOG):
+    with _stderr_to(LOG):
         session = (
             SparkSession.builder.master("local[2]")
             .appName(name)
@@ -42,8 +42,8 @@ def local_spark(name: str) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def _java_talks_to(log: Path) -> Iterator[None]:
-    """Java keeps the standard error that it was started with: it gets a file, and Python its own back."""
+def _stderr_to(log: Path) -> Iterator[None]:
+    """Redirect standard error to a file during the block. A Java process started in it keeps the redirection."""
     log.parent.mkdir(exist_ok=True)
     ours = os.dup(2)
     with log.open("wb") as file:

@@ -1,4 +1,4 @@
-"""The data plane for Spark: classic and Spark Connect DataFrames, which share one base class."""
+"""Data plane of Spark DataFrames: classic and Spark Connect, which share one base class."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ from deltars.spark.query import run_query
 from deltars.spark.read.scan import read_scan
 from deltars.spark.schema import table_schema
 from deltars.spark.session import running_session
-from deltars.spark.write.computed_columns import complete
+from deltars.spark.write.computed_columns import with_computed_columns
 from deltars.spark.write.frame import write_frame
 
 _ZONE = "spark.sql.session.timeZone"
 
 
 class SparkPlane:
+    """Data plane of Spark DataFrames. Spark's tasks write them, except small ones."""
+
     def accepts(self, frame: object) -> bool:
         return isinstance(frame, DataFrame)
 
@@ -36,37 +38,41 @@ class SparkPlane:
         return frame
 
     def schema(self, frame: object) -> StructType:
-        """The schema a table would have that is made from this frame; no job runs."""
+        """Return the schema of a table that is created from this frame. No job runs."""
         running_session(cast(DataFrame, frame).sparkSession)
         return table_schema(cast(DataFrame, frame).schema)
 
-    def completed(self, frame: object, table: StructType) -> DataFrame:
-        return complete(cast(DataFrame, frame), table)
+    def with_computed_columns(self, frame: object, table: StructType) -> DataFrame:
+        return with_computed_columns(cast(DataFrame, frame), table)
 
     def write(self, frame: object, target: WriteTarget, conditions: Sequence[Condition] = ()) -> list[WrittenFile]:
         return write_frame(cast(DataFrame, frame), target, conditions)
 
     def condition(self, frame: object, where: str, schema: StructType) -> Predicate:
-        # Nothing known of the rows is no condition on them: every file may hold rows that match, and others.
+        # Without a known predicate, any file may hold rows that match and rows that do not.
         return self.predicate(cast(DataFrame, frame).sparkSession, where, schema) or Unknown(where)
 
     def without(self, frame: object, scan: Scan, where: str) -> DataFrame:
-        """The rows of a scan that do not match, or where nobody can say."""
+        """Return the rows of a scan for which the condition is false or null."""
         rows = read_scan(cast(DataFrame, frame).sparkSession, scan)
         return rows.where(~F.coalesce(F.expr(where), F.lit(False)))
 
     def predicate(self, spark: SparkSession | None, where: str | None, schema: StructType) -> Predicate | None:
+        """Parse a condition in the session's time zone. Return None if Python does not know that zone."""
         if where is None:
             return None
-        zone = _zone(spark)
-        predicate = parse(where, schema, zone=zone or "UTC")
-        # Spark knows zones that we do not. Then it is Spark alone that looks at the rows.
-        return None if zone is None else predicate
+        zone = _zone_name(spark)
+        is_known = zone_of(zone) is not None
+        # Parsed in any case, so that a syntax error is raised here.
+        predicate = parse(where, schema, zone=zone if is_known else "UTC")
+        # Spark knows time zones that Python does not. Then only Spark evaluates the condition.
+        return predicate if is_known else None
 
     def predicates(
         self, spark: SparkSession | None, query: Query, schemas: Sequence[StructType]
     ) -> list[Predicate | None]:
-        zone = zone_of(_zone(spark) or "")
+        """Return, for each table of the query, the condition that the query sets on it alone."""
+        zone = zone_of(_zone_name(spark))
         return [None] * len(schemas) if zone is None else query.predicates(schemas, zone)
 
     def query(
@@ -83,6 +89,7 @@ class SparkPlane:
         return access_to(running_session(spark), root, path)
 
     def moment(self, spark: SparkSession | None, timestamp: Moment | None) -> Moment | None:
+        """Return the timestamp with the session's time zone, unless it has its own."""
         if timestamp is None:
             return None
         try:
@@ -94,9 +101,9 @@ class SparkPlane:
         zone = zone_of(name := _zone_name(spark))
         if zone is None:
             raise ValidationError(
-                f"{timestamp} is in the session's time zone, and Python knows none that is called {name!r}",
+                f"timestamp {timestamp} has no time zone, and Python does not know the session's time zone {name!r}",
                 field="timestamp",
-                hint=f"Say which one is meant: {parsed.isoformat()}Z for UTC.",
+                hint=f"Add the offset to the timestamp, for example {parsed.isoformat()}Z for UTC.",
             )
         return parsed.replace(tzinfo=zone)
 
@@ -108,14 +115,11 @@ class SparkPlane:
         where: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> DataFrame:
-        predicate = self.predicate(spark, where, scan.schema)
+        """Return the rows of a scan that match `where`, with the given columns."""
+        predicate = None if where is None else scan.condition
+        if predicate is None:
+            predicate = self.predicate(spark, where, scan.schema)
         return read_scan(running_session(spark), scan, where=where, predicate=predicate, columns=columns)
-
-
-def _zone(spark: SparkSession | None) -> str | None:
-    """The session's zone, if it is one that we know."""
-    zone = _zone_name(spark)
-    return zone if zone_of(zone) is not None else None
 
 
 def _zone_name(spark: SparkSession | None) -> str:

@@ -1,7 +1,7 @@
-"""A session of its own, started as any other is here, shows what it can do.
+"""Test of a new Spark session, started with this machine's settings. `deltars doctor` runs it.
 
-python -m deltars.spark.probe                 it runs a job as tables are written, and says by which Python
-python -m deltars.spark.probe <root> <path>   how it reads this file of an object store, as JSON
+python -m deltars.spark.probe                 run a job like those that write tables; print the executors' Python
+python -m deltars.spark.probe <root> <path>   print how the session reads this file of an object store, as JSON
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from deltars.spark.access import access_to
 
 
 def which_python(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    import_module("deltars.data.writer")  # as a task that writes does: the executors' Python needs it
+    import_module("deltars.data.writer")  # as a writing task does: it fails if the executors' Python lacks a package
     for _ in batches:
         yield pa.record_batch({"python": [sys.executable]})
 

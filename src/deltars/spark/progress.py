@@ -1,8 +1,8 @@
-"""How far Spark is with a long write, for somebody who watches: in a terminal or a notebook.
+"""Progress bar of a long Spark write, in a terminal or a notebook.
 
-DELTARS_PROGRESS=1 or 0 says yes or no. Where Spark shows its own bar there is none of ours.
+DELTARS_PROGRESS=1 turns it on, DELTARS_PROGRESS=0 off. It is not shown if Spark shows its own bar.
 
-rich is loaded where a bar may be shown: executors import this module and need not have it.
+rich is imported only when a bar may be shown: executors import this module and may not have rich.
 """
 
 from __future__ import annotations
@@ -16,28 +16,29 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark.sql import SparkSession
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext  # which the client of Spark Connect, installed by itself, does not have
+    from pyspark import SparkContext  # missing from the pure Spark Connect client
     from rich.console import Console
 
 Tasks: TypeAlias = tuple[int, int]
-"""How many are done, and of how many."""
+"""Number of completed tasks and of all tasks."""
 
 PATIENCE_S = 3.0
-"""What is done sooner needs no bar."""
+"""Delay before the bar appears."""
 
 _EVERY_S = 0.5
 
 
 @contextmanager
 def shown(spark: SparkSession, what: str, console: Console | None = None) -> Iterator[None]:
+    """Show a progress bar while the block runs."""
     from rich.console import Console
 
     console = console or Console(stderr=True)
-    if not _is_watched(spark, console):
+    if not _is_enabled(spark, console):
         yield
         return
     done = Event()
-    with _heard(spark) if _is_remote(spark) else _asked(spark.sparkContext) as tasks:
+    with _reported_tasks(spark) if _is_remote(spark) else _polled_tasks(spark.sparkContext) as tasks:
         bar = Thread(target=_show, args=(tasks, what, console, done), daemon=True)
         bar.start()
         try:
@@ -47,14 +48,14 @@ def shown(spark: SparkSession, what: str, console: Console | None = None) -> Ite
             bar.join()
 
 
-def _is_watched(spark: SparkSession, console: Console) -> bool:
-    asked = os.environ.get("DELTARS_PROGRESS")
-    if asked is not None:
-        return asked == "1"
-    return (console.is_interactive or console.is_jupyter) and not _has_own(spark)
+def _is_enabled(spark: SparkSession, console: Console) -> bool:
+    setting = os.environ.get("DELTARS_PROGRESS")
+    if setting is not None:
+        return setting == "1"
+    return (console.is_interactive or console.is_jupyter) and not _has_spark_bar(spark)
 
 
-def _has_own(spark: SparkSession) -> bool:
+def _has_spark_bar(spark: SparkSession) -> bool:
     if _is_remote(spark):
         return os.environ.get("SPARK_CONNECT_PROGRESS_BAR_ENABLED") == "1"
     return spark.sparkContext.getConf().get("spark.ui.showConsoleProgress", "false") == "true"
@@ -78,8 +79,8 @@ def _show(tasks: Callable[[], Tasks], what: str, console: Console, done: Event) 
 
 
 @contextmanager
-def _asked(context: SparkContext) -> Iterator[Callable[[], Tasks]]:
-    """The stages that run now."""
+def _polled_tasks(context: SparkContext) -> Iterator[Callable[[], Tasks]]:
+    """Yield a function that counts the tasks of the active stages."""
 
     def tasks() -> Tasks:
         tracker = context.statusTracker()
@@ -90,8 +91,8 @@ def _asked(context: SparkContext) -> Iterator[Callable[[], Tasks]]:
 
 
 @contextmanager
-def _heard(spark: SparkSession) -> Iterator[Callable[[], Tasks]]:
-    """What a Spark Connect server said last, of all stages."""
+def _reported_tasks(spark: SparkSession) -> Iterator[Callable[[], Tasks]]:
+    """Yield a function that returns the last counts that the Spark Connect server reported, over all stages."""
     last: Tasks = (0, 0)
 
     def hear(stages: Iterable[Any] | None, **_: Any) -> None:
@@ -99,7 +100,7 @@ def _heard(spark: SparkSession) -> Iterator[Callable[[], Tasks]]:
         known = list(stages or ())
         last = sum(stage.num_completed_tasks for stage in known), sum(stage.num_tasks for stage in known)
 
-    handler: Any = hear  # pyspark's types ask for a class of its own, and any function will do
+    handler: Any = hear  # pyspark's type is a class, but any function works
     spark.registerProgressHandler(handler)
     try:
         yield lambda: last

@@ -1,4 +1,4 @@
-"""A query over scans, run by Spark as it was written: each table's name becomes that of a frame."""
+"""A SQL query over scans, run by Spark with each table name replaced by a frame."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run_query(
     predicates: Sequence[Predicate | None],
     args: Mapping[str, Any] | Sequence[Any] | None = None,
 ) -> DataFrame:
-    """`predicates`: what the query asks of each scan alone, for files that Spark does not read itself."""
+    """Run a query. `predicates` has the condition on each scan, for files that Spark does not read itself."""
     columns = query.columns([scan.schema for scan in scans])
     frames = {
         f"table_{place}": read_scan(spark, scan, predicate=predicates[place], columns=columns[place])
@@ -28,7 +28,7 @@ def run_query(
     given = dict(args) if isinstance(args, Mapping) else None if args is None else list(args)
     if not frames:
         return spark.sql(query.rewritten(_placeholder, str), given)
-    # Spark makes views of the frames for as long as it takes to read the query; braces of the query itself are doubled.
+    # Spark makes views of the frames while it parses the query. The query's own braces are doubled to escape them.
     return spark.sql(query.rewritten(_placeholder, _doubled), given, **frames)
 
 

@@ -1,4 +1,4 @@
-"""Spark's schemas as Delta's, and Delta's as Spark's: both speak the same JSON."""
+"""Conversion between Spark's schemas and Delta's. Both use the same JSON."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from deltars.protocol import StructType
 
 _COLLATIONS = "__COLLATIONS"
 
-# What a table says of its own columns. It clings to frames that were read from that table, and is not true of
-# a table that is made from such a frame.
-OF_THE_TABLE = ("delta.", "CURRENT_DEFAULT", "EXISTS_DEFAULT", "__CHAR_VARCHAR_TYPE_STRING")
+# Prefixes of column metadata that concerns only the table itself. Frames read from the table may carry it, but it does
+# not hold for another table that is created from such a frame.
+TABLE_METADATA = ("delta.", "CURRENT_DEFAULT", "EXISTS_DEFAULT", "__CHAR_VARCHAR_TYPE_STRING")
 
 
 def schema_from_spark(schema: spark_types.StructType) -> StructType:
-    """The schema of a frame. ValidationError names the column whose type Delta does not have."""
-    return StructType.from_dict(_of_a_frame(schema.jsonValue()))
+    """Return the schema of a frame. Raise ValidationError for a column whose type Delta does not have."""
+    return StructType.from_dict(_without_table_metadata(schema.jsonValue()))
 
 
 def table_schema(schema: spark_types.StructType) -> StructType:
-    """The schema of a table that is made from a frame.
+    """Return the schema of a table that is created from a frame.
 
-    Every column may be null: what Spark infers of a frame is no promise about the table's next rows.
+    Every column is nullable: what Spark infers about one frame need not hold for later rows of the table.
     """
-    return StructType.from_dict(_all_nullable(_of_a_frame(schema.jsonValue())))
+    return StructType.from_dict(_all_nullable(_without_table_metadata(schema.jsonValue())))
 
 
 def schema_to_spark(schema: StructType) -> spark_types.StructType:
     return spark_types.StructType.fromJson(json.loads(schema.to_json()))
 
 
-def _of_a_frame(document: Any) -> Any:
+def _without_table_metadata(document: Any) -> Any:
     match document:
         case {"name": str(name), "metadata": dict(metadata)}:
             if _COLLATIONS in metadata:
                 raise ValidationError(
-                    f"column {name} has a collation, and Delta has no such type",
+                    f"column {name} has a collation, which Delta does not support",
                     field=name,
                     hint="Cast it to string.",
                 )
-            kept = {key: value for key, value in metadata.items() if not key.startswith(OF_THE_TABLE)}
-            return {**document, "type": _of_a_frame(document["type"]), "metadata": kept}
+            kept = {key: value for key, value in metadata.items() if not key.startswith(TABLE_METADATA)}
+            return {**document, "type": _without_table_metadata(document["type"]), "metadata": kept}
         case dict():
-            return {key: _of_a_frame(value) for key, value in document.items()}
+            return {key: _without_table_metadata(value) for key, value in document.items()}
         case list():
-            return [_of_a_frame(value) for value in document]
+            return [_without_table_metadata(value) for value in document]
     return document
 
 

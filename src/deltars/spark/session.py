@@ -1,4 +1,4 @@
-"""The Spark session that a read or a write uses, which has to be there and running."""
+"""Choice of the Spark session for a read or a write. The session must be running."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from deltars.errors import ConfigError, ValidationError
 
 
 def active_session() -> SparkSession:
-    """The active session of this thread, or the default one: a new thread has no active session."""
+    """Return this thread's active session, or the default session: a new thread has no active one."""
     try:
         return SparkSession.active()
     except PySparkRuntimeError as error:
         raise ConfigError(
             "there is no active Spark session",
-            hint="Make one with SparkSession.builder.getOrCreate(), or pass one as spark=….",
+            hint="Create one with SparkSession.builder.getOrCreate(), or pass one as spark=….",
         ) from error
 
 
 def running_session(spark: Any) -> SparkSession:
-    """The session, or the active one where none is given."""
+    """Return the given session, or the active one. Raise if it is no session or was stopped."""
     session = active_session() if spark is None else spark
     if not hasattr(session, "createDataFrame"):
-        raise ValidationError(f"spark is a SparkSession, not {session!r}", field="spark")
+        raise ValidationError(f"spark must be a SparkSession, got {session!r}", field="spark")
     if _is_stopped(session):
         raise ConfigError(
             "the Spark session was stopped",
-            hint="Make a new one with SparkSession.builder.getOrCreate(), and the DataFrame again from it.",
+            hint="Create a new one with SparkSession.builder.getOrCreate(), and create the DataFrame again from it.",
         )
     running: SparkSession = session
     return running
@@ -42,5 +42,5 @@ def _is_stopped(session: Any) -> bool:
     try:
         return not session.sparkContext.defaultParallelism
     except AttributeError:
-        # There is no Java behind it any more, and Spark has no kinder way to say so.
+        # A stopped session has no Java object behind it, and Spark offers no other way to find that out.
         return True

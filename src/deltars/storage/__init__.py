@@ -1,4 +1,4 @@
-"""Where files live: local disk and object stores behind one small interface."""
+"""Access to files on local disk and in object stores, behind one small interface."""
 
 from __future__ import annotations
 

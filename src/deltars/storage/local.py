@@ -1,12 +1,11 @@
-"""Local disk.
+"""Storage on a local disk.
 
-Written with the operating system's own calls, not with obstore's LocalStore, for what that one lacks: it does
-not sync (after a power cut a published commit could be an empty file), and it hangs in a forked child of a
-process that has used it.
+It uses the operating system's calls and not obstore's LocalStore, for two reasons: LocalStore does not sync, so after a
+power cut a published commit could be an empty file; and it hangs in a forked child of a process that has used it.
 
     write `name#<random>`  ->  fsync  ->  link (fails if the name is taken) or rename  ->  fsync the directory
 
-The staging name has the form that object_store uses, so readers built on it leave it out of their listings.
+The staging name has the form that object_store uses, so readers built on object_store do not list it.
 """
 
 from __future__ import annotations
@@ -68,13 +67,13 @@ class LocalStorage(Storage):
     def delete(self, paths: Iterable[str]) -> None:
         for path in paths:
             with self._errors(path), suppress(*_NO_FILE):
-                # Unfinished files too.
+                # Not `self._file`, which refuses the names of unfinished files.
                 os.unlink(os.path.join(self.root, check_path(path)))
 
     def remove_empty_directories(self) -> None:
         with self._errors(""):
             for directory, _, _ in os.walk(self.root, topdown=False):
-                # Most often because something is in it.
+                # Usually because it is not empty.
                 with suppress(OSError):
                     os.rmdir(directory)
 
@@ -84,7 +83,7 @@ class LocalStorage(Storage):
 
     def open_reader(self, path: str) -> BinaryIO:
         with self._errors(path):
-            # Unbuffered: Parquet readers ask for the ranges they want.
+            # Unbuffered: Parquet readers request exact ranges.
             return cast(BinaryIO, open(self._file(path), "rb", buffering=0))
 
     def open_writer(self, path: str, *, if_absent: bool = False) -> Writer:
@@ -95,7 +94,9 @@ class LocalStorage(Storage):
 
     def _file(self, path: str) -> str:
         if _STAGED.fullmatch(check_path(path)):
-            raise ValidationError(f"the path {path!r} ends like the name of an unfinished file", field="path")
+            raise ValidationError(
+                f"the path {path!r} ends like the name of an unfinished file (#<number>)", field="path"
+            )
         return os.path.join(self.root, path)
 
     def _errors(self, path: str) -> AbstractContextManager[None]:
@@ -122,7 +123,7 @@ class _LocalWriter(Writer):
         return True
 
     def _abandon(self) -> None:
-        # What is still in its buffer is not wanted, and on a full disk it has no place.
+        # Closing flushes the buffer, which fails on a full disk. The data is discarded anyway.
         with suppress(OSError):
             self._sink.close()
         with suppress(FileNotFoundError):
@@ -130,7 +131,7 @@ class _LocalWriter(Writer):
 
 
 def _stage(file: str, data: bytes) -> str:
-    """Write `data` safely beside `file`; the name of what was written."""
+    """Write and sync `data` next to `file`. Return the name of the staged file."""
     staged, sink = _open_staged(file)
     try:
         with sink:
@@ -149,7 +150,7 @@ def _open_staged(file: str) -> tuple[str, BinaryIO]:
 
 
 def _create(staged: str, file: str, *, sync_name: bool = True) -> bool:
-    """Give the staged file its name, unless there is one of that name."""
+    """Give the staged file its final name. Return False if a file of that name exists."""
     try:
         _forget_checksum(file)
         os.link(staged, file)
@@ -173,7 +174,7 @@ def _replace(staged: str, file: str) -> None:
 
 
 def _forget_checksum(file: str) -> None:
-    """Hadoop keeps a checksum beside each file that it writes, and refuses the file if they do not agree."""
+    """Delete Hadoop's checksum of an earlier file: Hadoop refuses a file that does not match its `.crc`."""
     directory, name = os.path.split(file)
     with suppress(FileNotFoundError):
         os.unlink(os.path.join(directory, f".{name}.crc"))
@@ -185,6 +186,7 @@ def _sync(sink: BinaryIO) -> None:
 
 
 def make_directory(directory: str) -> None:
+    """Create a directory and its parents, durably."""
     if os.path.isdir(directory):
         return
     parent = os.path.dirname(directory)
@@ -195,7 +197,7 @@ def make_directory(directory: str) -> None:
 
 
 def sync_path(path: str) -> None:
-    """Make a file durable, or the names in a directory: a synced file without its name is lost all the same."""
+    """Make a file, or the names in a directory, durable. A synced file whose name is not synced can still be lost."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -204,7 +206,7 @@ def sync_path(path: str) -> None:
 
 
 def _walk(directory: str, prefix: str, *, unfinished: bool = False) -> Iterator[ObjectInfo]:
-    # Files come and go while we look; what is gone is not there.
+    # Files may be deleted during the walk. A deleted file is not listed.
     with suppress(FileNotFoundError), os.scandir(directory) as entries:
         for entry in entries:
             path = prefix + entry.name

@@ -1,8 +1,8 @@
-"""What a location means: `/data/lake`, `file:///data/my%20lake`, `s3://bucket/lake`, `memory://test/lake`.
+"""Parser of locations: `/data/lake`, `file:///data/my%20lake`, `s3://bucket/lake`, `memory://test/lake`.
 
-A path and an object store's key are taken as they stand, as Spark and the stores' own tools take them; only a
-`file:` URL is percent-encoded and is decoded, once. So a directory's name can be appended to any location in
-its normal form (`str(location)`), whatever characters it has.
+A path and an object store's key are used literally, as Spark and the stores' own tools do. Only a `file:` URL is
+percent-encoded; it is decoded once. So a directory name with any characters can be appended to a location in its normal
+form (`str(location)`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A place for files: `path` is absolute on disk, and a key without outer slashes in an object store."""
+    """A directory on disk or in an object store.
+
+    `path` is absolute on disk, and a key without outer slashes in an object store.
+    """
 
     scheme: str
     authority: str
@@ -40,7 +43,7 @@ class Location:
 
 
 def parse_location(text: str) -> Location:
-    """The location that `text` names; ValidationError says what is wrong with it."""
+    """Parse a location. Raise ValidationError if it is invalid."""
     if text.startswith("/"):
         return _local(text, text)
     match = _URL.fullmatch(text)
@@ -52,14 +55,13 @@ def parse_location(text: str) -> Location:
             raise _refused(text, "does not name a directory of this machine: write file:///path")
         return _local(text, unquote(path))
     if scheme != "memory" and scheme not in OBJECT_STORES:
-        raise _refused(text, f"has the scheme {scheme!r}; known are file, memory, {', '.join(OBJECT_STORES)}")
-    # Before anything is quoted back: what stands in front of an @ or behind a ? may be a credential. So may what
-    # follows a colon: a key with a slash in it ends the authority early. abfs:// has its container in front of the @.
+        raise _refused(text, f"has the unknown scheme {scheme!r}; known are file, memory, {', '.join(OBJECT_STORES)}")
+    # This check comes before any error that quotes the location: text before an @, after a ? or after a colon may be a
+    # credential (a key with a slash in it ends the authority early). In abfs:// the container is before the @.
     container = authority.partition("@")[0] if scheme.startswith("abfs") else authority
     if "?" in text or any(mark in container for mark in "@:"):
         raise ValidationError(
-            f"a {scheme}:// location names a container and a path, nothing else: "
-            "credentials belong into the storage options",
+            f"a {scheme}:// location has only a container and a path: pass credentials in storage_options",
             field="location",
         )
     if not authority:
@@ -71,7 +73,7 @@ def parse_location(text: str) -> Location:
 
 
 def key_problem(key: str) -> str | None:
-    """Why this is not a path below a location, or None. Keys have the file's own name, not its URI form."""
+    """Return why this is not a path below a location, or None. A key is not percent-encoded."""
     if _CONTROL.search(key):
         return "has a control character in it"
     if any(segment in ("", ".", "..") for segment in key.split("/")):
@@ -82,12 +84,12 @@ def key_problem(key: str) -> str | None:
 def _local(text: str, path: str) -> Location:
     if _CONTROL.search(path):
         raise _refused(text, "has a control character in it")
-    # POSIX lets two leading slashes mean something else, and normpath keeps them.
+    # POSIX gives two leading slashes a special meaning, so normpath keeps them.
     return Location("file", "", os.path.normpath("/" + path.lstrip("/")))
 
 
 def _refused(text: str, reason: str) -> ValidationError:
-    """Quote a location that may be a signed URL, or hold a password, without either."""
+    """Return the error for a location, quoted without signatures and passwords."""
     scheme = text.partition("://")[0].lower()
     shown = repr(text) if scheme in OBJECT_STORES or "://" not in text else redacted(text)
     return ValidationError(f"the location {shown} {reason}", field="location")

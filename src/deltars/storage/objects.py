@@ -1,4 +1,4 @@
-"""Object stores, and a store in memory for tests: everything that obstore does for us."""
+"""Storage in object stores, and in memory for tests, by obstore."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta, WritableFile
     from obstore.store import ObjectStore
 
-# Less than a mirror's lease lasts: whoever called tries again, and says so meanwhile.
+# Shorter than a mirror's lease: the caller retries, and reports the failure between its attempts.
 _RETRY: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=15)}
 
 _memory: dict[str, MemoryStore] = {}
@@ -43,7 +43,7 @@ class ObjectStorage(Storage):
         self._secrets = secret_values(options)
 
     def __reduce__(self) -> tuple[type[ObjectStorage], tuple[Location, dict[str, str]]]:
-        # obstore's own pickling fails for some options.
+        # obstore cannot pickle a store with some options.
         return ObjectStorage, (self.location, self.options)
 
     def get_or_none(self, path: str) -> bytes | None:
@@ -60,7 +60,7 @@ class ObjectStorage(Storage):
         return False
 
     def sync_names(self, directory: str) -> None:
-        """An object that was put is durable with its name."""
+        """Do nothing: a stored object and its name are durable."""
 
     def put(self, path: str, data: bytes) -> None:
         key = self._key(path)
@@ -85,13 +85,13 @@ class ObjectStorage(Storage):
             try:
                 obstore.delete(self._store, keys)
             except FileNotFoundError:
-                # Some stores stop at the first key that is not there.
+                # Some stores stop at the first missing key.
                 for key in keys:
                     with suppress(FileNotFoundError):
                         obstore.delete(self._store, key)
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """An object store keeps the time of the upload."""
+        """Do nothing: an object store keeps the time of the upload."""
 
     def open_reader(self, path: str) -> BinaryIO:
         key = self._key(path)
@@ -125,7 +125,7 @@ class ObjectStorage(Storage):
 
 
 class _RangeReader(io.RawIOBase):
-    """A file as the ranges that are asked for; nothing is read ahead."""
+    """A file that reads exactly the requested ranges, without read-ahead."""
 
     def __init__(self, store: ObjectStore, key: str, size: int, errors: Seam) -> None:
         self._store = store
@@ -173,12 +173,12 @@ class _ObjectWriter(Writer):
         return True
 
     def _abandon(self) -> None:
-        # An upload that is never closed never becomes an object.
+        # An upload that is not closed never becomes an object.
         del self._sink
 
 
 class _CreatingWriter(Writer):
-    """Collects in a temporary file: a condition on the name can only be set on an upload of one piece."""
+    """Writer that collects the data in a temporary file: only an upload in one piece can be conditional."""
 
     def __init__(self, store: ObjectStore, key: str, errors: Seam) -> None:
         super().__init__(errors)
@@ -203,19 +203,19 @@ class _CreatingWriter(Writer):
 
 @contextmanager
 def _mapped(spool: BinaryIO) -> Iterator[mmap.mmap]:
-    """The content of a file, unmapped at the end: a mapping keeps the file open, however the upload went."""
+    """Map a file into memory during the block. The mapping must be closed, because it keeps the file open."""
     content = mmap.mmap(spool.fileno(), 0, access=mmap.ACCESS_READ)
     try:
         yield content
     finally:
-        # Whoever still looks at it lets go of it later.
+        # A reference that still exists releases the mapping later.
         with suppress(BufferError):
             content.close()
 
 
 @lru_cache(maxsize=64)
 def _open_store(scheme: str, authority: str, options: tuple[tuple[str, str], ...]) -> ObjectStore:
-    """One client for each container and set of options: it holds the connections."""
+    """Return the client of a container. It is cached for each set of options, because it holds the connections."""
     config: Any = dict(options)
     try:
         match scheme:
@@ -231,17 +231,17 @@ def _open_store(scheme: str, authority: str, options: tuple[tuple[str, str], ...
                 return AzureStore.from_url(f"{scheme}://{authority}", config=config, retry_config=_RETRY)
     except (BaseError, ValueError) as error:
         reason = redacted(first_line(error), secret_values(config))
-        raise ConfigError(f"the storage options for {scheme}://{authority} do not work: {reason}") from None
+        raise ConfigError(f"the storage options for {scheme}://{authority} are invalid: {reason}") from None
 
 
 def _refuse_after_fork(path: str) -> None:
-    """obstore's threads do not survive a fork: a call in the child would wait for them for ever."""
+    """Raise in a forked child: obstore's threads do not survive a fork, so a call would wait forever."""
     global _process_id
     if _process_id is None:
         _process_id = os.getpid()
     elif _process_id != os.getpid():
         raise StorageError(
-            "object storage was used before this process was forked, and cannot be used in it",
+            "object storage was used before this process was forked, so it cannot be used in the forked process",
             path=path,
             hint="Start the process with multiprocessing's 'spawn' or 'forkserver' method.",
         )

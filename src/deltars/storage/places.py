@@ -1,10 +1,10 @@
-"""Whether two locations are one directory, or one lies inside the other, however each is written.
+"""Comparison of locations: whether two are the same directory, or one is inside the other, in any spelling.
 
 | written differently             | compared as                                                        |
 |---------------------------------|--------------------------------------------------------------------|
 | `/a/`, `/a/x/..`, `file:///a`   | the normal form of a location                                      |
-| a symbolic link                 | where it leads                                                     |
-| `/A` and `/a`                   | one directory, if the file system says that they are the same file |
+| a symbolic link                 | its target                                                         |
+| `/A` and `/a`                   | one directory, if the file system considers them the same file     |
 | `s3a://b/x`, `abfs://c@h/x`     | `s3://b/x`, `abfss://c@h/x`                                        |
 """
 
@@ -21,7 +21,7 @@ _ONE_STORE = {"s3a": "s3", "abfs": "abfss"}
 
 
 class Relation(StrEnum):
-    """How one location lies to another."""
+    """Relation of one location to another."""
 
     SAME = "is"
     INSIDE = "lies inside"
@@ -29,13 +29,13 @@ class Relation(StrEnum):
 
 
 class Places:
-    """Compares locations. Make one for each question: it remembers where links lead."""
+    """Comparison of locations. Use a new one for each comparison: it caches the targets of symbolic links."""
 
     def __init__(self) -> None:
         self._parents: dict[str, str] = {}
 
     def relation(self, location: str, other: str) -> Relation | None:
-        """Return how `location` lies to `other`, or None where they have nothing in common."""
+        """Return the relation of `location` to `other`, or None if they do not overlap."""
         mine, theirs = self.directory(location), self.directory(other)
         if mine == theirs:
             return Relation.SAME
@@ -46,19 +46,19 @@ class Places:
         return _relation_without_case(mine, theirs)
 
     def below(self, location: str, root: str) -> str | None:
-        """Return the path of `location` below `root`, without outer slashes; None where it does not lie there."""
+        """Return the path of `location` below `root`, without outer slashes; None if it is not below it."""
         if self.relation(location, root) is not Relation.INSIDE:
             return None
-        # By number of names, not of characters: upper and lower case may differ in length.
+        # Counted in names, not characters: a name may change its length with its case.
         above = self.directory(root).count("/")
         return "/".join(self.directory(location).split("/")[above:]).rstrip("/")
 
     def directory(self, location: str) -> str:
-        """The directory in one spelling, with a slash at the end."""
+        """Return the directory in its canonical spelling, with a trailing slash."""
         try:
             place = parse_location(location)
         except ValidationError:
-            # An old catalog may hold anything; as text it is compared all the same.
+            # An old catalog may hold an invalid location, which is compared as text.
             return location.rstrip("/") + "/"
         if place.is_local:
             return self._resolved(place.path).rstrip("/") + "/"
@@ -66,7 +66,7 @@ class Places:
         return f"{scheme}://{place.authority}/{place.path}".rstrip("/") + "/"
 
     def _resolved(self, path: str) -> str:
-        # Most tables lie side by side: their parent is resolved once.
+        # Most tables share a parent directory, so it is resolved once.
         parent, name = os.path.split(path)
         if os.path.islink(path) or not name:
             return os.path.realpath(path)
@@ -76,7 +76,7 @@ class Places:
 
 
 def _relation_without_case(mine: str, theirs: str) -> Relation | None:
-    """Ask the file system about two paths that differ in nothing but case, or in the form of accents."""
+    """Compare two paths that differ only in case or Unicode form, by asking the file system."""
     folded, other = _folded(mine), _folded(theirs)
     if not mine.startswith("/") or not (folded.startswith(other) or other.startswith(folded)):
         return None

@@ -1,4 +1,4 @@
-"""Whether a storage keeps its promise to overwrite nothing: everything that is published depends on it."""
+"""Test that a storage honours conditional puts. The published log depends on it."""
 
 from __future__ import annotations
 
@@ -10,29 +10,31 @@ from deltars.storage.objects import ObjectStorage
 from deltars.storage.storage import Storage
 
 _HINT = (
-    "Two writers could publish one version there. Use a store with conditional puts (If-None-Match: S3, GCS, Azure,"
-    ' MinIO and most others have them), another location, or mirror="off".'
+    "Two writers could publish the same version there. Use a store with conditional puts (If-None-Match: S3, GCS,"
+    ' Azure, MinIO and most others have them), another location, or mirror="off".'
 )
 
 
 def try_storage(storage: Storage) -> None:
-    """Write a small file, try to overwrite it, and delete it; StorageError where that is not as it must be."""
+    """Write a small file, try to overwrite it conditionally, and delete it. Raise StorageError if it is overwritten."""
     path = f"_deltars/trial-{uuid4()}"
     try:
         created = storage.put_if_absent(path, b"first")
         overwrote = storage.put_if_absent(path, b"second") or storage.get(path) != b"first"
     finally:
-        with suppress(StorageError):  # it may be that nothing can be deleted there: that is no reason to refuse it
+        with suppress(StorageError):  # a storage that forbids deletion is acceptable
             storage.delete([path])
     if overwrote or not created:
-        raise StorageError(f"{storage.root} overwrites files that it was asked not to overwrite", path=path, hint=_HINT)
+        raise StorageError(
+            f"{storage.root} overwrites existing files in spite of a conditional put", path=path, hint=_HINT
+        )
 
 
 _tried: set[tuple[str, str, tuple[tuple[str, str], ...]]] = set()
 
 
 def refuse_overwriting(storage: Storage) -> None:
-    """Before anything is published to an object store, once for each bucket. A local disk is known to do it right."""
+    """Test an object store before anything is published to it, once for each bucket. A local disk needs no test."""
     if not isinstance(storage, ObjectStorage) or storage.location.scheme == "memory":
         return
     bucket = (storage.location.scheme, storage.location.authority, tuple(sorted(storage.options.items())))

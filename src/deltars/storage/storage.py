@@ -1,11 +1,11 @@
-"""The interface to files, whatever holds them.
+"""Interface to files on a disk or in an object store.
 
-A path is relative to the storage's root and is the file's own name (decoded, not the URI of a Delta log). A
-file appears whole or not at all, under each of the three ways to write:
+A path is relative to the storage's root and is not percent-encoded, unlike a path in a Delta log. Each of the three
+ways to write makes a file appear whole or not at all:
 
-    put_if_absent    the log: never overwrites, one of several writers wins
-    put              hints that may be replaced (`_last_checkpoint`)
-    open_writer      data files, streamed; their names are unique. With `if_absent` like put_if_absent: checkpoints
+    put_if_absent    for the log: never overwrites, and exactly one of several writers succeeds
+    put              for hints that may be replaced (`_last_checkpoint`)
+    open_writer      for data files: streamed, with unique names. With `if_absent`, for checkpoints: never overwrites
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import BinaryIO, Self, TypeAlias
 from deltars.errors import StorageError, ValidationError
 from deltars.storage.location import Location, key_problem
 
-# Opens a block in which what the store raises becomes StorageError.
+# Opens a block in which the store's errors become StorageError.
 Seam: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
@@ -33,12 +33,12 @@ class ObjectInfo:
 
 
 class Writer(ABC):
-    """A binary file being written: it appears when closed, and never if its block is left by an exception."""
+    """A binary file that is being written. It appears when it is closed, and never if its block raises."""
 
     def __init__(self, errors: Seam) -> None:
         self.closed = False
         self.created = False
-        """After closing: whether what was written is the file now. Only `if_absent` can find another there."""
+        """After closing: whether this writer created the file. False only with `if_absent`, if a file existed."""
         self._errors = errors
         self._position = 0
 
@@ -52,11 +52,11 @@ class Writer(ABC):
         return size
 
     def tell(self) -> int:
-        """How many bytes were written."""
+        """Return the number of bytes written."""
         return self._position
 
     def flush(self) -> None:  # noqa: B027
-        """Does nothing: no part of the file can be seen before it is closed."""
+        """Do nothing: no part of the file is visible before it is closed."""
 
     def writable(self) -> bool:
         return True
@@ -101,7 +101,7 @@ class Writer(ABC):
 
 
 class Storage(ABC):
-    """The files below one location. What fails raises StorageError, which says whether to try again."""
+    """The files below one location. Errors are StorageError, which says whether a retry may succeed."""
 
     def __init__(self, location: Location) -> None:
         self.location = location
@@ -124,28 +124,29 @@ class Storage(ABC):
 
     @abstractmethod
     def put_if_absent(self, path: str, data: bytes, *, sync_name: bool = True) -> bool:
-        """Write the file and answer True, or False if there is one already. Durable when it returns.
+        """Write the file and return True, or return False if it exists. The file is durable on return.
 
-        Without `sync_name` a power cut may still take the file back, whole, until `sync_names` is called: for several
-        files of one directory, one after the other.
+        Without `sync_name`, a power cut may still remove the whole file until `sync_names` is called. Use that to write
+        several files of one directory.
         """
 
     @abstractmethod
     def sync_names(self, directory: str) -> None:
-        """Make durable what was put into a directory without `sync_name`."""
+        """Make files durable that were put into a directory without `sync_name`."""
 
     @abstractmethod
     def put(self, path: str, data: bytes) -> None:
-        """Write the file, replacing one that is there."""
+        """Write the file, and replace an existing one."""
 
     @abstractmethod
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """Every file below the directory `prefix`, however deep, in no promised order."""
+        """Yield every file below the directory `prefix`, at any depth, in no particular order."""
 
     def list_unfinished(self) -> Iterator[ObjectInfo]:
-        """Every file that a writer is still writing, or left behind when it was killed; `list` leaves them out.
+        """Yield files that a writer has not finished, or left when it was killed. `list` omits them.
 
-        An object store shows none: an upload that was begun is no object. Its own rules for incomplete uploads apply.
+        An object store has none: an incomplete upload is not an object. The store's own rules for incomplete uploads
+        apply.
         """
         return iter(())
 
@@ -154,30 +155,30 @@ class Storage(ABC):
 
     @abstractmethod
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete these files, unfinished ones too; one that is not there is no error."""
+        """Delete files, also unfinished ones. Missing files are ignored."""
 
     def remove_empty_directories(self) -> None:  # noqa: B027
-        """Remove the directories that hold no file, the root included, where the store has directories."""
+        """Remove directories without files, including the root. Object stores have no directories."""
 
     @abstractmethod
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
-        """Set the time of last modification, where the store can (local disk); elsewhere nothing happens."""
+        """Set the modification time on a local disk. Object stores do nothing."""
 
     @abstractmethod
     def open_reader(self, path: str) -> BinaryIO:
-        """The file, for reading anywhere in it."""
+        """Open a file for random access."""
 
     @abstractmethod
     def open_writer(self, path: str, *, if_absent: bool = False) -> Writer:
-        """A new file, streamed. With `if_absent` one that is there stays, and the writer's `created` says so."""
+        """Open a new file for streaming. With `if_absent`, an existing file stays, and `Writer.created` is False."""
 
     @abstractmethod
     def url_of(self, path: str) -> str:
-        """The file's absolute URI, percent-encoded as in a Delta log."""
+        """Return the file's absolute URI, percent-encoded as in a Delta log."""
 
 
 def check_path(path: str) -> str:
-    """`path`, if it names something below a storage's root."""
+    """Return `path`. Raise ValidationError unless it names something below a storage's root."""
     if reason := key_problem(path):
         raise ValidationError(f"the path {path!r} {reason}", field="path")
     return path

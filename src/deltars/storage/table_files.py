@@ -1,7 +1,7 @@
-"""The files of one table, opened by the paths that its log gives. Nothing outside the table is ever opened.
+"""Access to a table's files by the paths in its log. Nothing outside the table's root is ever opened.
 
 add.path (the log's form) ──relative_path──> below the table's root ──open_file──> an Arrow file
-                           └ outside: refused, however it is written: `..`, another root, a symbolic link
+                           └ outside: refused in any form: `..`, another root, a symbolic link
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from deltars.storage.storage import check_path as check_key
 
 
 def relative_path(storage: Storage, uri: str) -> str:
-    """The path below the table's root; an absolute one must lead there."""
+    """Return the path below the table's root. Raise ValidationError for a path that is outside."""
     if is_plain(uri):
         return uri
     problem = check_path(uri, allow_absolute=True)
@@ -32,24 +32,24 @@ def relative_path(storage: Storage, uri: str) -> str:
     for known, alias in (("s3a://", "s3://"), ("abfss://", "abfs://")):
         place, root = place.replace(known, alias, 1), root.replace(known, alias, 1)
     if not place.startswith(f"{root}/"):
-        raise ValidationError(f"{uri!r} lies outside the table at {storage.root}, and is not opened", field="path")
+        raise ValidationError(f"{uri!r} lies outside the table at {storage.root}, so it is not opened", field="path")
     return place[len(root) + 1 :]
 
 
 def open_file(storage: Storage, uri: str) -> Any:
-    """A file of the table, for Arrow to read anywhere in it; StorageError says that it is missing."""
+    """Open a file of the table for random access by Arrow. Raise StorageError if it is missing."""
     return open_path(storage, relative_path(storage, uri))
 
 
 def open_path(storage: Storage, path: str) -> Any:
-    """The same for a path below the table's root."""
+    """Open a file by its path below the table's root."""
     check_key(path)
     if not storage.location.is_local:
         return storage.open_reader(path)
     name = os.path.join(storage.location.path, path)
     refuse_link_outside(storage, name)
     try:
-        # Mapped: Arrow's own threads read it, where a Python file would have them take turns.
+        # Arrow's threads read a memory map in parallel; a Python file would serialize them.
         return pa.memory_map(name) if os.path.getsize(name) else pa.BufferReader(b"")
     except OSError as error:
         raise StorageError(f"{storage.url_of(path)}: {error.strerror or error}", path=path) from error
@@ -60,7 +60,7 @@ def is_missing(storage: Storage, uri: str) -> bool:
 
 
 def refuse_link_outside(storage: Storage, name: str) -> None:
-    """A symbolic link may not lead out of the table: who writes a log must not choose which files we open."""
+    """Raise if a symbolic link leads out of the table: the author of a log must not choose which files are opened."""
     root, target = os.path.realpath(storage.location.path), os.path.realpath(name)
     if target != root and not target.startswith(root.rstrip("/") + "/"):
-        raise ValidationError(f"{name} leads out of the table to {target}, and is not opened", field="path")
+        raise ValidationError(f"{name} leads out of the table to {target}, so it is not opened", field="path")

@@ -220,7 +220,7 @@ class TableWrite:
             conditions.append(Condition("replace_where", options.replace_where))
         target = self._target(table, metadata, max_files)
         with self._located(table):
-            frame = self._plane.completed(self._frame, metadata.schema)
+            frame = self._plane.with_computed_columns(self._frame, metadata.schema)
             return _Rows(table.metadata, metadata, table.location, self._plane.write(frame, target, conditions))
 
     def _target(self, table: StagedTable, metadata: Metadata, max_files: int | None) -> WriteTarget:

@@ -1,1 +1,1 @@
-"""A table's files as a DataFrame."""
+"""Reading a table's files as a DataFrame."""

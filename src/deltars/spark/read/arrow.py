@@ -1,11 +1,11 @@
-"""Files that Spark's own reader cannot open, or would pass over: read by the Arrow reader of `data`, in Spark's tasks.
+"""Reading by the Arrow reader of `data` in Spark's tasks, for files that Spark's own reader cannot open or would skip.
 
     the files, as rows ──spread over tasks──> mapInArrow(read_batches) ──> the table's rows
                                                 on the executors
 
-It serves object stores for which the session has no file system, files whose names Spark takes for hidden, and tables
-whose columns were widened in a way that Spark's reader does not know.
-Columns and, as far as they can be judged without Spark, conditions reach the files.
+This serves object stores that the session has no file system for, files whose names Spark treats as hidden, and tables
+whose columns were widened in a way that Spark's reader does not support. Only the needed columns are read. The part of
+a condition that can be evaluated without Spark filters rows in the tasks.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from deltars.spark.read.columns import ScanColumns
 MAX_TASKS = 200
 
 _DIGITS = {"byte": 10, "short": 10, "integer": 10, "long": 20}
-"""So many digits before the point Spark asks of a decimal, or it does not read such integers as one."""
+"""Digits before the point that a decimal needs for Spark to read integers of this type as that decimal."""
 
 
 def is_hidden(path: str) -> bool:
-    """Whether Spark would pass over a file because of its name."""
+    """Return whether Spark would skip a file because of its name."""
     name = path.rpartition("/")[2]
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
 
 
 def is_widened_beyond_spark(schema: StructType) -> bool:
-    """Whether files may hold integers for a decimal that is too small for Spark to read them so."""
+    """Return whether files may hold integers for a decimal column that is too small for Spark to read them as such."""
     return any(
         _is_beyond_spark(str(change.get("fromType")), str(change.get("toType")))
         for _, field in schema.walk()
@@ -58,36 +58,39 @@ def _is_beyond_spark(before: str, after: str) -> bool:
 def read_by_arrow(
     spark: SparkSession,
     scan: Scan,
-    sides: ScanColumns,
+    scan_columns: ScanColumns,
     files: pa.Table,
     columns: Sequence[str],
     predicate: Predicate | None = None,
 ) -> DataFrame:
-    """These of the scan's files, with these columns; rows that cannot match are left out, not all of them."""
-    # mapInArrow cannot take a name with a dot or a backquote in it.
+    """Return the rows of some of the scan's files. The frame may still hold rows that do not match the predicate."""
+    # mapInArrow does not accept a column name with a dot or a backquote.
     plain = SparkStructType()
     for number, name in enumerate(columns):
-        plain.add(f"c{number}", sides.table[name].dataType)
-    told = (scan.root, scan.schema.to_json(), scan.partition_columns, scan.table, scan.version)
+        plain.add(f"c{number}", scan_columns.table[name].dataType)
+    scan_fields = (scan.root, scan.schema.to_json(), scan.partition_columns, scan.table, scan.version)
     kept = None if predicate is None else known_part(predicate)
-    task = partial(read_batches, told, dict(scan.storage_options), scan.column_mapping, list(columns), kept)
+    task = partial(read_batches, scan_fields, dict(scan.storage_options), scan.column_mapping, list(columns), kept)
     tasks = min(files.num_rows, MAX_TASKS)
     rows = spark.createDataFrame(files.select(SCAN_COLUMNS)).repartition(tasks).mapInArrow(task, plain)
     return rows.select(
-        *(F.col(f"c{number}").alias(name, metadata=sides.table[name].metadata) for number, name in enumerate(columns))
+        *(
+            F.col(f"c{number}").alias(name, metadata=scan_columns.table[name].metadata)
+            for number, name in enumerate(columns)
+        )
     )
 
 
 def read_batches(
-    told: tuple[str, str, tuple[str, ...], str, int],
+    scan_fields: tuple[str, str, tuple[str, ...], str, int],
     storage_options: dict[str, str],
     column_mapping: Any,
     columns: list[str],
     predicate: Predicate | None,
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """One task's part, on an executor."""
-    root, schema, partition_columns, table, version = told
+    """Read the files of one task. Runs on an executor."""
+    root, schema, partition_columns, table, version = scan_fields
     for batch in batches:
         scan = Scan(
             root,

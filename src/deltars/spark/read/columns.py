@@ -1,14 +1,14 @@
-"""Columns as data files name them, and as the table does.
+"""Translation between the column names of data files and those of the table.
 
 mapping    the file's column is found by
 none       the column's name
 name       its physical name
-id         its field id, where the session reads by ids; and by its physical name in any case
+id         its field id, if the session reads by ids; otherwise its physical name
 
-What the table says of a column for itself (its mapping, defaults, generation) is not handed to the frame.
+A frame does not get the metadata that concerns only the table (column mapping, defaults, generation).
 
-A condition on a float or double column is kept away from Spark's Parquet reader (`_unskipped`). That reader skips rows
-by footers, from which many writers leave NaN out, and by dictionaries, in which -0.0 is not 0.0.
+Conditions on float and double columns are kept away from Spark's Parquet reader (`_unskipped`). That reader skips rows
+by footer statistics, which omit NaN in the files of many writers, and by dictionaries, in which -0.0 differs from 0.0.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from pyspark.sql.types import StructType as SparkStructType
 
 from deltars.data.scan import Scan
 from deltars.protocol.schema import COLUMN_ID, PHYSICAL_NAME
-from deltars.spark.schema import OF_THE_TABLE
+from deltars.spark.schema import TABLE_METADATA
 
 FIELD_ID = "parquet.field.id"
 
 
 class ScanColumns:
-    """The columns of one scan, on both sides."""
+    """Columns of one scan, as the table and as its files name them."""
 
     def __init__(self, scan: Scan) -> None:
         self._mapping = scan.column_mapping
@@ -42,7 +42,7 @@ class ScanColumns:
         self._files = SparkStructType.fromJson(_each_field(document, self._in_file)) if is_mapped else self.table
 
     def in_files(self, *, without: Collection[str] = (), as_text: Collection[str] = ()) -> SparkStructType:
-        """What Spark is told to look for, by the files' own names."""
+        """Return the schema that Spark reads the files with, under the names that the files use."""
         schema = SparkStructType()
         for field in self._files.fields:
             if field.name in as_text:
@@ -51,21 +51,22 @@ class ScanColumns:
                 schema.add(field)
         return schema
 
-    def of_table(self, frame: DataFrame, found: dict[str, Column] | None) -> DataFrame:
-        """A frame of the files with the table's columns; `found`: those that are made of something else than a file's.
+    def of_table(self, frame: DataFrame, path_columns: dict[str, Column] | None) -> DataFrame:
+        """Return a frame over files with the table's columns.
 
-        None says that the frame has the table's columns and no others. They are made anew all the same: Spark could
-        not tell two frames over the same files apart in a join.
+        `path_columns` has expressions for columns that are not simply a column of the frame. None means that the frame
+        has exactly the table's columns. They get new identities even then: otherwise Spark could not distinguish two
+        frames over the same files in a join.
         """
-        if found is None and not any(_has_floats(field.dataType) for field in self.table.fields):
+        if path_columns is None and not any(_has_floats(field.dataType) for field in self.table.fields):
             return frame.toDF(*self.table.names)
         columns = []
         for inside, outside in zip(self._files.fields, self.table.fields, strict=True):
-            column = (found or {}).get(inside.name, F.col(quoted(inside.name)))
+            column = (path_columns or {}).get(inside.name, F.col(quoted(inside.name)))
             if outside.name not in self._partition_columns:
                 column = _unskipped(column, inside.dataType)
             if inside.dataType.simpleString() != outside.dataType.simpleString():
-                # The same, but for the names of nested fields, which go by position.
+                # Only the names of nested fields differ, and a cast matches them by position.
                 column = column.cast(outside.dataType)
             columns.append(column.alias(outside.name, metadata=outside.metadata))
         return frame.select(*columns)
@@ -77,9 +78,9 @@ class ScanColumns:
 
 
 def _unskipped(column: Column, kind: SparkDataType) -> Column:
-    """The same values, by an expression that Spark evaluates for each row and cannot hand to its Parquet reader.
+    """Return the same values, by an expression that Spark evaluates per row and cannot push to its Parquet reader.
 
-    Arrays and maps stay as they are: no condition on what they hold reaches that reader.
+    Arrays and maps stay as they are: Spark pushes no condition on their elements to that reader.
     """
     if isinstance(kind, FloatType | DoubleType):
         return F.nanvl(column, column)
@@ -101,12 +102,12 @@ def quoted(name: str) -> str:
 
 
 def _in_table(field: dict[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in field["metadata"].items() if not key.startswith(OF_THE_TABLE)}
+    kept = {key: value for key, value in field["metadata"].items() if not key.startswith(TABLE_METADATA)}
     return {**field, "nullable": True, "metadata": kept}
 
 
 def _each_field(document: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    """The schema with every field changed, the nested ones too, and everything in it optional."""
+    """Return the schema document with `change` applied to every field, nested ones too, and all elements nullable."""
     match document:
         case {"name": str(), "metadata": dict()}:
             return {**change(document), "type": _each_field(document["type"], change)}

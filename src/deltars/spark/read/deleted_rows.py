@@ -1,4 +1,4 @@
-"""Deleted rows: what deletion vectors name, taken away by a join on file and row number.
+"""Removal of the rows that deletion vectors name, by a join on file and row number.
 
 rows with their file and number ──anti-join── (file, number) of each deleted row
 """
@@ -27,44 +27,44 @@ MAX_BROADCAST_ROWS = 1_000_000
 _decode = msgspec.json.Decoder(DeletionVector).decode
 
 
-class Place(NamedTuple):
-    """The names of two columns that say where a row comes from."""
+class PositionColumns(NamedTuple):
+    """Names of the two columns that hold a row's file and its row number there."""
 
     path: str
     row: str
 
 
-def place_of(scan: Scan) -> Place:
-    """Names that no column of the table has, nor of its files."""
+def position_columns(scan: Scan) -> PositionColumns:
+    """Return two names that neither the table nor its files use for a column."""
     taken = {name.lower() for field in scan.schema.fields for name in (field.name, field.physical_name)}
     for number in count():
-        place = Place(f"__deltars_path_{number}", f"__deltars_row_{number}")
-        if taken.isdisjoint(place):
-            return place
-    raise AssertionError("there is always a free number")
+        position = PositionColumns(f"__deltars_path_{number}", f"__deltars_row_{number}")
+        if taken.isdisjoint(position):
+            return position
+    raise AssertionError("unreachable: some number is always free")
 
 
-def with_place(frame: DataFrame, place: Place, *, row: bool) -> DataFrame:
-    """The frame of a scan with each row's file and, if asked for, its number in it."""
+def with_position(frame: DataFrame, position: PositionColumns, *, row: bool) -> DataFrame:
+    """Add each row's file and, with `row`, its row number in the file."""
     metadata = frame.metadataColumn("_metadata")
-    # Depending on how it came to know the file, Spark writes three slashes or one.
+    # Spark writes three slashes or one, depending on how it found the file.
     path = F.replace(metadata.getField("file_path"), F.lit("file:///"), F.lit("file:/"))
-    added = {place.path: path, place.row: metadata.getField("row_index")} if row else {place.path: path}
+    added = {position.path: path, position.row: metadata.getField("row_index")} if row else {position.path: path}
     return frame.select("*", *(column.alias(name) for name, column in added.items()))
 
 
 def without_deleted(spark: SparkSession, scan: Scan, frame: DataFrame, files: Sequence[DataFile]) -> DataFrame:
-    place = place_of(scan)
-    deleted = _deleted_rows(scan, files, place)
+    position = position_columns(scan)
+    deleted = _deleted_rows(scan, files, position)
     if not deleted.num_rows:
         return frame
     rows = spark.createDataFrame(deleted)
     if deleted.num_rows <= MAX_BROADCAST_ROWS:
         rows = F.broadcast(rows)
-    return frame.join(rows, list(place), "left_anti")
+    return frame.join(rows, list(position), "left_anti")
 
 
-def _deleted_rows(scan: Scan, files: Sequence[DataFile], place: Place) -> pa.Table:
+def _deleted_rows(scan: Scan, files: Sequence[DataFile], position: PositionColumns) -> pa.Table:
     storage = open_storage(scan.root, scan.storage_options)
     paths, rows = [], []
     for file in files:
@@ -76,4 +76,6 @@ def _deleted_rows(scan: Scan, files: Sequence[DataFile], place: Place) -> pa.Tab
             raise error.located(table=scan.table, version=scan.version) from error.__cause__
         rows.append(pa.array(numbers, pa.int64()))
         paths.append(pa.repeat(pa.scalar(file_uri(file.location), pa.string()), len(numbers)))
-    return pa.table({place.path: pa.chunked_array(paths, pa.string()), place.row: pa.chunked_array(rows, pa.int64())})
+    return pa.table(
+        {position.path: pa.chunked_array(paths, pa.string()), position.row: pa.chunked_array(rows, pa.int64())}
+    )

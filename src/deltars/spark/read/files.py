@@ -1,10 +1,11 @@
 """Data files as a frame of Spark's own Parquet reader.
 
-    a few files ──────────────────────> parquet(*files): Spark looks at each, and says which one is missing
+    a few files ──────────────────────> parquet(*files): Spark checks each file, and names a missing one
     more ──> a manifest ──all there?──> parquet(manifest): Spark lists nothing
-                          └─else──────> parquet(*files), looked at by this process alone: slow, and right
+                          └─else──────> parquet(*files), checked by the driver alone: slow, but correct
 
-"All there" is counted: the list's format is Spark's own affair, and no file may be passed over.
+"All there" means that Spark found as many files as the log has. The manifest's format is internal to Spark and may
+change, and no file may be skipped silently.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pyspark.sql.types import StructType as SparkStructType
 
 from deltars.data.scan import Scan, missing_file
 from deltars.errors import DeltarsError, StorageError
-from deltars.spark.read.directories import Directories
+from deltars.spark.read.frame_cache import Directories
 from deltars.spark.read.manifest import file_uri, write_manifest
 from deltars.storage import Storage, open_storage, parse_location
 from deltars.storage.table_files import refuse_link_outside, relative_path
@@ -33,13 +34,13 @@ from deltars.storage.table_files import refuse_link_outside, relative_path
 PartitionValues: TypeAlias = tuple[str | None, ...]
 
 LISTED_FILES = 32
-"""So many Spark looks at one by one; for more it would start a job."""
+"""Largest number of files that are passed to Spark one by one. For more, Spark would start a job to list them."""
 
 _GLOB_CHARACTERS = str.maketrans({character: f"\\{character}" for character in "{}[]*?\\"})
 _DISCOVERY = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 _discovering = Lock()
 
-# Whatever the session's settings: no file may be passed over, and Parquet's calendar is the proleptic one.
+# These override the session's settings: no file may be skipped, and Parquet's calendar is the proleptic Gregorian one.
 _OPTIONS = {
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
@@ -54,9 +55,9 @@ _decode_values = msgspec.json.Decoder(dict[str, str | None]).decode
 
 class DataFile(NamedTuple):
     path: str
-    """Below the table's root, as the file system has it."""
+    """Path below the table's root, as in the file system (not percent-encoded)."""
     location: str
-    """As Spark names it."""
+    """Path that Spark opens."""
     size: int
     modification_time: int
     values: PartitionValues
@@ -64,16 +65,16 @@ class DataFile(NamedTuple):
 
 
 def data_files(scan: Scan, root: str | None) -> tuple[list[DataFile], Directories | None]:
-    """The files, and the directories they were seen in, if they were.
+    """Return the files of a scan, and the state of their directories if this machine sees them.
 
-    `root`: the table's own as Spark names it, where Spark opens it.
+    `root` is the table's root as Spark opens it, or None if Spark does not open it.
     """
     storage = open_storage(scan.root, scan.storage_options)
     root = root or scan.root
     names = scan.value_names()
     decoded: dict[str | None, PartitionValues] = {None: (None,) * len(names)}
     files = []
-    # Most tables have no deletion vectors, and many no partitions: no Python object is made for what is not there.
+    # Most tables have no deletion vectors and many have no partitions: absent columns create no Python objects.
     skipped = {"partition_values"} if not names else set()
     skipped |= {"deletion_vector"} if scan.files["deletion_vector"].null_count == scan.files.num_rows else set()
     columns = (
@@ -89,7 +90,7 @@ def data_files(scan: Scan, root: str | None) -> tuple[list[DataFile], Directorie
         except DeltarsError as error:
             raise error.located(table=scan.table, version=scan.version) from error.__cause__
         files.append(DataFile(path, f"{root}/{path}", size, time, decoded[text], vector))
-    # A Spark elsewhere may see files that this machine does not.
+    # Spark on other machines may see files that this machine does not.
     is_here = storage.location.is_local and os.path.isdir(storage.location.path)
     return files, _refuse_missing_file(scan, storage, files) if is_here else None
 
@@ -103,14 +104,15 @@ def open_files(
     by_paths: bool,
     by_names: bool = False,
 ) -> DataFrame:
-    """The rows of these files.
+    """Return the rows of these files.
 
-    `by_paths`: with partition columns from the names of their directories. `by_names`: rows will be told apart by the
-    names of their files, so Spark must have the names that we have.
+    With `by_paths`, partition columns come from the names of the directories. With `by_names`, the caller joins rows by
+    file name, so the names that Spark reports are checked.
     """
     reader = spark.read.schema(schema).options(**_OPTIONS)
     frame = None
-    # Without a base path, which must lie above the list, Spark takes such a root for a partition too.
+    # Spark reads a root like `a=1` as a partition too, unless a base path is set. That would have to contain the
+    # manifest, which is elsewhere.
     is_root_a_partition = by_paths and "=" in scan.root.rstrip("/").rpartition("/")[2]
     if len(files) > LISTED_FILES and not is_root_a_partition:
         frame = _by_manifest(reader, files, by_paths)
@@ -125,13 +127,13 @@ def open_files(
 
 
 def spark_path(location: str) -> str:
-    """With its scheme, or Spark would look in its default file system, which need not be the local one."""
+    """Return the location with its scheme. Without one, Spark uses its default file system, which may not be local."""
     place = parse_location(location)
     return f"file:{place.path}" if place.is_local else str(place)
 
 
 def count_input_files(frame: DataFrame) -> int:
-    # Classic Spark hands the names over one by one, a tenth of a second for a thousand; their number it says at once.
+    # Classic Spark transfers the names one by one (0.1 s for a thousand), but the length of the Java array at once.
     classic = getattr(frame, "_jdf", None)
     return len(frame.inputFiles()) if classic is None else len(classic.inputFiles())
 
@@ -139,14 +141,14 @@ def count_input_files(frame: DataFrame) -> int:
 def _by_manifest(reader: DataFrameReader, files: Sequence[DataFile], by_paths: bool) -> DataFrame | None:
     try:
         manifest = write_manifest(files)
-        # Lists of unpartitioned files are taken for empty without this option.
+        # Without this option Spark finds no file in a manifest of unpartitioned files.
         frame = (reader if by_paths else reader.option("recursiveFileLookup", "true")).parquet(manifest)
         found = count_input_files(frame)
     except (PySparkException, OSError) as error:
-        _log.warning("Spark did not take the list of %d files, and looks at each: %s", len(files), error)
+        _log.warning("Spark rejected the manifest of %d files; passing each file instead: %s", len(files), error)
         return None
     if found != len(files):
-        _log.warning("Spark took %d of %d files from their list, and looks at each", found, len(files))
+        _log.warning("Spark found %d of %d files in their manifest; passing each file instead", found, len(files))
         return None
     return frame
 
@@ -166,7 +168,7 @@ def _listed(scan: Scan, reader: DataFrameReader, files: Sequence[DataFile], by_p
     found = count_input_files(frame)
     if found != len(files):
         raise StorageError(
-            f"Spark would read {found} of the {len(files)} data files of this version",
+            f"Spark found only {found} of the {len(files)} data files of this version",
             table=scan.table,
             version=scan.version,
         )
@@ -174,22 +176,22 @@ def _listed(scan: Scan, reader: DataFrameReader, files: Sequence[DataFile], by_p
 
 
 def _refuse_other_names(scan: Scan, frame: DataFrame, files: Sequence[DataFile]) -> None:
-    """Where Spark names a file otherwise, a join on names would lose rows, or bring deleted ones back."""
+    """Raise if Spark names a file differently: a join on names would lose rows or bring deleted rows back."""
     theirs = {uri.replace("file:///", "file:/", 1) for uri in frame.inputFiles()}
     for file in files:
         if file_uri(file.location) not in theirs:
             raise StorageError(
-                f"Spark has another name for the data file {file.path}, and its rows cannot be told apart",
+                f"Spark reports another name for the data file {file.path}, so its rows cannot be matched with the log",
                 path=file.path,
                 table=scan.table,
                 version=scan.version,
-                hint="to_arrow() reads it.",
+                hint="Read the table with to_arrow().",
             )
 
 
 @contextmanager
 def _discovery_by_the_driver(spark: SparkSession, count: int) -> Iterator[None]:
-    # One thread at a time: two would take each other's setting for the session's own, and leave it there.
+    # One thread at a time: a second thread would restore the first one's setting as if it were the session's own.
     with _discovering:
         before = spark.conf.get(_DISCOVERY)
         spark.conf.set(_DISCOVERY, str(count))
@@ -200,12 +202,15 @@ def _discovery_by_the_driver(spark: SparkSession, count: int) -> Iterator[None]:
 
 
 def _literal_path(location: str) -> str:
-    """Spark takes a path for a pattern."""
+    """Escape a path: Spark reads it as a glob pattern."""
     return location.translate(_GLOB_CHARACTERS)
 
 
 def _refuse_missing_file(scan: Scan, storage: Storage, files: Sequence[DataFile]) -> Directories:
-    """Before anything runs; elsewhere Spark says it when it comes to the file. No link may lead out of the table."""
+    """Raise before a job runs if a file is missing or empty, or if a link leads out of the table.
+
+    Files that this machine does not see are not checked: Spark reports a missing one when it reads it.
+    """
     root = storage.location.path
     directories, last = Directories(), None
     for file in files:
@@ -227,9 +232,9 @@ def _refuse_missing_file(scan: Scan, storage: Storage, files: Sequence[DataFile]
         except DeltarsError as error:
             raise error.located(table=scan.table, version=scan.version) from error.__cause__
         if not status.st_size:
-            # Spark takes an empty file for one without rows.
+            # Spark reads an empty file as one without rows.
             raise StorageError(
-                f"the data file {file.path} is empty, and no Parquet file is",
+                f"the data file {file.path} has 0 bytes, so it is not a Parquet file",
                 path=file.path,
                 table=scan.table,
                 version=scan.version,

@@ -1,11 +1,12 @@
-"""A table's files as a list that Spark takes for one of its own, so that it lists nothing itself.
+"""Manifest of a table's files, in the format of Spark's streaming sink, so that Spark lists no directory.
 
     <temporary directory>/deltars-manifests-<user>/<digest>/
-        _spark_metadata/0            v1, then one line of JSON a file: what Spark's streaming sink writes
+        _spark_metadata/0            v1, then one line of JSON per file, as Spark's streaming sink writes it
         the-list-is-gone.parquet     not Parquet: without the list beside it the directory is an error, not empty
 
-The name is the digest of the list: reading one version twice makes one directory. Whoever writes a list removes those
-that nobody asked for in a day. Spark reads a list when it analyses a plan, which may be long after `read` returned.
+The directory's name is the digest of the list, so reading one version twice makes one directory. Writing a manifest
+also removes manifests that were not used for a day. They cannot be removed earlier: Spark reads a manifest when it
+analyses a plan, which may be long after `read` returned.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class ListedFile(Protocol):
 
 
 def write_manifest(files: Iterable[ListedFile], parent: Path | None = None) -> str:
-    """A directory, as Spark names it, that Spark reads as these files."""
+    """Write a manifest and return its directory, as a path that Spark reads as these files."""
     place = parent or _own_directory()
     content = "\n".join(["v1", *map(_line, files)]).encode()
     directory = place / hashlib.sha256(content).hexdigest()[:32]
@@ -54,7 +55,7 @@ def write_manifest(files: Iterable[ListedFile], parent: Path | None = None) -> s
 
 
 def sweep(place: Path, *, force: bool = False) -> None:
-    """Remove the lists that are older than a day."""
+    """Remove manifests that are older than `MAX_AGE_S`."""
     global _swept_at
     if not force and time.monotonic() - _swept_at < SWEEP_EVERY_S:
         return
@@ -63,23 +64,23 @@ def sweep(place: Path, *, force: bool = False) -> None:
         try:
             if time.time() - directory.stat().st_mtime < MAX_AGE_S:
                 continue
-            # At once under another name: a reader finds the whole list, or none.
+            # Renamed first: a reader finds the whole manifest or none.
             gone = directory.with_name(f".gone-{uuid4()}")
             directory.rename(gone)
         except OSError:
-            continue  # another process was here first
+            continue  # another process removed it first
         shutil.rmtree(gone, ignore_errors=True)
 
 
 def file_uri(location: str) -> str:
-    """A path of Spark's as the URI that Spark makes of it, in `_metadata.file_path` and in its lists."""
+    """Return a Spark path as the URI that Spark makes of it in `_metadata.file_path` and in manifests."""
     scheme, _, path = location.partition(":")
-    # A colon is as it is in a path that has a scheme in front.
+    # Spark does not escape a colon in a path with a scheme.
     return f"{scheme}:{path_to_uri(path).replace('%3A', ':')}"
 
 
 def _line(file: ListedFile) -> str:
-    # Nothing in a URI needs an escape of JSON.
+    # A URI has no character that JSON escapes.
     return (
         f'{{"path":"{file_uri(file.location)}","size":{file.size},"isDir":false,'
         f'"modificationTime":{file.modification_time},"blockReplication":1,"blockSize":33554432,"action":"add"}}'
@@ -87,7 +88,7 @@ def _line(file: ListedFile) -> str:
 
 
 def _own_directory() -> Path:
-    """One that no other user can write to: who writes a list says what is read."""
+    """Return a directory that no other user can write to: a manifest decides which files are read."""
     place = Path(tempfile.gettempdir()) / f"deltars-manifests-{os.getuid()}"
     place.mkdir(mode=0o700, exist_ok=True)
     status = place.lstat()
@@ -104,5 +105,5 @@ def _make(directory: Path, content: bytes) -> None:
     try:
         unfinished.rename(directory)
     except OSError:
-        # Another process made the same list.
+        # Another process wrote the same manifest.
         shutil.rmtree(unfinished, ignore_errors=True)

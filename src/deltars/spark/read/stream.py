@@ -1,7 +1,7 @@
-"""The rows of a frame as a stream of Arrow batches, in the frame's order and with a partition in memory at a time.
+"""Rows of a frame as a stream of Arrow batches, in the frame's order, with one partition in memory at a time.
 
-`toArrow` collects them all. Here each task packs its batches into bytes, which `toLocalIterator` fetches one partition
-after the other.
+`toArrow` collects all rows at once. Here each task packs its batches into bytes, and `toLocalIterator` fetches them one
+partition after the other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 
 def batches_of(frame: DataFrame) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a frame whose columns have names of their own."""
+    """Yield the rows of a frame. Its column names must be unique."""
     packed = frame.mapInArrow(_pack, "batch BINARY")
     for row in packed.toLocalIterator(prefetchPartitions=True):
         with pa.ipc.open_stream(bytes(row.batch)) as reader:

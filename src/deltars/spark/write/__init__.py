@@ -1,1 +1,1 @@
-"""A DataFrame as data files."""
+"""Writing a DataFrame as data files."""

@@ -1,11 +1,11 @@
-"""The Arrow writer of `data`, run by Spark's tasks: straight to the final paths, nothing is renamed.
+"""Writing by the Arrow writer of `data` in Spark's tasks. Files get their final paths at once; nothing is renamed.
 
-    frame ──sorted within tasks by partition──> mapInArrow(write_batches) ──> one row a file: its WrittenFile
-                                                  on the executors       └──> or the rows, where they are few
-                                                                              on the driver, which writes those
+    frame ──sorted within tasks by partition──> mapInArrow(write_batches) ──> one row per file: its WrittenFile
+                                                  on the executors       └──> or the rows themselves, if they are few:
+                                                                              the driver writes those
 
-The driver gets the rows of successful attempts only. Files of attempts that failed, or that lost a race of
-speculation, are in no row, and VACUUM finds them.
+The driver receives the results of successful attempts only. Files of attempts that failed, or that lost against a
+speculative copy, are orphans: no version refers to them, and `Table.verify(orphans=True)` lists them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.data.writer import write_table
 from deltars.errors import StorageError
 from deltars.protocol import uri_to_path
-from deltars.spark.write.file_limit import counter, limited
+from deltars.spark.write.file_limit import file_counter, limit_files
 from deltars.storage import parse_location
 
 SHARED_DISK = "The table must be on a disk that the driver and the executors share, or in an object store."
@@ -34,13 +34,16 @@ SHARED_DISK = "The table must be on a disk that the driver and the executors sha
 def write_by_arrow(
     rows: DataFrame, target: WriteTarget, columns: Sequence[str], bytes_to_hand_over: int = 0
 ) -> list[WrittenFile]:
-    """Write rows that are `arranged`, of these columns. A task that has no more than so many bytes hands them over."""
-    made = counter(rows.sparkSession, target.max_files)
+    """Write rows from `sorted_by_partition`. `columns` are the original column names.
+
+    A task with at most `bytes_to_hand_over` bytes sends its rows to the driver, which writes them.
+    """
+    made = file_counter(rows.sparkSession, target.max_files)
     task = partial(write_batches, target, columns, bytes_to_hand_over, made)
-    with limited(rows.sparkSession, target.max_files, lambda: made.value):
+    with limit_files(rows.sparkSession, target.max_files, lambda: made.value):
         answers = rows.mapInArrow(task, "file binary, rows binary").collect()
-    files = [decoded(answer.file) for answer in answers if answer.file is not None]
-    _refuse_files_elsewhere(files, target)
+    files = [decode_file(answer.file) for answer in answers if answer.file is not None]
+    _refuse_unseen_files(files, target)
     few = [answer.rows for answer in answers if answer.rows is not None]
     return files + write_table(target, chain.from_iterable(map(pa.ipc.open_stream, few)))
 
@@ -48,12 +51,12 @@ def write_by_arrow(
 def write_batches(
     target: WriteTarget, names: Sequence[str], bytes_to_hand_over: int, made: Any, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """One task's part, on an executor. `made`: what it adds the number of its files to, if anybody wants to know."""
+    """Write the rows of one task. Runs on an executor. `made` is an accumulator for the number of files, or None."""
     context = TaskContext.get()
     named = (batch.rename_columns(names) for batch in batches)
-    few, rest = _until(named, bytes_to_hand_over)
+    few, rest = _take_if_few(named, bytes_to_hand_over)
     if few is None:
-        files = encoded(write_table(target, rest, task=context.partitionId() if context else 0))
+        files = encode_files(write_table(target, rest, task=context.partitionId() if context else 0))
         if made is not None:
             made.add(len(files))
         yield pa.record_batch({"file": files, "rows": pa.nulls(len(files), pa.binary())})
@@ -61,10 +64,10 @@ def write_batches(
         yield pa.record_batch({"file": pa.nulls(1, pa.binary()), "rows": pa.array([_as_stream(few)], pa.binary())})
 
 
-def _until(
+def _take_if_few(
     batches: Iterator[pa.RecordBatch], size_bytes: int
 ) -> tuple[list[pa.RecordBatch] | None, Iterator[pa.RecordBatch]]:
-    """All batches, if they have no more than so many bytes; else the same batches as they would have come."""
+    """Return all batches if they have at most `size_bytes`; otherwise None and an iterator over all batches."""
     taken: list[pa.RecordBatch] = []
     held_bytes = 0
     while size_bytes:
@@ -78,12 +81,12 @@ def _until(
     return None, chain(taken, batches)
 
 
-def _refuse_files_elsewhere(files: Sequence[WrittenFile], target: WriteTarget) -> None:
+def _refuse_unseen_files(files: Sequence[WrittenFile], target: WriteTarget) -> None:
     place = parse_location(target.root)
     for path in (uri_to_path(file.add.path) for file in files) if place.is_local else ():
         if not os.path.exists(os.path.join(place.path, path)):
             raise StorageError(
-                f"a task of Spark wrote {path} to {target.root}, and it is not seen from here",
+                f"a Spark task wrote {path} to {target.root}, but the driver does not see it",
                 path=path,
                 hint=SHARED_DISK,
             )
@@ -97,18 +100,18 @@ def _as_stream(batches: Sequence[pa.RecordBatch]) -> bytes:
     return bytes(sink.getvalue())
 
 
-def encoded(files: Sequence[WrittenFile]) -> pa.Array:
+def encode_files(files: Sequence[WrittenFile]) -> pa.Array:
     return pa.array([msgspec.msgpack.encode(file) for file in files], pa.binary())
 
 
-def decoded(file: bytes) -> WrittenFile:
+def decode_file(file: bytes) -> WrittenFile:
     return msgspec.msgpack.decode(file, type=WrittenFile)
 
 
-def arranged(frame: DataFrame, target: WriteTarget) -> DataFrame:
-    """Each task meets one partition after the other, not all at once: fewer open files, and larger ones.
+def sorted_by_partition(frame: DataFrame, target: WriteTarget) -> DataFrame:
+    """Sort the rows within each task by partition, so that a task has fewer and larger files open.
 
-    The columns get plain names on the way: mapInArrow cannot take one with a dot or a backquote in it.
+    The columns also get plain names, because mapInArrow does not accept a name with a dot or a backquote.
     """
     plain = {name.lower(): f"c{index}" for index, name in enumerate(frame.columns)}
     renamed = frame.toDF(*plain.values())

@@ -1,7 +1,7 @@
-"""What every row must fulfil, asked of it by the job that writes it; and the errors of such jobs in our own words.
+"""Checks on every row, evaluated by the job that writes it; and translation of the errors of such jobs.
 
-A check stands in the projection of a column that is written, not in a filter: Spark may move a filter below a join, and
-it would meet rows there that the frame does not have.
+A check is part of the projection of a written column, not a filter: Spark may move a filter below a join, where it
+would check rows that are not in the frame.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from deltars.errors import ConfigError, DeltarsError, SchemaMismatch, StorageErr
 from deltars.protocol import StructType
 from deltars.spark.read.columns import quoted
 from deltars.spark.schema import schema_to_spark
-from deltars.spark.write.computed_columns import refused
+from deltars.spark.write.computed_columns import length_error
 
 _VIOLATED = "deltars: a row breaks check "
 _OWN_ERROR = re.compile(r"\ndeltars\.errors\.(\w+): (.*)", re.DOTALL)
-_TOO_MANY = re.compile(r"the write needs (\d+) files or more, and (\d+) more are allowed")
+_TOO_MANY = re.compile(r"the write needs at least (\d+) files, but at most (\d+) more are allowed")
 _RAISED_BY_TASKS: dict[str, type[DeltarsError]] = {
     kind.__name__: kind for kind in (SchemaMismatch, StorageError, ValidationError)
 }
@@ -34,17 +34,17 @@ _RAISED_BY_TASKS: dict[str, type[DeltarsError]] = {
 class Check(NamedTuple):
     holds: Column
     error: DeltarsError
-    """What a row is that does not make it true."""
+    """Error for a row for which the check is not true."""
 
 
 def checks_of(conditions: Sequence[Condition]) -> list[Check]:
     return [Check(F.expr(condition.sql), condition.violated()) for condition in conditions]
 
 
-def guarded(frame: DataFrame, checks: Sequence[Check], table: StructType) -> DataFrame:
-    """The same rows; one that breaks a check ends the job that writes them, so there is no pass of its own.
+def with_checks(frame: DataFrame, checks: Sequence[Check], table: StructType) -> DataFrame:
+    """Return the same rows. A row that violates a check fails the job that writes it, without a separate pass.
 
-    A column that the frame lacks is null in the table, and so it is for the check.
+    A column that the frame lacks is null in the table, and therefore null for the check.
     """
     if not checks:
         return frame
@@ -63,31 +63,31 @@ def guarded(frame: DataFrame, checks: Sequence[Check], table: StructType) -> Dat
 
 
 @contextmanager
-def raised_by_tasks(checks: Sequence[Check]) -> Iterator[None]:
-    """What a task of ours raised, or a check: Spark brings it here as text."""
+def translate_task_errors(checks: Sequence[Check]) -> Iterator[None]:
+    """Raise our error where Spark reports, as text, that a task raised it or that a check failed."""
     try:
         yield
     except PySparkException as error:
-        own = _own_error(error) or _broken(error, checks) or refused(error)
+        own = _own_error(error) or _violation(error, checks) or length_error(error)
         if own is None:
             raise
         raise own from error
 
 
-def _broken(error: PySparkException, checks: Sequence[Check]) -> DeltarsError | None:
+def _violation(error: PySparkException, checks: Sequence[Check]) -> DeltarsError | None:
     said = (error.getMessageParameters() or {}).get("errorMessage", "")
     found = re.search(rf"{_VIOLATED}(\d+)", said or str(error))
     return checks[int(found[1])].error if found else None
 
 
 def _own_error(error: PySparkException) -> DeltarsError | None:
-    # Spark Connect has the traceback in the message alone, with a line of its own behind it.
-    told = (error.getMessageParameters() or {}).get("traceback") or (error.getMessage() or "")
-    traceback = told.partition("\n SQLSTATE: ")[0]
+    # Spark Connect has the traceback only in the message, followed by a line with the SQLSTATE.
+    text = (error.getMessageParameters() or {}).get("traceback") or (error.getMessage() or "")
+    traceback = text.partition("\n SQLSTATE: ")[0]
     if "No module named 'deltars'" in traceback:
         return ConfigError(
-            "the Python of Spark's executors has no deltars",
-            hint="Install it there, or set PYSPARK_PYTHON to a Python that has it before the session starts.",
+            "deltars is not installed in the Python of Spark's executors",
+            hint="Install it there, or set PYSPARK_PYTHON to a Python that has it, before the session starts.",
         )
     found = _OWN_ERROR.search(traceback)
     if found and (counts := _TOO_MANY.search(found[2])):

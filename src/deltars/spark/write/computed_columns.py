@@ -1,7 +1,7 @@
-"""A frame with what the table's columns ask, in Spark's own expressions: defaults, generated columns, char and varchar.
+"""Columns that the table computes for a Spark frame: defaults, generated columns, CHAR and VARCHAR lengths.
 
-The same rules as `data.completion`; here any function of Spark may stand in an expression, and its time zone is the
-session's.
+The rules are those of `data.computed_columns`. Here Spark evaluates the expressions, so they may use any function of
+Spark, and times are in the session's time zone.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from deltars.protocol.column_rules import default_of, generation_of, has_rules, 
 from deltars.spark.read.columns import quoted
 from deltars.spark.schema import schema_to_spark
 
-_REFUSED = "deltars refuses: "
+_TOO_LONG = "deltars refuses: "
 
 
-def complete(frame: DataFrame, table: StructType) -> DataFrame:
+def with_computed_columns(frame: DataFrame, table: StructType) -> DataFrame:
+    """Add the missing computed columns of the table to a frame, and fit its strings to their length limits."""
     if not has_rules(table):
         return frame
     present = {name.lower() for name in frame.columns}
@@ -40,7 +41,7 @@ def complete(frame: DataFrame, table: StructType) -> DataFrame:
     }
     if not generated:
         return whole
-    # A column that is missing is null in the table, and so it is for what is made of it.
+    # A missing column is null in the table, and therefore null for the generated columns.
     absent = {
         field.name: F.lit(None).cast(_type(field))
         for field in missing
@@ -51,10 +52,10 @@ def complete(frame: DataFrame, table: StructType) -> DataFrame:
     return computed.select(*map(quoted, [*whole.columns, *generated]))
 
 
-def refused(error: PySparkException) -> ValidationError | None:
-    """What a job of ours refused, by the text that Spark brings back."""
+def length_error(error: PySparkException) -> ValidationError | None:
+    """Return the error for a string that exceeds its limit, if that made the Spark job fail."""
     said = (error.getMessageParameters() or {}).get("errorMessage", "")
-    found = re.search(rf"{_REFUSED}([^\n]*)\.", said or str(error))
+    found = re.search(rf"{_TOO_LONG}([^\n]*)\.", said or str(error))
     return ValidationError(found[1]) if found else None
 
 
@@ -65,17 +66,17 @@ def _type(field: StructField) -> spark_types.DataType:
 def _limited(frame: DataFrame, fields: Iterable[StructField]) -> DataFrame:
     limits = {field.name.lower(): limits_of(field) for field in fields}
     changed = {
-        field.name: _brought(F.col(quoted(field.name)), field.dataType, limits[field.name.lower()], (), field.name)
+        field.name: _fitted(F.col(quoted(field.name)), field.dataType, limits[field.name.lower()], (), field.name)
         for field in frame.schema.fields
         if limits.get(field.name.lower())
     }
     return frame.withColumns(changed) if changed else frame
 
 
-def _brought(
+def _fitted(
     column: Column, kind: spark_types.DataType, limits: Mapping[TypePath, Limit], path: TypePath, name: str
 ) -> Column:
-    """The column with its strings brought to their length, inside structs, arrays and maps too."""
+    """Return the column with its strings fitted to their length limits, inside structs, arrays and maps too."""
     if path in limits:
         return _limited_text(column, limits[path], name) if isinstance(kind, spark_types.StringType) else column
     if not any(place[: len(path)] == path for place in limits):
@@ -85,25 +86,25 @@ def _brought(
             for field in kind.fields:
                 place = (*path, field.name.lower())
                 if any(known[: len(place)] == place for known in limits):
-                    inner = _brought(column.getField(field.name), field.dataType, limits, place, name)
+                    inner = _fitted(column.getField(field.name), field.dataType, limits, place, name)
                     column = column.withField(quoted(field.name), inner)
             return column
         case spark_types.ArrayType():
             return F.transform(
-                column, lambda element: _brought(element, kind.elementType, limits, (*path, "element"), name)
+                column, lambda element: _fitted(element, kind.elementType, limits, (*path, "element"), name)
             )
         case spark_types.MapType():
-            keys = F.transform_keys(column, lambda key, _: _brought(key, kind.keyType, limits, (*path, "key"), name))
+            keys = F.transform_keys(column, lambda key, _: _fitted(key, kind.keyType, limits, (*path, "key"), name))
             return F.transform_values(
-                keys, lambda _, value: _brought(value, kind.valueType, limits, (*path, "value"), name)
+                keys, lambda _, value: _fitted(value, kind.valueType, limits, (*path, "value"), name)
             )
         case _:
             return column
 
 
 def _limited_text(text: Column, limit: Limit, name: str) -> Column:
-    message = f"{_REFUSED}column {name} has a string that is longer than {limit}."
+    message = f"{_TOO_LONG}column {name} has a string that is longer than {limit}."
     cut = F.substring(text, 1, limit.length)
     fits = F.when(text.isNull() | (F.length(F.rtrim(text)) <= limit.length), cut)
-    brought = fits.otherwise(F.raise_error(F.lit(message)).cast("string"))
-    return F.rpad(brought, limit.length, " ") if limit.is_padded else brought
+    fitted = fits.otherwise(F.raise_error(F.lit(message)).cast("string"))
+    return F.rpad(fitted, limit.length, " ") if limit.is_padded else fitted

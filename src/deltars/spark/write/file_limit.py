@@ -1,9 +1,9 @@
-"""A job that makes more files than it may is cancelled as soon as that is seen, not when all of them are there.
+"""Limit on the number of files that a Spark job creates. A job beyond the limit is cancelled while it runs.
 
-    the thread that runs the job ──tagged──> tasks ──each says, when it ends, how many files it has made
-    a thread beside it ──looks at the sum──> one too many: the jobs of the tag are cancelled
+    the thread that runs the job ──tagged──> tasks ──each reports its number of files when it ends
+    a second thread ──checks the sum──> beyond the limit: cancels the jobs of the tag
 
-Spark Connect has no such sum: there every task stops at the limit by itself, and the rest is counted at the end.
+Spark Connect has no such sum. There each task stops at the limit by itself, and the sum is checked at the end.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ _EVERY_S = 0.1
 
 
 @contextmanager
-def limited(spark: SparkSession, max_files: int | None, count: Callable[[], int]) -> Iterator[None]:
-    """Run a job of at most so many files; `count` says how many its tasks have finished."""
+def limit_files(spark: SparkSession, max_files: int | None, count: Callable[[], int]) -> Iterator[None]:
+    """Cancel the jobs of the block if they create more than `max_files` files.
+
+    `count` returns the number of files of finished tasks.
+    """
     if max_files is None or not hasattr(spark, "_jsparkSession"):
         yield
         return
@@ -54,25 +57,25 @@ def limited(spark: SparkSession, max_files: int | None, count: Callable[[], int]
         over.set()
         watcher.join()
         context.removeJobTag(tag)
-    # The last tasks may have ended between two looks. Spark makes one file even if there is no row.
+    # The last tasks may have ended after the last check. Spark creates one file even if there are no rows.
     if (found := count()) > max(most, 1):
         raise too_many_files(found, most)
 
 
-def counter(spark: SparkSession, max_files: int | None) -> Any:
-    """A number that tasks can add to, where there is a limit and a way to know the sum; else None."""
+def file_counter(spark: SparkSession, max_files: int | None) -> Any:
+    """Return an accumulator for tasks to add to, or None without a limit or with Spark Connect."""
     return spark.sparkContext.accumulator(0) if max_files is not None and hasattr(spark, "_jsparkSession") else None
 
 
 def finished_files(directory: str) -> int:
-    """How many files Spark's committer has of tasks that have ended, and in the directory itself."""
+    """Count the files of finished tasks in the directory of Spark's committer, and in the directory itself."""
     places = [directory]
     attempt = os.path.join(directory, "_temporary", "0")
     try:
         places += [entry.path for entry in os.scandir(attempt) if entry.name.startswith("task_")]
         return sum(_num_files(place) for place in places)
     except FileNotFoundError:
-        # Moved meanwhile: the next look tells.
+        # The committer moved the files meanwhile: the next check counts them.
         return _num_files(directory)
 
 

@@ -1,12 +1,12 @@
-"""Spark's own Parquet writer, for tables without partitions on a disk, where renaming costs nothing.
+"""Writing by Spark's own Parquet writer, for unpartitioned tables on a disk, where renaming is cheap.
 
     frame ──its job──> <root>/write-<uuid>/part-….parquet ──footers, synced──> renamed to <root>/part-….parquet
-                       a directory of this write's own:                        and the directory removed, with
-                       jobs that share one destroy each other's files          whatever else Spark left in it
+                       one directory per write: jobs that                      and the directory removed, with
+                       share one destroy each other's files                    anything else that Spark left in it
 
-Files are renamed when all of them are there, and are nobody's until the commit. A job that fails or is cancelled leaves
-nothing, but for empty directories where Spark did not wait for the end of a task; a driver that dies leaves the
-directory, for VACUUM.
+Files are renamed when all of them are complete, and no version refers to them until the commit. A job that fails or is
+cancelled leaves nothing, except empty directories if Spark did not wait for the end of a task. A driver that dies
+leaves the directory; `Table.verify(orphans=True)` lists its files.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from deltars.protocol import ArrayType, DataType, MapType, PrimitiveType, Struct
 from deltars.spark.read.columns import FIELD_ID, quoted
 from deltars.spark.read.files import spark_path
 from deltars.spark.schema import schema_from_spark, schema_to_spark
-from deltars.spark.write.arrow import SHARED_DISK, decoded, encoded
+from deltars.spark.write.arrow import SHARED_DISK, decode_file, encode_files
 from deltars.spark.write.checks import Check
-from deltars.spark.write.file_limit import finished_files, limited
+from deltars.spark.write.file_limit import finished_files, limit_files
 from deltars.storage import parse_location
 from deltars.storage.failures import storage_errors
 from deltars.storage.local import make_directory, sync_path
 
 DESCRIBED_HERE = 32
-"""So many footers the driver reads; more are read by a job."""
+"""Largest number of footers that the driver reads itself. A Spark job reads more."""
 
-_MOMENTS = "spark.sql.parquet.outputTimestampType"
+_TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 _MICROS = "TIMESTAMP_MICROS"
 
 _OPTIONS = {
-    _MOMENTS: _MICROS,
-    # As the Arrow writer has it.
+    _TIMESTAMPS: _MICROS,
+    # The level that the Arrow writer uses.
     "parquet.compression.codec.zstd.level": "1",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-    # Under version 2 the files of a task that failed while it committed would stay.
+    # With version 2, files of a task that fails during its commit would remain.
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
 }
 _CODECS = {"lz4": "lz4_raw"}
 
-# Sessions may ask for files that others misread; nothing but the session can say otherwise.
+# With other values Spark writes files that other readers misread. No write option overrides these session settings.
 _SETTINGS = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.writeLegacyFormat": "false",
@@ -64,26 +64,26 @@ _SETTINGS = {
 
 class NativeColumns(NamedTuple):
     columns: list[Column]
-    """The table's, of the frame's."""
+    """The table's columns, as expressions over the frame's."""
     not_null: list[Check]
 
 
 def native_columns(frame: DataFrame, target: WriteTarget) -> NativeColumns | None:
-    """How the frame becomes the table's columns by name alone; None where only the Arrow writer can do it."""
-    # What a Spark Connect server writes to its disk need not be on ours.
+    """Return the table's columns, if each is a column of the frame unchanged; None if the Arrow writer is needed."""
+    # A Spark Connect server may write to a disk that this process does not see.
     if not hasattr(frame, "_jdf") or target.partition_columns or not parse_location(target.root).is_local:
         return None
     if target.target_file_size != TARGET_FILE_SIZE or target.is_mapped:
         return None
-    # What a column's metadata asks for is not Spark's business.
+    # Spark's writer does not handle what a column's metadata asks for.
     if any(set(field.metadata) - {"comment"} for _, field in target.schema.walk()):
         return None
-    # Options name a float column by its path, in which a dot of its own would be taken for a step.
+    # Writer options name a float column by its dotted path, so a dot inside a name would be ambiguous.
     if any(leaf.is_float and "." in "".join(leaf.path) for leaf in leaves(schema_to_arrow(target.schema))):
         return None
-    if FIELD_ID in frame.schema.json() or not _has_usual_settings(frame.sparkSession):
+    if FIELD_ID in frame.schema.json() or not _has_required_settings(frame.sparkSession):
         return None
-    if _has_moments(target.schema) and not _writes_micros(frame.sparkSession):
+    if _has_timestamps(target.schema) and not _writes_micros(frame.sparkSession):
         return None
     data = schema_from_spark(frame.schema)
     given = {field.name.lower(): field for field in data.fields}
@@ -110,14 +110,14 @@ def write_natively(frame: DataFrame, target: WriteTarget, native: NativeColumns)
     try:
         with errors():
             make_directory(directory)
-        with limited(frame.sparkSession, target.max_files, partial(finished_files, directory)):
+        with limit_files(frame.sparkSession, target.max_files, partial(finished_files, directory)):
             count = _run(frame.select(*native.columns), target, f"{spark_path(target.root)}/{name}")
         with errors():
             written = _described(frame.sparkSession, target, directory)
         _refuse_lost_rows(written, count, target)
         with errors():
             for file in written:
-                # What was written again, in parts, is where it belongs.
+                # A file that `describe` rewrote in parts is in its final place already.
                 if os.path.exists(made := os.path.join(directory, file.add.path)):
                     os.rename(made, os.path.join(root, file.add.path))
             sync_path(root)
@@ -127,11 +127,11 @@ def write_natively(frame: DataFrame, target: WriteTarget, native: NativeColumns)
 
 
 def _run(rows: DataFrame, target: WriteTarget, place: str) -> int | None:
-    """The number of rows that Spark has written, where that can be more than is seen from here."""
+    """Run the job. Return the number of rows that Spark wrote, or None if it wrote them on this machine."""
     options = {**_OPTIONS, "compression": _CODECS.get(target.compression, target.compression)}
     for leaf in leaves(schema_to_arrow(target.schema)):
         if leaf.is_float:
-            # To readers that skip by a dictionary, 0.0 and -0.0 are two values.
+            # Readers that skip by dictionary treat 0.0 and -0.0 as different values.
             options[f"parquet.enable.dictionary#{leaf.name}"] = "false"
     if target.max_records_per_file is not None:
         options["maxRecordsPerFile"] = str(target.max_records_per_file)
@@ -148,19 +148,19 @@ def _described(spark: SparkSession, target: WriteTarget, directory: str) -> list
         return describe(target, directory, names)
     listed = spark.createDataFrame(pa.table({"name": names})).repartition(min(len(names), DESCRIBED_HERE))
     found = listed.mapInArrow(partial(describe_batches, target, directory), "file binary").collect()
-    return sorted((decoded(row.file) for row in found), key=lambda file: file.add.path)
+    return sorted((decode_file(row.file) for row in found), key=lambda file: file.add.path)
 
 
 def describe_batches(
     target: WriteTarget, directory: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """One task's part, on an executor."""
+    """Describe the files of one task. Runs on an executor."""
     for batch in batches:
-        yield pa.record_batch({"file": encoded(describe(target, directory, batch.column(0).to_pylist()))})
+        yield pa.record_batch({"file": encode_files(describe(target, directory, batch.column(0).to_pylist()))})
 
 
 def describe(target: WriteTarget, directory: str, names: Sequence[str]) -> list[WrittenFile]:
-    """What the log is to say of these files, durable from here on; one far too large is written again, in parts."""
+    """Sync the files and describe them for the log. A file of more than twice the target size is rewritten in parts."""
     footers, described = Footers(target), []
     for name in names:
         file = os.path.join(directory, name)
@@ -169,7 +169,7 @@ def describe(target: WriteTarget, directory: str, names: Sequence[str]) -> list[
                 described += write_table(target, parquet.iter_batches())
             continue
         sync_path(file)
-        # Where there is no row at all Spark writes a file for the schema.
+        # For a frame without rows, Spark writes a file with only the schema.
         if found := footers.describe(file, name):
             described.append(found)
     return described
@@ -183,34 +183,37 @@ def _refuse_lost_rows(written: Sequence[WrittenFile], count: int | None, target:
     found = sum(group.num_rows for file in written for group in file.row_groups)
     if count is not None and found != count:
         raise StorageError(
-            f"Spark wrote {count} rows to {target.root}, and {found} of them are seen from here",
+            f"Spark wrote {count} rows to {target.root}, but the driver sees {found} of them",
             path=target.root,
             hint=SHARED_DISK,
         )
 
 
 def _is_here(frame: DataFrame) -> bool:
-    """Whether it is this very machine that writes the rows."""
+    """Return whether this machine writes the rows."""
     return str(frame.sparkSession.sparkContext.master).startswith("local")
 
 
-def _has_usual_settings(spark: SparkSession) -> bool:
+def _has_required_settings(spark: SparkSession) -> bool:
     return all(str(spark.conf.get(name)).upper() == value.upper() for name, value in _SETTINGS.items())
 
 
-def _has_moments(schema: StructType) -> bool:
-    # A list or a map of them is no field of its own.
+def _has_timestamps(schema: StructType) -> bool:
+    # The JSON also shows timestamps inside lists and maps, which are not fields.
     return '"timestamp"' in schema.to_json()
 
 
 def _writes_micros(spark: SparkSession) -> bool:
-    """Spark 4.1 does not look at the option: its session alone says so, or it writes INT96, which has no statistics."""
+    """Return whether Spark writes timestamps as microseconds, not as INT96, which has no statistics.
+
+    Spark 4.1 ignores the write option and uses only the session's setting.
+    """
     major, minor = map(int, spark.version.split(".")[:2])
-    return (major, minor) >= (4, 2) or spark.conf.get(_MOMENTS) == _MICROS
+    return (major, minor) >= (4, 2) or spark.conf.get(_TIMESTAMPS) == _MICROS
 
 
 def _is_same(source: DataType, table: DataType) -> bool:
-    """Whether Parquet has both in the same way; a part that may be null in the frame alone is for the Arrow writer."""
+    """Return whether Parquet stores both types alike, and the table allows nulls in every part where the frame does."""
     match source, table:
         case PrimitiveType(), PrimitiveType():
             return source == table
@@ -223,7 +226,7 @@ def _is_same(source: DataType, table: DataType) -> bool:
                 and _is_same(source.value_type, table.value_type)
             )
         case StructType(), StructType():
-            # A struct without fields has no form in Parquet.
+            # Parquet has no struct without fields.
             return source.names == table.names != () and all(
                 wanted.nullable >= given.nullable and _is_same(given.type, wanted.type)
                 for given, wanted in zip(source.fields, table.fields, strict=True)
