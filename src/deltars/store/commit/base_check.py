@@ -1,7 +1,7 @@
-"""Whether the version that a transaction began with is still the one of that number.
+"""Check that the version a transaction began with was not replaced.
 
-After a restore, or a fail-over to a standby that lacked the last commits, others may have committed again up to the
-same number. The transaction read, and was made for, another table.
+After a restore, or a failover to a standby that lacked the last commits, other commits may have taken the same version
+numbers. The transaction then read data that is no longer in the table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from deltars.store.schema import dl_table_versions
 
 
 def find_replaced(connection: Connection, commit: Commit, row: LockedTable, version: int) -> VersionTaken | None:
-    """The conflict with a version that was replaced; None where it was not, or nothing is known of it."""
+    """Return the conflict with a replaced version; None if it was not replaced or the commit does not know its base."""
     base = commit.bases.get(row.table_id)
     if base is None or base.version != version or row.current_version < version:
         return None
@@ -27,8 +27,8 @@ def find_replaced(connection: Connection, commit: Commit, row: LockedTable, vers
     if commit_ts == base.commit_ts:
         return None
     reason = (
-        f"the table has another version {version} than the one that this transaction began with:"
-        " the database was restored, or failed over, since; nothing was changed"
+        f"version {version} of the table was replaced since this transaction began:"
+        " the database was restored or failed over; nothing was changed"
     )
     conflict = Conflict(VersionConflict, version, reason)
     return VersionTaken(row.table_id, row.name, version, row.current_version, conflict)

@@ -24,7 +24,7 @@ from deltars.errors import DamagedLog, TableExists
 from deltars.log.commit import NO_VERSION, NewTable
 from deltars.log.table_rules import ROW_TRACKING_DOMAIN
 from deltars.store import schema
-from deltars.store.commit.bounds_rewrite import rebound_since
+from deltars.store.commit.bounds_rewrite import rewrite_bounds_since
 from deltars.store.commit.statements import CommitStatements
 from deltars.store.database import Database
 from deltars.store.imports.appender import LATER, TIMEOUT_S, Appender, HeldTable
@@ -173,7 +173,7 @@ class ImportWriter:
             stamp = self._stamp(connection, table_id, row.last_commit_ts, last.version)
             protocol_version, protocol = _latest_with_version(connection, schema.dl_protocol_updates, table_id)
             metadata_version, metadata = _latest_with_version(connection, schema.dl_metadata_updates, table_id)
-            rebound_since(connection, self._database.backend, table_id, row.metadata_version)
+            rewrite_bounds_since(connection, self._database.backend, table_id, row.metadata_version)
             connection.execute(
                 update(dl_tables)
                 .where(dl_tables.c.table_id == table_id)

@@ -21,7 +21,7 @@ from deltars.errors import LogDiverged
 from deltars.log.bounds import Bounds
 from deltars.protocol import Metadata
 from deltars.store import schema
-from deltars.store.commit.bounds_rewrite import rebound
+from deltars.store.commit.bounds_rewrite import rewrite_bounds
 from deltars.store.database import Database
 from deltars.store.imports.appender import TIMEOUT_S
 from deltars.store.imports.table_hold import HELD, lock_row
@@ -114,7 +114,7 @@ class Reversal:
                 .values(removed_version=None)
             )
             if row.metadata_version > after:
-                rebound(connection, self._database.backend, {table_id: _bounds(connection, table_id)})
+                rewrite_bounds(connection, self._database.backend, {table_id: _bounds(connection, table_id)})
             last = connection.execute(
                 select(_versions.commit_ts, _versions.in_commit_timestamp).where(
                     _versions.table_id == table_id, _versions.version == after

@@ -5,9 +5,9 @@
 Never too narrow, often too wide: bounds are rounded outward, intervals are closed, and what is not known keeps the
 file. Whoever wants the exact answer asks `log.pruning.Pruner` about the rows that come back.
 
-Every row of a table carries its bounds in the layout of the table's current metadata (`store.rebound`). Who reads by
-older metadata, because the snapshot is older or has become so, would look in the wrong places: `layout_is` tells, in
-the same statement, and where it is not so only partition values are asked for.
+Every row of a table carries its bounds in the layout of the table's current metadata (`commit.bounds_rewrite`). A
+reader with older metadata would look in the wrong places. `layout_is` checks this in the same statement, and files
+are then pruned by partition values only.
 """
 
 from __future__ import annotations
