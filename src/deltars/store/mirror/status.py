@@ -37,9 +37,8 @@ from deltars.store.backends import Opening, Rows
 from deltars.store.database import Database
 from deltars.store.imports.table_hold import HELD
 from deltars.store.mirror import lease
-from deltars.store.mirror.pending_versions import Unpublished
 from deltars.store.mirror.statements import DUE, STATUS, TABLE, TARGETS, MirrorStatements
-from deltars.store.read.committed_versions import CommittedVersion
+from deltars.store.read.committed_versions import CommittedVersion, CommittedVersions
 
 FIRST_PAUSE_S = 1
 LONGEST_PAUSE_S = 300
@@ -152,7 +151,7 @@ class MirrorStatusStore:
         self._database = database
         self._backend = database.backend
         self._statements = MirrorStatements(database.backend)
-        self._unpublished = Unpublished(database)
+        self._committed = CommittedVersions(database)
         self.source = database.source
 
     def read(self, table_id: UUID) -> MirrorStatus:
@@ -283,8 +282,8 @@ class MirrorStatusStore:
         return self._overview(true() if with_dropped else _tables.dropped_at.is_(None))
 
     def pending(self, table_id: UUID, after: int, limit: int) -> list[CommittedVersion]:
-        """The next versions to publish, oldest first: at most `limit`, fewer where they hold many files, but one."""
-        return self._unpublished.next(table_id, after + 1, limit)
+        """Return the next versions to publish, oldest first: at most `limit`, and fewer if they hold many files."""
+        return self._committed.next(table_id, after + 1, limit)
 
     def _overview(self, which: ColumnElement[bool]) -> list[MirrorStatus]:
         query = (
