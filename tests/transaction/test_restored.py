@@ -178,7 +178,7 @@ def test_file_that_is_gone_is_named_and_not_made_anew(living: deltars.Catalog) -
     living.create_table("t", "id BIGINT")
     path = Path(parse_catalog_uri(living.uri).database)
     path.rename(path.with_suffix(".moved"))
-    with pytest.raises(DatabaseError, match="is no longer there"):
+    with pytest.raises(DatabaseError, match="no longer exists"):
         living.write("t", pa.table({"id": [1]}))
     assert not path.exists()
     path.with_suffix(".moved").rename(path)

@@ -69,7 +69,7 @@ class MirrorState(StrEnum):
     ACTIVE = "active"
     FAILED = "failed"
     DIVERGED = "diverged"
-    # Other writers own the log, or it is not imported yet: the mirror does not publish, repair or clean up these tables.
+    # The mirror neither publishes, repairs nor cleans up these: other writers own the log, or it is not imported yet.
     IMPORTING = "importing"
     READ_ONLY = "read_only"
     RELEASED = "released"
