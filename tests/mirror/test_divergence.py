@@ -199,6 +199,22 @@ def test_discarded_change_of_the_schema_and_of_removed_files_leaves_no_trace(res
     assert restored.table("t").to_arrow(version=2, where="id = 2")["id"].to_pylist() == [2]
 
 
+def test_process_that_lives_through_accept_log_writes_for_the_table_as_it_is_then(
+    restored: deltars.Catalog, catalog_uri: str
+) -> None:
+    with deltars.connect(catalog_uri, allow_diverged=True) as living:
+        # Version 3, as this process remembers it, has other columns than version 3 of the log.
+        living.write("t", pa.table({"x": [0.5], "id": [9]}), "overwrite", overwrite_schema=True)
+        assert restored.accept_log("t", discard=True).discarded
+        assert restored.table("t").version == 4
+        living.write("t", rows(70))
+        assert living.table("t").version == 5
+        assert ids(living) == [3, 4, 70]
+        for reader in (living, restored):
+            assert reader.table("t").to_arrow(where="id > 50")["id"].to_pylist() == [70]
+            assert reader.table("t").scan(where="id > 50").files.num_rows == 1
+
+
 @pytest.mark.backends("sqlite")
 def test_interrupted_accept_log_is_finished_by_running_it_again(
     restored: deltars.Catalog, monkeypatch: pytest.MonkeyPatch

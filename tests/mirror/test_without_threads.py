@@ -141,7 +141,7 @@ def test_caller_leaves_versions_of_others_to_a_thread(
     publishing: dict[str, threading.Thread] = {}
 
     def note(what: str, path: str) -> None:
-        if what == "create" and path.endswith(".json"):
+        if what == "create" and path.startswith("_delta_log/") and path.endswith(".json"):
             publishing.setdefault(path, threading.current_thread())
             if len(publishing) < 4:
                 ledger.append(table)

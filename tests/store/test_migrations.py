@@ -303,8 +303,8 @@ def test_down_of_nothing_does_nothing(catalog_uri: str, backend: str) -> None:
 def test_two_catalogs_in_one_database_do_not_touch_each_other(
     catalog_uri: str, second_uri: str, backend: str, tmp_path: Path
 ) -> None:
-    for uri in (catalog_uri, second_uri):
-        deltars.connect(uri, warehouse=str(tmp_path / "w"), migrate=True).close()
+    for number, uri in enumerate((catalog_uri, second_uri)):
+        deltars.connect(uri, warehouse=str(tmp_path / f"w{number}"), migrate=True).close()
     with deltars.connect(catalog_uri) as first, deltars.connect(second_uri) as second:
         first.create_table("features", "id BIGINT")
         assert second.tables() == []

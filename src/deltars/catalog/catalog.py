@@ -394,6 +394,12 @@ class Catalog:
         """A text that reads as a UUID is an id, one that reads as a time is a time, any other is a text for an id."""
         if not isinstance(as_of, str):
             return as_of
+        if not as_of.strip():
+            raise ValidationError(
+                f"{as_of!r} is neither a transaction's id nor a time",
+                field="as_of",
+                hint="Write 2026-01-31T12:00:00Z.",
+            )
         key = as_txn_id(as_of)
         if not is_time(as_of):
             return key

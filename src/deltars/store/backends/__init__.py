@@ -12,7 +12,7 @@ from deltars.uri import CatalogUri
 __all__ = ["Backend", "Opening", "Prepared", "Query", "Rows", "backend_for"]
 
 _BACKENDS = {
-    "postgres": ("postgresql", "PostgreSQL"),
+    "postgres": ("postgresql.backend", "PostgreSQL"),
     "sqlite": ("sqlite", "SQLite"),
     "duckdb": ("duckdb", "DuckDB"),
 }
