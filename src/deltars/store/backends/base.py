@@ -62,7 +62,7 @@ class Opening:
     statements: Sequence[tuple[Prepared, Mapping[str, Any]]]
     rows: Rows = field(default_factory=list)
     waits_for_disk: bool = True
-    """False if the COMMIT need not survive a crash of the server, so that the database may skip waiting for the disk."""
+    """False if the COMMIT need not survive a crash of the server: the database may then skip waiting for the disk."""
 
 
 class StatementRefused(Exception):

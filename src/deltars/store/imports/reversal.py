@@ -1,11 +1,11 @@
-"""Taking back versions of a table that its log does not have, so that the catalog can follow the log.
+"""Removal of versions that a table's log does not have, so that the catalog can follow the log.
 
-    versions_after ──▶ what would go ──▶ take_back: one SQL transaction
-                                          ├─ their actions, their own rows, what they removed is live again
-                                          ├─ their transactions: deleted, or without this table
-                                          └─ the table is held, until its log was followed (`ImportWriter.finish`)
+    versions_after ──▶ the versions to remove ──▶ take_back: one SQL transaction
+                                                   ├─ delete their actions and rows; files they removed are live again
+                                                   ├─ delete their transactions, or remove this table from them
+                                                   └─ hold the table until its log is imported (`ImportWriter.finish`)
 
-Nothing else in the catalog deletes history. It needs the rights of the schema's owner.
+Nothing else in the catalog deletes visible history. This needs the rights of the schema's owner.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _versions, _transactions = dl_table_versions.c, dl_transactions.c
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """A version of the catalog whose place in the log belongs to another commit."""
+    """Version in the catalog whose version number belongs to another commit in the log."""
 
     version: int
     txn_id: UUID
@@ -52,15 +52,17 @@ class Contradiction:
     operation: str
     committer: str | None
     other_tables: tuple[str, ...]
-    """The tables that the same transaction wrote to: what it did there stays."""
+    """Other tables that the same transaction wrote; their versions stay."""
 
 
 class Reversal:
+    """Removal of versions from one database."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def digest(self, table_id: UUID, version: int) -> str | None:
-        """Return the digest of a version's published or imported file, as far as the catalog knows it."""
+        """Return the digest of a version's published or imported file; None if the catalog has none."""
         log = dl_mirror_log.c
         query = select(log.digest).where(log.table_id == table_id, log.version == version)
         with self._database.read() as connection:
@@ -68,7 +70,7 @@ class Reversal:
             return None if found is None else found.removeprefix(FOREIGN)
 
     def versions_after(self, table_id: UUID, version: int) -> list[Contradiction]:
-        """Return the versions that `take_back` takes away, oldest first."""
+        """Return the versions that `take_back` would remove, oldest first."""
         query = (
             select(dl_table_versions, _transactions.participants)
             .outerjoin(dl_transactions, _transactions.txn_id == _versions.txn_id)
@@ -92,18 +94,18 @@ class Reversal:
     def take_back(
         self, table_id: UUID, *, after: int, current_version: int, digests: Mapping[int, str] | None = None
     ) -> None:
-        """Take away the versions after this one, and hold the table.
+        """Remove the versions after this one, and hold the table.
 
-        `digests` are of files that are there and were not noted as published.
+        `digests` are the digests of existing log files that were not recorded as published.
         """
         with self._database.write(TIMEOUT_S) as connection:
             row = lock_row(connection, self._database, table_id)
             if row.current_version != current_version or row.protocol_version == HELD:
                 raise LogDiverged(
-                    f"the table was at version {current_version}, and somebody has changed it since",
+                    f"the table was at version {current_version} and has changed since",
                     table=row.name,
                     table_id=table_id,
-                    hint="Look again at what would be discarded, then run it again.",
+                    hint="Check again what would be discarded, then run the command again.",
                 )
             self._forget_transactions(connection, table_id, after)
             for part in (*schema.ACTION_TABLES, dl_table_versions, dl_mirror_log):
@@ -147,7 +149,10 @@ class Reversal:
             )
 
     def _forget_transactions(self, connection: Connection, table_id: UUID, after: int) -> None:
-        """As if they had never been, for this table. So a job with an id of its own can be run again."""
+        """Remove this table from the transactions of the versions, or delete them.
+
+        So a job that uses its own transaction id can be run again.
+        """
         query = (
             select(_transactions.txn_id, _transactions.participants)
             .join(dl_table_versions, _versions.txn_id == _transactions.txn_id)
