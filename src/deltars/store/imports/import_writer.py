@@ -18,7 +18,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
-from sqlalchemy import Connection, Table, Text, cast, delete, insert, select, update
+from sqlalchemy import Connection, Text, cast, delete, insert, select, update
 
 from deltars.errors import DamagedLog, TableExists
 from deltars.log.commit import NO_VERSION, NewTable
@@ -32,8 +32,8 @@ from deltars.store.imports.table_hold import HELD, lock_row
 from deltars.store.mirror.records import FOREIGN
 from deltars.store.mirror.status import MirrorState
 from deltars.store.names import is_same_name
+from deltars.store.read.version_header import newest_metadata, newest_protocol
 from deltars.store.registry import Origin, TableRecord, create
-from deltars.store.rows import from_row
 from deltars.store.schema import dl_add_files, dl_mirror_log, dl_mirror_status, dl_table_versions, dl_tables
 from deltars.store.schema import dl_transactions as transactions
 
@@ -151,8 +151,8 @@ class ImportWriter:
                 last_timestamp_ms=0 if last is None else last.in_commit_timestamp,
                 last_digest=None if digest is None else digest.removeprefix(FOREIGN),
                 last_txn_id=None if last is None else last.txn_id,
-                metadata=_latest(connection, schema.dl_metadata_updates, table_id, at),
-                protocol=_latest(connection, schema.dl_protocol_updates, table_id, at),
+                metadata=newest_metadata(connection, table_id, at)[1],
+                protocol=newest_protocol(connection, table_id, at)[1],
             )
 
     def appender(self, table: HeldTable) -> Appender:
@@ -176,8 +176,10 @@ class ImportWriter:
                 .limit(1)
             ).one()
             stamp = self._stamp(connection, table_id, row.last_commit_ts, last.version)
-            protocol_version, protocol = _latest_with_version(connection, schema.dl_protocol_updates, table_id)
-            metadata_version, metadata = _latest_with_version(connection, schema.dl_metadata_updates, table_id)
+            protocol_version, protocol = newest_protocol(connection, table_id)
+            metadata_version, metadata = newest_metadata(connection, table_id)
+            assert protocol is not None
+            assert metadata is not None
             rewrite_bounds_since(connection, self._database.backend, table_id, row.metadata_version)
             connection.execute(
                 update(dl_tables)
@@ -245,7 +247,7 @@ class ImportWriter:
         """End the hold on a table whose log was not changed; this catalog owns it again."""
         with self._database.write(TIMEOUT_S) as connection:
             lock_row(connection, self._database, table_id)
-            version, _ = _latest_with_version(connection, schema.dl_protocol_updates, table_id)
+            version, _ = newest_protocol(connection, table_id)
             connection.execute(
                 update(dl_tables).where(dl_tables.c.table_id == table_id).values(protocol_version=version)
             )
@@ -336,23 +338,6 @@ class ImportWriter:
         connection.execute(update(dl_mirror_status).where(dl_mirror_status.c.table_id == table_id).values(**values))
 
 
-def _latest(connection: Connection, table: Table, table_id: UUID, version: int) -> Any:
-    query = (
-        select(table)
-        .where(table.c.table_id == table_id, table.c.version <= version)
-        .order_by(table.c.version.desc())
-        .limit(1)
-    )
-    row = connection.execute(query).mappings().one_or_none()
-    return None if row is None else from_row(table.name, row)
-
-
-def _latest_with_version(connection: Connection, table: Table, table_id: UUID) -> tuple[int, Any]:
-    query = select(table).where(table.c.table_id == table_id).order_by(table.c.version.desc()).limit(1)
-    row = connection.execute(query).mappings().one()
-    return row["version"], from_row(table.name, row)
-
-
 def _next_row_id(connection: Connection, table_id: UUID) -> int:
     domains = schema.dl_domain_metadata.c
     query = (
@@ -374,7 +359,7 @@ def _next_row_id(connection: Connection, table_id: UUID) -> int:
 def _taken(owner: TableRecord, table: NewTable) -> TableExists:
     if owner.location == table.location:
         return TableExists(
-            f"the table at {table.location} is already in this catalog, as {owner.name!r}",
+            f"the table at {table.location} is in this catalog already, as {owner.name!r}",
             table=owner.name,
             table_id=owner.table_id,
         )

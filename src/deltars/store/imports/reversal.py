@@ -12,25 +12,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, delete, select, update
 
 from deltars.errors import LogDiverged
 from deltars.log.bounds import Bounds
-from deltars.protocol import Metadata
 from deltars.store import schema
 from deltars.store.commit.bounds_rewrite import rewrite_bounds
 from deltars.store.database import Database
 from deltars.store.imports.appender import TIMEOUT_S
 from deltars.store.imports.table_hold import HELD, lock_row
-from deltars.store.mirror.records import FOREIGN
+from deltars.store.mirror.records import MirrorRecords
 from deltars.store.mirror.status import MirrorState
-from deltars.store.rows import from_row
+from deltars.store.read.version_header import newest_metadata
 from deltars.store.schema import (
     dl_add_files,
-    dl_metadata_updates,
     dl_mirror_log,
     dl_mirror_status,
     dl_table_versions,
@@ -63,11 +60,7 @@ class Reversal:
 
     def digest(self, table_id: UUID, version: int) -> str | None:
         """Return the digest of a version's published or imported file; None if the catalog has none."""
-        log = dl_mirror_log.c
-        query = select(log.digest).where(log.table_id == table_id, log.version == version)
-        with self._database.read() as connection:
-            found: str | None = connection.execute(query).scalar_one_or_none()
-            return None if found is None else found.removeprefix(FOREIGN)
+        return MirrorRecords(self._database).digest(table_id, version)
 
     def versions_after(self, table_id: UUID, version: int) -> list[Contradiction]:
         """Return the versions that `take_back` would remove, oldest first."""
@@ -115,8 +108,11 @@ class Reversal:
                 .where(dl_add_files.c.table_id == table_id, dl_add_files.c.removed_version > after)
                 .values(removed_version=None)
             )
+            metadata_version, metadata = newest_metadata(connection, table_id)
             if row.metadata_version > after:
-                rewrite_bounds(connection, self._database.backend, {table_id: _bounds(connection, table_id)})
+                assert metadata is not None
+                bounds = Bounds(metadata.schema, metadata.partition_columns, metadata.configuration)
+                rewrite_bounds(connection, self._database.backend, {table_id: bounds})
             last = connection.execute(
                 select(_versions.commit_ts, _versions.in_commit_timestamp).where(
                     _versions.table_id == table_id, _versions.version == after
@@ -131,7 +127,7 @@ class Reversal:
                 .where(dl_tables.c.table_id == table_id)
                 .values(
                     current_version=after,
-                    metadata_version=min(row.metadata_version, _metadata_version(connection, table_id)),
+                    metadata_version=min(row.metadata_version, metadata_version),
                     protocol_version=HELD,
                     last_commit_ts=last.commit_ts,
                     last_ict=last.in_commit_timestamp,
@@ -169,22 +165,6 @@ class Reversal:
 
 def _without(participants: Mapping[str, int], table_id: UUID) -> dict[str, int]:
     return {key: version for key, version in participants.items() if key != str(table_id)}
-
-
-def _metadata_version(connection: Connection, table_id: UUID) -> int:
-    return int(_newest_metadata(connection, table_id)["version"])
-
-
-def _bounds(connection: Connection, table_id: UUID) -> Bounds:
-    metadata = from_row(dl_metadata_updates.name, _newest_metadata(connection, table_id))
-    assert isinstance(metadata, Metadata)
-    return Bounds(metadata.schema, metadata.partition_columns, metadata.configuration)
-
-
-def _newest_metadata(connection: Connection, table_id: UUID) -> Mapping[str, Any]:
-    updates = dl_metadata_updates.c
-    query = select(dl_metadata_updates).where(updates.table_id == table_id).order_by(updates.version.desc()).limit(1)
-    return dict(connection.execute(query).mappings().one())
 
 
 def _published(connection: Connection, table_id: UUID) -> int:

@@ -30,7 +30,7 @@ from sqlalchemy import (
 
 from deltars.errors import TableNotFound, VersionNotFound
 from deltars.log.commit import NO_VERSION
-from deltars.protocol import Metadata, Protocol
+from deltars.protocol import Action, Metadata, Protocol
 from deltars.store.backends import Backend, Prepared
 from deltars.store.cursor_rows import PlainRows
 from deltars.store.database import Readable
@@ -117,6 +117,23 @@ def open_version(backend: Backend) -> Select[Any]:
     return _header(backend, wanted, *(_last(table, wanted) for table in (dl_metadata_updates, dl_protocol_updates)))
 
 
+def newest_metadata(connection: Connection, table_id: UUID, up_to: int | None = None) -> tuple[int, Metadata | None]:
+    """Return the newest metadata up to a version, and the version that set it; (−1, None) if there is none.
+
+    Unlike a header, this includes the versions of an unfinished import.
+    """
+    version, metadata = _newest(connection, dl_metadata_updates, table_id, up_to)
+    assert metadata is None or isinstance(metadata, Metadata)
+    return version, metadata
+
+
+def newest_protocol(connection: Connection, table_id: UUID, up_to: int | None = None) -> tuple[int, Protocol | None]:
+    """Return the newest protocol up to a version, and the version that set it; see `newest_metadata`."""
+    version, protocol = _newest(connection, dl_protocol_updates, table_id, up_to)
+    assert protocol is None or isinstance(protocol, Protocol)
+    return version, protocol
+
+
 def earliest_version(connection: Connection, table_id: UUID) -> int | None:
     query = select(func.min(_versions.version)).where(_versions.table_id == table_id)
     earliest: int | None = connection.execute(query).scalar_one()
@@ -152,6 +169,13 @@ def _header(
     table_id = backend.id_of(bindparam("table_id", type_=Text()))
     columns = (*_COMMIT, *_METADATA.columns, *_PROTOCOL.columns)
     return select(*columns).select_from(joined).where(_tables.table_id == table_id)
+
+
+def _newest(connection: Connection, table: Table, table_id: UUID, up_to: int | None) -> tuple[int, Action | None]:
+    query = select(table).where(table.c.table_id == table_id).order_by(table.c.version.desc()).limit(1)
+    rows = query if up_to is None else query.where(table.c.version <= up_to)
+    row = connection.execute(rows).mappings().one_or_none()
+    return (NO_VERSION, None) if row is None else (row["version"], from_row(table.name, row))
 
 
 def _last(table: Table, wanted: ColumnElement[int]) -> ColumnElement[int]:
