@@ -1,7 +1,7 @@
 """Compiled statements, which bypass SQLAlchemy's own execution and its cache.
 
     Prepared     a statement with named parameters, compiled once; its values are given at each run
-    QueryCache   queries that are built anew with their values; queries that differ only in values are compiled once
+    QueryCache   queries built with their values at each use; those that differ only in values are compiled once
 
 SQLAlchemy caches what goes through its cursors. Statements sent directly to the driver, to COPY or to Arrow took longer
 to compile than the database took to run them.

@@ -3,6 +3,10 @@
 The table is locked while they are read, so only what the conflict rules need is fetched. A blind append is checked
 against a thousand commits without reading their files. A transaction that read with a condition is checked only against
 files that the database cannot rule out.
+
+`find_replaced` checks that the version a transaction began with still exists. After a restore, or a failover to a
+standby that lacked the last commits, other commits may have taken the same version numbers. The transaction then read
+data that is no longer in the table.
 """
 
 from __future__ import annotations
@@ -27,6 +31,8 @@ from sqlalchemy import (
     union_all,
 )
 
+from deltars.errors import VersionConflict
+from deltars.log.commit import Commit, Conflict, VersionTaken
 from deltars.log.conflicts import Added, Evidence, Reads, Removed, Winner
 from deltars.log.pruning import Pruner
 from deltars.store.backends import Backend, Prepared, Rows
@@ -165,6 +171,26 @@ def files_read(
             return None
         conditions.append(translation.condition(predicate.predicate))
     return or_(*conditions)
+
+
+def find_replaced(connection: Connection, commit: Commit, row: LockedTable, version: int) -> VersionTaken | None:
+    """Return the conflict with a replaced version; None if it was not replaced or the commit does not know its base."""
+    base = commit.bases.get(row.table_id)
+    if base is None or base.version != version or row.current_version < version:
+        return None
+    commit_ts: int | None = row.last_commit_ts
+    if row.current_version != version:
+        versions = dl_table_versions.c
+        query = select(versions.commit_ts).where(versions.table_id == row.table_id, versions.version == version)
+        commit_ts = connection.execute(query).scalar_one_or_none()
+    if commit_ts == base.commit_ts:
+        return None
+    reason = (
+        f"version {version} of the table was replaced since this transaction began:"
+        " the database was restored or failed over; nothing was changed"
+    )
+    conflict = Conflict(VersionConflict, version, reason)
+    return VersionTaken(row.table_id, row.name, version, row.current_version, conflict)
 
 
 def _by_version(rows: Rows, make: Callable[..., T]) -> Mapping[int, list[T]]:

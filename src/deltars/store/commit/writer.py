@@ -50,10 +50,9 @@ from deltars.log.validation import check_commit
 from deltars.observe import Stopwatch, emit
 from deltars.protocol import RemoveFile
 from deltars.store.backends import Opening
-from deltars.store.commit.base_check import find_replaced
 from deltars.store.commit.bounds_rewrite import rewrite_bounds
 from deltars.store.commit.bulk import BATCH_ROWS
-from deltars.store.commit.concurrent_commits import Winners, files_read
+from deltars.store.commit.concurrent_commits import Winners, files_read, find_replaced
 from deltars.store.commit.event import commit_ended
 from deltars.store.commit.plan import ROW_GROUPS, LockedTable, Plan
 from deltars.store.commit.state_cache import UNCOMMITTED, KnownState, StateCache

@@ -159,8 +159,8 @@ class MirrorStatusStore:
 
     def read(self, table_id: UUID) -> MirrorStatus:
         values = {"table": str(table_id)}
-        asked = [(self._statements.status, values), (self._statements.table, values)]
-        return _status_in([row for rows in self._database.look_up_each(asked) for row in rows], table_id)
+        queries = [(self._statements.status, values), (self._statements.table, values)]
+        return _status_in([row for rows in self._database.look_up_each(queries) for row in rows], table_id)
 
     def read_all(self, table_ids: Iterable[UUID]) -> list[MirrorStatus]:
         """Return the status of each of these tables, all at the same moment."""
