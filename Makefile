@@ -6,7 +6,7 @@ WORKERS ?= 2
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports unit format soak test-spark-matrix bench-log bench-import bench-mirror bench-spark bench-observe docs requirements constraints clean
+.PHONY: help setup demo test lint types imports quick unit format soak test-spark-matrix bench-log bench-import bench-mirror bench-spark bench-observe docs requirements constraints clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -31,6 +31,9 @@ types: setup  ## Check types, strictly
 
 imports: setup  ## Check that each layer imports only from the layers below it
 	@$(PY) -c 'from importlinter.cli import lint_imports_command as check; check()' --no-logo --no-cache
+
+quick: setup  ## Run what needs neither Java nor PostgreSQL
+	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not spark and not postgres" $(PYTEST_ARGS)
 
 unit: setup  ## Run the test suite; PYTEST_ARGS="-k name" for a part of it, WORKERS=0 for one process
 	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)

@@ -25,6 +25,18 @@ from tests.support.run_directory import RunDirectory
 from tests.support.spark import connect_server, local_session
 from tests.support.templates import CatalogTemplates
 
+_HERE = Path(__file__).parent
+_STARTS_JAVA = (
+    "spark/",
+    "demo/",
+    "docs/",
+    "cli/test_sql.py",
+    "doctor/",
+    "first_mistakes/test_spark.py",
+    "test_example.py",
+)
+"""Tests here start a Spark of their own, in a process or by a program."""
+
 _RUN = pytest.StashKey[RunDirectory]()
 _OURS = ("DELTARS_TEST_", "DELTARS_GOLDEN", "DELTARS_SOAK", "DELTARS_SEED")
 
@@ -60,7 +72,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "backend" not in metafunc.fixturenames:
         return
     chosen = BACKENDS
-    for marker in metafunc.definition.iter_markers("backends"):
+    # The closest one counts: a test may need more than its module does.
+    marker = metafunc.definition.get_closest_marker("backends")
+    if marker is not None:
         unknown = set(marker.args) - set(BACKENDS)
         if unknown or not marker.args:
             raise pytest.UsageError(f"{metafunc.definition.nodeid}: backends() takes some of {', '.join(BACKENDS)}")
@@ -85,6 +99,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("delta-spark"))
         if "postgres_server" in fixtures or "postgres16_server" in fixtures:
             item.add_marker(pytest.mark.postgres)
+        if item.path.relative_to(_HERE).as_posix().startswith(_STARTS_JAVA):
+            item.add_marker(pytest.mark.spark)
 
 
 def _is_worker(config: pytest.Config) -> bool:

@@ -66,6 +66,18 @@ def test_name_in_another_case_is_the_table_that_the_transaction_stages(catalog: 
         tx.write("NEW", ROWS, "error")
 
 
+def test_table_that_got_anothers_name_meanwhile_is_staged_by_its_id(catalog: deltars.Catalog) -> None:
+    before = catalog.create_table("t", "id BIGINT")
+    tx = catalog.begin(isolation="snapshot")
+    catalog.rename_table("t", "elsewhere")
+    after = catalog.create_table("t", "id BIGINT")
+    tx.stage(after.id, [added("after")], expected_version=0)
+    tx.stage("t", [added("before")])
+    assert tx.commit().versions_by_id == {before.id: 1, after.id: 1}
+    found = {key: catalog.snapshot().files(key)["path"].to_pylist() for key in (before.id, after.id)}
+    assert found == {before.id: ["before"], after.id: ["after"]}
+
+
 def test_rename_may_change_the_case_alone(catalog: deltars.Catalog) -> None:
     table = catalog.create_table("sales", "id BIGINT")
     catalog.create_table("other", "id BIGINT")

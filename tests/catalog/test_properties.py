@@ -61,6 +61,28 @@ def test_append_only_is_what_the_value_says_however_it_is_spelled(
 
 
 @pytest.mark.backends("sqlite")
+def test_what_the_log_itself_keeps_cannot_be_unset(catalog: deltars.Catalog, tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "plain"), ROWS)
+    catalog.import_table(str(tmp_path / "plain"), "t")
+    kept = catalog.table("t").properties
+    assert kept["delta.inCommitTimestampEnablementVersion"] == "1"
+    for name in (*kept, "DELTA.INCOMMITTIMESTAMPENABLEMENTVERSION", "delta.columnMapping.maxColumnId"):
+        with pytest.raises(deltars.ValidationError, match="cannot be"):
+            catalog.set_properties("t", {}, unset=[name])
+    assert catalog.table("t").properties == kept
+
+
+@pytest.mark.backends("sqlite")
+def test_replaced_table_still_says_since_when_commits_have_their_time(catalog: deltars.Catalog, tmp_path: Path) -> None:
+    """Else readers of the log look for it in commits of others, which lack it."""
+    write_deltalake(str(tmp_path / "plain"), ROWS)
+    before = catalog.import_table(str(tmp_path / "plain"), "t").properties
+    assert before["delta.inCommitTimestampEnablementVersion"] == "1"
+    catalog.create_table("t", "name STRING", properties={"owner": "ada"}, replace=True)
+    assert catalog.table("t").properties == {**before, "owner": "ada"}
+
+
+@pytest.mark.backends("sqlite")
 def test_constraints_are_checked_with_the_rows_that_are_there(catalog: deltars.Catalog, events: deltars.Table) -> None:
     with pytest.raises(deltars.ValidationError, match=r"Use table.alter.add_constraint\('low', …\)"):
         events.alter.set_properties({"delta.constraints.low": "id < 2"})

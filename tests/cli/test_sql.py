@@ -35,6 +35,7 @@ def test_rows_of_a_query_over_two_tables(first: str, run: Run) -> None:
     assert json.loads(run("sql", JOIN, "--json").stdout)[0] == {"id": 1, "id_2": 1, "name": "n1"}
     assert run("sql", JOIN, "--limit", "1").stdout == "1\t1\tn1\n"
     assert run("sql", JOIN, "--as-of", first).stdout == "1\t1\tn1\n"
+    assert run("sql", "SELECT 1 AS a, 2 AS a, 3 AS a_2, 4 AS a").stdout == "1\t2\t3\t4\n"
 
 
 MANY = "SELECT id AS n, CAST(id AS STRING) AS text FROM (SELECT explode(sequence(1, 2500)) AS id) ORDER BY n"

@@ -119,6 +119,7 @@ def test_an_import_goes_on_under_its_own_name_alone(catalog: deltars.Catalog, pl
     with pytest.raises(deltars.TableExists, match="in this catalog already, as 'features'"):
         catalog.import_table(plain, "another", read_only=True)
     assert catalog.import_table(plain, read_only=True).name == "features"
+    assert catalog.import_table(plain, "FEATURES", read_only=True).name == "features"
 
 
 def test_a_name_that_another_table_has_is_told_with_its_place(catalog: deltars.Catalog, plain: str) -> None:

@@ -16,6 +16,9 @@ from tests.mirror.steps import DyingAt, FailingOneIn, stepping
 from tests.support.children import in_child
 from tests.support.soak import record, scaled, seed
 
+# DuckDB has one process, and its statements are tried by the publisher's tests.
+pytestmark = pytest.mark.backends("postgres", "sqlite")
+
 VERSIONS = 5
 
 

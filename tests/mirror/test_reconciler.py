@@ -30,6 +30,9 @@ from tests.mirror.steps import Unsteady, stepping
 from tests.support.soak import record, scaled, seed
 from tests.support.together import Meanwhile
 
+# DuckDB has one process, and its statements are tried by the publisher's tests.
+pytestmark = pytest.mark.backends("postgres", "sqlite")
+
 ROWS = pa.table({"id": [1]})
 MINUTE_US = 60_000_000
 

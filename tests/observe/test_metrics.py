@@ -21,6 +21,9 @@ from tests.mirror.ledger import added
 from tests.observe.scrape import Scrape, rules, slow_alert
 from tests.support.together import Meanwhile
 
+# The subject is not the database.
+pytestmark = pytest.mark.backends("sqlite")
+
 ROWS = pa.table({"id": [1]})
 MINUTE_US = 60_000_000
 

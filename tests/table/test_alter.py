@@ -10,6 +10,9 @@ import pytest
 import deltars
 from deltars.errors import PredicateError, SchemaMismatch, ValidationError, VersionConflict
 
+# The subject is not the database.
+pytestmark = pytest.mark.backends("sqlite")
+
 
 def ids(*values: int | None) -> pa.Table:
     return pa.table({"id": pa.array(values, pa.int64())})

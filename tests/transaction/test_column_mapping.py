@@ -17,6 +17,9 @@ from deltars.protocol.schema import COLUMN_ID, PHYSICAL_NAME
 from tests.mirror.test_readers import by_deltalake, by_duckdb
 from tests.support.delta_spark import DeltaSpark
 
+# The subject is not the database.
+pytestmark = pytest.mark.backends("sqlite")
+
 DDL = "id BIGINT, `my col` STRUCT<x: INT, `y z`: ARRAY<STRUCT<q: STRING>>>, kind STRING"
 by_mode = pytest.mark.parametrize("mode", ["name", "id"])
 

@@ -12,6 +12,9 @@ from tests.support.lake import Lake, OpenLake
 from tests.support.log import added, removed
 from tests.support.soak import record, scaled
 
+# The subject is not the database.
+pytestmark = pytest.mark.backends("sqlite")
+
 
 def _columns(prefix: str, count: int) -> pa.Table:
     return pa.table(

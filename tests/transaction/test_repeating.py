@@ -119,6 +119,20 @@ def test_id_that_was_not_committed_may_be_used_again(lake: Lake) -> None:
     assert tx.result.versions == {"a": 2}
 
 
+def test_of_two_at_once_that_make_a_table_with_one_id_the_second_is_told_to_begin_again(lake: Lake) -> None:
+    txn_id = uuid4()
+    first, second = lake.begin(txn_id=txn_id), lake.begin(txn_id=txn_id)
+    for tx in (first, second):
+        tx.write("new", pa.table({"id": [1]}))
+    versions = first.commit().versions_by_id
+    with pytest.raises(VersionConflict, match="begun again with this id, it has that one's result"):
+        second.commit()
+    third = lake.begin(txn_id=txn_id)
+    third.write("new", pa.table({"id": [1]}))
+    assert third.commit().versions_by_id == versions
+    assert lake.catalog.table("new").to_arrow().num_rows == 1
+
+
 def test_of_two_at_once_with_one_id_one_commits_and_both_have_its_result(lake: Lake) -> None:
     txn_id = uuid4()
     both = [lake.begin(txn_id=txn_id) for _ in range(2)]

@@ -172,6 +172,17 @@ def test_source_that_no_row_was_read_of_may_be_used_again(lake: Lake) -> None:
         assert ids(lake, "a") == [1, 2, 3]
 
 
+@pytest.mark.backends("sqlite")
+def test_rows_that_python_has_no_values_for_are_written_from_a_stream(lake: Lake) -> None:
+    far = pa.table({"at": pa.array([2**60], pa.timestamp("us"))})
+    nowhere = pa.table({"at": pa.array([0], pa.timestamp("us", "Nowhere/Land"))})
+    for name, frame in {"far": far, "nowhere": nowhere}.items():
+        source = Again(frame)
+        for version in range(2):
+            assert lake.catalog.write(name, source).versions == {name: version}
+        assert lake.catalog.table(name).to_arrow().num_rows == 2
+
+
 def test_empty_source_is_no_error(lake: Lake) -> None:
     for source in (FRAME.slice(0, 0).to_reader(), Again(FRAME.slice(0, 0)), FRAME.slice(0, 0)):
         lake.catalog.write("a", source)

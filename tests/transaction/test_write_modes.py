@@ -16,6 +16,9 @@ from deltars.errors import PredicateError, SchemaMismatch, TableExists, Validati
 from deltars.protocol import Metadata
 from deltars.transaction.replaced_files import MANY_PARTITIONS
 
+# The subject is not the database: DuckDB is left out.
+pytestmark = pytest.mark.backends("postgres", "sqlite")
+
 DAY_1, DAY_2, DAY_3 = date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 3)
 
 

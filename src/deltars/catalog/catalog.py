@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID, uuid4
 
+import msgspec
+
 from deltars.catalog import handover
 from deltars.catalog.log_acceptance import LogComparison, accept_log, compare_log
 from deltars.catalog.retry import run
@@ -16,6 +18,7 @@ from deltars.catalog.transactions import TransactionDetail, transaction_detail
 from deltars.config import CatalogConfig, Isolation
 from deltars.errors import TableExists, TableNotFound, TransactionNotFound, ValidationError, VersionConflict
 from deltars.importer import Progress
+from deltars.importer.handover import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from deltars.log.commit import NO_VERSION, Commit, NewTable, TableCommit
 from deltars.log.transaction_id import TxnId, as_txn_id, is_uuid
 from deltars.mirror import Reconciler
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Result = TypeVar("Result")
+
+_SINCE_WHEN = (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)
 
 
 class Catalog:
@@ -417,6 +422,9 @@ class Catalog:
         else:
             snapshot = self._session.reader.snapshot(table.table_id)
             metadata = next(action for action in initial if isinstance(action, Metadata))
+            # Since when commits have their time is about the whole log, not about what is replaced.
+            kept = {key: value for key, value in snapshot.metadata.configuration.items() if key in _SINCE_WHEN}
+            metadata = msgspec.structs.replace(metadata, configuration={**metadata.configuration, **kept})
             actions = [*metadata_actions(snapshot.protocol, metadata), *removes_of(snapshot.files)]
             commit = TableCommit(
                 table.table_id, snapshot.version, actions, "CREATE OR REPLACE TABLE", _create_params(initial)

@@ -11,7 +11,7 @@ from deltars.log.commit import NewTable
 from deltars.session import CatalogSession
 from deltars.storage import open_storage, parse_location, refuse_overwriting
 from deltars.store.mirror.status import MirrorMode, MirrorState
-from deltars.store.names import check_name
+from deltars.store.names import check_name, is_same_name
 from deltars.transaction.create_table import claim_place
 
 PUBLISH_WAIT_S = 60.0
@@ -36,7 +36,7 @@ def import_table(
         return finished
     table_id = importer.writer.find_importing(place)
     known = None if table_id is None else importer.writer.read(table_id).name
-    if name is not None and known not in (None, name):
+    if name is not None and known is not None and not is_same_name(known, name):
         raise TableExists(f"the table at {place} is in this catalog already, as {known!r}", table=known)
     if table_id is None:
         for half_gone in importer.writer.find_half_gone(place):

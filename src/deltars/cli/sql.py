@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, count
 
 import click
 
@@ -71,9 +70,9 @@ def sql(query: str, as_of: str | None, limit: int | None, catalog: str | None, o
 
 def _distinct(names: Sequence[str]) -> list[str]:
     """A query may call two columns alike; a record may not."""
-    times: Counter[str] = Counter()
-    distinct = []
-    for name in names:
-        times[name] += 1
-        distinct.append(name if times[name] == 1 else f"{name}_{times[name]}")
+    distinct: list[str] = []
+    for at, name in enumerate(names):
+        taken = {*distinct, *names[at + 1 :]} if name in distinct else set()
+        numbered = (f"{name}_{number}" for number in count(2))
+        distinct.append(next(other for other in numbered if other not in taken) if taken else name)
     return distinct

@@ -102,7 +102,7 @@ def watched(source: object, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
     first_rows = None
     for batch in batches:
         if batch.num_rows and first_rows is None:
-            first_rows = repr(batch.slice(0, _FIRST_ROWS).to_pylist())
+            first_rows = _look_of(batch.slice(0, _FIRST_ROWS))
             if earlier is not None and not earlier.is_complete and earlier.first_rows != first_rows:
                 raise consumed(source, "an earlier write stopped in the middle of it: it does not begin anew")
             _read[id(source)] = _Earlier(reference, first_rows, is_complete=False)
@@ -111,6 +111,14 @@ def watched(source: object, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Re
         _read[id(source)] = _Earlier(reference, first_rows, is_complete=True)
     elif earlier is not None:
         raise consumed(source, "gave its rows to an earlier write: now it has none")
+
+
+def _look_of(rows: pa.RecordBatch) -> str:
+    try:
+        return repr(rows.to_pylist())
+    except Exception:
+        # Python has no timestamps after the year 9999, nor every time zone: such rows can be written all the same.
+        return repr(rows.serialize().to_pybytes())
 
 
 def _is_read_again(source: object) -> bool:

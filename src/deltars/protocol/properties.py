@@ -174,6 +174,12 @@ def property_name(name: str) -> str:
     return name if known is None else known.name
 
 
+def is_kept_by_log(name: str) -> bool:
+    """Whether the log itself keeps the property: users can neither set it nor take it away."""
+    known = _BY_NAME.get(name.lower())
+    return known is not None and known.refused == _BY_US
+
+
 def boolean_property(properties: Mapping[str, str], name: str) -> bool:
     """A boolean property of a table, false by default; `ValidationError` where a table of others has no such value."""
     value = properties.get(name, "false").strip().lower()

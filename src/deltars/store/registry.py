@@ -127,7 +127,7 @@ class Registry:
     def rename(self, table: str | UUID, name: str) -> TableRecord:
         check_name(name)
         with self._changing(table) as (connection, record):
-            other = _find_named(connection, name)
+            other = find_named(connection, name)
             if other is not None and other.table_id != record.table_id:
                 raise TableExists(
                     f"there is already a table named {other.name!r}",
@@ -205,7 +205,7 @@ def create(
     database.backend.lock_registry(connection)
     for table in sorted(tables, key=lambda new: new.name):
         check_name(table.name)
-        owner = _find_named(connection, table.name)
+        owner = find_named(connection, table.name)
         if owner is not None:
             return owner
         _refuse_shared_location(connection, table, database, origin)
@@ -277,11 +277,11 @@ def _neighbours(connection: Connection, location: str) -> Iterator[Neighbour]:
 
 def _find_table(connection: Connection, table: str | UUID) -> TableRecord | None:
     return (
-        _find(connection, dl_tables.c.table_id == table) if isinstance(table, UUID) else _find_named(connection, table)
+        _find(connection, dl_tables.c.table_id == table) if isinstance(table, UUID) else find_named(connection, table)
     )
 
 
-def _find_named(connection: Connection, name: str) -> TableRecord | None:
+def find_named(connection: Connection, name: str) -> TableRecord | None:
     key = name_key(name)
     lowered = func.lower(dl_tables.c.name) == func.lower(name)
     for row in connection.execute(select(*_COLUMNS).where(_living, lowered)):

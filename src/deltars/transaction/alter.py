@@ -16,7 +16,7 @@ from deltars.errors import ValidationError
 from deltars.predicate import parse
 from deltars.protocol import DataType, Metadata, SchemaLike, StructField, StructType, as_names, as_schema
 from deltars.protocol.column_rules import DEFAULT, default_of, generation_of
-from deltars.protocol.properties import CONSTRAINT, property_name
+from deltars.protocol.properties import CONSTRAINT, is_kept_by_log, property_name
 from deltars.transaction.create_table import check_properties, refuse_to_turn_off
 from deltars.transaction.metadata import changed
 
@@ -141,6 +141,8 @@ class Alter:
     def unset_properties(self, names: str | Iterable[str]) -> None:
         gone = {property_name(name) for name in as_names(names)}
         refuse_to_turn_off(gone)
+        for name in sorted(filter(is_kept_by_log, gone)):
+            raise ValidationError(f"{name} cannot be unset: it is kept by the log itself", field=name)
         self._apply(
             lambda metadata: changed(
                 metadata,

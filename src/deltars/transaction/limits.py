@@ -28,16 +28,16 @@ class Limits:
 
     def check(self, tables: Sequence[StagedTable]) -> None:
         """One table alone may add any number of files."""
-        names = dict.fromkeys(table.name for table in tables)
-        if len(names) < 2:
+        count = len({table.table_id for table in tables})
+        if count < 2:
             return
-        if self.max_tables is not None and len(names) > self.max_tables:
+        if self.max_tables is not None and count > self.max_tables:
             raise TransactionTooLarge(
-                f"the transaction would write {len(names)} tables, and max_tables is {self.max_tables}",
+                f"the transaction would write {count} tables, and max_tables is {self.max_tables}",
                 limit=self.max_tables,
-                asked=len(names),
+                asked=count,
                 stage="validate",
-                hint=f"Split it into smaller transactions, or {how_to_raise('max_tables', len(names))}.",
+                hint=f"Split it into smaller transactions, or {how_to_raise('max_tables', count)}.",
             )
         for table in tables:
             if self.max_files_per_table is not None and table.num_added > self.max_files_per_table:
@@ -56,7 +56,7 @@ class Limits:
 
         A table that is the only one so far may add any number: whether a second one follows is not known.
         """
-        if self.max_files_per_table is None or not any(other.name != table.name for other in tables):
+        if self.max_files_per_table is None or not any(other.table_id != table.table_id for other in tables):
             return None
         # What is staged for the table and overwritten does not count; the rest is counted when the write is staged.
         return self.max_files_per_table if overwrites else max(0, self.max_files_per_table - table.num_added)

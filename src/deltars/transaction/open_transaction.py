@@ -178,7 +178,7 @@ class Work:
                 if base is None:
                     created = created or view.new_table(name, write.schema, partition_by or (), properties)
                     base = created
-                others = [other for other in view.changed if other.name != base.name]
+                others = [other for other in view.changed if other.table_id != base.table_id]
                 self._limits.check([*others, base])
                 if self._earlier is not None:
                     # Another transaction than the one committed under this id: the commit says so.
@@ -264,7 +264,7 @@ class Work:
             now = view.latest(staged)
             try:
                 after = now.with_step(actions, step, row_groups, expected_version=expected_version)
-                self._limits.check([*(table for table in view.changed if table.name != after.name), after])
+                self._limits.check([*(table for table in view.changed if table.table_id != after.table_id), after])
             except DeltarsError as error:
                 raise error.located(
                     table=staged.name, table_id=str(staged.table_id), txn_id=self.id, stage="validate"

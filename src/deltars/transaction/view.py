@@ -43,7 +43,7 @@ class View:
         self._cut = session.cuts.now()
         self._begun: dict[UUID, StagedTable] = {}
         self._new: dict[str, NewTable] = {}
-        self._tables: dict[str, StagedTable] = {}
+        self._tables: dict[UUID, StagedTable] = {}
         self._snapshots: dict[UUID, Snapshot] = {}
         self._reads = ReadLog()
 
@@ -72,7 +72,7 @@ class View:
     def keep(self, table: StagedTable) -> None:
         """From here on the table is seen like this."""
         with self._lifetime.open():
-            self._tables[table.name] = table
+            self._tables[table.table_id] = table
 
     def forget(self) -> None:
         with self._lifetime.lock:
@@ -81,7 +81,7 @@ class View:
     def latest(self, table: StagedTable) -> StagedTable:
         """The table with what was staged for it since."""
         with self._lifetime.lock:
-            return self._tables.get(table.name, table)
+            return self._tables.get(table.table_id, table)
 
     def find(self, table: str | UUID) -> StagedTable | None:
         """A table by name, in whatever case, or id: staged already, or as it was at the cut.
@@ -90,12 +90,13 @@ class View:
         """
         key = name_key(table) if isinstance(table, str) else None
         with self._lifetime.lock:
-            for staged in self._tables.values():
-                if table == staged.table_id or key == name_key(staged.name):
-                    return staged
             found = self._cut.find(table)
-            known = None if found is None else self._begun.get(found.table_id)
-        if found is None or known is not None:
+            if found is None:
+                # One that is new; by its name, where no table had it at the cut.
+                staged = self._tables.values()
+                return next((one for one in staged if table == one.table_id or key == name_key(one.name)), None)
+            known = self._tables.get(found.table_id) or self._begun.get(found.table_id)
+        if known is not None:
             return known
         begun = self._at_cut(found)
         with self._lifetime.lock:

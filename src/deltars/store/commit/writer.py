@@ -33,12 +33,14 @@ from deltars.errors import (
     TableNotFound,
     TimeoutError,
     ValidationError,
+    VersionConflict,
 )
 from deltars.log.commit import (
     NO_VERSION,
     Commit,
     CommitOutcome,
     Committed,
+    Conflict,
     Isolation,
     TableCommit,
     TableState,
@@ -61,10 +63,15 @@ from deltars.store.database import Database
 from deltars.store.imports.table_hold import refuse_diverged
 from deltars.store.mirror.statements import DIVERGED
 from deltars.store.read.committed_versions import versions_of
-from deltars.store.registry import create
+from deltars.store.registry import create, find_named
 from deltars.store.schema import dl_add_files, dl_transactions
 
 COPY_THRESHOLD = 1_000
+
+_CREATED_BY_SAME_ID = (
+    "a concurrent transaction with the same id created the table: a new attempt with this id returns that transaction's"
+    " result"
+)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -244,8 +251,11 @@ class LogWriter:
             return None
         return VersionTaken(row.table_id, row.name, expected, row.current_version, conflict)
 
-    def _earlier(self, connection: Connection, commit: Commit) -> Committed | None:
-        """Return the result of the same transaction if it was committed before."""
+    def _earlier(self, connection: Connection, commit: Commit) -> CommitOutcome | None:
+        """Return the result of the same transaction if it was committed before.
+
+        Return VersionTaken if it created a table of the same name under another id.
+        """
         earlier = _find_committed(connection, commit.txn_id)
         if earlier is None:
             aborted = select(dl_transactions.c.outcome).where(dl_transactions.c.txn_id == commit.txn_id)
@@ -255,6 +265,11 @@ class LogWriter:
                 )
             return None
         if earlier.versions.keys() != {table.table_id for table in commit.tables}:
+            for new in commit.new_tables:
+                owner = find_named(connection, new.name)
+                if owner is not None and owner.table_id in earlier.versions:
+                    conflict = Conflict(VersionConflict, earlier.versions[owner.table_id], _CREATED_BY_SAME_ID)
+                    return VersionTaken(owner.table_id, owner.name, NO_VERSION, owner.current_version, conflict)
             raise ValidationError(
                 "this transaction id was committed before, to other tables",
                 hint="Use a new transaction id; catalog.transaction() shows what this one committed.",
