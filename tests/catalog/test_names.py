@@ -85,7 +85,7 @@ def test_rename_may_change_the_case_alone(catalog: deltars.Catalog) -> None:
     assert catalog.table("sales").id == table.id
     with pytest.raises(TableExists, match="'Sales'") as caught:
         catalog.rename_table("other", "SALES")
-    assert "upper and lower case are the same" in str(caught.value)
+    assert "Table names ignore case" in str(caught.value)
     catalog.drop_table("sALES")
     with pytest.raises(TableNotFound):
         catalog.table("Sales")
@@ -182,7 +182,7 @@ def test_migration_refuses_names_that_differ_in_case_alone_and_says_how_to_renam
     assert "'other'" not in said
     assert public.status(catalog_uri).current == "0003"
     assert witness.rows(catalog_uri, "SELECT name FROM dl_tables ORDER BY name") == before
-    with pytest.raises(ValidationError, match="SQL cannot tell apart"):
+    with pytest.raises(ValidationError, match="SQL cannot distinguish"):
         deltars.connect(catalog_uri, migrate=True)
     # What the message says is run as it stands.
     script = said[said.index("UPDATE") : said.rindex("; Then")]

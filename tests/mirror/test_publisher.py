@@ -57,7 +57,7 @@ def test_nothing_pending_is_published_already(ledger: Ledger, publisher: Publish
 def test_every_kind_of_action_is_published_as_it_was_committed_and_in_its_order(
     ledger: Ledger, publisher: Publisher, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr("deltars.store.mirror.pending_versions.FILES_AT_ONCE", at_once)
+    monkeypatch.setattr("deltars.store.read.committed_versions.FILES_AT_ONCE", at_once)
     monkeypatch.setattr("deltars.mirror.files.commit.ACTIONS_AT_ONCE", at_once)
     fields = ",".join(
         f'{{"name":"{name}","type":"string","nullable":true,"metadata":{{}}}}' for name in ("day", "city", "x")

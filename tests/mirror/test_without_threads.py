@@ -158,7 +158,7 @@ def test_caller_leaves_versions_of_others_to_a_thread(
 def test_commit_too_large_for_the_callers_thread_is_published_by_another(
     ledger: Ledger, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deltars.store.mirror.pending_versions.FILES_AT_ONCE", 2)
+    monkeypatch.setattr("deltars.store.read.committed_versions.FILES_AT_ONCE", 2)
     table = ledger.create_table("t")
     publisher.publish_pending(table)
     version = ledger.append(table, "a", "b", "c")

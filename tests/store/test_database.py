@@ -267,7 +267,7 @@ def test_forked_child_is_refused_a_duckdb_catalog_that_its_parent_has_open(catal
     ):
         refusal = in_forked_child(job)
         assert isinstance(refusal, deltars.DatabaseError), refusal
-        assert "is open in the parent of this process" in str(refusal)
+        assert "is open in the parent process" in str(refusal)
         assert "DuckDB catalogs are for one process" in str(refusal)
     assert [found.name for found in catalog.tables()] == ["features"]
 

@@ -20,7 +20,8 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 import deltars
 from deltars.store.backends import Backend, Query, backend_for
 from deltars.store.read.live_files import live_files
-from deltars.store.read.reader import newest_first, open_current, open_version
+from deltars.store.read.reader import newest_first
+from deltars.store.read.version_header import open_current, open_version
 from deltars.store.schema import dl_add_files, dl_table_versions
 from deltars.uri import CatalogUri, parse_catalog_uri
 from tests.support import witness

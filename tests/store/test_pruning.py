@@ -393,7 +393,7 @@ def _indexes_used(log: Log, where: str) -> set[str]:
     snapshot = deltars.SqlTxnLogReader(log.catalog).snapshot(log.table_id)
     contents, database = snapshot.contents, log.catalog._session.database
     assert isinstance(contents, TableContents)
-    query = live_files(log.table_id, snapshot.version, ["path"], contents.asked(parse(where, snapshot.schema)))
+    query = live_files(log.table_id, snapshot.version, ["path"], contents.file_filter(parse(where, snapshot.schema)))
     text = query.compile(
         dialect=PGDialect_psycopg(),  # type: ignore[no-untyped-call]
         compile_kwargs={"literal_binds": True},

@@ -85,7 +85,7 @@ def test_changes_of_what_is_not_there_are_refused_at_once(log: Log, reader: delt
 def test_changes_of_what_is_no_version_are_refused(
     log: Log, reader: deltars.SqlTxnLogReader, versions: tuple[Any, ...]
 ) -> None:
-    with pytest.raises(ValidationError, match=r"a version is a whole number, not .*history\(\) has those there are"):
+    with pytest.raises(ValidationError, match=r"a version is a whole number, not .*history\(\) lists the versions"):
         reader.changes(log.table_id, *versions)
 
 

@@ -123,7 +123,7 @@ def test_table_version_and_time_that_are_not_there_are_errors_of_their_own(
             reader.snapshot(log.table_id, version)
         assert (missing.value.earliest, missing.value.latest) == (0, 1)
     first = moment(log, 0)
-    with pytest.raises(TimestampTooEarly, match=r"Its first version, 0, is of") as early:
+    with pytest.raises(TimestampTooEarly, match=r"Its first version, 0, was committed at") as early:
         reader.snapshot(log.table_id, timestamp=first - timedelta(milliseconds=1))
     assert early.value.earliest == first
     assert isinstance(early.value, ValidationError)
@@ -163,8 +163,8 @@ def test_question_that_makes_no_sense_is_refused(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"limit": -1}, "a limit of -1 commits cannot be.*Leave it out"),
-        ({"limit": "x"}, "a limit is a whole number, not 'x'.*Leave it out"),
+        ({"limit": -1}, "limit must be 0 or more, got -1.*Leave limit out"),
+        ({"limit": "x"}, "a limit is a whole number, not 'x'.*Leave limit out"),
         ({"limit": True}, "a limit is a whole number, not True"),
         ({"limit": 2**70}, "a limit is a whole number"),
         ({"since": 1.5}, r"a version is a whole number, not 1\.5"),

@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from deltars.store.backends import prepared
-from deltars.store.backends.prepared import Shapes
+from deltars.store.backends.prepared import QueryCache
 from deltars.store.schema import dl_add_files
 
 FILES = dl_add_files.c
@@ -43,7 +43,7 @@ def _dialect(paramstyle: str) -> Dialect:
 @pytest.mark.parametrize("paramstyle", ["pyformat", "numeric_dollar"])
 def test_statement_has_its_own_values_whatever_it_was_compiled_for(name: str, paramstyle: str) -> None:
     query, asked = QUERIES[name]
-    known = Shapes(_dialect(paramstyle), "my schema")
+    known = QueryCache(_dialect(paramstyle), "my schema")
     for values in [*asked, *reversed(asked)]:
         fresh = query(*values).compile(
             dialect=_dialect(paramstyle),
@@ -52,7 +52,7 @@ def test_statement_has_its_own_values_whatever_it_was_compiled_for(name: str, pa
             compile_kwargs={"render_postcompile": True},
         )
         assert isinstance(fresh, SQLCompiler)
-        state = known.state(query(*values))
+        state = known.compiled(query(*values))
         assert state.statement == str(fresh)
         if paramstyle == "pyformat":
             assert dict(state.parameters) == fresh.params
@@ -62,22 +62,22 @@ def test_statement_has_its_own_values_whatever_it_was_compiled_for(name: str, pa
 
 def test_shape_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = []
-    compile_ = Shapes._compile
+    compile_ = QueryCache._compile
 
-    def counted(self: Shapes, statement: Executable) -> SQLCompiler:
+    def counted(self: QueryCache, statement: Executable) -> SQLCompiler:
         compiled.append(statement)
         return compile_(self, statement)
 
-    monkeypatch.setattr(Shapes, "_compile", counted)
-    known = Shapes(_dialect("pyformat"), None)
+    monkeypatch.setattr(QueryCache, "_compile", counted)
+    known = QueryCache(_dialect("pyformat"), None)
     for number in range(5):
-        known.state(select(FILES.path).where(FILES.version == number))
+        known.compiled(select(FILES.path).where(FILES.version == number))
     assert len(compiled) == 1
 
 
 def test_last_shapes_are_kept_and_older_ones_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepared, "MAX_SHAPES", 3)
-    known = Shapes(_dialect("pyformat"), None)
+    monkeypatch.setattr(prepared, "MAX_QUERIES", 3)
+    known = QueryCache(_dialect("pyformat"), None)
     for column in (FILES.path, FILES.size, FILES.version, FILES.stats, FILES.path):
-        assert known.state(select(column).where(FILES.version == 3)).parameters == {"version_1": 3}
+        assert known.compiled(select(column).where(FILES.version == 3)).parameters == {"version_1": 3}
     assert len(known._known) == 3

@@ -155,7 +155,7 @@ def test_writer_that_must_wait_too_long_gets_a_time_out(open_log: OpenLog, tap: 
             assert isinstance(caught.value, builtins.TimeoutError)
             assert caught.value.retryable
             assert caught.value.stage == "lock"
-            assert "locked for longer than the time-out" in str(caught.value) or "lock for longer" in str(caught.value)
+            assert "locked for longer than the timeout" in str(caught.value) or "lock for longer" in str(caught.value)
         hold.release()
         assert first.result().version == 1
     # Whoever timed out is as good as new.

@@ -75,7 +75,7 @@ def test_time_out_is_sixty_seconds_and_can_be_set_for_a_transaction(open_lake: O
         committing = Meanwhile(first.commit)
         hold.wait_until_reached()
         started = time.monotonic()
-        with pytest.raises(TimeoutError, match="for longer than the time-out allows") as caught:
+        with pytest.raises(TimeoutError, match="for longer than the timeout allows") as caught:
             second.commit()
         assert 0.4 < time.monotonic() - started < SOON_S
         assert (caught.value.stage, caught.value.txn_id, caught.value.retryable) == ("lock", second.id, True)

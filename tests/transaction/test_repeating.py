@@ -125,7 +125,7 @@ def test_of_two_at_once_that_make_a_table_with_one_id_the_second_is_told_to_begi
     for tx in (first, second):
         tx.write("new", pa.table({"id": [1]}))
     versions = first.commit().versions_by_id
-    with pytest.raises(VersionConflict, match="begun again with this id, it has that one's result"):
+    with pytest.raises(VersionConflict, match="a new attempt with this id returns that transaction's result"):
         second.commit()
     third = lake.begin(txn_id=txn_id)
     third.write("new", pa.table({"id": [1]}))

@@ -1,8 +1,8 @@
-"""Rows straight from the driver's cursor: how they are asked for so that every driver answers alike, and are read.
+"""Rows directly from the driver's cursor, selected so that every driver returns the same types.
 
-    columns ──▶ select(…): documents and ids as text, truth values as numbers ──▶ a row ──▶ {name: value}
+    columns ──▶ select(…): documents and ids as text, booleans as numbers ──▶ a row ──▶ {name: value}
 
-SQLAlchemy's own results cost several times as much, which counts where it is done for every commit that is published.
+SQLAlchemy's own results cost several times as much, which matters for every commit that is published.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from deltars.store.types import Id
 
 
 class PlainRows:
+    """Columns to select, and the conversion of their rows."""
+
     def __init__(self, columns: Iterable[Column[Any]]) -> None:
         chosen = list(columns)
-        self.columns: list[ColumnElement[Any]] = [_asked(column) for column in chosen]
-        """What to select."""
+        self.columns: list[ColumnElement[Any]] = [_selected(column) for column in chosen]
+        """Expressions to select."""
         self._names = [column.name for column in chosen]
         self._readers = [_reader(column) for column in chosen]
 
@@ -32,7 +34,7 @@ class PlainRows:
         }
 
 
-def _asked(column: Column[Any]) -> ColumnElement[Any]:
+def _selected(column: Column[Any]) -> ColumnElement[Any]:
     match column.type:
         case JSON() | Id():
             return cast(column, Text).label(column.name)

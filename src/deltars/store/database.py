@@ -1,9 +1,9 @@
-"""One open catalog database: its connections, and the transactions they carry.
+"""Open catalog database: its connections and transactions.
 
-    Database(uri) ── read()    → Connection: one consistent state, blocks nobody, cannot write
-                  ├─ look_up() → rows of one statement that reads; look_up_each() of several
-                  ├─ fetch()   → record batches: many rows, the backend's fastest way
-                  └─ write()   → Connection: the backend's write transaction; commits on clean exit, else rolls back
+    Database(uri) ── read()    → Connection: one consistent state, blocks no writer, cannot write
+                  ├─ look_up() → rows of one reading statement; look_up_each() of several
+                  ├─ fetch()   → record batches: many rows, by the backend's fastest method
+                  └─ write()   → Connection: write transaction; commits on clean exit, otherwise rolls back
 
 Connections belong to the process that opened them: a forked child opens its own.
 """
@@ -30,7 +30,7 @@ _databases: WeakSet[Database] = WeakSet()
 
 
 class Readable(Protocol):
-    """A database for those who only read: nothing here can write, and neither can the connections it gives."""
+    """Database for readers: neither its methods nor its connections can write."""
 
     @property
     def backend(self) -> Backend: ...
@@ -39,14 +39,14 @@ class Readable(Protocol):
 
     def look_up(self, statement: Prepared, values: Mapping[str, Any]) -> Rows: ...
 
-    def look_up_each(self, asked: Sequence[tuple[Prepared, Mapping[str, Any]]]) -> list[Rows]: ...
+    def look_up_each(self, queries: Sequence[tuple[Prepared, Mapping[str, Any]]]) -> list[Rows]: ...
 
     def fetch(self, query: Query, columns: pa.Schema, *, may_be_large: bool = False) -> Iterator[pa.RecordBatch]: ...
 
 
 _left_to_the_parent: dict[CatalogUri, list[Engine]] = {}
-"""In a forked child, what its parent had open. Kept, so that nothing is closed here: that would end the parent's
-sessions, and SQLite forbids it (it would drop the parent's locks)."""
+"""Engines that the parent of a forked process had open. They are kept so that this process never closes them: closing
+would end the parent's sessions and, with SQLite, drop the parent's locks."""
 
 
 class Database:
@@ -63,7 +63,7 @@ class Database:
 
     @property
     def engine(self) -> Engine:
-        # One engine, and so one pool, however many threads come first.
+        # The lock ensures one engine, and so one pool, when several threads open it at once.
         with self._opening:
             if self._engine is None:
                 self._engine = self._open()
@@ -75,17 +75,17 @@ class Database:
             yield connection
 
     def look_up(self, statement: Prepared, values: Mapping[str, Any]) -> Rows:
-        """The answer to one statement that reads: one round trip where the driver can."""
+        """Return the rows of one reading statement, in one round trip if the driver can."""
         with self.backend.translating():
             return self.backend.look_up(self.engine, statement, values)
 
-    def look_up_each(self, asked: Sequence[tuple[Prepared, Mapping[str, Any]]]) -> list[Rows]:
-        """The answers to several statements that read one state: one round trip where the driver can."""
+    def look_up_each(self, queries: Sequence[tuple[Prepared, Mapping[str, Any]]]) -> list[Rows]:
+        """Return the rows of each of several statements that read one state, in one round trip if the driver can."""
         with self.backend.translating():
-            return self.backend.look_up_each(self.engine, asked)
+            return self.backend.look_up_each(self.engine, queries)
 
     def fetch(self, query: Query, columns: pa.Schema, *, may_be_large: bool = False) -> Iterator[pa.RecordBatch]:
-        """The answer of a query as Arrow, streamed; see `Backend.fetch`."""
+        """Yield the rows of a query as Arrow; see `Backend.fetch`."""
         with self.backend.translating():
             yield from self.backend.fetch(self.engine, query, columns, may_be_large=may_be_large)
 
@@ -96,18 +96,18 @@ class Database:
             yield connection
 
     def pool_use(self) -> PoolUse | None:
-        """How its connections are used; None where none was asked for yet."""
+        """Return the use of the connection pool; None before the first connection."""
         pool = None if self._engine is None else self._engine.pool
         return pool.use() if isinstance(pool, WatchedPool) else None
 
     def notify(self) -> None:
-        """Wake everybody who listens to this catalog."""
+        """Notify every listener of this catalog."""
         with self.backend.translating():
             self.backend.notify(self.engine)
 
     @contextmanager
     def listening(self) -> Iterator[Callable[[float], bool] | None]:
-        """How to wait for `notify`, at most so many seconds; None where there is no such thing."""
+        """Open a listener: a function that waits up to so many seconds for `notify`. Yield None if unsupported."""
         with self.backend.translating(), self.backend.listening(self.engine) as wait:
             yield wait
 
@@ -120,7 +120,7 @@ class Database:
     def _open(self) -> Engine:
         if self.uri in _left_to_the_parent and not self.backend.survives_fork:
             raise DatabaseError(
-                f"{self.uri} is open in the parent of this process, which was forked from it",
+                f"{self.uri} is open in the parent process that this process was forked from",
                 hint="DuckDB catalogs are for one process: connect after forking, or use SQLite or PostgreSQL.",
             )
         try:
@@ -130,7 +130,7 @@ class Database:
             raise DatabaseError(f"{self.uri} cannot be opened: {error}") from error
 
     def _leave_to_the_parent(self) -> None:
-        # Whoever held the lock is a thread of the parent: it does not exist here.
+        # A thread of the parent may have held the lock; it does not exist in this process.
         self._opening = threading.Lock()
         if self._engine is not None:
             _left_to_the_parent.setdefault(self.uri, []).append(self._engine)

@@ -1,4 +1,4 @@
-"""Least privilege on PostgreSQL: what a reader, a writer and the mirror each need, and nothing more.
+"""Least privilege on PostgreSQL: the rights that a reader, a writer and the mirror need.
 
 | role   | may                                                                                                       |
 |--------|-----------------------------------------------------------------------------------------------------------|
@@ -7,7 +7,7 @@
 |        | and the two that repeat what `stats` says, `mins` and `maxs`                                              |
 | mirror | read; write `dl_mirror_status` and `dl_mirror_log`                                                        |
 
-Nobody may delete. The owner of the schema migrates, and sets the warehouse.
+None of them may delete. The owner of the schema runs migrations and sets the warehouse.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UPDATED = (schema.dl_tables, schema.dl_mirror_status)
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Names of roles that exist; those left out get nothing."""
+    """Names of existing roles; a role that is None gets no rights."""
 
     reader: str | None = None
     writer: str | None = None
@@ -37,7 +37,7 @@ class Roles:
 
 
 def grant(database: Database, roles: Roles) -> list[str]:
-    """Give each role its rights, in one transaction. Returns the statements that were run."""
+    """Grant each role its rights, in one transaction. Return the statements that were run."""
     check(database)
     statements = statements_for(database, roles)
     with database.write(MIGRATION_TIMEOUT_S) as connection:

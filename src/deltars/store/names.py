@@ -1,6 +1,6 @@
-"""Table names: what may be one, and which two are the same.
+"""Rules for table names: which names are valid, and which are the same.
 
-Names are kept as they are written, and compared without regard to case, as SQL does it.
+Names are stored as written and compared without regard to case, as in SQL.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from uuid import UUID
 from deltars.errors import ValidationError
 
 MAX_NAME_LENGTH = 500
-"""In UTF-8 at most 2,000 bytes: a row of PostgreSQL's index on names holds no more than 2,704."""
+"""At most 2,000 bytes in UTF-8: an entry of PostgreSQL's index on names can hold 2,704."""
 
 
 def name_key(name: str) -> str:
-    """The same for names that are the same: neither case counts, nor how a letter with an accent is composed."""
+    """Return a key that is equal for equal names: it ignores case and the composition of accented letters."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
@@ -25,8 +25,8 @@ def is_same_name(name: str, other: str) -> bool:
     return name_key(name) == name_key(other)
 
 
-def alike(tables: Iterable[tuple[UUID, str]]) -> list[list[tuple[UUID, str]]]:
-    """The tables whose names are the same, group by group."""
+def same_names(tables: Iterable[tuple[UUID, str]]) -> list[list[tuple[UUID, str]]]:
+    """Return the groups of tables that have the same name."""
     groups: dict[str, list[tuple[UUID, str]]] = defaultdict(list)
     for table_id, name in sorted(tables, key=lambda table: (table[1], str(table[0]))):
         groups[name_key(name)].append((table_id, name))
@@ -43,20 +43,20 @@ def _name_problem(name: str) -> str | None:
     if not name:
         return "is empty"
     if len(name) > MAX_NAME_LENGTH:
-        return f"has {len(name)} characters, and {MAX_NAME_LENGTH} is the most"
+        return f"has {len(name)} characters; at most {MAX_NAME_LENGTH} are allowed"
     if name != name.strip():
         return "begins or ends with a space"
     if "/" in name:
-        return "has a slash"
-    # Cc: control characters. Cs: half a surrogate pair, which is no text that a database could keep.
+        return "contains a slash"
+    # Cc: control characters. Cs: half a surrogate pair, which a database cannot store as text.
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
-        return "has a control character"
-    if _reads_as_id(name):
-        return "reads as a table's id"
+        return "contains a control character"
+    if _is_id(name):
+        return "looks like a table id"
     return None
 
 
-def _reads_as_id(name: str) -> bool:
+def _is_id(name: str) -> bool:
     try:
         UUID(name)
     except ValueError:

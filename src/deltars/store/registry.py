@@ -1,8 +1,8 @@
-"""The registry of tables: who is there, under which name, at which location.
+"""Registry of tables: their ids, names and locations.
 
-Creating, renaming and dropping take one lock of the catalog first. So two tables can neither share a name, be it in
-another case, nor a location, nor lie one inside the other, whoever creates them at the same time. Commits never take
-it. Dropping leaves a tombstone: history stays, and the directory is given to no other table.
+Creating, renaming and dropping take the catalog's registry lock. So concurrent creations cannot produce two tables with
+the same name (ignoring case), the same location, or one location inside another. A commit takes the lock only if it
+creates tables. Dropping leaves a tombstone: the history stays, and no other table gets the directory.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from deltars.store.names import check_name, is_same_name, name_key
 from deltars.store.schema import dl_catalog, dl_mirror_status, dl_tables
 
 UNCOMMITTED_PROTOCOL = (1, 2)
-"""The protocol versions a table is registered with before its version 0 says what it needs."""
+"""Reader and writer versions that a table is registered with, until its version 0 sets its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableRecord:
-    """One row of the registry."""
+    """Row of the registry."""
 
     table_id: UUID
     name: str
@@ -48,16 +48,16 @@ class TableRecord:
 
 
 class Origin(Enum):
-    """Where a table comes from, which says whether it may lie where a dropped one lay."""
+    """Origin of a table, which decides whether it may use the location of a dropped table."""
 
-    NEW = "made here: it gets a directory that no table ever had"
-    IMPORTED = "its log is there already: it may be one that this catalog had before and dropped"
-    RESTORED = "one of a lost catalog, which is made again as it was"
+    NEW = "created here: its directory never belonged to another table"
+    IMPORTED = "its log exists already: this catalog may have had the table before and dropped it"
+    RESTORED = "belonged to a lost catalog and is registered again as it was"
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A table, live or dropped, whose location is another one's, or lies inside or around it."""
+    """Table, live or dropped, whose location equals, contains or is inside another location."""
 
     table_id: UUID
     name: str
@@ -65,7 +65,7 @@ class Neighbour:
     created_at: datetime
     is_dropped: bool
     relation: Relation
-    """How the location asked about lies to this table's."""
+    """Relation of the other location to this table's location."""
 
 
 _COLUMNS = tuple(dl_tables.c[name] for name in TableRecord.__dataclass_fields__)
@@ -83,12 +83,12 @@ class Registry:
             return [TableRecord(*row) for row in rows]
 
     def find(self, table: str | UUID) -> TableRecord | None:
-        """A living table by its name, in whatever case, or by its id."""
+        """Find a table that is not dropped, by its name (ignoring case) or by its id."""
         with self._database.read() as connection:
             return _find_table(connection, table)
 
     def find_dropped(self, table: str | UUID) -> TableRecord | None:
-        """A dropped table by its id, or the last that was dropped under a name."""
+        """Find a dropped table by its id, or the last one dropped under a name."""
         query = select(*_COLUMNS).where(~_living).order_by(dl_tables.c.dropped_at.desc())
         if isinstance(table, UUID):
             query = query.where(dl_tables.c.table_id == table)
@@ -97,25 +97,25 @@ class Registry:
             return next((one for one in found if isinstance(table, UUID) or is_same_name(one.name, table)), None)
 
     def neighbours(self, location: str, *, but: UUID | None = None) -> list[Neighbour]:
-        """Every other table, live or dropped, whose location is this one, or lies inside or around it."""
+        """Return every other table, live or dropped, whose location equals, contains or is inside this one."""
         with self._database.read() as connection:
             return [found for found in _neighbours(connection, location) if found.table_id != but]
 
     def location(self, table_id: UUID) -> str:
-        """Where a table lies or, if it was dropped, lay."""
+        """Return the location of a table, live or dropped."""
         with self._database.read() as connection:
             query = select(dl_tables.c.location).where(dl_tables.c.table_id == table_id)
             found: str = connection.execute(query).scalar_one()
             return found
 
     def names(self, table_ids: Collection[UUID]) -> dict[UUID, str]:
-        """The names that tables have or, if they were dropped, had."""
+        """Return the names of tables, live or dropped, by id."""
         query = select(dl_tables.c.table_id, dl_tables.c.name).where(dl_tables.c.table_id.in_(table_ids))
         with self._database.read() as connection:
             return {row.table_id: row.name for row in connection.execute(query)}
 
     def register(self, table: NewTable) -> TableRecord:
-        """A table that nothing is committed to yet."""
+        """Register a table without any commit."""
         with self._database.write(self._timeout_s) as connection:
             taken = create(connection, [table], self._database)
             if taken is not None:
@@ -133,7 +133,7 @@ class Registry:
                     f"there is already a table named {other.name!r}",
                     table=name,
                     table_id=other.table_id,
-                    hint="Use another name: upper and lower case are the same in names.",
+                    hint="Use another name. Table names ignore case.",
                 )
             connection.execute(update(dl_tables).where(dl_tables.c.table_id == record.table_id).values(name=name))
             found = _find(connection, dl_tables.c.table_id == record.table_id)
@@ -141,10 +141,10 @@ class Registry:
             return found
 
     def drop(self, table: str | UUID) -> TableRecord:
-        """Leave a tombstone; the name is free again, the history and the hold on the location stay."""
+        """Drop a table but keep its tombstone: the name becomes free, the history and the location stay taken."""
         with self._changing(table) as (connection, record):
             statement = update(dl_tables).where(dl_tables.c.table_id == record.table_id)
-            # As commits are stamped: past cuts tell by it whether the table was there.
+            # Stamped like a commit: past cuts use it to decide whether the table existed.
             backend = self._database.backend
             moment = next_commit_ts(backend, dl_tables.c.last_commit_ts + literal_column("1"))
             connection.execute(statement.values(dropped_at=backend.instant(moment)))
@@ -152,8 +152,10 @@ class Registry:
 
     @contextmanager
     def _changing(self, table: str | UUID) -> Iterator[tuple[Connection, TableRecord]]:
-        """A table's row locked, and then the registry: in the order of a commit that creates tables beside others, or
-        the two would wait for each other."""
+        """Lock a table's row and then the registry.
+
+        A commit that also creates tables locks in the same order; the other order could deadlock.
+        """
         known = self.find(table) or _refuse_unknown(table)
         lock = (self._lock, {"table_0": str(known.table_id)})
         with self._database.write(self._timeout_s, Opening([lock])) as connection:
@@ -173,7 +175,7 @@ class Registry:
             return found
 
     def set_warehouse(self, warehouse: str) -> None:
-        """Once and for all: another value later is an error."""
+        """Set the catalog's warehouse; raise ConfigError if it already has a different one."""
         with self._database.write(self._timeout_s) as connection:
             self._database.backend.lock_registry(connection)
             known = connection.execute(select(dl_catalog.c.warehouse)).scalar_one()
@@ -187,7 +189,7 @@ class Registry:
 
 
 def initialise(connection: Connection) -> None:
-    """The catalog's one row, made with its tables."""
+    """Insert the catalog's only row if it is missing."""
     if connection.execute(select(dl_catalog.c.catalog_id)).first() is None:
         connection.execute(first_row())
 
@@ -199,7 +201,7 @@ def first_row() -> Insert:
 def create(
     connection: Connection, tables: Sequence[NewTable], database: Database, *, origin: Origin = Origin.NEW
 ) -> TableRecord | None:
-    """Insert tables in name order; where a name is taken, nothing is done and its owner returned."""
+    """Insert tables in name order. If a name is taken, stop and return the table that has it."""
     database.backend.lock_registry(connection)
     for table in sorted(tables, key=lambda new: new.name):
         check_name(table.name)
@@ -230,7 +232,7 @@ def create(
 
 def _refuse_shared_location(connection: Connection, table: NewTable, database: Database, origin: Origin) -> None:
     for found in _neighbours(connection, table.location):
-        # An entry out of date must not keep a table of the lost catalog from coming back.
+        # An outdated entry must not prevent the restore of a table of the lost catalog.
         if origin is Origin.RESTORED and (found.is_dropped or found.relation is not Relation.SAME):
             continue
         if found.is_dropped and origin is Origin.IMPORTED and _may_be_imported_again(connection, database, found):
@@ -240,28 +242,28 @@ def _refuse_shared_location(connection: Connection, table: NewTable, database: D
             f"the location {table.location} {found.relation} that of {which} {found.name!r}, {found.location}",
             table=table.name,
             field="location",
-            hint="Give the table a location of its own: a dropped table keeps its directory."
+            hint="Use another location: a dropped table keeps its directory."
             if found.is_dropped
-            else "Give the table a location of its own.",
+            else "Use another location.",
         )
 
 
 def _may_be_imported_again(connection: Connection, database: Database, dropped: Neighbour) -> bool:
-    """Whether a dropped table can no longer write or delete where it lay."""
+    """Return whether a dropped table can no longer write or delete files at its location."""
     status = dl_mirror_status.c
     query = select(status.state, status.lease_until, database.backend.clock_us()).where(
         status.table_id == dropped.table_id
     )
     row = connection.execute(query).one_or_none()
-    if row is None or row.state in _OF_OTHERS:
+    if row is None or row.state in _FOREIGN_STATES:
         return True
-    # Its last publication may still be under way while the lease runs.
+    # Its last publication may still be running while the lease is valid.
     is_publishing = row.lease_until is not None and row.lease_until > row[2]
     return dropped.relation is Relation.SAME and not is_publishing
 
 
-_OF_OTHERS = ("importing", "read_only", "released")
-"""States of the mirror of a table whose log is not this catalog's to write."""
+_FOREIGN_STATES = ("importing", "read_only", "released")
+"""Mirror states of a table whose log this catalog does not write."""
 
 
 def _neighbours(connection: Connection, location: str) -> Iterator[Neighbour]:
@@ -285,7 +287,7 @@ def find_named(connection: Connection, name: str) -> TableRecord | None:
     for row in connection.execute(select(*_COLUMNS).where(_living, lowered)):
         if name_key(row.name) == key:
             return TableRecord(*row)
-    # Which letters the database can lower depends on the database.
+    # Databases differ in which letters lower() converts, so compare the rest here.
     for table_id, other in connection.execute(select(dl_tables.c.table_id, dl_tables.c.name).where(_living)):
         if name_key(other) == key:
             return _find(connection, dl_tables.c.table_id == table_id)

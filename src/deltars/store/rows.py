@@ -1,9 +1,9 @@
-"""Actions as rows of the catalog's tables, and back.
+"""Conversion of actions to rows of the catalog's tables, and back.
 
     to_row(action)    ──▶ the row of its table, as a dict ready for JSON (absent keys are NULL)
     from_row(table, row) ──▶ the action
 
-`ord` is the action's place in its commit, over all tables, so that a version can be written out in its own order.
+`ord` is the position of an action in its commit, across all action tables, so that a version keeps its order.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def to_row(action: Action, bounds: Bounds) -> Row:
             return {
                 "path": action.path,
                 "size": action.size,
-                # In one order: databases without a JSON type of their own compare the text, to sum up by partition.
+                # Sorted, because databases without a JSON type group partitions by the text.
                 "partition_values": dict(sorted(action.partition_values.items())),
                 "stats": action.stats,
                 "modification_time": action.modification_time,

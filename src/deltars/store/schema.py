@@ -1,21 +1,21 @@
-"""The catalog's tables, defined once for every backend.
+"""Database tables of the catalog, defined once for every backend.
 
     dl_catalog            the catalog itself: one row
-    dl_tables             one row a table; a commit locks it, and it holds all that stamping a commit needs
-    dl_transactions       one row a transaction, over however many tables
-    dl_table_versions     one row a commit of one table
+    dl_tables             one row per table; a commit locks it, and it holds everything needed to stamp a commit
+    dl_transactions       one row per transaction, over any number of tables
+    dl_table_versions     one row per commit of one table
       dl_add_files  dl_remove_files  dl_cdc_files  dl_metadata_updates
       dl_protocol_updates  dl_txn_actions  dl_domain_metadata          the actions of a version, in order (`ord`)
-      dl_row_groups                                                    what the writer knew of an added file's insides
-    dl_mirror_status      how far `_delta_log` follows: one row a table
-    dl_mirror_log         what was published, and when
+      dl_row_groups                                                    row groups of added files, if known
+    dl_mirror_status      how far `_delta_log` is published: one row per table
+    dl_mirror_log         published versions, with their times
 
-Rows are only ever inserted, but for `dl_tables`, `dl_mirror_status` and `dl_add_files`. There `removed_version` (NULL
-while the file is live) makes a snapshot at V one range:
-`version <= V and (removed_version is null or removed_version > V)`; and `mins` and `maxs`, which repeat what `stats`
-says in the order of the table's columns, are written anew when that order changes.
+Rows are only inserted, except in `dl_tables`, `dl_mirror_status` and `dl_add_files`. In `dl_add_files`,
+`removed_version` (NULL while the file is live) makes a snapshot at V one range:
+`version <= V and (removed_version is null or removed_version > V)`. `mins` and `maxs` repeat the bounds in `stats`, in
+the order of the table's columns, and are rewritten when that order changes.
 
-The database is brought to this definition by the migrations beside this module, and a test compares the two.
+The migrations in `migrations` bring a database to this definition, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ dl_mirror_status = Table(
 dl_mirror_log = Table(
     "dl_mirror_log",
     metadata,
-    # No foreign key: checking it would wait for the row lock of whoever is committing to the table.
+    # No foreign key: checking it would wait for the row lock of a running commit to the table.
     Column("table_id", Id, nullable=False),
     _version(),
     Column("published_at", BigInteger, nullable=False),
@@ -302,7 +302,7 @@ _add = dl_add_files.c
 _versions = dl_table_versions.c
 
 INDEXES = (
-    # Without regard to case, as far as the database can tell; the registry sees to the rest.
+    # Ignores case as far as the database's lower() does; the registry checks the rest.
     _partial(
         Index(
             "ux_dl_tables_name",
@@ -318,8 +318,8 @@ INDEXES = (
         )
     ),
     Index("ix_dl_transactions_commit_ts", dl_transactions.c.commit_ts),
-    # NULLS LAST, though there are none: that order is in this index alone. The primary key, read backwards, has the
-    # other one as well, and the planner would take now one and now the other, whichever is packed more tightly.
+    # NULLS LAST, although there are no nulls: only this index has that order. The primary key read backwards has the
+    # order without NULLS LAST too, and the planner would choose between the two by how tightly they are packed.
     Index("ix_dl_table_versions_latest", _versions.table_id, _versions.version.desc().nulls_last()).ddl_if(
         dialect="postgresql"
     ),
@@ -327,20 +327,20 @@ INDEXES = (
         callable_=lambda *_, dialect, **__: dialect.name != "postgresql"
     ),
     Index("ix_dl_table_versions_commit_ts", _versions.table_id, _versions.commit_ts, _versions.version),
-    # By version too: their keys begin with the application and the domain, and each publication asks for one version.
+    # Indexed by version too: their keys begin with the application or the domain, but a publication reads one version.
     *(
         Index(f"ix_{table.name}_version", table.c.table_id, table.c.version)
         for table in (dl_txn_actions, dl_domain_metadata)
     ),
     Index("ix_dl_add_files_path", _add.table_id, _add.path),
     _partial(Index("ix_dl_add_files_live", _add.table_id, _add.version, postgresql_where=_live, sqlite_where=_live)),
-    # A past snapshot also needs the files removed since: their own small index, which an insert never touches.
+    # A past snapshot also needs the files removed since; they have a separate small index, which inserts do not touch.
     _partial(
         Index(
             "ix_dl_add_files_removed", _add.table_id, _add.removed_version, postgresql_where=_dead, sqlite_where=_dead
         )
     ),
-    # jsonb_path_ops: containment is all that is asked of it, with half the entries a file.
+    # jsonb_path_ops: only containment is queried, and it needs half the index entries per file.
     Index(
         "ix_dl_add_files_stats",
         func.dl_stats_filter(_add.stats).label("stats_filter"),

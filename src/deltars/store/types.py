@@ -1,4 +1,4 @@
-"""Column types that mean the same on every backend.
+"""Column types with the same meaning on every backend.
 
 | here        | PostgreSQL  | SQLite                   | DuckDB      |
 |-------------|-------------|--------------------------|-------------|
@@ -25,7 +25,7 @@ def json_type() -> JSON:
 
 
 class Id(TypeDecorator[UUID]):
-    """A UUID; SQLite keeps it as people write it."""
+    """UUID; SQLite stores it as text."""
 
     impl = Uuid
     cache_ok = True
@@ -43,7 +43,7 @@ class Id(TypeDecorator[UUID]):
 
 
 class Instant(TypeDecorator[datetime]):
-    """A moment in time, to the microsecond."""
+    """Point in time, with a precision of microseconds."""
 
     impl = DateTime
     cache_ok = True

@@ -1,10 +1,10 @@
-"""The catalog in the words of a versioned dataset catalog: views over the same rows, nothing stored twice.
+"""Views of the catalog in the terms of a versioned dataset catalog; they store nothing twice.
 
 datasets       dl_tables that were not dropped
 transactions   dl_table_versions
 files          dl_add_files, with the versions between which each file is live
-row_groups     dl_row_groups, with the file they are part of
-partitions     the live files, summed up by partition
+row_groups     dl_row_groups, with the file they belong to
+partitions     the live files, aggregated by partition
 """
 
 from __future__ import annotations

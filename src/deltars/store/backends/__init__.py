@@ -1,11 +1,12 @@
-"""The three databases: see `base.Backend` for what a backend must say."""
+"""Backends for PostgreSQL, SQLite and DuckDB; `base.Backend` defines what a backend provides."""
 
 from __future__ import annotations
 
 import importlib
 
 from deltars.errors import ConfigError
-from deltars.store.backends.base import Backend, Opening, Prepared, Query, Rows
+from deltars.store.backends.base import Backend, Opening, Query, Rows
+from deltars.store.backends.prepared import Prepared
 from deltars.uri import CatalogUri
 
 __all__ = ["Backend", "Opening", "Prepared", "Query", "Rows", "backend_for"]
@@ -26,7 +27,8 @@ def backend_for(uri: CatalogUri) -> Backend:
             raise
         raise ConfigError(
             f"the {uri.backend} backend needs the package {error.name}",
-            hint=f"Run: pip install 'deltars[{uri.backend}]'",
+            # Only DuckDB's driver is an extra; the others are dependencies of the package itself.
+            hint=f"Run: pip install 'deltars{'[duckdb]' if uri.backend == 'duckdb' else ''}'",
         ) from error
     backend: Backend = getattr(module, class_name)(uri)
     return backend

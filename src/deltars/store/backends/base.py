@@ -1,8 +1,8 @@
-"""A backend is a short list of facts about one database.
+"""Base class of the backends: a backend is a short list of facts about one database.
 
-SQL is written once, with SQLAlchemy Core, in the modules above this folder. What differs is said here and nowhere
-else: how the database is opened, how a write transaction begins and whom it excludes, how rows come out of one JSON
-parameter, what its clock is called, how many rows are many, and what its errors mean.
+SQL is written once, with SQLAlchemy Core, in the modules that use this package. Only the backends contain what differs
+between databases: how the database is opened, how a write transaction begins and what it locks, how one JSON parameter
+becomes rows, how to read the clock, how to load many rows, and what its errors mean.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from sqlalchemy import exc as sa_exc
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 
 from deltars.errors import DatabaseError, DeltarsError, TimeoutError
+from deltars.store.backends.prepared import Prepared
 from deltars.uri import CatalogUri
 
 Query: TypeAlias = Select[Any] | CompoundSelect[Any]
@@ -54,34 +55,18 @@ Rows: TypeAlias = list[tuple[Any, ...]]
 _encode = msgspec.json.Encoder().encode
 
 
-class Prepared:
-    """A statement compiled once: its text, and in which order it takes its parameters."""
-
-    def __init__(self, statement: Executable, dialect: Dialect, schema: str | None) -> None:
-        options = {"schema_translate_map": {None: schema}, "render_schema_translate": True} if schema else {}
-        rendered = {"render_postcompile": True}
-        compiled = statement.compile(dialect=dialect, compile_kwargs=rendered, **options)  # type: ignore[attr-defined]
-        self.text = str(compiled)
-        self.names: tuple[str, ...] = tuple(compiled.positiontup)
-        self._constants = {name: value for name, value in compiled.params.items() if value is not None}
-
-    def values(self, given: Mapping[str, Any]) -> list[Any]:
-        return [given[name] if name in given else self._constants.get(name) for name in self.names]
-
-
 @dataclass(slots=True)
 class Opening:
-    """The first statements of a transaction, which may travel with its BEGIN; `rows` are their answers, one after the
-    other."""
+    """First statements of a transaction, which may be sent together with its BEGIN; `rows` holds all their results."""
 
     statements: Sequence[tuple[Prepared, Mapping[str, Any]]]
     rows: Rows = field(default_factory=list)
     waits_for_disk: bool = True
-    """False: its COMMIT need not outlast a crash of the server, where the database can spare the wait."""
+    """False if the COMMIT need not survive a crash of the server: the database may then skip waiting for the disk."""
 
 
 class StatementRefused(Exception):
-    """The statement before a COMMIT of the same round trip failed: the COMMIT was not run."""
+    """The statement sent together with a COMMIT failed: the COMMIT was not run."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(error)
@@ -89,27 +74,27 @@ class StatementRefused(Exception):
 
 
 class Backend(ABC):
-    """The facts of one kind of database."""
+    """Facts about one kind of database, and its operations."""
 
     name: ClassVar[str]
     dialect: ClassVar[str]
 
     migrates_on_connect: ClassVar[bool]
-    """Embedded databases are ours to bring up to date; a server is migrated only when asked."""
+    """Whether connecting migrates the schema. True for embedded databases; a server is migrated on request only."""
 
     locks_rows: ClassVar[bool]
-    """Whether `SELECT … FOR UPDATE` exists; elsewhere beginning the write transaction excludes every other writer."""
+    """Whether `SELECT … FOR UPDATE` exists. Without it, a write transaction excludes every other writer."""
 
     chains_writes: ClassVar[bool]
-    """Whether one statement can carry all inserts of a commit (data-modifying CTEs)."""
+    """Whether one statement can contain all inserts of a commit (data-modifying CTEs)."""
 
     survives_fork: ClassVar[bool]
 
     array_marks: ClassVar[tuple[str, str, str]] = ("[", "null", "]")
-    """How an array of numbers is written: its beginning, a number that is not known, and its end."""
+    """Text format of an array of numbers: its start, the mark for an unknown number, and its end."""
 
     has_range_index: ClassVar[bool] = False
-    """Whether an index finds live files by the range of their chosen column; see `in_range`."""
+    """Whether an index finds live files by the range of their range column; see `in_range`."""
 
     def __init__(self, uri: CatalogUri) -> None:
         self.uri = uri
@@ -120,12 +105,12 @@ class Backend(ABC):
 
     @property
     def place(self) -> tuple[str | None, ...]:
-        """Which database it is, however its URI was written."""
+        """Return a key of the database that does not depend on how its URI is written."""
         return self.name, os.path.realpath(self.uri.database)
 
     @property
     def is_there(self) -> bool:
-        """Whether there is a database to look into: opening an embedded one would make it."""
+        """Return whether the database exists; opening an embedded database would create it."""
         return True
 
     @abstractmethod
@@ -135,53 +120,53 @@ class Backend(ABC):
     def write_transaction(
         self, engine: Engine, timeout_s: float, opening: Opening
     ) -> AbstractContextManager[Connection]:
-        """A transaction that may write; it commits on clean exit and else rolls back."""
+        """Open a transaction that may write. It commits on clean exit and rolls back otherwise."""
 
     def settle(self, engine: Engine, commit_ts: int, timeout_s: float) -> None:
-        """Wait until no commit that was stamped up to this time is still under way.
+        """Wait until no commit stamped up to this time is still in progress.
 
-        Call it when a commit or a seal of this time or later is committed: whoever begins afterwards is stamped later.
+        Call it after a commit or a seal at this time or later is committed: later transactions get later time stamps.
         """
-        # One writer at a time: its time stamp is after everything committed, so there is nothing to wait for.
+        # There is one writer at a time, stamped after everything committed, so there is nothing to wait for.
         return None
 
     def is_standby(self) -> ColumnElement[bool]:
-        """Whether the server only repeats what another one commits."""
+        """Return the SQL condition whether the server is a standby."""
         return false()
 
     def is_refused_write(self, error: DatabaseError) -> bool:
-        """Whether this user, or this database, may read and not write."""
+        """Return whether an error means that this user or this database may only read."""
         return False
 
     @abstractmethod
     def read_transaction(self, engine: Engine) -> AbstractContextManager[Connection]:
-        """A transaction whose statements all see one state, which blocks nobody and cannot write."""
+        """Open a transaction that cannot write, whose statements all see one state. It blocks no other transaction."""
 
     def look_up(self, engine: Engine, statement: Prepared, values: Mapping[str, Any]) -> Rows:
-        """The answer to one statement that reads, in a transaction of its own."""
+        """Run one reading statement in a separate transaction and return its rows."""
         [rows] = self.look_up_each(engine, [(statement, values)])
         return rows
 
-    def look_up_each(self, engine: Engine, asked: Sequence[tuple[Prepared, Mapping[str, Any]]]) -> list[Rows]:
-        """The answers to several statements that read one state, in a transaction of their own."""
+    def look_up_each(self, engine: Engine, queries: Sequence[tuple[Prepared, Mapping[str, Any]]]) -> list[Rows]:
+        """Run reading statements in one separate transaction, on one state, and return the rows of each."""
         with self.read_transaction(engine) as connection:
-            return [self.run(connection, statement, values) for statement, values in asked]
+            return [self.run(connection, statement, values) for statement, values in queries]
 
     def fetch(
         self, engine: Engine, query: Query, columns: pa.Schema, *, may_be_large: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """The answer of a query as Arrow, in a transaction of its own.
+        """Yield the rows of a query as Arrow, in a separate transaction.
 
-        What `may_be_large` may come through another session, so it must be the same in each.
+        With `may_be_large` another session may run the query, so its result must be the same in every session.
         """
         with self.read_transaction(engine) as connection:
             yield from self.batches(connection, query, columns)
 
     @abstractmethod
     def batches(self, connection: Connection, query: Query, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The answer of a query as Arrow, some ten thousand rows at a time, the database's fastest way.
+        """Yield the rows of a query as Arrow, some ten thousand at a time, by the database's fastest method.
 
-        The query gives these columns in this order; what they hold is text, a number or a truth value.
+        The query returns these columns in this order; their values are texts, numbers or booleans.
         """
 
     def prepare(self, statement: Executable) -> Prepared:
@@ -189,14 +174,14 @@ class Backend(ABC):
 
     @abstractmethod
     def statement_dialect(self) -> Dialect:
-        """The dialect that statements are compiled for when they go straight to the driver, by position."""
+        """Return the dialect for statements that go directly to the driver, with positional parameters."""
 
     def run(self, connection: Connection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
-        """Straight on the driver's cursor: nothing is compiled or looked up again. Answers are its plain values."""
+        """Run a statement directly on the driver and return the driver's plain values; SQLAlchemy is bypassed."""
         return self.scan(connection, statement, values)
 
     def scan(self, connection: Connection, statement: Prepared, values: Mapping[str, Any] | None = None) -> Rows:
-        """The same for many rows: no driver has anything faster than its own cursor."""
+        """Run a statement that returns many rows, on the driver's own cursor, which is its fastest method."""
         cursor = connection.connection.cursor()
         try:
             given = () if values is None else (statement.values(values),)
@@ -210,7 +195,7 @@ class Backend(ABC):
             opening.rows += self.run(connection, statement, values)
 
     def run_and_commit(self, connection: Connection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
-        """The last statement of a transaction and its COMMIT, in one round trip where the driver can."""
+        """Run the last statement of a transaction and, if the driver can, its COMMIT in the same round trip."""
         return self.run(connection, statement, values)
 
     def update_matching(
@@ -220,22 +205,22 @@ class Backend(ABC):
         match: Callable[[FromClause], ColumnElement[bool]],
         values: Callable[[FromClause], Mapping[str, Any]],
     ) -> Update:
-        """UPDATE those rows of a table that match a row of the source, with values from it."""
+        """Return the UPDATE of the rows of a table that match a row of the source, with values from that row."""
         return update(table).values(values(source)).where(match(table))
 
     @abstractmethod
     def rows(self, document: BindParameter[Any], columns: Sequence[Column[Any]]) -> FromClause:
-        """The rows of a JSON array of objects, typed like these columns."""
+        """Return the rows of a JSON array of objects, typed like these columns."""
 
     def id_of(self, text: ColumnElement[str]) -> ColumnElement[Any]:
-        """The text of a UUID as this database keeps it (`types.Id`)."""
+        """Convert the text of a UUID to this database's type (`types.Id`)."""
         return cast(text, Uuid)
 
     def greatest(self, *values: ColumnElement[int]) -> ColumnElement[int]:
         return func.greatest(*values)
 
     def row(self, prefix: str, columns: Sequence[Column[Any]]) -> FromClause:
-        """One row whose values are parameters, named after their columns; see `plain`."""
+        """Return one row whose values are parameters, named after their columns; see `plain`."""
         return select(
             *(
                 cast(bindparam(f"{prefix}_{column.name}", type_=Text()), column.type).label(column.name)
@@ -244,7 +229,7 @@ class Backend(ABC):
         ).subquery()
 
     def plain(self, column: Column[Any]) -> Callable[[Any], Any] | None:
-        """How a value of a row becomes a parameter: documents and arrays as their text, the rest as it is."""
+        """Return the conversion of a column's values to parameters: documents and arrays to text, None for others."""
         match column.type:
             case JSON():
                 return lambda value: _encode(value).decode()
@@ -255,80 +240,83 @@ class Backend(ABC):
 
     @abstractmethod
     def clock_us(self) -> ColumnElement[int]:
-        """The database's clock, in microseconds."""
+        """Return the expression for the database's clock, in microseconds."""
 
     @abstractmethod
     def instant(self, microseconds: ColumnElement[int]) -> ColumnElement[Any]:
-        """Microseconds as this database keeps a moment (`types.Instant`)."""
+        """Convert microseconds to this database's type for a point in time (`types.Instant`)."""
 
     @abstractmethod
     def load(self, connection: Connection, table: Table, batches: Iterable[pa.RecordBatch]) -> None:
-        """Many rows at once, the database's fastest way. Documents and arrays of numbers arrive as their text."""
+        """Insert many rows by the database's fastest method. Documents and arrays of numbers are given as text."""
 
     def array_text(self, numbers: Sequence[float | None]) -> str:
-        """An array of numbers as this database reads it from text."""
+        """Return an array of numbers as text that this database can read."""
         begin, unknown, end = self.array_marks
         return begin + ",".join(unknown if number is None else repr(number) for number in numbers) + end
 
     def array_texts(self, columns: Sequence[pa.Array]) -> pa.Array:
-        """Many of them, whose first numbers, second numbers and so on are columns."""
+        """Return the text of many arrays; the n-th column holds the n-th number of each array."""
         begin, unknown, end = self.array_marks
         texts = (column.cast(pa.string()) for column in columns)
         inner = pc.binary_join_element_wise(*texts, ",", null_handling="replace", null_replacement=unknown)
         return pc.binary_join_element_wise(begin, inner, end, "")
 
     def bound(self, numbers: ColumnElement[Any], place: int) -> ColumnElement[float]:
-        """One of the numbers in `mins` or `maxs`, counted from 1; NULL where there is none."""
+        """Return one of the numbers in `mins` or `maxs`, counted from 1; NULL if there is none."""
         return numbers[place]
 
     def in_range(self, low: float, high: float, slot: int) -> ColumnElement[bool]:
-        """Whether a live file's range column can lie between these: what an index answers, where there is one."""
+        """Return the condition that the range column of a live file overlaps this range, for the range index."""
         return true()
 
     def by_bytes(self, text: ColumnElement[str]) -> ColumnElement[str]:
-        """A text that compares by its bytes in UTF-8."""
+        """Return a text that compares by its UTF-8 bytes."""
         return text
 
     @abstractmethod
     def number_of(self, text: ColumnElement[str]) -> ColumnElement[float]:
-        """The number nearest to what a text of digits says; NULL where it says something else."""
+        """Convert a decimal text to the nearest number; NULL if it is not a number."""
 
     def insert_unless_present(self, table: Table) -> Any:
-        """An INSERT that does nothing where the key is taken."""
+        """Return an INSERT that does nothing if the key exists."""
         return postgresql_insert(table).on_conflict_do_nothing()
 
     def is_outcome_unknown(self, error: BaseException) -> bool:
-        """Whether a COMMIT that failed so may have happened all the same."""
+        """Return whether a COMMIT that failed with this error may have succeeded."""
         return False
 
     def lock_registry(self, connection: Connection) -> None:
-        """Keep out whoever else creates, renames or drops tables, until the transaction ends."""
+        """Exclude other transactions that create, rename or drop tables, until this one ends."""
         return None
 
     def notify(self, engine: Engine) -> None:
-        """Wake those who listen, outside any transaction; nothing where the database cannot."""
+        """Notify listeners, outside any transaction; do nothing if the database cannot."""
         return None
 
     @contextmanager
     def listening(self, engine: Engine) -> Iterator[Callable[[float], bool] | None]:
-        """How to wait for `notify`, at most so many seconds: whether there was one. None: nobody can listen here."""
+        """Open a listener: a function that waits up to so many seconds for `notify` and returns whether it came.
+
+        Yield None if the database has no notifications.
+        """
         yield None
 
     def prepare_migration(self, connection: Connection) -> None:
-        """Inside the migration's transaction, before the first statement."""
+        """Prepare the migration's transaction, before its first statement."""
         return None
 
     def name_schema(self, output: TextIO) -> None:
-        """The statements that put a DDL script into this catalog's schema."""
+        """Write the statements that direct a DDL script to this catalog's schema."""
         return None
 
     @abstractmethod
     def classify(self, error: BaseException) -> DeltarsError:
-        """What a driver's exception means, by its code."""
+        """Convert a driver's exception to one of ours, by its code."""
 
     @contextmanager
     def translating(self) -> Iterator[None]:
-        """Every exception of SQLAlchemy or the driver leaves as one of ours."""
+        """Convert every exception of SQLAlchemy or the driver to one of ours."""
         try:
             yield
         except sa_exc.TimeoutError as error:
@@ -338,7 +326,7 @@ class Backend(ABC):
         except sa_exc.DBAPIError as error:
             raise self.classify(error.orig or error) from error
         except sa_exc.SQLAlchemyError as error:
-            raise DatabaseError(f"the catalog could not be used: {error}") from error
+            raise DatabaseError(f"the catalog database failed: {error}") from error
         except self.driver_errors as error:
             raise self.classify(error) from error
 
@@ -346,11 +334,11 @@ class Backend(ABC):
 
     def _pool_exhausted(self) -> TimeoutError:
         return TimeoutError(
-            "every pooled connection to the catalog stayed in use for as long as pool_timeout allows",
+            "every pooled connection to the catalog was in use for longer than pool_timeout",
             hint="Raise pool_size, or finish transactions sooner.",
         )
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of a driver's message: the rest is for its own developers."""
+    """Return the first line of a driver's message; the rest is detail for developers of the driver."""
     return str(error).strip().partition("\n")[0]

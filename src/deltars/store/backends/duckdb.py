@@ -1,4 +1,4 @@
-"""DuckDB: embedded, one process with many threads. Writers take turns by a lock of this process."""
+"""DuckDB backend: embedded, one process with many threads. Writers take turns by a lock of this process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from sqlalchemy import table as sa_table
 from deltars.errors import ConfigError, DatabaseError, DeltarsError, TimeoutError
 from deltars.store.backends.base import Backend, Opening, Query, first_line
 from deltars.store.backends.pool import WatchedPool
-from deltars.store.backends.prepared import Shapes
+from deltars.store.backends.prepared import QueryCache
 from deltars.store.types import Id
 from deltars.uri import CatalogUri
 
@@ -57,7 +57,7 @@ class DuckDB(Backend):
     migrates_on_connect = True
     locks_rows = False
     chains_writes = False
-    # A forked child shares its parent's open file unseen, and writes into it.
+    # A forked child would write to its parent's open file without the parent noticing.
     survives_fork = False
     driver_errors = (duckdb.Error,)
 
@@ -73,8 +73,8 @@ class DuckDB(Backend):
     def create_engine(self, *, pool_size: int, pool_timeout_s: float) -> Engine:
         path = Path(self.uri.database).absolute()
         if "?" in str(path):
-            # DuckDB takes what follows for parameters, and puts its write-ahead log somewhere else.
-            raise ConfigError(f"DuckDB cannot keep a database at {path}: there is a ? in it")
+            # DuckDB parses the rest as parameters and writes its write-ahead log to another path.
+            raise ConfigError(f"DuckDB cannot open {path}: the path contains '?'", hint="Use a path without '?'.")
         path.parent.mkdir(parents=True, exist_ok=True)
         return create_engine(
             URL.create("duckdb", database=str(path)),
@@ -88,8 +88,8 @@ class DuckDB(Backend):
     def write_transaction(self, engine: Engine, timeout_s: float, opening: Opening) -> Iterator[Connection]:
         if not self._turn.acquire(timeout=timeout_s):
             raise TimeoutError(
-                "another thread kept the catalog locked for longer than the time-out allows",
-                hint="Retry, or raise the time-out.",
+                "another thread kept the catalog locked for longer than the timeout allows",
+                hint="Retry, or raise the timeout.",
             )
         try:
             with engine.connect() as connection, connection.begin():
@@ -100,7 +100,7 @@ class DuckDB(Backend):
 
     @contextmanager
     def read_transaction(self, engine: Engine) -> Iterator[Connection]:
-        # AUTOCOMMIT: or the dialect would begin a transaction that may write.
+        # With AUTOCOMMIT the dialect does not begin a transaction that may write.
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             driver = connection.connection.driver_connection
             assert driver is not None
@@ -111,15 +111,15 @@ class DuckDB(Backend):
                 driver.execute("ROLLBACK")
 
     def batches(self, connection: Connection, query: Query, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-        # Past SQLAlchemy's cursors, which would fetch once more what was read as Arrow.
+        # Bypass SQLAlchemy's cursors, which would fetch the rows a second time after Arrow has read them.
         driver: Any = connection.connection.driver_connection
-        state = self._shapes.state(query)
+        state = self._queries.compiled(query)
         for batch in driver.execute(state.statement, state.positional_parameters).to_arrow_reader(FETCH_CHUNK_ROWS):
             yield batch.cast(columns)
 
     @cached_property
-    def _shapes(self) -> Shapes:
-        return Shapes(self.statement_dialect(), self.schema)
+    def _queries(self) -> QueryCache:
+        return QueryCache(self.statement_dialect(), self.schema)
 
     def statement_dialect(self) -> Dialect:
         return DuckDBDialect(paramstyle="numeric_dollar")
@@ -135,7 +135,7 @@ class DuckDB(Backend):
         ).subquery()
 
     def clock_us(self) -> ColumnElement[int]:
-        # The start of the transaction, which is after the writers' lock was taken.
+        # now() is the start of the transaction, which is after the writers' lock was taken.
         return cast(func.epoch_us(func.now()), BigInteger)
 
     def instant(self, microseconds: ColumnElement[int]) -> ColumnElement[Any]:

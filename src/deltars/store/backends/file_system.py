@@ -1,4 +1,4 @@
-"""Which kind of file system a file lies on: SQLite's shared memory and locks hold on one machine only."""
+"""Detection of network file systems: SQLite's shared memory and locks work within one machine only."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
 def networked_file_system(path: Path) -> str | None:
-    """The type of the network file system that holds this path; None where it is none, or nobody can say."""
+    """Return the type of the network file system that holds this path; None if it is local or unknown."""
     try:
         mounts = MOUNTS.read_text(errors="surrogateescape")
     except OSError:
         return None  # not Linux
     place = str(path.resolve())
     held = [(point, kind) for point, kind in map(_mount, mounts.splitlines()) if _holds(point, place)]
-    # A later mount on the same place hides the earlier one.
+    # A later mount on the same directory hides the earlier one.
     kind = max(enumerate(held), key=lambda entry: (len(entry[1][0]), entry[0]))[1][1] if held else ""
     return kind if kind in NETWORKED else None
 

@@ -1,4 +1,4 @@
-"""SQLAlchemy's pool of connections, which also says how many callers wait for one."""
+"""SQLAlchemy's connection pool, extended to count the callers that wait for a connection."""
 
 from __future__ import annotations
 

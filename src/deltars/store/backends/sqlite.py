@@ -1,4 +1,4 @@
-"""SQLite: the embedded default. One file, many processes; one of them writes at a time, readers never wait."""
+"""SQLite backend, the embedded default: one file, many processes, one writer at a time; readers never wait."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ OPEN_TIMEOUT_S = 30.0
 _BUSY = ("SQLITE_BUSY", "SQLITE_LOCKED")
 _HINTS = {
     "SQLITE_FULL": "The disk is full: make room and try again; nothing was changed.",
-    "SQLITE_READONLY": "The catalog's file or its directory is read-only for this user.",
+    "SQLITE_READONLY": "The catalog's file or its directory is read-only for this user: grant write permission.",
     "SQLITE_CANTOPEN": "Check that the directory exists and may be written to.",
     "SQLITE_NOTADB": "The file is not a SQLite database.",
     "SQLITE_CORRUPT": "The file is damaged: restore it from a backup, or rebuild it from the mirror.",
@@ -95,11 +95,11 @@ class SQLite(Backend):
 
         @event.listens_for(engine, "checkout")
         def _refuse_replaced_file(_: sqlite3.Connection, record: ConnectionPoolEntry, *__: Any) -> None:
-            # A file that was put in the place of ours, as a restore does: this connection still has the old one.
+            # A restore replaces the file; this connection would still use the old one.
             now = _file(path)
             if now is None:
                 raise DatabaseError(
-                    f"{self.uri}: the file is no longer there", hint="Put it back, or restore it from a backup."
+                    f"{self.uri}: the file no longer exists", hint="Put it back, or restore it from a backup."
                 )
             if now != record.info["file"]:
                 raise sa_exc.DisconnectionError
@@ -107,7 +107,7 @@ class SQLite(Backend):
         @event.listens_for(engine, "begin")
         def _begin(connection: Connection) -> None:
             deadline = connection.get_execution_options().get("deltars_deadline")
-            # At each beginning, for pooled connections are now a reader's and now a writer's.
+            # Set at each BEGIN, because a pooled connection serves readers and writers in turn.
             if deadline is None:
                 connection.exec_driver_sql("PRAGMA query_only=ON")
                 connection.exec_driver_sql("BEGIN")
@@ -129,7 +129,7 @@ class SQLite(Backend):
             yield connection
 
     def batches(self, connection: Connection, query: Query, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-        # The driver's own rows: nothing is converted twice.
+        # Fetch from the driver's cursor, so that SQLAlchemy does not convert values first.
         result = connection.execute(query)
         cursor: Any = result.cursor
         while rows := cursor.fetchmany(FETCH_CHUNK_ROWS):
@@ -148,7 +148,7 @@ class SQLite(Backend):
         ).subquery()
 
     def row(self, prefix: str, columns: Sequence[Column[Any]]) -> FromClause:
-        # No casts: the column that a value goes into decides what it is kept as, and JSON is a type of ours only.
+        # No casts: the target column determines the stored type, and SQLite has no JSON type to cast to.
         return select(*(bindparam(f"{prefix}_{column.name}").label(column.name) for column in columns)).subquery()
 
     def id_of(self, text: ColumnElement[str]) -> ColumnElement[Any]:
@@ -177,12 +177,12 @@ class SQLite(Backend):
     def bound(self, numbers: ColumnElement[Any], place: int) -> ColumnElement[float]:
         text = type_coerce(numbers, Text)
         if place == 1:
-            # Always a number, right behind the bracket: reading it takes no JSON parser, and a third of the time.
+            # The first entry is always a number after the bracket. CAST reads it in a third of a JSON parser's time.
             return cast(func.substr(text, 2), Double)
         return type_coerce(func.json_extract(text, f"$[{place - 1}]"), Double)
 
     def number_of(self, text: ColumnElement[str]) -> ColumnElement[float]:
-        # CAST takes whatever is a number at the beginning, and 0 for what is none.
+        # CAST alone would accept a numeric prefix, and turn other texts into 0.
         return case((text.op("NOT GLOB")("*[^0-9.+-]*"), cast(text, Double)))
 
     def is_refused_write(self, error: DatabaseError) -> bool:
@@ -197,8 +197,8 @@ class SQLite(Backend):
             return DatabaseError(first_line(error))
         if code.startswith(_BUSY):
             return TimeoutError(
-                "another process kept the catalog locked for longer than the time-out allows",
-                hint="Retry, or raise the time-out.",
+                "another process kept the catalog locked for longer than the timeout allows",
+                hint="Retry, or raise the timeout.",
             )
         if code.startswith("SQLITE_CONSTRAINT"):
             _, _, constraint = str(error).partition(": ")
@@ -216,14 +216,14 @@ def _file(path: Path) -> tuple[int, int] | None:
 
 
 def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    # SQLite keeps a truth value as a number.
+    # SQLite stores booleans as numbers.
     return pa.array(values, pa.int8()).cast(type_) if pa.types.is_boolean(type_) else pa.array(values, type_)
 
 
 def _open(path: Path) -> sqlite3.Connection:
     if path.is_dir():
         raise DatabaseError(f"{path} is a directory, not a database file")
-    # isolation_level None: transactions are begun by us, and never by the driver behind our back.
+    # isolation_level None: the driver must not begin transactions implicitly.
     connection = sqlite3.connect(
         path, isolation_level=None, timeout=1.0, check_same_thread=False, cached_statements=256
     )
@@ -231,7 +231,7 @@ def _open(path: Path) -> sqlite3.Connection:
     _retrying(lambda: connection.execute("PRAGMA journal_mode=WAL"), deadline)
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA foreign_keys=ON")
-    # Waiting is ours to do: SQLite's own busy handler starves one process in six.
+    # `_retrying` does the waiting, because SQLite's own busy handler starves one process in six.
     connection.execute("PRAGMA busy_timeout=0")
     return connection
 
@@ -244,7 +244,7 @@ def _begin_immediate(connection: Connection, deadline: float) -> None:
 
 
 def _retrying(attempt: Any, deadline: float) -> None:
-    """Until the lock is free: with jitter, so that nobody is always the one who comes too late."""
+    """Retry until the lock is free, with jitter so that no process is starved."""
     pause_s = 0.0002
     while True:
         try:

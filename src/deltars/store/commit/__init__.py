@@ -1,1 +1,1 @@
-"""One commit: the plan, the statements, the checks under the lock."""
+"""Commits: the writer, its plan and statements, and the conflict checks under the lock."""

@@ -1,12 +1,12 @@
-"""New places for the bounds of a table's files, when its metadata moves them.
+"""Rewrite the bounds of a table's files when new metadata changes their layout.
 
-    another range column, a column that does not come last, a type of another scale
-        ──▶ live files: `mins` and `maxs` made anew from their statistics, a batch at a time
-        ──▶ removed files: bounds that exclude nothing
+    another range column, a new column that is not the last, a type with another scale
+        ──▶ live files: compute `mins` and `maxs` again from the statistics, batch by batch
+        ──▶ removed files: set bounds that exclude nothing
 
-In the transaction of the metadata's own commit, under the table's lock. So every row of a table carries its bounds in
-the layout of the table's current metadata, or none that could mislead, and whoever reads by them need only make sure
-that the metadata is still the one that he knows (`store.pruning.layout_is`).
+The rewrite runs in the transaction that commits the metadata, under the table's lock. So the bounds of every row have
+the layout of the table's current metadata, or exclude nothing. A reader that uses bounds only has to check that the
+metadata it knows is still current (`read.pruning.layout_is`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _COLUMNS = tuple(Column(name, _files[name].type) for name in (*_KEY, *_BOUNDS))
 _encode = msgspec.json.Encoder().encode
 
 
-def rebound(connection: Connection, backend: Backend, moved: Mapping[UUID, Bounds]) -> None:
-    """Write the bounds of every file of these tables anew."""
+def rewrite_bounds(connection: Connection, backend: Backend, moved: Mapping[UUID, Bounds]) -> None:
+    """Rewrite the bounds of every file of these tables."""
     if not moved:
         return
     to_new = backend.prepare(_set_bounds(backend))
@@ -49,8 +49,11 @@ def rebound(connection: Connection, backend: Backend, moved: Mapping[UUID, Bound
         backend.run(connection, to_unknown, values)
 
 
-def rebound_since(connection: Connection, backend: Backend, table_id: UUID, version: int) -> None:
-    """The same for a log that was copied, each file with the bounds of its time, if the metadata moved them since."""
+def rewrite_bounds_since(connection: Connection, backend: Backend, table_id: UUID, version: int) -> None:
+    """Rewrite the bounds of an imported table if its metadata changed their layout at or after `version`.
+
+    An import writes each file with the layout that was current at the file's own version.
+    """
     updates = dl_metadata_updates.c
     query = select(dl_metadata_updates).where(updates.table_id == table_id, updates.version >= version)
     layouts = []
@@ -59,7 +62,7 @@ def rebound_since(connection: Connection, backend: Backend, table_id: UUID, vers
         assert isinstance(metadata, Metadata)
         layouts.append(Bounds(metadata.schema, metadata.partition_columns, metadata.configuration))
     if any(not after.continues(before) for before, after in pairwise(layouts)):
-        rebound(connection, backend, {table_id: layouts[-1]})
+        rewrite_bounds(connection, backend, {table_id: layouts[-1]})
 
 
 def _live_rows(connection: Connection, table_id: UUID) -> Iterator[list[tuple[int, int, str | None]]]:
@@ -71,7 +74,7 @@ def _live_rows(connection: Connection, table_id: UUID) -> Iterator[list[tuple[in
                 _files.table_id == table_id,
                 _files.removed_version.is_(None),
                 or_(_files.version > version, and_(_files.version == version, _files.ord > ord_)),
-                # What the one above implies, in words that an index understands.
+                # Implied by the condition above, but in a form that an index can use.
                 _files.version >= version,
             )
             .order_by(_files.version, _files.ord)

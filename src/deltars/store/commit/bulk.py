@@ -1,8 +1,8 @@
-"""Add actions by the hundred thousand: Arrow columns in, batches of a database's own text forms out.
+"""Conversion of many add actions: Arrow columns in, batches in the database's text formats out.
 
     adds (columns of `AddFile`) ──batch by batch──▶ rows of dl_add_files, ready for `Backend.load`
 
-A batch at a time, so that a million files need memory for one batch beyond the input.
+Batches are converted one at a time, so a million files need memory for one batch beyond the input.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ BATCH_ROWS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where the files of one commit belong: what only the locked table can tell."""
+    """Position of a commit's files, taken from the locked row of the table."""
 
     table_id: UUID
     version: int
     first_ord: int
     slot: int
     next_row_id: int | None
-    """The first free row id, where the table tracks rows."""
+    """First free row id if the table tracks rows, otherwise None."""
 
     def columns(self, start: int, count: int) -> dict[str, pa.Array]:
         first = self.first_ord + start
@@ -48,7 +48,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class PastPlacement:
-    """Where files of several commits belong, that were made elsewhere: all of it is known."""
+    """Position of imported files, which belong to several commits: their versions and order are known."""
 
     table_id: UUID
     slot: int
@@ -67,7 +67,7 @@ class PastPlacement:
 
 
 def columns_of(adds: Sequence[AddFile]) -> pa.Table:
-    """Add actions as columns."""
+    """Return add actions as Arrow columns."""
     return pa.table(
         {
             "path": pa.array([add.path for add in adds], pa.string()),
@@ -86,7 +86,7 @@ def columns_of(adds: Sequence[AddFile]) -> pa.Table:
 
 
 class AddBatches:
-    """The rows of `dl_add_files` for a table of add actions."""
+    """Rows of `dl_add_files` for an Arrow table of add actions."""
 
     def __init__(self, adds: pa.Table, bounds: Bounds, backend: Backend) -> None:
         self._adds = adds
@@ -94,7 +94,7 @@ class AddBatches:
         self._backend = backend
 
     def rows(self, place: Placement | PastPlacement) -> Iterator[pa.RecordBatch]:
-        """The batches, in order; `next_row_id` afterwards is what the last one left free."""
+        """Yield the batches in order. Afterwards `next_row_id` is the first row id still free."""
         self.next_row_id = place.next_row_id
         start = 0
         for batch in self._adds.to_batches(max_chunksize=BATCH_ROWS):
@@ -102,7 +102,7 @@ class AddBatches:
             start += batch.num_rows
 
     def ids_needed(self) -> int:
-        """How many row ids these files are given: those that bring none."""
+        """Return the number of row ids to assign: the records of files without a base row id."""
         given = self._adds["base_row_id"].to_pylist() if "base_row_id" in self._adds.column_names else repeat(None)
         counts = zip(given, self._adds["stats"].to_pylist(), strict=False)
         return sum(num_records(stats) or 0 for first, stats in counts if first is None)
@@ -174,7 +174,7 @@ def _integers(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _documents(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """A column of documents as JSON text: it may come so, or as Arrow maps."""
+    """Return a column of documents as JSON text; the input may be JSON text or Arrow maps."""
     if name not in batch.schema.names:
         return pa.nulls(batch.num_rows, pa.string())
     column = batch[name]
@@ -184,7 +184,7 @@ def _documents(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _partition_values(documents: pa.Array) -> pa.Array:
-    """One text for one partition, as `rows` writes it: databases without a JSON type of their own compare the text."""
+    """Return one canonical text per partition, as `rows` writes it: databases without a JSON type compare the text."""
     distinct = documents.dictionary_encode()
     values = [msgspec.json.decode(text) for text in distinct.dictionary.to_pylist()]
     return _json([dict(sorted(value.items())) for value in values]).take(distinct.indices)

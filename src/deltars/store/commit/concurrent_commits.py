@@ -1,7 +1,12 @@
-"""What others committed to a table since it was read: the winners that `log.conflicts` judges.
+"""Commits made to a table since a transaction read it: the winners that `log.conflicts` checks it against.
 
-Only what the rules will ask for is looked up, because the table is locked meanwhile: a blind append is held against a
-thousand commits without their files, and who read by a condition against those files that the database cannot rule out.
+The table is locked while they are read, so only what the conflict rules need is fetched. A blind append is checked
+against a thousand commits without reading their files. A transaction that read with a condition is checked only against
+files that the database cannot rule out.
+
+`find_replaced` checks that the version a transaction began with still exists. After a restore, or a failover to a
+standby that lacked the last commits, other commits may have taken the same version numbers. The transaction then read
+data that is no longer in the table.
 """
 
 from __future__ import annotations
@@ -26,6 +31,8 @@ from sqlalchemy import (
     union_all,
 )
 
+from deltars.errors import VersionConflict
+from deltars.log.commit import Commit, Conflict, VersionTaken
 from deltars.log.conflicts import Added, Evidence, Reads, Removed, Winner
 from deltars.log.pruning import Pruner
 from deltars.store.backends import Backend, Prepared, Rows
@@ -45,10 +52,10 @@ from deltars.store.schema import (
 T = TypeVar("T")
 
 MANY_COMMITS = 100
-"""The files of fewer are judged here sooner than the question for some of them is put together."""
+"""Below this number of commits, checking all their files here is faster than building a filter for the database."""
 
 MANY_CONDITIONS = 16
-"""More are not asked for: each is one more comparison for every file."""
+"""Above this number of conditions no filter is sent: each costs one more comparison per file."""
 
 _files = dl_add_files.c
 _ADDED = (
@@ -68,21 +75,21 @@ class Winners:
         table_id: UUID,
         after: int,
         needed: Evidence,
-        near: ColumnElement[bool] | None = None,
+        matching: ColumnElement[bool] | None = None,
     ) -> Iterator[Winner]:
-        """The commits of a table after a version, oldest first, without those that did nothing the rules ask for.
+        """Yield the commits of a table after a version, oldest first. Skip those the rules need nothing from.
 
-        `near` is true of every added file that matters.
+        `matching` is a condition that is true for every added file that can conflict.
         """
 
         def rows(statement: Prepared) -> Rows:
             return self._backend.scan(connection, statement, {"table_id": str(table_id), "after": after})
 
         found: Rows = []
-        if needed.adds and near is None:
+        if needed.adds and matching is None:
             found = rows(self._adds)
-        elif needed.adds and near is not None:
-            later = select(*_ADDED).where(_files.table_id == table_id, _files.version > after, near)
+        elif needed.adds and matching is not None:
+            later = select(*_ADDED).where(_files.table_id == table_id, _files.version > after, matching)
             found = [tuple(row) for row in connection.execute(later)]
         added = _by_version(found, Added)
         removed = _by_version(rows(self._removes), Removed) if needed.removes else {}
@@ -111,7 +118,7 @@ class Winners:
 
     @cached_property
     def _changes(self) -> Prepared:
-        """What changed besides files: most commits have nothing of it."""
+        """Return the query for changes other than files, which most commits do not have."""
         kinds = (
             (dl_metadata_updates, _METADATA, None),
             (dl_protocol_updates, _PROTOCOL, None),
@@ -139,10 +146,13 @@ class Winners:
         return (table.c.table_id == table_id) & (table.c.version > bindparam("after", type_=BigInteger()))
 
 
-def near(
+def files_read(
     reads: Reads, after: int, table: LockedTable, known: KnownState | None, backend: Backend
 ) -> ColumnElement[bool] | None:
-    """What is true of every file that a transaction would have read by its conditions; None: not worth asking for."""
+    """Return a condition that is true for every file the transaction's reads match.
+
+    Return None if the filter is not worth sending, or cannot be built.
+    """
     metadata = known.state.metadata if known is not None else None
     if (
         table.current_version - after < MANY_COMMITS
@@ -150,7 +160,7 @@ def near(
         or not 0 < len(reads.predicates) <= MANY_CONDITIONS
         or known is None
         or metadata is None
-        # The bounds of files are laid out by the metadata in force: by any other they would be looked for elsewhere.
+        # Bounds have the layout of the table's current metadata; older metadata would look in the wrong places.
         or not table.metadata_version <= after
         or not known.is_of(table.metadata_version, table.protocol_version, table.state_key)
     ):
@@ -161,6 +171,26 @@ def near(
             return None
         conditions.append(translation.condition(predicate.predicate))
     return or_(*conditions)
+
+
+def find_replaced(connection: Connection, commit: Commit, row: LockedTable, version: int) -> VersionTaken | None:
+    """Return the conflict with a replaced version; None if it was not replaced or the commit does not know its base."""
+    base = commit.bases.get(row.table_id)
+    if base is None or base.version != version or row.current_version < version:
+        return None
+    commit_ts: int | None = row.last_commit_ts
+    if row.current_version != version:
+        versions = dl_table_versions.c
+        query = select(versions.commit_ts).where(versions.table_id == row.table_id, versions.version == version)
+        commit_ts = connection.execute(query).scalar_one_or_none()
+    if commit_ts == base.commit_ts:
+        return None
+    reason = (
+        f"version {version} of the table was replaced since this transaction began:"
+        " the database was restored or failed over; nothing was changed"
+    )
+    conflict = Conflict(VersionConflict, version, reason)
+    return VersionTaken(row.table_id, row.name, version, row.current_version, conflict)
 
 
 def _by_version(rows: Rows, make: Callable[..., T]) -> Mapping[int, list[T]]:

@@ -1,4 +1,4 @@
-"""How a commit ended, told to those who watch."""
+"""Event about the end of a commit, for observers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def commit_ended(
         outcome = Outcome.CONFLICT
         conflict = (answer.conflict.rule if answer.conflict else VersionConflict).__name__
     else:
-        # What was committed before is found out by the check.
+        # A transaction that was committed before is found by the check, before anything is written.
         outcome = Outcome.COMMITTED if "write" in watch.stages else Outcome.REPEATED
     added = removed = 0
     for table in commit.tables:

@@ -1,7 +1,7 @@
-"""What a commit writes, worked out under the lock: rows for each table of the catalog, and files by the batch.
+"""Everything that a commit writes, computed while its tables are locked.
 
 Commit + locked rows + states ──▶ Plan.rows   {"dl_add_files": [{…}, …], "dl_table_versions": […], …}
-                                  Plan.bulk   add actions too many for rows
+                                  Plan.bulk   add actions, as columns, where there are many
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow as pa
 from deltars.log.bounds import Bounds
 from deltars.log.commit import NO_VERSION, Commit, TableCommit
 from deltars.log.conflicts import is_blind_append
+from deltars.log.file_rules import num_records
 from deltars.log.table_rules import ROW_TRACKING_DOMAIN, tracks_rows
 from deltars.protocol import AddFile, DomainMetadata, Metadata, Protocol, RemoveFile
 from deltars.store import schema
@@ -33,7 +34,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(slots=True)
 class LockedTable:
-    """A row of `dl_tables`, ours until the transaction ends."""
+    """Row of `dl_tables`, locked by this transaction until it ends."""
 
     table_id: UUID
     name: str
@@ -50,7 +51,7 @@ class LockedTable:
 
 
 class Plan:
-    """Everything a commit writes. `states` is what each table will be afterwards."""
+    """Rows and files that a commit writes. `states` holds the state of each table after the commit."""
 
     def __init__(
         self,
@@ -64,12 +65,12 @@ class Plan:
         self.rows: dict[str, list[Row]] = {}
         self.bulk: list[tuple[AddBatches, Placement]] = []
         self.removals = 0
-        """How many live files must be found and ended, where a missing one is an error."""
+        """Number of removed files that must be live; a missing one is an error."""
         self.tolerated = 0
-        """How many more may be found and ended."""
+        """Number of removed files that need not be live (`tolerate_missing`)."""
         self.states: dict[UUID, KnownState] = {}
         self.moved: dict[UUID, Bounds] = {}
-        """The tables whose files have to be given new bounds; see `rebound`."""
+        """New layout of each table whose files need their bounds rewritten; see `rewrite_bounds`."""
         self.versions = {table.table_id: locked[table.table_id].current_version + 1 for table in commit.tables}
         self._commit = commit
         self._backend = backend
@@ -98,7 +99,7 @@ class Plan:
             self.moved[table.table_id] = after.bounds
         metadata = after.state.metadata
         assert metadata is not None
-        next_row_id = _first_free(row.next_row_id, table, after.bounds) if tracks_rows(metadata) else None
+        next_row_id = _first_free(row.next_row_id, table) if tracks_rows(metadata) else None
 
         adds = [action for action in table.actions if isinstance(action, AddFile)]
         is_bulk = table.adds is not None or len(adds) >= self._bulk_threshold
@@ -111,7 +112,7 @@ class Plan:
             if isinstance(action, AddFile):
                 values["slot"] = row.slot
                 ords[action.path] = ord_
-                next_row_id = _give_row_ids(values, next_row_id)
+                next_row_id = _assign_row_ids(values, next_row_id)
             if isinstance(action, RemoveFile):
                 if table.tolerate_missing:
                     self.tolerated += 1
@@ -188,7 +189,7 @@ def _version_row(
     return values
 
 
-def _give_row_ids(values: Row, next_row_id: int | None) -> int | None:
+def _assign_row_ids(values: Row, next_row_id: int | None) -> int | None:
     if next_row_id is None:
         return None
     if values["default_row_commit_version"] is None:
@@ -200,12 +201,12 @@ def _give_row_ids(values: Row, next_row_id: int | None) -> int | None:
     return following
 
 
-def _first_free(next_row_id: int, table: TableCommit, bounds: Bounds) -> int:
-    """Past the ids that files bring with them: rows that are only moved keep theirs."""
+def _first_free(next_row_id: int, table: TableCommit) -> int:
+    """Return the first row id above every id in use. Files that rewrite existing rows keep the ids they bring."""
     given = [(add.base_row_id, add.stats) for add in table.actions if isinstance(add, AddFile)]
     if table.adds is not None and {"base_row_id", "stats"} <= set(table.adds.column_names):
         given += zip(table.adds["base_row_id"].to_pylist(), table.adds["stats"].to_pylist(), strict=True)
-    ends = [first + (bounds.of(stats).num_records or 0) for first, stats in given if first is not None]
+    ends = [first + (num_records(stats) or 0) for first, stats in given if first is not None]
     return max([next_row_id, *ends])
 
 

@@ -1,7 +1,7 @@
-"""What the writer remembers of a table between commits: metadata, protocol, and how to read its statistics.
+"""Cache of table states between commits: metadata, protocol, and the layout of file bounds.
 
-History never changes, so a state is right for as long as the locked row names the same metadata and protocol version,
-and the same commit that gave them: a database that was restored has other commits under the same numbers.
+History never changes. So a cached state is valid while the locked row names the same metadata and protocol versions and
+the same commit that wrote them: a restored database may have other commits under the same version numbers.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class KnownState:
     state: TableState
     bounds: Bounds
     key: str | None = None
-    """The commit that made it so (`statements.state_key`); None: it is not committed yet."""
+    """Commit that last changed metadata or protocol (`statements.state_key`); None if it is not committed yet."""
 
     def is_of(self, metadata_version: int, protocol_version: int, key: str | None) -> bool:
-        """Whether it is what a table's row names."""
+        """Return whether this is the state that a table's row refers to."""
         same = (self.metadata_version, self.protocol_version) == (metadata_version, protocol_version)
         return same and key is not None and self.key == key
 
 
 UNCOMMITTED = KnownState(NO_VERSION, NO_VERSION, TableState(), Bounds(StructType()))
-"""A table before its version 0."""
+"""State of a table before its version 0."""
 
 
-class States:
+class StateCache:
     def __init__(self) -> None:
         self._known: dict[UUID, KnownState] = {}
 

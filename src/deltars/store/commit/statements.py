@@ -1,11 +1,11 @@
-"""The statements of a commit, written once in Core and compiled once a backend.
+"""SQL statements of a commit, written once with SQLAlchemy Core and compiled once per backend.
 
     lock(n)          SELECT … FROM dl_tables WHERE table_id IN (…) ORDER BY table_id FOR UPDATE | SHARE
     write(shape)     the inserts of each kind of action present, dl_transactions, dl_table_versions, and last the
-                     UPDATE of dl_tables: chained into one statement where the backend can, else one after the other
+                     UPDATE of dl_tables: chained into one statement if the backend can, otherwise run in this order
 
-One row of a table travels as parameters, several as one JSON document. So a statement's text depends on the commit's
-shape and on nothing else: it is prepared once, and no value ever becomes part of it.
+A single row of a table is sent as parameters, several rows as one JSON document. So the text of a statement depends
+only on the commit's shape: it is prepared once, and values never become part of it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ LOCK_COLUMNS = (
     dl_tables.c.dropped_at,
 )
 
-# What a commit says of one table's new version. `last_ict` is the one before it.
+# Columns of the document about a table's new version. `last_ict` is the previous in-commit timestamp.
 _VERSION_COLUMNS: tuple[SaColumn[Any], ...] = (
     *(
         SaColumn(column.name, column.type)
@@ -95,22 +95,22 @@ _COLUMNS: dict[str, tuple[SaColumn[Any], ...]] = {
 _encode = msgspec.json.Encoder().encode
 
 _Parameter: TypeAlias = tuple[str, str, Callable[[Any], Any] | None]
-"""A key of a row, the parameter it goes into, and how it becomes one."""
+"""Key of a row, name of its parameter, and the conversion of its value (None: sent unchanged)."""
 
 
 class Shape(NamedTuple):
-    """What the text of a commit's statements depends on, and nothing else."""
+    """Everything that determines the text of a commit's statements."""
 
     kinds: frozenset[str]
-    """The action tables with rows."""
+    """Action tables that receive rows."""
     loaded: frozenset[str] = frozenset()
-    """Those of them that are filled already."""
+    """Action tables whose rows are already inserted."""
     single: frozenset[str] = frozenset()
-    """The tables with one row, whose values are parameters; several rows are one JSON document."""
+    """Tables with one row, whose values are parameters; several rows are sent as one JSON document."""
 
 
 class CommitStatements:
-    """Each statement, built and compiled when it is first needed."""
+    """Statements of a commit; each is built and compiled on first use."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -122,11 +122,11 @@ class CommitStatements:
         return self._once(("lock", count, shared), lambda: lock_tables(self._backend, count, shared=shared))
 
     def clock(self) -> Prepared:
-        """The commit's time stamp, where it is taken in a statement of its own."""
+        """Return the statement that takes the commit's time stamp, for backends that do not chain writes."""
         return self._once("clock", lambda: select(next_commit_ts(self._backend)))
 
     def supersede(self) -> Prepared:
-        """After files were loaded: the older live rows of the same files end with this version."""
+        """Return the statement that ends the older live rows of the files that were just loaded."""
         return self._once("supersede", lambda: supersede_loaded(self._backend))
 
     def insert(self, name: str) -> Prepared:
@@ -138,7 +138,7 @@ class CommitStatements:
         return self._once("mark_removed", lambda: rows.mark_removed(REMOVES).returning(dl_add_files.c.ord))
 
     def write(self, shape: Shape) -> list[Prepared]:
-        """In the order in which they run."""
+        """Return the statements that write a commit of this shape, in the order in which they run."""
         if shape not in self._writes:
             writes = _Writes(self._backend, shape)
             statements = writes.chained() if self._backend.chains_writes else writes.steps()
@@ -146,7 +146,7 @@ class CommitStatements:
         return self._writes[shape]
 
     def values(self, rows: Mapping[str, Sequence[Row]], single: frozenset[str]) -> dict[str, Any]:
-        """The parameters that carry these rows."""
+        """Return the parameters that carry these rows."""
         values: dict[str, Any] = {}
         for name, documents in rows.items():
             if name not in single:
@@ -174,7 +174,7 @@ class CommitStatements:
 def lock_tables(backend: Backend, count: int, *, shared: bool = False) -> Select[Any]:
     ids = [_id(backend, f"table_{i}") for i in range(count)]
     status = dl_mirror_status.c
-    # Not locked: a table that diverges while this commit waits refuses the next one.
+    # The status row is not locked: if the table diverges while this commit waits, the next commit is refused.
     state = select(status.state).where(status.table_id == dl_tables.c.table_id).scalar_subquery()
     columns = (*LOCK_COLUMNS, state_key(backend), state.label("mirror_state"))
     statement = select(*columns).where(dl_tables.c.table_id.in_(ids)).order_by(dl_tables.c.table_id)
@@ -182,10 +182,11 @@ def lock_tables(backend: Backend, count: int, *, shared: bool = False) -> Select
 
 
 def state_key(backend: Backend) -> ColumnElement[str | None]:
-    """Which commit gave a table its metadata and protocol: the later of the two, by its id and its time stamp.
+    """Return the id and time stamp of the commit that last changed a table's metadata or protocol.
 
-    Version numbers alone would not do: after a restore or a fail-over the same number may be another commit's.
-    NULL where the commit is newer than the statement's snapshot, which waited for the lock.
+    Version numbers are not enough: after a restore or a failover, the same number may belong to another commit.
+    The key is NULL if that commit is newer than the statement's snapshot, which was taken before the wait for the
+    lock.
     """
     versions = dl_table_versions.c
     last = backend.greatest(dl_tables.c.metadata_version, dl_tables.c.protocol_version)
@@ -195,12 +196,15 @@ def state_key(backend: Backend) -> ColumnElement[str | None]:
 
 
 def key_of(txn_id: UUID, commit_ts: int) -> str:
-    """The same of a commit that is known."""
+    """Return the `state_key` of a known commit."""
     return f"{txn_id} {commit_ts}"
 
 
 def next_commit_ts(backend: Backend, floor: ColumnElement[int] | None = None) -> ColumnElement[int]:
-    """Later than the clock, than everything committed, and than every locked table's last commit (`floor`)."""
+    """Return a time stamp not before the clock or `floor`, and after every commit.
+
+    `floor` is just after the last commit of the locked tables.
+    """
     latest = select(func.coalesce(func.max(dl_transactions.c.commit_ts), literal_column("0")) + literal_column("1"))
     least = cast(bindparam("floor", type_=BigInteger), BigInteger) if floor is None else floor
     return backend.greatest(backend.clock_us(), least, latest.scalar_subquery()).label("commit_ts")
@@ -220,7 +224,7 @@ def supersede_loaded(backend: Backend) -> Update:
 
 
 def end_live_rows(backend: Backend, source: FromClause) -> Update:
-    """The live row of each of these files ends with the version that comes with it."""
+    """Return the UPDATE that ends the live row of each file in `source`, with the version given there."""
     return backend.update_matching(
         dl_add_files,
         source,
@@ -229,7 +233,7 @@ def end_live_rows(backend: Backend, source: FromClause) -> Update:
             files.c.path == source.c.path,
             files.c.dv_id == source.c.dv_id,
             files.c.version != source.c.version,
-            # Not `IS NULL`: that would let a planner without statistics walk a partial index of all live files.
+            # With `IS NULL`, a planner without statistics might scan the partial index of all live files.
             func.coalesce(files.c.removed_version, literal_column("-1")) == literal_column("-1"),
         ),
         lambda row: {"removed_version": row.c.version},
@@ -241,12 +245,11 @@ def _id(backend: Backend, name: str) -> ColumnElement[Any]:
 
 
 def _columns(name: str) -> tuple[SaColumn[Any], ...]:
-    """What a row of a commit says of each column of its table."""
     return _COLUMNS[name]
 
 
 class _Writes:
-    """The statements that write a commit of one shape."""
+    """Builder of the statements that write a commit of one shape."""
 
     def __init__(self, backend: Backend, shape: Shape) -> None:
         self._backend = backend
@@ -296,7 +299,7 @@ class _Writes:
         )
 
     def mark_removed(self, name: str) -> Update:
-        """The live row of each file that is removed, or added anew, ends with this version."""
+        """Return the UPDATE that ends the live row of each file that this version removes or adds again."""
         return end_live_rows(self._backend, self._rows(name, _FILE_KEY))
 
     def _insert_transaction(self, commit_ts: ColumnElement[int]) -> Any:
@@ -339,6 +342,6 @@ class _Writes:
 
     def _in_commit_timestamp(self, commit_ts: ColumnElement[int], rows: FromClause) -> ColumnElement[int]:
         thousand = literal_column("1000", Integer)
-        # Exact whether `/` divides integers (PostgreSQL, SQLite) or makes a double (DuckDB).
+        # Exact for integer division (PostgreSQL, SQLite) and for division into a double (DuckDB).
         milliseconds = cast((commit_ts - commit_ts % thousand).op("/", precedence=15)(thousand), BigInteger)
         return self._backend.greatest(milliseconds, rows.c.last_ict + literal_column("1"))

@@ -1,15 +1,16 @@
-"""One commit is one database transaction, over however many tables.
+"""Writer of commits: one commit is one database transaction, over any number of tables.
 
     validate ── no connection yet ──▶ BEGIN ─▶ lock ─▶ check ─▶ write ─▶ COMMIT
-                                        │       │       │        │         └ lost? settle by the abort marker
+                                        │       │       │        │         └ connection lost? settle by abort marker
                                         │       │       │        └ actions, transaction, versions, tables
-                                        │       │       └ every table as expected, or changed only by what does not
-                                        │       │         conflict (`log.conflicts`); else VersionTaken
+                                        │       │       └ every table is at the expected version, or only commits that
+                                        │       │         do not conflict came in between (`log.conflicts`);
+                                        │       │         otherwise VersionTaken
                                         │       └ every table's row, in table_id order, before anything is written
-                                        └ whatever fails from here on rolls everything back
+                                        └ any failure from here on rolls everything back
 
-The lock has a statement of its own because a statement's snapshot is as old as its beginning: one that waited for
-the lock and then wrote would not see what the other had committed.
+Locking is a separate statement because a statement sees the data as of its start: a statement that first waited for
+the lock and then wrote would miss what the previous holder of the lock had committed.
 """
 
 from __future__ import annotations
@@ -51,13 +52,12 @@ from deltars.log.validation import check_commit
 from deltars.observe import Stopwatch, emit
 from deltars.protocol import RemoveFile
 from deltars.store.backends import Opening
-from deltars.store.commit.base_check import find_replaced
-from deltars.store.commit.bounds_rewrite import rebound
+from deltars.store.commit.bounds_rewrite import rewrite_bounds
 from deltars.store.commit.bulk import BATCH_ROWS
-from deltars.store.commit.concurrent_commits import Winners, near
+from deltars.store.commit.concurrent_commits import Winners, files_read, find_replaced
 from deltars.store.commit.event import commit_ended
 from deltars.store.commit.plan import ROW_GROUPS, LockedTable, Plan
-from deltars.store.commit.state_cache import UNCOMMITTED, KnownState, States
+from deltars.store.commit.state_cache import UNCOMMITTED, KnownState, StateCache
 from deltars.store.commit.statements import REMOVES, TRANSACTION, VERSIONS, CommitStatements, Shape, key_of
 from deltars.store.database import Database
 from deltars.store.imports.table_hold import refuse_diverged
@@ -68,9 +68,9 @@ from deltars.store.schema import dl_add_files, dl_transactions
 
 COPY_THRESHOLD = 1_000
 
-_MADE_MEANWHILE = (
-    "a transaction of the same id was committed meanwhile, and made the table: begun again with this id, it has that"
-    " one's result"
+_CREATED_BY_SAME_ID = (
+    "a concurrent transaction with the same id created the table: a new attempt with this id returns that transaction's"
+    " result"
 )
 
 _encode = msgspec.json.Encoder().encode
@@ -78,7 +78,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(slots=True)
 class _Written:
-    """How far the writing of a commit is."""
+    """Progress of writing one commit."""
 
     shape: Shape
     values: dict[str, Any]
@@ -87,7 +87,7 @@ class _Written:
 
 
 class LogWriter:
-    """Commits to the tables of one database."""
+    """Writer of commits to the tables of one database."""
 
     def __init__(
         self, database: Database, *, copy_threshold: int = COPY_THRESHOLD, allow_diverged: bool = False
@@ -96,11 +96,11 @@ class LogWriter:
         self._allow_diverged = allow_diverged
         self._copy_threshold = copy_threshold
         self._statements = CommitStatements(database.backend)
-        self._states = States()
+        self._states = StateCache()
         self._winners = Winners(database.backend)
 
     def commit(self, commit: Commit, *, timeout_s: float, watch: Stopwatch | None = None) -> CommitOutcome:
-        """Commit, or say who was first. `watch` tells the caller, whatever is raised, how far it came."""
+        """Commit, or return the conflicting version. `watch` holds the stage that was reached, also after an error."""
         watch = watch or Stopwatch("validate")
         try:
             answer = self._commit(commit, timeout_s, watch)
@@ -125,9 +125,9 @@ class LogWriter:
                     return outcome
                 watch.enter("write")
                 plan = self._plan(connection, commit, locked)
-                rebound(connection, self._database.backend, plan.moved)
+                rewrite_bounds(connection, self._database.backend, plan.moved)
                 written = self._begin_writing(connection, plan, locked)
-                # A removed file that was not live is found out by the write itself: then COMMIT has to wait for it.
+                # Only the write shows whether a removed file was live, so COMMIT must wait for its result.
                 and_commit = self._database.backend.chains_writes and not plan.removals
                 watch.enter("commit" if and_commit else "write")
                 self._write(connection, written, and_commit=and_commit)
@@ -144,14 +144,14 @@ class LogWriter:
         return Committed(commit.txn_id, written.commit_ts, plan.versions)
 
     def resolve(self, txn_id: UUID, *, timeout_s: float) -> Committed | None:
-        """What became of a transaction. `None`: it did not commit, and from now on never can."""
+        """Return the result of a transaction. `None` means that it did not commit and never can from now on."""
         with self._database.write(timeout_s) as connection:
             marker = self._database.backend.insert_unless_present(dl_transactions)
             connection.execute(marker.values(txn_id=txn_id, outcome="aborted"))
             return _find_committed(connection, txn_id)
 
     def find_committed(self, txn_id: UUID) -> Committed | None:
-        """The result of a transaction that was committed before."""
+        """Return the result of a transaction; None if it did not commit (so far)."""
         with self._database.read() as connection:
             return _find_committed(connection, txn_id)
 
@@ -166,7 +166,10 @@ class LogWriter:
                 self._check_state(table)
 
     def _check_state(self, table: TableCommit) -> None:
-        """Against what is remembered; where that refuses, against the database, which may have moved on since."""
+        """Check the commit against the cached state and, if that refuses it, against the database.
+
+        The cached state may be out of date.
+        """
         remembered = self._states.get(table.table_id)
         if remembered is not None:
             try:
@@ -176,18 +179,20 @@ class LogWriter:
         with self._database.read() as connection:
             self._states.load(connection, self._database.backend, [table.table_id])
         known = self._states.get(table.table_id)
-        # A table that nothing was committed to, or none at all: the lock will tell.
+        # The table has no commit yet or does not exist; locking its row tells which.
         if known is not None and known is not UNCOMMITTED:
             check_state(table, known.state)
 
     # -- lock ----------------------------------------------------------------------------------------------------
 
     def _locks(self, written: Collection[UUID], read: Collection[UUID] = ()) -> Opening:
-        """Every table's row in one order, whatever order the caller named them in: the strongest lock that it needs,
-        once, because two transactions that raise theirs would wait for each other."""
+        """Return the statements that lock every table's row, sorted by table id to avoid deadlocks.
+
+        Each row gets the strongest lock it needs at once: two transactions that upgrade a shared lock deadlock.
+        """
         statements = []
         for is_read, run in groupby(sorted({*written, *read}), key=lambda table_id: table_id not in written):
-            # As text: every database casts it to its own kind of UUID.
+            # Ids are sent as text; each database casts them to its own UUID type.
             values = {f"table_{i}": str(table_id) for i, table_id in enumerate(run)}
             statements.append((self._statements.lock(len(values), shared=is_read), values))
         return Opening(statements)
@@ -213,7 +218,7 @@ class LogWriter:
             if (replaced := find_replaced(connection, commit, row, expected)) is not None:
                 return replaced
             if row.current_version != expected:
-                taken = self._judge(connection, row, expected, table, commit, level)
+                taken = self._find_conflict(connection, row, expected, table, commit, level)
                 if taken is not None:
                     return taken
         for table_id, read in commit.checked_reads.items():
@@ -221,12 +226,12 @@ class LogWriter:
             if (replaced := find_replaced(connection, commit, row, read.version)) is not None:
                 return replaced
             if row.current_version != read.version:
-                taken = self._judge(connection, row, read.version, None, commit, level)
+                taken = self._find_conflict(connection, row, read.version, None, commit, level)
                 if taken is not None:
                     return taken
         return None
 
-    def _judge(
+    def _find_conflict(
         self,
         connection: Connection,
         row: LockedTable,
@@ -235,34 +240,39 @@ class LogWriter:
         commit: Commit,
         level: Isolation,
     ) -> VersionTaken | None:
-        """The table moved since the transaction read it: whether that is in the way."""
+        """Return the conflict with commits made since the transaction read the table; None if there is none."""
         if level == "strict" or row.current_version < expected:
             return VersionTaken(row.table_id, row.name, expected, row.current_version)
         reads = commit.reads_of(row.table_id)
-        asked = near(reads, expected, row, self._states.get(row.table_id), self._database.backend)
-        since = self._winners.since(connection, row.table_id, expected, evidence(mine, reads, level), asked)
+        matching = files_read(reads, expected, row, self._states.get(row.table_id), self._database.backend)
+        since = self._winners.since(connection, row.table_id, expected, evidence(mine, reads, level), matching)
         conflict = find_conflict(mine, reads, since, level)
         if conflict is None:
             return None
         return VersionTaken(row.table_id, row.name, expected, row.current_version, conflict)
 
     def _earlier(self, connection: Connection, commit: Commit) -> CommitOutcome | None:
-        """The result of the same transaction, when it was committed before."""
+        """Return the result of the same transaction if it was committed before.
+
+        Return VersionTaken if it created a table of the same name under another id.
+        """
         earlier = _find_committed(connection, commit.txn_id)
         if earlier is None:
             aborted = select(dl_transactions.c.outcome).where(dl_transactions.c.txn_id == commit.txn_id)
             if connection.execute(aborted).scalar_one_or_none() is not None:
-                raise ValidationError("this transaction id was settled as aborted", hint="Commit again with a new one.")
+                raise ValidationError(
+                    "this transaction id was settled as aborted", hint="Commit again with a new transaction id."
+                )
             return None
         if earlier.versions.keys() != {table.table_id for table in commit.tables}:
             for new in commit.new_tables:
                 owner = find_named(connection, new.name)
                 if owner is not None and owner.table_id in earlier.versions:
-                    conflict = Conflict(VersionConflict, earlier.versions[owner.table_id], _MADE_MEANWHILE)
+                    conflict = Conflict(VersionConflict, earlier.versions[owner.table_id], _CREATED_BY_SAME_ID)
                     return VersionTaken(owner.table_id, owner.name, NO_VERSION, owner.current_version, conflict)
             raise ValidationError(
                 "this transaction id was committed before, to other tables",
-                hint="Use a new one; catalog.transaction() says what this one did.",
+                hint="Use a new transaction id; catalog.transaction() shows what this one committed.",
             )
         return earlier
 
@@ -273,7 +283,7 @@ class LogWriter:
         return Plan(commit, locked, states, backend=self._database.backend, bulk_threshold=self._copy_threshold)
 
     def _state(self, connection: Connection, table: TableCommit, row: LockedTable) -> KnownState:
-        """The state the commit was validated against, or the newer one, validated now."""
+        """Return the state the commit was validated against. If a newer one exists, validate against it first."""
         known = self._states.get(table.table_id)
         now = (row.metadata_version, row.protocol_version)
         if now == (NO_VERSION, NO_VERSION):
@@ -295,7 +305,10 @@ class LogWriter:
         return _Written(Shape(kinds, loaded, single), values, removed)
 
     def _load(self, connection: Connection, plan: Plan) -> tuple[frozenset[str], int]:
-        """Whatever is many goes ahead, by batches: which tables are filled, and how many live files that ended."""
+        """Load large row sets in batches before the rest.
+
+        Return the database tables that are complete, and the number of live files that were ended.
+        """
         backend = self._database.backend
         loaded = set()
         removed = 0
@@ -317,7 +330,7 @@ class LogWriter:
         return frozenset(loaded), removed
 
     def _write(self, connection: Connection, written: _Written, *, and_commit: bool) -> None:
-        """The rest of the rows and the new versions; where the backend can, in one statement."""
+        """Write the remaining rows and the new versions, in one statement if the backend can chain writes."""
         backend = self._database.backend
         statements = self._statements.write(written.shape)
         if backend.chains_writes:
@@ -332,7 +345,7 @@ class LogWriter:
             written.removed += len(results[0])
 
     def _refuse_missing_files(self, connection: Connection, commit: Commit, plan: Plan) -> None:
-        """Which of the removed files was not live: asked again one by one, for the message."""
+        """Raise ValidationError for the first removed file that was not live; look up each file to name it."""
         for table in commit.tables:
             if table.tolerate_missing:
                 continue
@@ -349,10 +362,10 @@ class LogWriter:
     # -- commit --------------------------------------------------------------------------------------------------
 
     def _settle(self, commit: Commit, deadline: float, lost: DeltarsError) -> Committed:
-        """The connection died during COMMIT: mark the transaction aborted, unless it committed.
+        """Settle a COMMIT during which the connection was lost: mark the transaction aborted unless it committed.
 
-        One look would not be enough: a COMMIT may still be under way on the server and land a moment later. The
-        marker takes the transaction's own key, so that only one of the two can ever be there.
+        Reading once is not enough: the COMMIT may still run on the server and succeed a moment later. The marker
+        uses the transaction's own primary key, so only one of the two rows can ever exist.
         """
         pause_s = 0.05
         while True:
@@ -378,7 +391,7 @@ class LogWriter:
 
 
 def _place(commit: Commit, error: DeltarsError) -> dict[str, Any]:
-    """What can be said of where an error happened: in the only table, or in the one whose id the database names."""
+    """Return the table and version of an error: the only table, or the one whose id the error message contains."""
     said = str(error)
     named = [table for table in commit.tables if len(commit.tables) == 1 or str(table.table_id) in said]
     if len(named) != 1:

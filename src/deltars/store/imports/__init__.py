@@ -1,1 +1,1 @@
-"""Logs made elsewhere, written into the catalog."""
+"""Imports of logs from elsewhere into the catalog, and the hold on tables meanwhile."""

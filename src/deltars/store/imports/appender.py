@@ -1,10 +1,10 @@
-"""The rows of a log that was made elsewhere, collected version by version and written many at a time.
+"""Collector of imported rows: version by version, written in large batches.
 
     actions of a version ──▶ rows of their tables ┐
     … of the next                                 ├─ when there are many ──▶ one SQL transaction,
     a version's own row, when it is complete      ┘                          while the next batch is collected
 
-A file that is added and ended again within one batch is inserted with both versions at once.
+A file that is added and removed within one batch is inserted with both versions at once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FLUSH_ROWS = 20_000
 TIMEOUT_S = 600.0
 
 LATER = 2**62
-"""The `commit_ts` of a version that is copied and not yet visible: after every cut."""
+"""`commit_ts` of a copied version that is not visible yet; it is later than every cut."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FILE_KEY = tuple(SaColumn(name, dl_add_files.c[name].type) for name in ("table_id", "version", "path", "dv_id"))
@@ -49,7 +49,7 @@ _FILE_KEY = tuple(SaColumn(name, dl_add_files.c[name].type) for name in ("table_
 
 @dataclass(frozen=True, slots=True)
 class HeldTable:
-    """A table as far as its log was copied."""
+    """State of a table whose log is being copied."""
 
     table_id: UUID
     name: str
@@ -58,7 +58,7 @@ class HeldTable:
     state: MirrorState
     is_held: bool
     current_version: int
-    """The last version that is visible."""
+    """Last visible version."""
     last_version: int
     last_timestamp_ms: int
     last_digest: str | None
@@ -69,7 +69,7 @@ class HeldTable:
 
 @dataclass(slots=True)
 class _Files:
-    """Added files whose bounds are made the same way, and where each belongs."""
+    """Added files with the same layout of bounds, and the position of each."""
 
     bounds: Bounds
     adds: list[AddFile] = field(default_factory=list)
@@ -78,7 +78,7 @@ class _Files:
     removed_versions: list[int | None] = field(default_factory=list)
 
     def put(self, version: int, place: int, add: AddFile) -> int:
-        """The file's number among these."""
+        """Add a file, and return its index."""
         self.adds.append(add)
         self.versions.append(version)
         self.ords.append(place)
@@ -88,14 +88,14 @@ class _Files:
 
 @dataclass(slots=True)
 class _Batch:
-    """Rows that wait for their transaction."""
+    """Rows to write in one transaction."""
 
     rows: dict[str, list[Row]] = field(default_factory=dict)
     files: list[_Files] = field(default_factory=list)
     live: dict[FileKey, tuple[_Files, int]] = field(default_factory=dict)
-    """The files that this batch adds."""
+    """Files that this batch adds."""
     ended: dict[FileKey, int] = field(default_factory=dict)
-    """The files of earlier batches that this one ends, and the version that does."""
+    """Files of earlier batches that this batch ends, and the version that ends each."""
     columns: list[tuple[AddBatches, Placement]] = field(default_factory=list)
     count: int = 0
 
@@ -110,7 +110,7 @@ class _Batch:
 
 
 class Appender:
-    """Collects the actions of version after version, and writes them when there are many."""
+    """Collector that takes the actions of version after version and writes them in batches."""
 
     def __init__(self, database: Database, table: HeldTable) -> None:
         self._database = database
@@ -120,7 +120,7 @@ class Appender:
         self._after = table.last_version
         self._next = table.last_version
         self._timestamp_ms = table.last_timestamp_ms
-        # One thread, so one transaction after the other; each is written while the next is read.
+        # One thread, so transactions run one after the other; each is written while the next batch is read.
         self._thread = ThreadPoolExecutor(1, "deltars-import")
         self._writing: Future[None] | None = None
         self._bounds = Bounds(StructType()) if table.metadata is None else _bounds(table.metadata)
@@ -129,7 +129,7 @@ class Appender:
         )
 
     def add(self, version: int, actions: Iterable[tuple[int, Action]]) -> None:
-        """Actions of one version, with their places in it."""
+        """Add actions of one version, with their positions in it."""
         placed = list(actions)
         for _, action in placed:
             if isinstance(action, Metadata):
@@ -145,15 +145,15 @@ class Appender:
         self._flush_if_full()
 
     def add_files(self, version: int, first_place: int, files: pa.Table) -> None:
-        """The files of a checkpoint, as columns: nothing before them is known, so they end nothing."""
+        """Add the files of a checkpoint, as columns. They are the first files of the table, so they end no other."""
         place = Placement(self._table.table_id, version, first_place, self._table.slot, None)
         self._batch.columns.append((AddBatches(files, self._bounds, self._backend), place))
         self._batch.count += files.num_rows
         self._flush_if_full()
 
     def complete(self, about: ForeignVersion) -> None:
-        """All actions of the version were given."""
-        # Time goes on in the catalog, even where a writer's clock went back.
+        """Complete a version, after all its actions were added."""
+        # Timestamps rise in the catalog even if a writer's clock was set back.
         self._timestamp_ms = max(about.timestamp_ms, self._timestamp_ms + 1)
         self._next = about.version
         key = {"table_id": str(self._table.table_id), "version": about.version}
@@ -199,7 +199,7 @@ class Appender:
         self._flush_if_full()
 
     def flush(self) -> None:
-        """Write everything that was given."""
+        """Write everything that was added so far."""
         self._send()
         self._await()
 
@@ -207,11 +207,11 @@ class Appender:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Nothing is under way any more when the import is over, whichever way it ends.
+        # Wait for the running write, so that nothing runs after the import has ended or failed.
         self._thread.shutdown()
 
     def _send(self) -> None:
-        """Write the batch while the next one is collected."""
+        """Start writing the batch; the next one is collected meanwhile."""
         batch, self._batch = self._batch, _Batch()
         self._await()
         if batch.count:
@@ -227,11 +227,13 @@ class Appender:
             row = lock_row(connection, self._database, self._table.table_id)
             if row.protocol_version != HELD:
                 raise LogDiverged(
-                    "the table was taken over by somebody else", table=self._table.name, table_id=self._table.table_id
+                    "another process ended the hold on the table during the import",
+                    table=self._table.name,
+                    table_id=self._table.table_id,
                 )
             self._refuse_others(connection)
-            # The files of a checkpoint come first of all: a later version may end them. Those of commits come last, or
-            # a file that is added again would be ended itself.
+            # The files of a checkpoint are loaded first, because a later version may end them. Those of commits are
+            # loaded last: otherwise a file that is added again would be ended itself.
             for columns, place in batch.columns:
                 self._backend.load(connection, dl_add_files, columns.rows(place))
             if batch.ended:
@@ -254,14 +256,14 @@ class Appender:
         self._batch.count += 1
 
     def _end_file(self, key: FileKey, version: int) -> None:
-        """The file, if it is live, ends here: it is removed, or added again."""
+        """End a live file at this version, which removes it or adds it again."""
         files, number = self._batch.live.pop(key, (None, 0))
         if files is None:
-            # In the first version that there is, nothing is live.
+            # Before the first version is complete, no file is live.
             if self._next != NO_VERSION:
                 self._batch.ended.setdefault(key, version)
         elif files.versions[number] == version:
-            raise DamagedLog(f"the file {key[0]} stands twice in one commit", version=version)
+            raise DamagedLog(f"the file {key[0]} occurs twice in one commit", version=version)
         else:
             files.removed_versions[number] = version
 
@@ -282,14 +284,14 @@ class Appender:
 
     def _insert(self, connection: Connection, table: Table, rows: Sequence[Row]) -> None:
         if table is dl_transactions:
-            # Several tables of one transaction bring the same row.
+            # Several tables of one transaction have the same transaction row.
             statement = self._backend.insert_unless_present(table)
             connection.execute(statement, [{c.name: row.get(c.name) for c in table.c} for row in rows])
         else:
             self._backend.load(connection, table, [_record_batch(table, rows, self._backend.array_text)])
 
     def _refuse_others(self, connection: Connection) -> None:
-        """Somebody else who imports the same table at the same time: one of us is enough."""
+        """Raise VersionConflict if another process imports the same table."""
         versions = dl_table_versions.c
         there = connection.execute(
             select(func.max(versions.version)).where(versions.table_id == self._table.table_id)
@@ -297,7 +299,7 @@ class Appender:
         there = NO_VERSION if there is None else there
         if there != self._after:
             raise VersionConflict(
-                "somebody else is importing the table",
+                "another process is importing the table",
                 table=self._table.name,
                 table_id=self._table.table_id,
                 expected=self._after,
@@ -308,7 +310,7 @@ class Appender:
 def _record_batch(
     table: Table, rows: Sequence[Row], array_text: Callable[[Sequence[float | None]], str]
 ) -> pa.RecordBatch:
-    """Rows as columns, documents and arrays as their text: what `Backend.load` takes."""
+    """Return rows as columns, with documents and arrays as text, as `Backend.load` needs them."""
     arrays, names = [], []
     for column in table.c:
         values = [row.get(column.name) for row in rows]

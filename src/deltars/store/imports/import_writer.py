@@ -1,13 +1,13 @@
-"""Writing a log that was made elsewhere into the catalog, batch by batch.
+"""Writer of imported logs: it copies a log from elsewhere into the catalog, batch by batch.
 
-    register ──▶ hold ──▶ Appender: actions of version after version ──flush──▶ one SQL transaction a batch
-                             │                                                  nobody sees them yet
-                             └─ a version is there when its row in dl_table_versions is: an interrupted import is
-                                cleaned of what lies beyond the last one, and goes on from there
-    finish ──▶ one SQL transaction: everything gets its place in time, and becomes visible
+    register ──▶ hold ──▶ Appender: actions of version after version ──flush──▶ one SQL transaction per batch,
+                             │                                                  not visible to readers yet
+                             └─ a version is complete once its row in dl_table_versions exists: after an interruption,
+                                everything beyond the last complete version is deleted, and the import continues there
+    finish ──▶ one SQL transaction: every version gets its time stamp and becomes visible
 
-Unlike a commit, which makes history, this copies it: versions keep numbers, times and ids, and no rule for new commits
-is applied to old ones.
+A commit makes history; an import copies it. Versions keep their numbers, times and ids, and the rules for new commits
+are not applied to them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import msgspec
-from sqlalchemy import Connection, Table, Text, cast, delete, insert, select, update
+from sqlalchemy import Connection, Text, cast, delete, insert, select, update
 
 from deltars.errors import DamagedLog, TableExists
 from deltars.log.commit import NO_VERSION, NewTable
 from deltars.log.table_rules import ROW_TRACKING_DOMAIN
 from deltars.store import schema
-from deltars.store.commit.bounds_rewrite import rebound_since
+from deltars.store.commit.bounds_rewrite import rewrite_bounds_since
 from deltars.store.commit.statements import CommitStatements
 from deltars.store.database import Database
 from deltars.store.imports.appender import LATER, TIMEOUT_S, Appender, HeldTable
@@ -32,19 +32,21 @@ from deltars.store.imports.table_hold import HELD, lock_row
 from deltars.store.mirror.records import FOREIGN
 from deltars.store.mirror.status import MirrorState
 from deltars.store.names import is_same_name
+from deltars.store.read.version_header import newest_metadata, newest_protocol
 from deltars.store.registry import Origin, TableRecord, create
-from deltars.store.rows import from_row
 from deltars.store.schema import dl_add_files, dl_mirror_log, dl_mirror_status, dl_table_versions, dl_tables
 from deltars.store.schema import dl_transactions as transactions
 
 RELEASE = "RELEASE TABLE"
-"""The operation of the commit that gives a table to other writers."""
+"""Operation of the commit that releases a table to other writers."""
 
 
 _decode_values = msgspec.json.Decoder(dict[str, str | None]).decode
 
 
 class ImportWriter:
+    """Writer of imported tables of one database."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
         self._statements = CommitStatements(database.backend)
@@ -52,7 +54,7 @@ class ImportWriter:
     def register(
         self, table: NewTable, *, created_at: datetime | None = None, origin: Origin = Origin.IMPORTED
     ) -> None:
-        """The table at version −1, held."""
+        """Register a table at version −1, held."""
         with self._database.write(TIMEOUT_S) as connection:
             owner = create(connection, [table], self._database, origin=origin)
             if owner is not None:
@@ -64,19 +66,19 @@ class ImportWriter:
             self._set_state(connection, table.table_id, state=MirrorState.IMPORTING)
 
     def unregister(self, table_id: UUID) -> None:
-        """Take away a table that never became visible, with all that was copied of it."""
+        """Delete a table that never became visible, with everything that was copied of it."""
         with self._database.write(TIMEOUT_S) as connection:
             row = lock_row(connection, self._database, table_id)
             if row.current_version != NO_VERSION:
-                raise TableExists("the table is visible already", table=row.name, table_id=table_id)
+                raise TableExists("the table is already visible", table=row.name, table_id=table_id)
             for part in (*schema.ACTION_TABLES, dl_table_versions, dl_mirror_log, dl_mirror_status):
                 connection.execute(delete(part).where(part.c.table_id == table_id))
-        # A transaction of its own: DuckDB checks foreign keys against what was there before.
+        # A separate transaction: DuckDB checks foreign keys against the state before the transaction.
         with self._database.write(TIMEOUT_S) as connection:
             connection.execute(delete(dl_tables).where(dl_tables.c.table_id == table_id))
 
     def find_importing(self, location: str) -> UUID | None:
-        """The table whose import from here was begun and not finished."""
+        """Return the table whose import from this location has not finished."""
         query = (
             select(dl_tables.c.table_id)
             .join(dl_mirror_status, dl_mirror_status.c.table_id == dl_tables.c.table_id)
@@ -91,7 +93,7 @@ class ImportWriter:
             return found
 
     def find_imported(self, location: str, name: str) -> UUID | None:
-        """The table of this name that was imported from here, and is this catalog's since."""
+        """Return the table of this name that was imported from this location and is now owned by this catalog."""
         is_imported = (
             select(dl_mirror_log.c.version)
             .where(dl_mirror_log.c.table_id == dl_tables.c.table_id, dl_mirror_log.c.digest.like(f"{FOREIGN}%"))
@@ -104,12 +106,12 @@ class ImportWriter:
             .where(dl_tables.c.protocol_version != HELD, is_imported)
         )
         with self._database.read() as connection:
-            # One location has one living table at most.
+            # A location has at most one table that is not dropped.
             row = connection.execute(query).one_or_none()
             return None if row is None or not is_same_name(row.name, name) else row.table_id
 
     def find_half_gone(self, location: str) -> list[UUID]:
-        """Tables that `unregister` was taking away when it was killed: their rows are all that is left."""
+        """Return tables left by an interrupted `unregister`: only their rows in dl_tables remain."""
         query = (
             select(dl_tables.c.table_id)
             .outerjoin(dl_mirror_status, dl_mirror_status.c.table_id == dl_tables.c.table_id)
@@ -149,17 +151,20 @@ class ImportWriter:
                 last_timestamp_ms=0 if last is None else last.in_commit_timestamp,
                 last_digest=None if digest is None else digest.removeprefix(FOREIGN),
                 last_txn_id=None if last is None else last.txn_id,
-                metadata=_latest(connection, schema.dl_metadata_updates, table_id, at),
-                protocol=_latest(connection, schema.dl_protocol_updates, table_id, at),
+                metadata=newest_metadata(connection, table_id, at)[1],
+                protocol=newest_protocol(connection, table_id, at)[1],
             )
 
     def appender(self, table: HeldTable) -> Appender:
-        """Goes on after the last version that is there; what an interrupted import left beyond it is taken away."""
+        """Return an appender that continues after the last complete version.
+
+        Anything that an interrupted import left beyond that version is deleted first.
+        """
         self._clean(table)
         return Appender(self._database, table)
 
     def finish(self, table_id: UUID, state: MirrorState) -> int:
-        """Make everything visible that was copied, and let go of the table if the mirror is to be active again."""
+        """Make all copied versions visible. End the hold if `state` is ACTIVE."""
         with self._database.write(TIMEOUT_S) as connection:
             row = lock_row(connection, self._database, table_id)
             versions = dl_table_versions.c
@@ -171,9 +176,11 @@ class ImportWriter:
                 .limit(1)
             ).one()
             stamp = self._stamp(connection, table_id, row.last_commit_ts, last.version)
-            protocol_version, protocol = _latest_with_version(connection, schema.dl_protocol_updates, table_id)
-            metadata_version, metadata = _latest_with_version(connection, schema.dl_metadata_updates, table_id)
-            rebound_since(connection, self._database.backend, table_id, row.metadata_version)
+            protocol_version, protocol = newest_protocol(connection, table_id)
+            metadata_version, metadata = newest_metadata(connection, table_id)
+            assert protocol is not None
+            assert metadata is not None
+            rewrite_bounds_since(connection, self._database.backend, table_id, row.metadata_version)
             connection.execute(
                 update(dl_tables)
                 .where(dl_tables.c.table_id == table_id)
@@ -198,19 +205,19 @@ class ImportWriter:
             return version
 
     def drop(self, table_id: UUID, dropped_at: datetime, name: str) -> None:
-        """A table that was dropped before, under this name: its history is there, its name is free."""
+        """Mark a restored table as dropped at a time, under this name: its history stays, its name is free."""
         with self._database.write(TIMEOUT_S) as connection:
             one = update(dl_tables).where(dl_tables.c.table_id == table_id)
             connection.execute(one.values(dropped_at=dropped_at, name=name))
 
     def is_there(self, table_id: UUID) -> bool:
-        """Whether the catalog knows the table, be it dropped."""
+        """Return whether the catalog knows the table, live or dropped."""
         with self._database.read() as connection:
             query = select(dl_tables.c.table_id).where(dl_tables.c.table_id == table_id)
             return connection.execute(query).first() is not None
 
     def partition_values(self, table_id: UUID) -> Generator[dict[str, str | None]]:
-        """Each set of partition values that a live file of a table has that was copied so far."""
+        """Yield each distinct set of partition values of the live files copied so far."""
         files = dl_add_files.c
         query = (
             select(cast(files.partition_values, Text))
@@ -223,12 +230,12 @@ class ImportWriter:
                 yield _decode_values(text)
 
     def next_row_id(self, table_id: UUID) -> int:
-        """The first row id that is free; DamagedLog where the table does not say it."""
+        """Return the first free row id; raise DamagedLog if the table's row-tracking domain is unreadable."""
         with self._database.read() as connection:
             return _next_row_id(connection, table_id)
 
     def let_go(self, table_id: UUID) -> None:
-        """A table that nothing was ever committed to is for whoever writes its version 0."""
+        """End the hold on a table without commits, so that its version 0 can be committed."""
         with self._database.write(TIMEOUT_S) as connection:
             lock_row(connection, self._database, table_id)
             connection.execute(
@@ -237,22 +244,22 @@ class ImportWriter:
             self._set_state(connection, table_id, state=MirrorState.ACTIVE)
 
     def unhold(self, table_id: UUID) -> None:
-        """A table that was held, and whose log was not touched, is the catalog's again as if nothing had been."""
+        """End the hold on a table whose log was not changed; this catalog owns it again."""
         with self._database.write(TIMEOUT_S) as connection:
             lock_row(connection, self._database, table_id)
-            version, _ = _latest_with_version(connection, schema.dl_protocol_updates, table_id)
+            version, _ = newest_protocol(connection, table_id)
             connection.execute(
                 update(dl_tables).where(dl_tables.c.table_id == table_id).values(protocol_version=version)
             )
 
     def clock(self) -> int:
-        """The time that a commit would get now."""
+        """Return the time stamp that a commit would get now."""
         with self._database.read() as connection:
             [(now,)] = self._database.backend.run(connection, self._statements.clock(), {"floor": 0})
             return int(now)
 
     def ends_elsewhere(self, table_id: UUID) -> bool:
-        """Whether the newest version gave the table to others, or is theirs: it then has no place in time here."""
+        """Return whether the newest version released the table, or came from other writers and is not stamped here."""
         versions = dl_table_versions.c
         query = (
             select(versions.commit_ts, versions.operation)
@@ -265,7 +272,7 @@ class ImportWriter:
             return bool(row.commit_ts == LATER or row.operation == RELEASE)
 
     def torn_transactions(self) -> list[UUID]:
-        """Transactions over several tables of which some, still there, never got their version."""
+        """Return the transactions that are incomplete: some registered table lacks its version."""
         with self._database.read() as connection:
             current = {
                 str(row.table_id): row.current_version
@@ -281,7 +288,10 @@ class ImportWriter:
             ]
 
     def _stamp(self, connection: Connection, table_id: UUID, floor: int, last: int) -> int:
-        """A place in time for the versions that brought none: that of the next one that did, else now."""
+        """Stamp the versions without a time stamp: with that of the next stamped version, otherwise with now.
+
+        Return the newest time stamp of the table.
+        """
         versions = dl_table_versions.c
         of_table = versions.table_id == table_id
         untimed = set(connection.scalars(select(versions.version).where(of_table, versions.commit_ts == LATER)))
@@ -326,23 +336,6 @@ class ImportWriter:
 
     def _set_state(self, connection: Connection, table_id: UUID, **values: Any) -> None:
         connection.execute(update(dl_mirror_status).where(dl_mirror_status.c.table_id == table_id).values(**values))
-
-
-def _latest(connection: Connection, table: Table, table_id: UUID, version: int) -> Any:
-    query = (
-        select(table)
-        .where(table.c.table_id == table_id, table.c.version <= version)
-        .order_by(table.c.version.desc())
-        .limit(1)
-    )
-    row = connection.execute(query).mappings().one_or_none()
-    return None if row is None else from_row(table.name, row)
-
-
-def _latest_with_version(connection: Connection, table: Table, table_id: UUID) -> tuple[int, Any]:
-    query = select(table).where(table.c.table_id == table_id).order_by(table.c.version.desc()).limit(1)
-    row = connection.execute(query).mappings().one()
-    return row["version"], from_row(table.name, row)
 
 
 def _next_row_id(connection: Connection, table_id: UUID) -> int:

@@ -1,36 +1,33 @@
-"""Taking back versions of a table that its log does not have, so that the catalog can follow the log.
+"""Removal of versions that a table's log does not have, so that the catalog can follow the log.
 
-    versions_after ──▶ what would go ──▶ take_back: one SQL transaction
-                                          ├─ their actions, their own rows, what they removed is live again
-                                          ├─ their transactions: deleted, or without this table
-                                          └─ the table is held, until its log was followed (`ImportWriter.finish`)
+    versions_after ──▶ the versions to remove ──▶ take_back: one SQL transaction
+                                                   ├─ delete their actions and rows; files they removed are live again
+                                                   ├─ delete their transactions, or remove this table from them
+                                                   └─ hold the table until its log is imported (`ImportWriter.finish`)
 
-Nothing else in the catalog deletes history. It needs the rights of the schema's owner.
+Nothing else in the catalog deletes visible history. This needs the rights of the schema's owner.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, delete, select, update
 
 from deltars.errors import LogDiverged
 from deltars.log.bounds import Bounds
-from deltars.protocol import Metadata
 from deltars.store import schema
-from deltars.store.commit.bounds_rewrite import rebound
+from deltars.store.commit.bounds_rewrite import rewrite_bounds
 from deltars.store.database import Database
 from deltars.store.imports.appender import TIMEOUT_S
 from deltars.store.imports.table_hold import HELD, lock_row
-from deltars.store.mirror.records import FOREIGN
+from deltars.store.mirror.records import MirrorRecords
 from deltars.store.mirror.status import MirrorState
-from deltars.store.rows import from_row
+from deltars.store.read.version_header import newest_metadata
 from deltars.store.schema import (
     dl_add_files,
-    dl_metadata_updates,
     dl_mirror_log,
     dl_mirror_status,
     dl_table_versions,
@@ -43,7 +40,7 @@ _versions, _transactions = dl_table_versions.c, dl_transactions.c
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """A version of the catalog whose place in the log belongs to another commit."""
+    """Version in the catalog whose version number belongs to another commit in the log."""
 
     version: int
     txn_id: UUID
@@ -52,23 +49,21 @@ class Contradiction:
     operation: str
     committer: str | None
     other_tables: tuple[str, ...]
-    """The tables that the same transaction wrote to: what it did there stays."""
+    """Other tables that the same transaction wrote; their versions stay."""
 
 
 class Reversal:
+    """Removal of versions from one database."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def digest(self, table_id: UUID, version: int) -> str | None:
-        """Return the digest of a version's published or imported file, as far as the catalog knows it."""
-        log = dl_mirror_log.c
-        query = select(log.digest).where(log.table_id == table_id, log.version == version)
-        with self._database.read() as connection:
-            found: str | None = connection.execute(query).scalar_one_or_none()
-            return None if found is None else found.removeprefix(FOREIGN)
+        """Return the digest of a version's published or imported file; None if the catalog has none."""
+        return MirrorRecords(self._database).digest(table_id, version)
 
     def versions_after(self, table_id: UUID, version: int) -> list[Contradiction]:
-        """Return the versions that `take_back` takes away, oldest first."""
+        """Return the versions that `take_back` would remove, oldest first."""
         query = (
             select(dl_table_versions, _transactions.participants)
             .outerjoin(dl_transactions, _transactions.txn_id == _versions.txn_id)
@@ -92,18 +87,18 @@ class Reversal:
     def take_back(
         self, table_id: UUID, *, after: int, current_version: int, digests: Mapping[int, str] | None = None
     ) -> None:
-        """Take away the versions after this one, and hold the table.
+        """Remove the versions after this one, and hold the table.
 
-        `digests` are of files that are there and were not noted as published.
+        `digests` are the digests of existing log files that were not recorded as published.
         """
         with self._database.write(TIMEOUT_S) as connection:
             row = lock_row(connection, self._database, table_id)
             if row.current_version != current_version or row.protocol_version == HELD:
                 raise LogDiverged(
-                    f"the table was at version {current_version}, and somebody has changed it since",
+                    f"the table was at version {current_version} and has changed since",
                     table=row.name,
                     table_id=table_id,
-                    hint="Look again at what would be discarded, then run it again.",
+                    hint="Check again what would be discarded, then run the command again.",
                 )
             self._forget_transactions(connection, table_id, after)
             for part in (*schema.ACTION_TABLES, dl_table_versions, dl_mirror_log):
@@ -113,8 +108,11 @@ class Reversal:
                 .where(dl_add_files.c.table_id == table_id, dl_add_files.c.removed_version > after)
                 .values(removed_version=None)
             )
+            metadata_version, metadata = newest_metadata(connection, table_id)
             if row.metadata_version > after:
-                rebound(connection, self._database.backend, {table_id: _bounds(connection, table_id)})
+                assert metadata is not None
+                bounds = Bounds(metadata.schema, metadata.partition_columns, metadata.configuration)
+                rewrite_bounds(connection, self._database.backend, {table_id: bounds})
             last = connection.execute(
                 select(_versions.commit_ts, _versions.in_commit_timestamp).where(
                     _versions.table_id == table_id, _versions.version == after
@@ -129,7 +127,7 @@ class Reversal:
                 .where(dl_tables.c.table_id == table_id)
                 .values(
                     current_version=after,
-                    metadata_version=min(row.metadata_version, _metadata_version(connection, table_id)),
+                    metadata_version=min(row.metadata_version, metadata_version),
                     protocol_version=HELD,
                     last_commit_ts=last.commit_ts,
                     last_ict=last.in_commit_timestamp,
@@ -147,7 +145,10 @@ class Reversal:
             )
 
     def _forget_transactions(self, connection: Connection, table_id: UUID, after: int) -> None:
-        """As if they had never been, for this table. So a job with an id of its own can be run again."""
+        """Remove this table from the transactions of the versions, or delete them.
+
+        So a job that uses its own transaction id can be run again.
+        """
         query = (
             select(_transactions.txn_id, _transactions.participants)
             .join(dl_table_versions, _versions.txn_id == _transactions.txn_id)
@@ -164,22 +165,6 @@ class Reversal:
 
 def _without(participants: Mapping[str, int], table_id: UUID) -> dict[str, int]:
     return {key: version for key, version in participants.items() if key != str(table_id)}
-
-
-def _metadata_version(connection: Connection, table_id: UUID) -> int:
-    return int(_newest_metadata(connection, table_id)["version"])
-
-
-def _bounds(connection: Connection, table_id: UUID) -> Bounds:
-    metadata = from_row(dl_metadata_updates.name, _newest_metadata(connection, table_id))
-    assert isinstance(metadata, Metadata)
-    return Bounds(metadata.schema, metadata.partition_columns, metadata.configuration)
-
-
-def _newest_metadata(connection: Connection, table_id: UUID) -> Mapping[str, Any]:
-    updates = dl_metadata_updates.c
-    query = select(dl_metadata_updates).where(updates.table_id == table_id).order_by(updates.version.desc()).limit(1)
-    return dict(connection.execute(query).mappings().one())
 
 
 def _published(connection: Connection, table_id: UUID) -> int:

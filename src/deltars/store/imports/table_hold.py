@@ -1,10 +1,10 @@
-"""Tables that nobody may commit to: while their log, and not this catalog, is the authority.
+"""Hold on a table: it refuses commits while its log, and not this catalog, is authoritative.
 
-    hold ──▶ dl_tables.protocol_version = HELD ──▶ every commit, which must know the protocol, finds none and is refused
+    hold ──▶ dl_tables.protocol_version = HELD ──▶ every commit needs the protocol, finds none, and is refused
     let go ◀── `ImportWriter.finish`, when the catalog has caught up with a log that is fenced
 
-The mark is in the row that a commit locks and compares anyway, so it costs a commit nothing. Why a table is held
-stands in `dl_mirror_status.state`.
+The mark is in the row that a commit locks and compares anyway, so it costs a commit nothing. `dl_mirror_status.state`
+tells why a table is held.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from deltars.store.database import Database
 from deltars.store.schema import dl_mirror_status, dl_tables
 
 HELD = -2
-"""The protocol version of a table that is held: there is no such version."""
+"""Protocol version that marks a held table; no such version exists."""
 
 _REASONS = {
     "importing": ("is being imported", "Wait for the import to finish; run it again if it was interrupted."),
-    "read_only": ("was imported read-only", "Only whoever owns its log can write to it."),
+    "read_only": ("was imported read-only", "Only the owner of its log can write to it."),
     "diverged": (
         "is being taken over from its log, which contradicted the catalog",
         "Run deltars mirror accept-log again if it was interrupted.",
@@ -34,7 +34,7 @@ _UNFINISHED = ("is being released or adopted", "Run the release or the adoption 
 
 
 def lock_row(connection: Connection, database: Database, table_id: UUID) -> Any:
-    """The table's row, ours until the transaction ends."""
+    """Lock the row of a table that is not dropped until the transaction ends, and return it."""
     query = select(dl_tables).where(dl_tables.c.table_id == table_id, dl_tables.c.dropped_at.is_(None))
     row = connection.execute(query.with_for_update() if database.backend.locks_rows else query).one_or_none()
     if row is None:
@@ -43,14 +43,14 @@ def lock_row(connection: Connection, database: Database, table_id: UUID) -> Any:
 
 
 def hold(database: Database, table_id: UUID, *, timeout_s: float) -> None:
-    """From here on no commit to the table succeeds; whatever was under way before is finished."""
+    """Hold a table: running commits finish first, and every later commit is refused."""
     with database.write(timeout_s) as connection:
         lock_row(connection, database, table_id)
         connection.execute(update(dl_tables).where(dl_tables.c.table_id == table_id).values(protocol_version=HELD))
 
 
 def why_held(database: Database, table_id: UUID) -> str | None:
-    """Why the log of a table, live or dropped, is not this catalog's to write; None where it is."""
+    """Return why this catalog may not write the log of a table, live or dropped; None if it may."""
     query = (
         select(dl_tables.c.protocol_version, dl_mirror_status.c.state)
         .outerjoin(dl_mirror_status, dl_mirror_status.c.table_id == dl_tables.c.table_id)
@@ -64,7 +64,7 @@ def why_held(database: Database, table_id: UUID) -> str | None:
 
 
 def refuse_held(connection: Connection, table_id: UUID) -> None:
-    """Says why nobody may commit to the table."""
+    """Raise TableHeld with the reason why the table refuses commits."""
     query = (
         select(dl_tables.c.name, dl_mirror_status.c.state)
         .join(dl_mirror_status, dl_mirror_status.c.table_id == dl_tables.c.table_id)
@@ -82,6 +82,6 @@ def refuse_diverged(name: str, table_id: UUID) -> NoReturn:
         "the table's _delta_log contradicts the catalog: nothing can be committed to it",
         table=name,
         table_id=table_id,
-        hint=f"See what differs: deltars verify '{name}'. Take the log's word: deltars mirror accept-log '{name}'. To"
-        " commit all the same, connect with allow_diverged=True.",
+        hint=f"Show the differences: deltars verify '{name}'. Accept the log: deltars mirror accept-log '{name}'. To"
+        " commit nevertheless, connect with allow_diverged=True.",
     )

@@ -1,1 +1,1 @@
-"""The catalog's schema, version by version."""
+"""Migrations of the catalog's schema."""

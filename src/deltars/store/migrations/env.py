@@ -1,4 +1,4 @@
-"""Run by Alembic for every command: `runner` hands the connection over, inside its transaction."""
+"""Alembic environment, run for every command; `runner` passes the connection, inside its transaction."""
 
 from __future__ import annotations
 

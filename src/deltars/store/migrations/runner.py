@@ -1,9 +1,9 @@
-"""Bring a catalog's schema up or down, or say where it stands.
+"""Migrations of a catalog's schema.
 
 up      empty database ──0001──0002──…──▶ head        all in one transaction, one process at a time
-down    head ──▶ nothing of ours is left
-status  which revision the database is at, and which one this release needs
-sql     the DDL of up, for somebody who runs it by hand
+down    head ──▶ remove all objects of deltars
+status  the revision of the database, and the one that this release needs
+sql     the DDL of up, to be run by hand
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sqlalchemy import Connection, MetaData, Table, column, inspect, select, tab
 
 from deltars.errors import SchemaVersionError, ValidationError
 from deltars.store.database import Database
-from deltars.store.names import alike
+from deltars.store.names import same_names
 from deltars.store.registry import initialise
 from deltars.store.schema import dl_tables
 from deltars.store.views import VIEWS
@@ -40,12 +40,12 @@ VIEWS_REVISION = "0003"
 NAMES_REVISION = "0004"
 MIGRATION_TIMEOUT_S = 600.0
 
-# Alembic's `op` and `context` are globals of the process: one migration at a time, whatever its database.
+# Alembic's `op` and `context` are process-wide globals, so one migration runs at a time, for any database.
 _alembic = threading.Lock()
 
 
 class _DuckDBImpl(DefaultImpl):
-    """Alembic asks for one per dialect; its defaults are right for DuckDB."""
+    """Alembic's implementation for DuckDB, which needs one per dialect; the defaults are right."""
 
     __dialect__ = "duckdb"
     transactional_ddl = True
@@ -73,7 +73,7 @@ def head_revision() -> str:
 
 @cache
 def _revisions() -> tuple[str, ...]:
-    """All there are, newest first."""
+    """Return all revisions, newest first."""
     return tuple(script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
 
 
@@ -85,7 +85,7 @@ def status(database: Database) -> SchemaStatus:
 
 
 def up(database: Database, *, views: bool = True) -> SchemaStatus:
-    """Create or upgrade the schema; does nothing when it is up to date. `views=False` leaves the views out."""
+    """Create or upgrade the schema; do nothing if it is up to date. `views=False` leaves the views out."""
     with _migrating(database) as connection:
         before = _current(connection, database.backend.schema)
         _refuse_unknown(database, before)
@@ -93,7 +93,7 @@ def up(database: Database, *, views: bool = True) -> SchemaStatus:
         if before is None or before < VIEWS_REVISION:
             _refuse_taken_names(connection, database, names)
         if before is not None and before < NAMES_REVISION:
-            _refuse_alike_names(connection, database)
+            _refuse_same_names(connection, database)
         if before != head_revision():
             _run(command.upgrade, database, connection, "head", views=names)
         initialise(connection)
@@ -101,7 +101,7 @@ def up(database: Database, *, views: bool = True) -> SchemaStatus:
 
 
 def down(database: Database, revision: str = "base") -> None:
-    """Take away what `up` made, with everything in it."""
+    """Remove everything that `up` created, with all its data."""
     if status(database).current is None:
         return
     with _migrating(database) as connection:
@@ -116,7 +116,7 @@ def down(database: Database, revision: str = "base") -> None:
 
 
 def sql(database: Database, *, views: bool = True) -> str:
-    """The statements of `up` on an empty database: one transaction."""
+    """Return the statements of `up` for an empty database, as one transaction."""
     output = io.StringIO()
     output.write("BEGIN;\n\n")
     database.backend.name_schema(output)
@@ -129,7 +129,7 @@ def sql(database: Database, *, views: bool = True) -> str:
 
 
 def check(database: Database) -> None:
-    """Refuse a database whose schema is not this release's, with the command that mends it."""
+    """Raise SchemaVersionError if the schema is not this release's, with the command that migrates it."""
     now = status(database)
     if now.is_current:
         return
@@ -159,10 +159,10 @@ def _refuse_taken_names(connection: Connection, database: Database, names: Colle
         )
 
 
-def _refuse_alike_names(connection: Connection, database: Database) -> None:
-    """From `NAMES_REVISION` on names are unique without regard to case: who has others must choose first."""
+def _refuse_same_names(connection: Connection, database: Database) -> None:
+    """Raise ValidationError if names differ only in case: from `NAMES_REVISION` on, names ignore case."""
     query = select(dl_tables.c.table_id, dl_tables.c.name).where(dl_tables.c.dropped_at.is_(None))
-    groups = alike((row.table_id, row.name) for row in connection.execute(query))
+    groups = same_names((row.table_id, row.name) for row in connection.execute(query))
     if not groups:
         return
     shown = "; ".join(", ".join(f"{name!r} (id {table_id})" for table_id, name in group) for group in groups)
@@ -173,7 +173,7 @@ def _refuse_alike_names(connection: Connection, database: Database) -> None:
         for table_id, name in group[1:]
     )
     raise ValidationError(
-        f"{database.uri} has tables whose names differ in upper and lower case alone, which SQL cannot tell apart:"
+        f"{database.uri} has tables whose names differ in case only, which SQL cannot distinguish:"
         f" {shown}; nothing was changed",
         field="name",
         hint=f"Rename all but one of them in the database, for example: {renames} Then migrate again, and choose the"
@@ -186,7 +186,10 @@ def _quoted(name: str) -> str:
 
 
 def _our_views(connection: Connection, schema: str | None) -> set[str]:
-    """Views with our names and columns that read the log; somebody else's of the same name are not ours to drop."""
+    """Return the views that deltars created: with its names and columns, over the log's tables.
+
+    Other views of the same name must not be dropped.
+    """
     found = inspect(connection)
     return {
         name
@@ -227,7 +230,7 @@ def _config(**attributes: Any) -> Config:
 
 @cache
 def _scripts() -> Path:
-    """Where the migrations are. Alembic reads them from a disk; a package that is a zip has them unpacked for it."""
+    """Return the directory of the migrations. Alembic needs files on disk, so a zipped package is unpacked."""
     scripts = files("deltars.store") / "migrations"
     if isinstance(scripts, Path):
         return scripts

@@ -1,1 +1,1 @@
-"""What the mirror keeps in the catalog, and what it reads there."""
+"""Mirror data in the catalog: status, leases, records, and the content of checkpoints."""

@@ -1,4 +1,4 @@
-"""What the catalog says about a table's files, for comparing it with what is there."""
+"""Files of a table according to the catalog, to compare with the files in storage."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ _TRACKED = pa.schema([pa.field("path", pa.string()), pa.field("deletion_vector",
 
 
 class AuditRows:
+    """Reader of everything that the audit compares."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def tracked(self, table_id: UUID) -> Iterator[pa.RecordBatch]:
-        """Every path that the log ever named, and every deletion vector (JSON text)."""
+        """Yield every path and every deletion vector (JSON text) that the log ever contained."""
         files = [
             select(table.c.path, cast(table.c.deletion_vector, Text).label("deletion_vector")).where(
                 table.c.table_id == table_id
@@ -32,7 +34,7 @@ class AuditRows:
         return self._database.fetch(select(*every.c), _TRACKED)
 
     def absolute_paths(self, *, but: UUID) -> list[str]:
-        """Every path that the log of another living table names by its whole URI."""
+        """Return every absolute path in the logs of the other tables that are not dropped."""
         files = dl_add_files.c
         query = (
             select(files.path)
@@ -44,7 +46,7 @@ class AuditRows:
             return list(connection.scalars(query))
 
     def sums(self, table_id: UUID) -> dict[int, tuple[str, FileSums]]:
-        """The transaction of each version, and the live files that it left."""
+        """Return the transaction id of each version, and the sums of its live files."""
         versions, add = dl_table_versions.c, dl_add_files.c
         commits = select(versions.version, versions.txn_id).where(versions.table_id == table_id)
         came, gone = (

@@ -1,10 +1,10 @@
-"""What a checkpoint holds: a table's whole state at a version, out of the log, and streamed.
+"""Content of a checkpoint: a table's whole state at a version, streamed from the log.
 
     state = CheckpointRows(database).at(table_id, version)
     state.metadata, state.protocol, state.txns, state.domains
     state.removes(…), state.adds()         Arrow, some ten thousand rows at a time
 
-History does not change, so a version's state is the same whenever it is read, and whoever reads it.
+History does not change, so every reader gets the same state of a version at any time.
 """
 
 from __future__ import annotations
@@ -30,21 +30,13 @@ from sqlalchemy import (
     select,
 )
 
-from deltars.errors import ValidationError
 from deltars.log.snapshot import file_schema
 from deltars.protocol import DomainMetadata, Metadata, Protocol, Txn
 from deltars.store.backends import Prepared
-from deltars.store.cursor_rows import PlainRows
 from deltars.store.database import Database
 from deltars.store.read.live_files import TableContents
-from deltars.store.rows import from_row
-from deltars.store.schema import (
-    dl_add_files,
-    dl_metadata_updates,
-    dl_protocol_updates,
-    dl_remove_files,
-    dl_table_versions,
-)
+from deltars.store.read.version_header import VersionHeaders
+from deltars.store.schema import dl_add_files, dl_remove_files, dl_table_versions
 
 ADD_COLUMNS = (
     "path",
@@ -73,7 +65,7 @@ REMOVES = pa.schema(
 _DOCUMENTS = ("partition_values", "deletion_vector")
 
 CLOCK_SLACK_US = 86_400_000_000
-"""A file is said to be deleted at a time of its deleter's clock: no more than a day off its commit's."""
+"""Deletion times come from the clock of the deleting client, which may differ by up to a day from the commit's."""
 
 _add, _remove, _versions = dl_add_files.c, dl_remove_files.c, dl_table_versions.c
 
@@ -82,17 +74,14 @@ def _same_file(other: Any) -> Any:
     return and_(other.c.table_id == _remove.table_id, other.c.path == _remove.path, other.c.dv_id == _remove.dv_id)
 
 
-# Made once: an alias of a wide table takes longer to make than its query to run.
+# Built once: creating an alias of a wide table takes longer than running the query.
 _later, _added = dl_remove_files.alias("later"), dl_add_files.alias("added")
 _LATER_SAME, _ADDED_SAME = _same_file(_later), _same_file(_added)
-
-_COMMIT = PlainRows([_versions.txn_id, _versions.in_commit_timestamp])
-_METADATA, _PROTOCOL = PlainRows(dl_metadata_updates.c), PlainRows(dl_protocol_updates.c)
 
 
 @dataclass(frozen=True, slots=True)
 class FileSums:
-    """How many files, and how large together."""
+    """Number of files and their total size."""
 
     num_files: int
     size_bytes: int
@@ -100,7 +89,7 @@ class FileSums:
 
 @dataclass(frozen=True, slots=True)
 class VersionState:
-    """A table at a version; its files are fetched when asked for."""
+    """State of a table at a version; its files are fetched on demand."""
 
     database: Database
     table_id: UUID
@@ -112,12 +101,12 @@ class VersionState:
 
     @property
     def txns(self) -> list[Txn]:
-        """The last one of each application."""
+        """Return the last transaction identifier of each application."""
         return list(self._contents.txns().values())
 
     @property
     def domains(self) -> list[DomainMetadata]:
-        """The last one of each domain that was not removed."""
+        """Return the last configuration of each domain that was not removed."""
         return list(self._contents.domains().values())
 
     def sums(self) -> FileSums:
@@ -125,11 +114,11 @@ class VersionState:
         return FileSums(totals.num_files, totals.size_bytes)
 
     def adds(self) -> Iterator[pa.RecordBatch]:
-        """The live files, with the columns of `ADD_COLUMNS`."""
+        """Yield the live files, with the columns of `ADD_COLUMNS`."""
         return self._contents.batches(file_schema(ADD_COLUMNS), None)
 
     def removes(self, deleted_after_ms: int) -> Iterator[pa.RecordBatch]:
-        """The files deleted after a moment and not added again: readers of older versions may still want them."""
+        """Yield the files deleted after a time and not added again: readers of older versions may still need them."""
         key, version = self.table_id, self.version
         since = (
             select(func.coalesce(func.min(_versions.version), version + 1))
@@ -147,56 +136,45 @@ class VersionState:
 
     @property
     def _contents(self) -> TableContents:
-        # Slot and version of the metadata are for pruning, and nothing is pruned here.
+        # The slot and the metadata's version only serve pruning, which is not used here.
         return TableContents(self.database, self.table_id, self.version, 0, self.metadata, self.version)
 
 
 class CheckpointRows:
+    """Reader of checkpoint contents of one database."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._headers = VersionHeaders(database)
 
     def at(self, table_id: UUID, version: int) -> VersionState:
-        values = {"table": str(table_id), "last": version}
-        statements = (self._commit, self._metadata, self._protocol)
-        commits, *newest = self._database.look_up_each([(statement, values) for statement in statements])
-        if not commits or not all(newest):
-            raise ValidationError(f"there is no version {version}", table_id=table_id, version=version)
-        commit, [metadata_row], [protocol_row] = _COMMIT.read(commits[0]), *newest
-        metadata = from_row(dl_metadata_updates.name, _METADATA.read(metadata_row))
-        protocol = from_row(dl_protocol_updates.name, _PROTOCOL.read(protocol_row))
-        assert isinstance(metadata, Metadata)
-        assert isinstance(protocol, Protocol)
+        found = self._headers.at(table_id, version)
         return VersionState(
             self._database,
             table_id,
             version,
-            commit["txn_id"],
-            commit["in_commit_timestamp"],
-            metadata,
-            protocol,
+            UUID(found.txn_id),
+            found.in_commit_timestamp,
+            found.metadata,
+            found.protocol,
         )
 
     def gone(self, table_id: UUID, first: int, last: int) -> tuple[dict[int, FileSums], tuple[str, int] | None]:
-        """The live files that each of these versions took away: removed, or added anew. And which commit is before
-        them: its transaction's id, and its in-commit timestamp."""
+        """Return the live files that each of these versions ended, by removing them or adding them again.
+
+        Also return the transaction id and in-commit timestamp of the commit before them, if there is one.
+        """
         values = {"table": str(table_id), "first": first, "last": last}
-        before = {"table": str(table_id), "last": first - 1}
+        before = {"table": str(table_id), "version": first - 1}
         rows, commits = self._database.look_up_each([(self._gone, values), (self._commit, before)])
         gone = {version: FileSums(int(count), int(size)) for version, count, size in rows}
         return gone, (str(commits[0][0]), int(commits[0][1])) if commits else None
 
     @cached_property
     def _commit(self) -> Prepared:
-        query = select(*_COMMIT.columns).where(self._is_of_table(dl_table_versions))
-        return self._database.backend.prepare(query.where(_versions.version == _bound("last")))
-
-    @cached_property
-    def _metadata(self) -> Prepared:
-        return self._newest(dl_metadata_updates, _METADATA)
-
-    @cached_property
-    def _protocol(self) -> Prepared:
-        return self._newest(dl_protocol_updates, _PROTOCOL)
+        query = select(cast(_versions.txn_id, Text), _versions.in_commit_timestamp)
+        is_version = _versions.version == _bound("version")
+        return self._database.backend.prepare(query.where(self._is_of_table(dl_table_versions), is_version))
 
     @cached_property
     def _gone(self) -> Prepared:
@@ -206,10 +184,6 @@ class CheckpointRows:
             .group_by(_add.removed_version)
         )
         return self._database.backend.prepare(query)
-
-    def _newest(self, table: Table, rows: PlainRows) -> Prepared:
-        query = select(*rows.columns).where(self._is_of_table(table), table.c.version <= _bound("last"))
-        return self._database.backend.prepare(query.order_by(table.c.version.desc()).limit(1))
 
     def _is_of_table(self, table: Table) -> ColumnElement[bool]:
         return table.c.table_id == self._database.backend.id_of(bindparam("table", type_=Text()))

@@ -1,14 +1,13 @@
-"""The lease on a table's mirror: who publishes the table, and for how long others leave it to them.
+"""Lease on a table's mirror: who publishes the table, and for how long other publishers leave it alone.
 
     claim ──▶ "host/ns:pid:id/300" (300 ms) ──▶ each version published renews it ──▶ release
                  │
                  └ no version within that time, or the process is gone ──▶ the next publisher takes the lease over,
                    for twice as long
 
-A lease saves work and nothing more. Two publishers at once do no harm: a version is put only where there is none, and
-only after the one before it. So a lease is short, and nobody waits long for a publisher that died or was frozen. Each
-lease that is taken over without progress lasts twice as long as the one before it. So a slow store is not worked on by
-more and more publishers.
+A lease only saves work. Two publishers at once do no harm: a version is put only if it is missing, and only after the
+version before it. So a lease is short, and a publisher that died or froze delays others only briefly. A lease that is
+taken over without progress lasts twice as long as the one before it, so that publishers do not pile up on a slow store.
 """
 
 from __future__ import annotations
@@ -22,39 +21,39 @@ FIRST_MS = 300
 LONGEST_MS = 30_000
 
 SLACK_US = 1_000_000
-"""How far a lease may end later than it can: the clocks of two statements need not agree to the microsecond."""
+"""Tolerance for the end of a lease: the clocks of two statements may differ slightly."""
 
 
 def new_owner() -> str:
-    """Return a name for a publisher: unique, and it tells processes of this machine whether it is still alive."""
+    """Return a unique name for a publisher. Processes of this machine can tell from it whether it is alive."""
     return f"{_machine()}:{os.getpid()}:{uuid4()}"
 
 
 def taken(owner: str, before: str | None) -> str:
-    """Return what to store as the owner of a lease; `before` is what was stored."""
+    """Return the owner text to store for a new lease; `before` is the stored one."""
     length_ms = FIRST_MS if before is None or _is_gone(before) else min(2 * _length_ms(before), LONGEST_MS)
     return f"{owner}/{length_ms}"
 
 
 def renewed(owner: str) -> str:
-    """Return what to store as the owner of a lease after progress."""
+    """Return the owner text to store after progress."""
     return f"{owner}/{FIRST_MS}"
 
 
 def until(stored: str, now: int) -> int:
-    """Return when a lease ends that is taken now (µs)."""
+    """Return the end of a lease taken at `now`, in microseconds."""
     return now + _length_ms(stored) * 1000
 
 
 def is_of(stored: str | None, owner: str) -> bool:
-    """Return whether a stored lease is this publisher's."""
+    """Return whether a stored lease belongs to this publisher."""
     return stored is not None and stored in (owner, f"{owner}/{stored.rpartition('/')[2]}")
 
 
 def is_held(stored: str | None, ends: int | None, now: int) -> bool:
     """Return whether others should leave the table to the lease's owner.
 
-    A lease that ends later than it can was taken before the clock went back: it has no end that means anything.
+    A lease that ends later than its length allows was taken before the clock was set back; it is ignored.
     """
     if stored is None or ends is None:
         return False
@@ -83,7 +82,7 @@ def _is_gone(stored: str) -> bool:
 
 @cache
 def _machine() -> str:
-    # Containers may share a host name and still not see each other's processes.
+    # Containers may share a host name without seeing each other's processes.
     try:
         space = os.stat("/proc/self/ns/pid").st_ino
     except OSError:

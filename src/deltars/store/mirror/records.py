@@ -1,6 +1,6 @@
-"""What the mirror finds in the catalog beside how far it is: what was published, what belongs beside the tables.
+"""Records that the mirror reads from the catalog, besides its status.
 
-- `dl_mirror_log`: each published version with its digest, to tell what is missing and what was cleaned up;
+- `dl_mirror_log`: each published version with its digest, to find missing files and files that were cleaned up;
 - `dl_tables` and `dl_transactions` as entries of the warehouse: a table's registration, a transaction's version map.
 """
 
@@ -19,10 +19,10 @@ from deltars.store import schema
 from deltars.store.database import Database
 
 FOREIGN = "foreign "
-"""Before the digest of a commit that was imported: it is not ours to put back or to clean up."""
+"""Prefix of the digest of an imported commit, whose file this catalog neither restores nor cleans up."""
 
 CLEANED_UP = ""
-"""The digest of a published version whose file the clean-up of old logs deleted."""
+"""Digest of a published version whose file was deleted by the clean-up of old logs."""
 
 _TIMEOUT_S = 30.0
 
@@ -31,7 +31,7 @@ _status, _tables, _versions = schema.dl_mirror_status.c, schema.dl_tables.c, sch
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A table as the catalog knows it, and where the catalog's warehouse is, if it has one."""
+    """Table as registered in the catalog, with the catalog's warehouse if it has one."""
 
     catalog_id: UUID
     warehouse: str | None
@@ -44,7 +44,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class TransactionTables:
-    """A transaction, and the version that it gave to each of its tables, by table id."""
+    """Transaction and the version of each of its tables, by table id."""
 
     txn_id: UUID
     commit_ts: int
@@ -52,11 +52,13 @@ class TransactionTables:
 
 
 class MirrorRecords:
+    """Reader of the mirror's records of one database."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def published(self, table_id: UUID) -> dict[int, str]:
-        """The versions that were published and should be there, with the digests of their files."""
+        """Return the published versions whose files should exist, with their digests."""
         log = schema.dl_mirror_log.c
         query = select(log.version, log.digest).where(
             log.table_id == table_id, log.digest != CLEANED_UP, log.digest.not_like(f"{FOREIGN}%")
@@ -65,7 +67,7 @@ class MirrorRecords:
             return {row.version: row.digest for row in connection.execute(query)}
 
     def digest(self, table_id: UUID, version: int) -> str | None:
-        """The digest of a version's file as it was published or imported; None where the catalog knows none."""
+        """Return the digest of a version's published or imported file; None if the catalog has none."""
         log = schema.dl_mirror_log.c
         query = select(log.digest).where(log.table_id == table_id, log.version == version)
         with self._database.read() as connection:
@@ -73,7 +75,7 @@ class MirrorRecords:
         return None if found is None else found.removeprefix(FOREIGN)
 
     def last_version_before(self, table_id: UUID, moment_ms: int) -> int | None:
-        """The newest published version that was committed before a moment, by in-commit timestamps."""
+        """Return the newest published version with an in-commit timestamp before a time."""
         query = select(func.max(_versions.version)).where(
             _versions.table_id == table_id,
             _versions.in_commit_timestamp < moment_ms,
@@ -85,14 +87,14 @@ class MirrorRecords:
             return version
 
     def note_cleaned_up(self, table_id: UUID, before: int) -> None:
-        """The files of the versions before this one were deleted on purpose."""
+        """Record that the files of all versions before this one were deleted by the clean-up."""
         log = schema.dl_mirror_log
         older = update(log).where(log.c.table_id == table_id, log.c.version < before, log.c.digest != CLEANED_UP)
         with self._database.write(_TIMEOUT_S) as connection:
             connection.execute(older.values(digest=CLEANED_UP))
 
     def transactions_over_several(self, since: int) -> list[TransactionTables]:
-        """The transactions over several tables, committed at `since` (µs) or later, in their order."""
+        """Return the transactions over several tables committed at or after `since` (µs), oldest first."""
         transactions = schema.dl_transactions.c
         query = (
             select(transactions.txn_id, transactions.commit_ts, transactions.participants)
@@ -108,7 +110,7 @@ class MirrorRecords:
             ]
 
     def skew_us(self, participants: Mapping[str, int]) -> int:
-        """How much later the last of these versions, by table id, was published than the first."""
+        """Return the time between the first and the last publication of these versions, given by table id."""
         log = schema.dl_mirror_log.c
         each = [and_(log.table_id == UUID(key), log.version == version) for key, version in participants.items()]
         with self._database.read() as connection:
@@ -116,7 +118,7 @@ class MirrorRecords:
         return max(times) - min(times) if times else 0
 
     def catalog(self) -> tuple[UUID, str | None]:
-        """The catalog's id, and its warehouse if it has one."""
+        """Return the catalog's id, and its warehouse if it has one."""
         with self._database.read() as connection:
             row = connection.execute(select(schema.dl_catalog.c.catalog_id, schema.dl_catalog.c.warehouse)).one()
         return row.catalog_id, row.warehouse
@@ -129,7 +131,7 @@ class MirrorRecords:
         return Registration(*row)
 
     def registrations(self) -> list[Registration]:
-        """Every table there is or was."""
+        """Return the registration of every table, live or dropped."""
         with self._database.read() as connection:
             return [Registration(*row) for row in connection.execute(_registrations())]
 

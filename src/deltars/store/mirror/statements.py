@@ -1,4 +1,4 @@
-"""The statements that the mirror runs on its status, compiled once a backend: several for every published version."""
+"""SQL statements for the mirror status, compiled once per backend: several run for every published version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deltars.store.backends import Backend, Prepared
 from deltars.store.cursor_rows import PlainRows
 
 DIVERGED = "diverged"
-"""The state of a table whose log and catalog contradict each other."""
+"""Mirror state of a table whose log contradicts the catalog."""
 
 _status, _tables = schema.dl_mirror_status.c, schema.dl_tables.c
 
@@ -30,7 +30,7 @@ DUE = PlainRows(
 
 
 class MirrorStatements:
-    """Compiled once a backend: they run several times for every commit that is published."""
+    """Statements for the mirror status; each is compiled on first use."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -50,8 +50,8 @@ class MirrorStatements:
 
     @cached_property
     def targets(self) -> Prepared:
-        asked = self._backend.rows(bindparam("tables", type_=Text()), [_tables.table_id])
-        return self._backend.prepare(select(*TARGETS.columns).where(_tables.table_id.in_(select(asked.c.table_id))))
+        wanted = self._backend.rows(bindparam("tables", type_=Text()), [_tables.table_id])
+        return self._backend.prepare(select(*TARGETS.columns).where(_tables.table_id.in_(select(wanted.c.table_id))))
 
     @cached_property
     def due(self) -> Prepared:
@@ -72,7 +72,10 @@ class MirrorStatements:
         return self._backend.prepare(self._log())
 
     def update(self, names: tuple[str, ...], and_log: bool) -> Prepared:
-        """These columns of one table's status: `new_…` are their values; and rows for the log with it."""
+        """Return the UPDATE of these columns of one table's status, from the parameters `new_…`.
+
+        With `and_log` the statement also inserts rows into `dl_mirror_log`.
+        """
         if (names, and_log) not in self._updates:
             new = {name: bindparam(f"new_{name}", type_=_status[name].type) for name in names}
             statement = update(schema.dl_mirror_status).where(_status.table_id == self._table_id()).values(new)

@@ -1,13 +1,14 @@
-"""What the mirror keeps in the catalog: how far each table is published, who is at it, and what comes next.
+"""Mirror status in the catalog: how far each table is published, who holds its lease, and what comes next.
 
-    claim ──▶ pending ──▶ (PUTs, no lock held) ──▶ advance ──▶ … until `advance` answers DONE
+    claim ──▶ pending ──▶ (PUTs, no lock held) ──▶ advance ──▶ … until `advance` returns DONE
       │                                              │
-      └ somebody else has the lease (`store.lease`)  └ LOST: the lease is another's; what was put is noted all the same
+      └ another publisher holds the lease (`lease`)  └ LOST: another publisher took the lease; the files that were put
+                                                       are recorded nevertheless
 
-A commit writes nothing here: pending are the versions above `published_version`. Every change locks the
-status row in one statement and reads the table's current version in the next. So either a publisher that is
-about to give the lease back sees a new commit, or that commit's own claim waits for the lock and then finds
-the lease free: no commit is overlooked.
+A commit writes nothing here: the versions above `published_version` are pending. Every change locks the status row in
+one statement and reads the table's current version in the next. So no commit is overlooked: either a publisher that is
+about to release the lease sees the new commit, or the commit's own claim waits for the lock and then finds the lease
+free.
 """
 
 from __future__ import annotations
@@ -37,9 +38,8 @@ from deltars.store.backends import Opening, Rows
 from deltars.store.database import Database
 from deltars.store.imports.table_hold import HELD
 from deltars.store.mirror import lease
-from deltars.store.mirror.pending_versions import Unpublished
 from deltars.store.mirror.statements import DUE, STATUS, TABLE, TARGETS, MirrorStatements
-from deltars.store.read.committed_versions import CommittedVersion
+from deltars.store.read.committed_versions import CommittedVersion, CommittedVersions
 
 FIRST_PAUSE_S = 1
 LONGEST_PAUSE_S = 300
@@ -54,7 +54,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class MirrorMode(StrEnum):
-    """Who publishes."""
+    """Publisher of a table's commits: the writer's process, a separate process, or none."""
 
     INLINE = "inline"
     ASYNC = "async"
@@ -62,42 +62,42 @@ class MirrorMode(StrEnum):
 
 
 MODE_PROPERTY = "deltars.mirror"
-"""The table property that says so for one table."""
+"""Table property that sets the mode of one table."""
 
 
 class MirrorState(StrEnum):
     ACTIVE = "active"
     FAILED = "failed"
     DIVERGED = "diverged"
-    # The log is others', or not yet ours: nothing of these tables is published, mended or cleaned up.
+    # The mirror neither publishes, repairs nor cleans up these: other writers own the log, or it is not imported yet.
     IMPORTING = "importing"
     READ_ONLY = "read_only"
     RELEASED = "released"
 
 
 class Advance(Enum):
-    """How publishing goes on after a version."""
+    """Next step after a version was recorded as published."""
 
-    MORE = "a newer version waits"
-    DONE = "everything is published, the lease is given back"
-    LOST = "the lease is another's by now, and stays so"
+    MORE = "a newer version is pending"
+    DONE = "everything is published and the lease is released"
+    LOST = "another publisher has the lease and keeps it"
 
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """What the catalog knows after a publisher told it what it put."""
+    """Status after a publisher recorded the versions it put."""
 
     step: Advance
     before: int
-    """The last published version before, of whichever publisher."""
+    """Last published version before, by any publisher."""
     published: int
-    """The last published version now."""
+    """Last published version now."""
     now: int
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a table is published, and by whom, as far as its own property says."""
+    """Location of a table, and its mirror mode if the table's property sets one."""
 
     location: str
     mode: MirrorMode | None
@@ -105,7 +105,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class MirrorStatus:
-    """How far one table is published; times in microseconds of the database's clock, which read `now`."""
+    """Mirror status of one table. Times are microseconds of the database's clock, which showed `now`."""
 
     table_id: UUID
     name: str
@@ -120,22 +120,22 @@ class MirrorStatus:
     next_attempt_at: int | None
     now: int
     mode: MirrorMode | None = None
-    """What the table's own property says; None where it says nothing."""
+    """Mode set by the table's property; None if it sets none."""
     is_dropped: bool = False
-    """Nothing is published, mended or checkpointed for a dropped table: its directory may be gone."""
+    """A dropped table is not published, repaired or checkpointed: its directory may be gone."""
     is_frozen: bool = False
-    """Whether the table is changing hands (`store.held`): its log may be ahead of the catalog."""
+    """Whether the table is held (`imports.table_hold`): its log may be ahead of the catalog."""
     pending_since: int | None = None
-    """When the oldest version that is not published was committed; only where it was asked for."""
+    """Commit time of the oldest unpublished version; only set by `overview` and `read_all`."""
 
     @property
     def is_ours(self) -> bool:
-        """Whether the table's log is this catalog's to write."""
+        """Return whether this catalog owns the table's log."""
         return self.state not in (MirrorState.IMPORTING, MirrorState.READ_ONLY, MirrorState.RELEASED)
 
     @property
     def is_published_to(self) -> bool:
-        """Whether publishers work on the table."""
+        """Return whether publishers work on the table."""
         return self.is_ours and self.state is not MirrorState.DIVERGED and not self.is_dropped
 
     @property
@@ -148,42 +148,44 @@ class MirrorStatus:
 
 
 class MirrorStatusStore:
+    """Reader and writer of the mirror status of one database."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
         self._backend = database.backend
         self._statements = MirrorStatements(database.backend)
-        self._unpublished = Unpublished(database)
+        self._committed = CommittedVersions(database)
         self.source = database.source
 
     def read(self, table_id: UUID) -> MirrorStatus:
         values = {"table": str(table_id)}
-        asked = [(self._statements.status, values), (self._statements.table, values)]
-        return _status_in([row for rows in self._database.look_up_each(asked) for row in rows], table_id)
+        queries = [(self._statements.status, values), (self._statements.table, values)]
+        return _status_in([row for rows in self._database.look_up_each(queries) for row in rows], table_id)
 
     def read_all(self, table_ids: Iterable[UUID]) -> list[MirrorStatus]:
-        """The status of each of these tables, all of one moment."""
+        """Return the status of each of these tables, all at the same moment."""
         return self._overview(_status.table_id.in_(list(table_ids)))
 
     def targets(self, table_ids: Iterable[UUID]) -> dict[UUID, Target]:
-        """Where each of these tables is published, and by whom."""
+        """Return the location and mirror mode of each of these tables."""
         document = _encode([{"table_id": str(table_id)} for table_id in table_ids]).decode()
         rows = map(TARGETS.read, self._database.look_up(self._statements.targets, {"tables": document}))
         return {row["table_id"]: Target(row["location"], _mode(row["properties"])) for row in rows}
 
     def announce(self) -> None:
-        """Wake whoever listens, where the database can. Those who poll find out a little later."""
+        """Notify listening publishers if the database can; polling publishers notice the commit a little later."""
         try:
             self._database.notify()
         except Exception as error:
-            # Asked for after COMMIT: whatever it is, it must not look like a failed commit.
-            _log.debug("nobody could be woken: %s", error)
+            # This runs after COMMIT, so no error here may look like a failed commit.
+            _log.debug("could not notify listening publishers: %s", error)
 
     def listening(self) -> AbstractContextManager[Callable[[float], bool] | None]:
-        """How to wait for an announcement, at most so many seconds; None where the database has none."""
+        """Open a listener: a function that waits up to so many seconds for `announce`. None if unsupported."""
         return self._database.listening()
 
     def claim(self, table_id: UUID, owner: str, *, even_if_idle: bool = False) -> tuple[bool, MirrorStatus]:
-        """Take the lease, if there is something to publish and nobody is at it; with what the row says."""
+        """Take the lease if a version is pending and no lease is held. Return whether it was taken, and the status."""
         with self._locked(table_id) as (connection, status):
             has_work = status.is_pending or even_if_idle
             if not has_work or status.is_leased or not status.is_published_to:
@@ -193,10 +195,10 @@ class MirrorStatusStore:
             return True, status
 
     def advance(self, table_id: UUID, owner: str, published: Sequence[tuple[int, str]]) -> Advanced:
-        """Note that these versions, which follow upon each other, are there with these digests.
+        """Record that these consecutive versions are published, with the digests of their files.
 
-        What a publisher put is noted even if its lease is another's by now: the files are there. The last published
-        version never goes back. The lease is kept only if another version waits.
+        They are recorded even if another publisher has taken the lease, because the files exist. The last published
+        version never decreases. The lease is kept only if another version is pending.
         """
         (first, _), (last, _) = published[0], published[-1]
         with self._locked(table_id) as (connection, status):
@@ -227,14 +229,14 @@ class MirrorStatusStore:
             return Advanced(step, before, reached, status.now)
 
     def release(self, table_id: UUID, owner: str) -> bool:
-        """Give the lease back; True if a version waits, for whoever comes next."""
+        """Release the lease. Return whether a version is still pending."""
         with self._locked(table_id) as (connection, status):
             if lease.is_of(status.lease_owner, owner):
                 self._set(connection, status, lease_owner=None, lease_until=None)
             return status.is_pending
 
     def fail(self, table_id: UUID, owner: str, state: MirrorState, error: str) -> None:
-        """Note what went wrong, give the lease back, and wait twice as long as the last time."""
+        """Record the failure, release the lease, and set a pause twice as long as the previous one."""
         with self._locked(table_id) as (connection, status):
             if not lease.is_of(status.lease_owner, owner) or status.state is MirrorState.DIVERGED:
                 return
@@ -251,21 +253,21 @@ class MirrorStatusStore:
             )
 
     def note_divergence(self, table_id: UUID, error: str) -> None:
-        """Note that the log and the catalog contradict each other: nothing more is published or committed."""
+        """Record that the log contradicts the catalog: nothing more is published or committed."""
         with self._locked(table_id) as (connection, status):
             if status.is_ours and not status.is_frozen:
                 state = MirrorState.DIVERGED.value
                 self._set(connection, status, state=state, last_error=error, lease_owner=None, lease_until=None)
 
     def recover(self, table_id: UUID) -> None:
-        """Note that the log no longer contradicts the catalog."""
+        """Record that the log no longer contradicts the catalog."""
         with self._locked(table_id) as (connection, status):
             if status.state is MirrorState.DIVERGED and not status.is_frozen:
                 active = MirrorState.ACTIVE.value
                 self._set(connection, status, state=active, last_error=None, attempts=0, next_attempt_at=None)
 
     def due(self) -> list[UUID]:
-        """The tables that somebody should publish now: behind, not leased, not diverged, their pause over."""
+        """Return the tables to publish now: with pending versions, not leased, not diverged, not pausing."""
         due = []
         for *plain, now in self._database.look_up(self._statements.due, {}):
             row = DUE.read(plain)
@@ -279,12 +281,12 @@ class MirrorStatusStore:
         return due
 
     def overview(self, *, with_dropped: bool = False) -> list[MirrorStatus]:
-        """Every table, by name, with since when it waits for its oldest unpublished version."""
+        """Return the status of every table, sorted by name, with `pending_since`."""
         return self._overview(true() if with_dropped else _tables.dropped_at.is_(None))
 
     def pending(self, table_id: UUID, after: int, limit: int) -> list[CommittedVersion]:
-        """The next versions to publish, oldest first: at most `limit`, fewer where they hold many files, but one."""
-        return self._unpublished.next(table_id, after + 1, limit)
+        """Return the next versions to publish, oldest first: at most `limit`, and fewer if they hold many files."""
+        return self._committed.next(table_id, after + 1, limit)
 
     def _overview(self, which: ColumnElement[bool]) -> list[MirrorStatus]:
         query = (
@@ -314,13 +316,13 @@ class MirrorStatusStore:
 
     @contextmanager
     def _locked(self, table_id: UUID) -> Iterator[tuple[Connection, MirrorStatus]]:
-        """The status, locked until the block ends.
+        """Lock the status row until the block ends.
 
-        COMMIT does not wait for the disk: a crash of the server may take back what is noted here. Whoever publishes
-        next finds the files, and notes it again.
+        COMMIT does not wait for the disk, so a crash of the server may lose what is recorded here. The next publisher
+        then finds the files and records them again.
         """
         values = {"table": str(table_id)}
-        # The table in a statement of its own: its snapshot must be younger than the wait for the lock.
+        # The table is read by a separate statement: its snapshot must be taken after the wait for the lock.
         opening = Opening([(self._statements.locked, values), (self._statements.table, values)], waits_for_disk=False)
         with self._database.write(_TIMEOUT_S, opening) as connection:
             yield connection, _status_in(opening.rows, table_id)
@@ -332,7 +334,10 @@ class MirrorStatusStore:
         log_rows: Sequence[Mapping[str, Any]] = (),
         **values: Any,
     ) -> None:
-        """The last statement of its transaction; with rows for the log, in the same statement where that can be."""
+        """Update the status as the last statement of its transaction.
+
+        Rows for `dl_mirror_log` are inserted by the same statement if the backend can chain writes.
+        """
         given = {"table": str(status.table_id), **{f"new_{name}": value for name, value in values.items()}}
         if log_rows:
             given["rows"] = _encode(log_rows).decode()
@@ -343,13 +348,13 @@ class MirrorStatusStore:
 
 
 def _status_in(rows: Rows, table_id: UUID) -> MirrorStatus:
-    """Of the row of `dl_mirror_status` and that of `dl_tables`."""
+    """Return the status from the row of `dl_mirror_status` and the row of `dl_tables`."""
     if len(rows) != 2:
         raise TableNotFound(table_id=table_id)
     (*of_status, now), of_table = rows
     status, table = STATUS.read(of_status), TABLE.read(of_table)
     if table["dropped_at"] is not None:
-        # Nothing is published for a table that was dropped: its directory may be gone.
+        # A dropped table has nothing pending: its directory may be gone.
         table["current_version"] = status["published_version"]
     return _status_of(status | table | {"now": now})
 
@@ -376,13 +381,13 @@ def _status_of(row: Mapping[str, Any] | RowMapping) -> MirrorStatus:
 
 
 def _mode(properties: Mapping[str, str] | None) -> MirrorMode | None:
-    """What is none of them counts as not said: a wrong word must not keep commits from being published."""
+    """Return the mode set by the property. Ignore unknown values, so that a typo cannot stop publication."""
     said = (properties or {}).get(MODE_PROPERTY, "").strip().lower()
     return MirrorMode(said) if said in set(MirrorMode) else None
 
 
 def _is_pausing(until: int | None, now: int) -> bool:
-    # A pause that ends later than any can was begun before the clock went back.
+    # A pause that ends later than the longest one allows was set before the clock was set back.
     return until is not None and now < until <= _later(now, LONGEST_PAUSE_S)
 
 

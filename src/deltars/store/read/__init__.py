@@ -1,1 +1,1 @@
-"""Everything that reads the log: versions, live files, cuts."""
+"""Readers of the log: versions, live files, cuts."""

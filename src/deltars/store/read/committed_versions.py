@@ -1,60 +1,57 @@
-"""What commits did: the versions of a table with their actions, and one transaction over its tables.
+"""Committed versions of a table with their actions, and the versions of one transaction.
 
-    changes(table, 3, 7) ──▶ CommittedVersion 3 ──▶ 4 ──▶ … ──▶ 7       streamed, a few versions at a time
-    transaction(txn_id)  ──▶ the CommittedVersion of every table that it wrote
+    stream(table, 3, 7) ──▶ CommittedVersion 3 ──▶ 4 ──▶ … ──▶ 7     for readers, a few versions at a time
+    next(table, 7, 100) ──▶ the next versions                        for the mirror, to publish
+    transaction(txn_id) ──▶ the CommittedVersion of every table that the transaction wrote
 
-The mirror publishes the same records, and reads them its own way (`unpublished`).
+Each batch takes two round trips, for one version or a hundred: the commits and which kinds of actions they have, then
+the actions of those kinds. A batch is held in memory. So `next` returns fewer versions than requested if they hold
+many files, and returns a very large version without its actions, which are then read in parts (`ManyActions`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, cast
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, and_, bindparam, literal, or_, select, union_all
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Table,
+    Text,
+    and_,
+    bindparam,
+    func,
+    literal,
+    or_,
+    select,
+    union_all,
+)
 
 from deltars.protocol import Action
 from deltars.store import schema
+from deltars.store.backends import Prepared
+from deltars.store.cursor_rows import PlainRows
 from deltars.store.database import Readable
 from deltars.store.read.pruning import MAX_PARTS
 from deltars.store.rows import TABLE_OF, from_row
 
 VERSIONS_AT_ONCE = 20
+"""Number of versions that `stream` reads in one batch."""
 FILES_AT_ONCE = 20_000
+"""Number of actions of one kind that are held in memory at once."""
 
-_versions, _transactions = schema.dl_table_versions.c, schema.dl_transactions.c
+_SEARCH_COLUMNS = ("num_records", "removed_version", "slot", "mins", "maxs")
+"""Columns that are not part of an action; they serve searches."""
 
-NOT_OF_AN_ACTION = ("num_records", "removed_version", "slot", "mins", "maxs")
-"""Columns that are for searching."""
-
-
-def _of_range(table: Any) -> ColumnElement[bool]:
-    return and_(table.c.table_id == bindparam("table"), table.c.version.between(bindparam("first"), bindparam("last")))
-
-
-# Built once: the mirror runs them for every single commit.
-_ACTIONS = {
-    name: select(*(column for column in table.c if column.name not in NOT_OF_AN_ACTION)).where(_of_range(table))
-    for name in TABLE_OF.values()
-    for table in (schema.metadata.tables[name],)
-}
-# Most commits only add files: one question spares the seven that would be answered with nothing.
-_KINDS = union_all(
-    *(
-        select(literal(name)).where(select(table.c.version).where(_of_range(table)).exists())
-        for name in _ACTIONS
-        for table in (schema.metadata.tables[name],)
-    )
-)
-_VERSIONS = (
-    select(schema.dl_table_versions, _transactions.participants)
-    .outerjoin(schema.dl_transactions, _transactions.txn_id == _versions.txn_id)
-    .where(_of_range(schema.dl_table_versions))
-    .order_by(_versions.version)
-)
+_versions, _transactions = schema.dl_table_versions, schema.dl_transactions
+_ACTION_TABLES = tuple(schema.metadata.tables[name] for name in TABLE_OF.values())
+_COMMITS = PlainRows([*(c for c in _versions.c if c.name != "committed_at"), _transactions.c.participants])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +65,7 @@ class CommittedVersion:
     txn_id: UUID
     operation: str
     actions: Iterable[Action]
-    """A tuple; for the mirror, where there are very many, `unpublished.ManyActions`."""
+    """A tuple or, for the mirror if there are very many, `ManyActions`."""
     operation_params: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Any] = field(default_factory=dict)
     committer: str | None = None
@@ -77,12 +74,12 @@ class CommittedVersion:
     is_blind_append: bool | None = None
     user_metadata: str | None = None
     participants: Mapping[str, int] = field(default_factory=dict)
-    """The version of every table that the transaction wrote to, by table id."""
+    """Version of every table that the transaction wrote, by table id."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedTransaction:
-    """What one transaction did, over all its tables."""
+    """Versions that one transaction committed, by table."""
 
     txn_id: UUID
     commit_ts: int
@@ -91,55 +88,160 @@ class CommittedTransaction:
     tables: Mapping[UUID, CommittedVersion]
 
 
-def stream_versions(database: Readable, table_id: UUID, first: int, last: int) -> Iterator[CommittedVersion]:
-    """These versions, oldest first. Between two readings nothing is held: what is committed stays as it is."""
-    while first <= last:
-        with database.read() as connection:
-            some = next_versions(connection, table_id, first, min(VERSIONS_AT_ONCE, last - first + 1))
-        yield from some
-        first = some[-1].version + 1
+class ManyActions:
+    """Actions of a large commit, read again on each iteration."""
+
+    def __init__(self, versions: CommittedVersions, table_id: UUID, version: int) -> None:
+        self._versions = versions
+        self._table_id = table_id
+        self._version = version
+
+    def __iter__(self) -> Iterator[Action]:
+        return self._versions.actions(self._table_id, self._version)
 
 
-def next_versions(connection: Connection, table_id: UUID, first: int, limit: int) -> list[CommittedVersion]:
-    """At most so many versions, oldest first; fewer where they hold many files, but one."""
-    few = _few_files(connection, table_id, first, limit) if limit > 1 else 1
-    return committed_versions(connection, table_id, first, first + few - 1)
+class _ActionStatements(NamedTuple):
+    """Statements that read the actions of one kind."""
+
+    rows: PlainRows
+    of_versions: Prepared
+    of_a_part: Prepared
+    """Reads the actions of one version between two positions."""
 
 
-def committed_versions(connection: Connection, table_id: UUID, first: int, last: int) -> list[CommittedVersion]:
-    """Those there are of a range of versions, oldest first."""
-    versions = connection.execute(_VERSIONS, {"table": table_id, "first": first, "last": last}).all()
-    actions = _actions(connection, table_id, first, last) if versions else {}
-    return [committed_version(row._mapping, tuple(actions[row.version])) for row in versions]
+class CommittedVersions:
+    """Reader of committed versions of one database."""
 
+    def __init__(self, database: Readable) -> None:
+        self._database = database
 
-def committed_transaction(connection: Connection, txn_id: UUID) -> CommittedTransaction | None:
-    """None: nothing was committed under this id."""
-    query = select(schema.dl_transactions).where(_transactions.txn_id == txn_id, _transactions.outcome == "committed")
-    row = connection.execute(query).one_or_none()
-    if row is None:
-        return None
-    tables = {
-        table_id: committed_versions(connection, table_id, version, version)[0]
-        for table_id, version in sorted(versions_of(connection, txn_id, row.participants).items())
-    }
-    return CommittedTransaction(txn_id, row.commit_ts, row.committer, row.user_metadata, tables)
+    def stream(self, table_id: UUID, first: int, last: int) -> Iterator[CommittedVersion]:
+        """Yield the versions from `first` to `last`, oldest first.
+
+        Nothing is held open between two batches: committed versions do not change.
+        """
+        while first <= last:
+            some = self.next(table_id, first, min(VERSIONS_AT_ONCE, last - first + 1))
+            yield from map(_with_all_actions, some)
+            first = some[-1].version + 1
+
+    def next(self, table_id: UUID, first: int, limit: int) -> list[CommittedVersion]:
+        """Return up to `limit` versions from `first` on, oldest first.
+
+        If they hold many files, return fewer, but at least one.
+        """
+        values = {"table": str(table_id), "first": first, "last": first + limit - 1}
+        found, kinds = self._database.look_up_each([(self._commits, values), (self._kinds, values)])
+        if not found:
+            return []
+        commits = [_COMMITS.read(row) for row in found]
+        # A version committed after the first round trip is left for the next call, with its actions.
+        values |= {"last": commits[-1]["version"], "limit": FILES_AT_ONCE + 1}
+        names = [name for (name,) in kinds]
+        answers = self._database.look_up_each([(self._actions[name].of_versions, values) for name in names])
+        actions: dict[int, list[tuple[int, Action]]] = defaultdict(list)
+        complete = len(commits)
+        for name, rows in zip(names, answers, strict=True):
+            read = self._actions[name].rows.read
+            if len(rows) > FILES_AT_ONCE:
+                complete = min(complete, read(rows[-1])["version"] - first)
+            for row in map(read, rows):
+                actions[row["version"]].append((row["ord"], from_row(name, row)))
+        if complete == 0:
+            return [_committed_version(commits[0], ManyActions(self, table_id, first))]
+        return [_committed_version(row, _in_order(actions[row["version"]])) for row in commits[:complete]]
+
+    def actions(self, table_id: UUID, version: int) -> Iterator[Action]:
+        """Yield the actions of one version in their order, reading some thousands at a time."""
+        # A version does not change, so it need not be read in one transaction.
+        values: dict[str, Any] = {"table": str(table_id), "first": version, "last": version}
+        [(last,)] = self._database.look_up(self._last_ord, values)
+        for first in range(0, last + 1, FILES_AT_ONCE):
+            part = values | {"from_ord": first, "to_ord": first + FILES_AT_ONCE - 1}
+            answers = self._database.look_up_each([(kind.of_a_part, part) for kind in self._actions.values()])
+            found = [
+                (row["ord"], from_row(name, row))
+                for (name, kind), rows in zip(self._actions.items(), answers, strict=True)
+                for row in map(kind.rows.read, rows)
+            ]
+            yield from _in_order(found)
+
+    def transaction(self, txn_id: UUID) -> CommittedTransaction | None:
+        """Return what one transaction committed; None if nothing was committed under this id."""
+        query = select(_transactions).where(_transactions.c.txn_id == txn_id, _transactions.c.outcome == "committed")
+        with self._database.read() as connection:
+            row = connection.execute(query).one_or_none()
+            if row is None:
+                return None
+            versions = versions_of(connection, txn_id, row.participants)
+        tables = {
+            table_id: found
+            for table_id, version in sorted(versions.items())
+            for found in map(_with_all_actions, self.next(table_id, version, 1))
+        }
+        return CommittedTransaction(txn_id, row.commit_ts, row.committer, row.user_metadata, tables)
+
+    @cached_property
+    def _commits(self) -> Prepared:
+        query = select(*_COMMITS.columns).outerjoin_from(
+            _versions, _transactions, _transactions.c.txn_id == _versions.c.txn_id
+        )
+        return self._prepare(query.where(self._in_range(_versions)).order_by(_versions.c.version))
+
+    @cached_property
+    def _kinds(self) -> Prepared:
+        # Most commits only add files: this query saves six that would return nothing.
+        each = (
+            select(literal(table.name, Text)).where(select(table.c.version).where(self._in_range(table)).exists())
+            for table in _ACTION_TABLES
+        )
+        return self._prepare(union_all(*each))
+
+    @cached_property
+    def _last_ord(self) -> Prepared:
+        """Return the query for the last position in a version; -1 if the version has no action."""
+        each = (select(func.max(table.c.ord).label("ord")).where(self._in_range(table)) for table in _ACTION_TABLES)
+        last = union_all(*each).subquery()
+        return self._prepare(select(func.coalesce(func.max(last.c.ord), -1)))
+
+    @cached_property
+    def _actions(self) -> dict[str, _ActionStatements]:
+        prepared = {}
+        for table in _ACTION_TABLES:
+            rows = PlainRows(column for column in table.c if column.name not in _SEARCH_COLUMNS)
+            query = select(*rows.columns).where(self._in_range(table))
+            # The type is given because an untyped parameter of LIMIT has an unknown type.
+            ordered = query.order_by(table.c.version, table.c.ord).limit(bindparam("limit", type_=BigInteger()))
+            begin, end = (bindparam(name, type_=BigInteger()) for name in ("from_ord", "to_ord"))
+            part = query.where(table.c.ord.between(begin, end))
+            prepared[table.name] = _ActionStatements(rows, self._prepare(ordered), self._prepare(part))
+        return prepared
+
+    def _in_range(self, table: Table) -> ColumnElement[bool]:
+        first, last = (bindparam(name, type_=BigInteger()) for name in ("first", "last"))
+        table_id = self._database.backend.id_of(bindparam("table", type_=Text()))
+        return and_(table.c.table_id == table_id, table.c.version.between(first, last))
+
+    def _prepare(self, query: Any) -> Prepared:
+        return self._database.backend.prepare(query)
 
 
 def versions_of(connection: Connection, txn_id: UUID, participants: Mapping[str, int]) -> dict[UUID, int]:
-    """Those of a transaction's versions that are there: a catalog that was rebuilt lacks what was never published, and
-    may have a version of somebody else in its place."""
-    keys = [and_(_versions.table_id == UUID(key), _versions.version == at) for key, at in participants.items()]
+    """Return the versions of a transaction that exist in the catalog.
+
+    A rebuilt catalog lacks versions that were never published. Another commit may have taken such a version number.
+    """
+    versions = _versions.c
+    keys = [and_(versions.table_id == UUID(key), versions.version == at) for key, at in participants.items()]
     found: dict[UUID, int] = {}
     for start in range(0, len(keys), MAX_PARTS):
         some = or_(*keys[start : start + MAX_PARTS])
-        query = select(_versions.table_id, _versions.version).where(_versions.txn_id == txn_id, some)
+        query = select(versions.table_id, versions.version).where(versions.txn_id == txn_id, some)
         found.update({row.table_id: row.version for row in connection.execute(query)})
     return found
 
 
-def committed_version(row: Mapping[str, Any] | RowMapping, actions: Iterable[Action]) -> CommittedVersion:
-    """A row of `dl_table_versions` with its transaction's participants, and its actions."""
+def _committed_version(row: Mapping[str, Any], actions: Iterable[Action]) -> CommittedVersion:
     return CommittedVersion(
         table_id=row["table_id"],
         version=row["version"],
@@ -159,28 +261,9 @@ def committed_version(row: Mapping[str, Any] | RowMapping, actions: Iterable[Act
     )
 
 
-def _actions(connection: Connection, table_id: UUID, first: int, last: int) -> Mapping[int, list[Action]]:
-    """The actions of a range of versions, each version's in their order."""
-    found: dict[int, list[tuple[int, Action]]] = defaultdict(list)
-    values = {"table": table_id, "first": first, "last": last}
-    for name in connection.scalars(_KINDS, values).all():
-        for row in connection.execute(_ACTIONS[name], values).mappings():
-            found[row["version"]].append((row["ord"], from_row(name, cast(Mapping[str, Any], row))))
-    ordered: dict[int, list[Action]] = defaultdict(list)
-    for version, actions in found.items():
-        ordered[version] = [action for _, action in sorted(actions, key=lambda pair: pair[0])]
-    return ordered
+def _with_all_actions(version: CommittedVersion) -> CommittedVersion:
+    return replace(version, actions=tuple(version.actions)) if isinstance(version.actions, ManyActions) else version
 
 
-def _few_files(connection: Connection, table_id: UUID, first: int, count: int) -> int:
-    """How many of these versions can be held in memory together: one at least."""
-    full = (
-        select(column.version)
-        .where(column.table_id == table_id, column.version.between(first, first + count - 1))
-        .order_by(column.version)
-        .offset(FILES_AT_ONCE)
-        .limit(1)
-        for column in (schema.dl_add_files.c, schema.dl_remove_files.c)
-    )
-    ends = [end for query in full if (end := connection.scalar(query)) is not None]
-    return int(max(1, min([count, *(end - first for end in ends)])))
+def _in_order(actions: list[tuple[int, Action]]) -> tuple[Action, ...]:
+    return tuple(action for _, action in sorted(actions, key=lambda pair: pair[0]))

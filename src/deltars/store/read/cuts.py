@@ -1,15 +1,15 @@
-"""Cuts: a consistent set of versions, one a table, with no transaction in it by halves.
+"""Cuts: a consistent set of versions, one per table, that contains each transaction wholly or not at all.
 
     now          every table's current version, in one statement
-    as of c      every table's last version with commit_ts <= c; once answered, it never changes
+    as of c      every table's last version with commit_ts <= c; the result never changes afterwards
 
-Two kinds of commit could still change the cut as of c, and each is dealt with before the answer:
+Two kinds of commit could still change the cut as of c. Both are handled before the cut is returned:
 
-    stamped, not yet visible      wait for the transactions that may be such, and for no others (`Backend.settle`)
-    not yet stamped               seal c: a row in `dl_transactions`, after which every commit is stamped later than c,
-                                  even if the clock is set back. Where a commit at c or later exists, it is the seal.
+    stamped, not yet visible      wait for the transactions that may be in this state, and no others (`Backend.settle`)
+    not yet stamped               seal c: insert a row into `dl_transactions`, after which every commit is stamped later
+                                  than c, even if the clock is set back. A commit at c or later serves as the seal.
 
-A standby can do neither: it does not see what is under way on its primary. So it refuses cuts of the past.
+A standby can do neither: it does not see running transactions of its primary. So it refuses cuts of the past.
 """
 
 from __future__ import annotations
@@ -33,35 +33,35 @@ from deltars.store.schema import dl_table_versions, dl_tables, dl_transactions
 _log = logging.getLogger(__name__)
 
 NEARLY_NOW_US = 1_000_000
-"""A moment so little ahead is waited for: clocks differ, and some tick in milliseconds."""
+"""A time this little ahead of the database's clock is waited for: clocks differ, and some tick in milliseconds."""
 
 SEALED = "sealed"
-"""The outcome of a row in `dl_transactions` that is no transaction: commits are stamped after it."""
+"""Outcome of a row in `dl_transactions` that is a seal and not a transaction: commits are stamped after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CutTable:
-    """A table as a cut has it."""
+    """Table in a cut."""
 
     table_id: UUID
     name: str
     version: int
     commit_ts: int | None = field(default=None, repr=False, compare=False)
-    """When the version was committed, in a cut of the present."""
+    """Time stamp of the version's commit; None in a cut of the past."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Every table's version at one moment; −1 before its first commit."""
+    """Version of every table at one moment; −1 before its first commit."""
 
     rows: Mapping[str, tuple[str, str, int, int | None]]
-    """Name, id as text, version and its time stamp, by that id: ten thousand tables are looked up, and few of them
-    used."""
+    """Name, id as text, version and its time stamp, by id. Rows stay plain tuples: a cut may hold ten thousand tables,
+    of which few are used."""
     commit_ts: int | None = None
-    """The moment, of a past cut."""
+    """Moment of a past cut; None for the present."""
 
     def find(self, table: str | UUID) -> CutTable | None:
-        """By id, or by name in whatever case."""
+        """Find a table by id, or by name without regard to case."""
         table_id = str(table) if isinstance(table, UUID) else self._ids.get(name_key(table))
         found = self.rows.get(table_id) if table_id is not None else None
         if table_id is None or found is None:
@@ -70,7 +70,7 @@ class Cut:
 
     @property
     def versions(self) -> dict[str, int]:
-        """The versions of all tables that something was committed to."""
+        """Return the version of every table with at least one commit, by name."""
         return {name: version for name, _, version, _ in self.rows.values() if version != NO_VERSION}
 
     @property
@@ -79,7 +79,7 @@ class Cut:
 
     @property
     def tables(self) -> list[CutTable]:
-        """Those that something was committed to, by name."""
+        """Return the tables with at least one commit, sorted by name."""
         found = [CutTable(UUID(key), name, version, time) for name, key, version, time in self.rows.values()]
         return sorted((table for table in found if table.version != NO_VERSION), key=lambda table: table.name)
 
@@ -104,14 +104,14 @@ class Cuts:
         return self._database.backend.prepare(query.where(tables.dropped_at.is_(None)))
 
     def at(self, commit_ts: int, *, timeout_s: float) -> Cut:
-        """As of a moment, in microseconds since 1970.
+        """Return the cut as of a moment, in microseconds since 1970.
 
-        A user who may only read cannot seal a moment after the newest commit: the cut is then as of that commit, and
-        its `commit_ts` says so.
+        A user without write access cannot seal a moment after the newest commit. The cut is then as of that commit,
+        which its `commit_ts` shows.
         """
         self._refuse_standby()
         newest = self.newest_us()
-        # Not where there is a commit of that moment or later: after the clock was set back it may be in its future.
+        # If a commit at this moment or later exists, skip the clock: it may have been set back since that commit.
         if newest is None or newest < commit_ts:
             self._await_clock(commit_ts)
             try:
@@ -123,7 +123,7 @@ class Cuts:
         return self._past(commit_ts, timeout_s)
 
     def of(self, txn_id: UUID, *, timeout_s: float) -> Cut:
-        """As of a committed transaction: with everything it did, and nothing later."""
+        """Return the cut as of a committed transaction: with all its changes, and nothing later."""
         query = select(dl_transactions.c.commit_ts).where(
             dl_transactions.c.txn_id == txn_id, dl_transactions.c.outcome == "committed"
         )
@@ -135,39 +135,39 @@ class Cuts:
         return self._past(commit_ts, timeout_s)
 
     def clock_us(self) -> int:
-        """The database's clock, in microseconds since 1970."""
+        """Return the time of the database's clock, in microseconds since 1970."""
         with self._database.read() as connection:
             now: int = connection.execute(select(self._database.backend.clock_us())).scalar_one()
             return now
 
     def newest_us(self) -> int | None:
-        """The moment of the newest commit or seal there is."""
+        """Return the time stamp of the newest commit or seal."""
         with self._database.read() as connection:
             return _newest(connection)
 
     def is_standby(self) -> bool:
-        """Whether the database is a hot standby, which repeats what its primary commits."""
+        """Return whether the database is a hot standby, which replays the commits of its primary."""
         with self._database.read() as connection:
             return bool(connection.execute(select(self._database.backend.is_standby())).scalar_one())
 
     def _refuse_standby(self) -> None:
         if self.is_standby():
             raise DatabaseError(
-                f"{self._database.uri} is a hot standby: it cannot tell which commits of the past are still under way",
-                hint="Ask the primary, or leave as_of out: the present cut is consistent on a standby too.",
+                f"{self._database.uri} is a hot standby: it cannot tell which past commits are still in progress",
+                hint="Connect to the primary, or leave as_of out: the present cut is consistent on a standby too.",
             )
 
     def _await_clock(self, commit_ts: int) -> None:
-        """Until the clock has passed it: who seals a moment ahead of it has commits stamped ahead of it."""
+        """Wait until the clock has passed this time: sealing a future time would stamp commits in the future."""
         while (ahead_us := commit_ts - self.clock_us()) >= 0:
             if ahead_us > NEARLY_NOW_US:
                 raise ValidationError(
-                    "a cut of the future is not known yet", field="as_of", hint="Leave as_of out for the present one."
+                    "as_of is in the future", field="as_of", hint="Leave as_of out to get the present cut."
                 )
             time.sleep((ahead_us + 1) / 1_000_000)
 
     def _seal(self, commit_ts: int, timeout_s: float) -> None:
-        """From here on every commit is stamped after this moment, whatever the clock will say."""
+        """Make every later commit get a time stamp after this one, even if the clock is set back."""
         with self._database.write(timeout_s) as connection:
             newest = _newest(connection)
             if newest is None or newest < commit_ts:
@@ -179,8 +179,8 @@ class Cuts:
         moment = func.max(dl_transactions.c.commit_ts)
         with self._database.read() as connection:
             found = connection.execute(select(moment).where(dl_transactions.c.commit_ts <= commit_ts)).scalar_one()
-        _log.info("no right to write to %s: the cut is as of its newest commit", self._database.uri)
-        # 0, 1970: before every commit.
+        _log.info("no write access to %s: the cut is as of its newest commit", self._database.uri)
+        # 0 is before every commit.
         return self._past(found or 0, timeout_s)
 
     def _settle(self, commit_ts: int, timeout_s: float) -> None:
@@ -193,7 +193,7 @@ class Cuts:
         self._settle(commit_ts, timeout_s)
         at = bindparam("at", commit_ts, BigInteger)
         tables, versions = dl_tables.c, dl_table_versions.c
-        # One look-up in the index on (table_id, commit_ts, version); imported versions share one time stamp.
+        # One look-up in the index on (table_id, commit_ts, version). Imported versions share one time stamp.
         version = (
             select(versions.version)
             .where(versions.table_id == tables.table_id, versions.commit_ts <= at)
@@ -205,7 +205,7 @@ class Cuts:
         was_living = or_(tables.dropped_at.is_(None), tables.dropped_at > database.backend.instant(literal(commit_ts)))
         query = select(tables.name, cast(tables.table_id, Text), version).where(was_living)
         with database.read() as connection:
-            # Names are those of today: one that was given anew belongs to the table that has it now, which comes last.
+            # Names are the current ones. A reused name belongs to the table that has it now, which is sorted last.
             rows = connection.execute(query.order_by(tables.dropped_at.is_(None), tables.dropped_at)).all()
         return Cut({row[1]: (*row, None) for row in rows if row[2] is not None}, commit_ts)
 

@@ -1,8 +1,8 @@
-"""What is in a table at one version: its live files, their row groups, applications' progress, domain metadata.
+"""Contents of a table at one version: live files, row groups, application transactions, domain metadata.
 
-A file is live at V when it was added at V or before and is not removed, or removed only later: two index ranges.
-What is committed at V or before never changes, and a row that a later commit ends stays in one of the two. So the
-answer is the same whenever it is asked for and by whichever session, and a snapshot need hold no connection.
+A file is live at V if it was added at V or before and was not removed, or was removed after V: two index ranges.
+Rows committed at V or before never change, except that a later commit may move a file from the first range to the
+second. So the result is the same at any time and in every session, and a snapshot holds no connection.
 """
 
 from __future__ import annotations
@@ -47,28 +47,28 @@ from deltars.store.read.pruning import Translation, layout_is
 from deltars.store.rows import from_row
 from deltars.store.schema import dl_add_files, dl_domain_metadata, dl_row_groups, dl_txn_actions
 
-_JUDGED = file_schema(("partition_values", "stats", "num_records"))
-"""What tells whether a file may hold a matching row."""
+_PRUNER_COLUMNS = file_schema(("partition_values", "stats", "num_records"))
+"""Columns that `Pruner` needs to decide about a file."""
 _CERTAIN = pa.field("certain", pa.bool_(), nullable=False)
-"""That it does, by the bounds alone."""
+"""Column that is true if the bounds alone show that a file matches."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A where, as conditions on rows of `dl_add_files`."""
+class FileFilter:
+    """Predicate of a read, as SQL conditions on rows of `dl_add_files`."""
 
     is_current: ColumnElement[bool]
-    """Whether the bounds of the files are where the snapshot's metadata has them."""
+    """True if the files' bounds have the layout of the snapshot's metadata."""
     whole: ColumnElement[bool]
-    """By bounds and partition values."""
+    """Condition by bounds and partition values."""
     partition: ColumnElement[bool]
-    """By partition values alone."""
+    """Condition by partition values alone."""
     is_by_partition: bool
-    """Whether the two are one."""
+    """Whether the predicate only uses partition columns, so that `whole` and `partition` are the same."""
     certain: ColumnElement[bool]
-    """Of those that `whole` is true of, the ones that need no second look."""
+    """True for files that certainly match, among those that `whole` keeps; `Pruner` can skip them."""
     is_by_range: bool
-    """Whether the index on the range column finds every live file that `whole` is true of."""
+    """Whether the index on the range column finds every live file that `whole` keeps."""
 
 
 _files, _groups = dl_add_files.c, dl_row_groups.c
@@ -76,7 +76,7 @@ _files, _groups = dl_add_files.c, dl_row_groups.c
 
 @dataclass(frozen=True, slots=True)
 class TableContents:
-    """A table at a version, as `Snapshot` asks for it."""
+    """Contents of a table at a version, as `Snapshot` reads them."""
 
     database: Readable
     table_id: UUID
@@ -89,21 +89,23 @@ class TableContents:
         if where is None:
             query = live_files(self.table_id, self.version, columns.names)
             return self.database.fetch(query, columns, may_be_large=True)
-        judged = pa.unify_schemas([columns, _JUDGED])
-        asked = self.asked(where)
-        query = judged_files(self.table_id, self.version, judged.names, asked, with_stats="stats" in columns.names)
-        return self._kept(self.database.fetch(query, judged.append(_CERTAIN)), where, columns)
+        fetched = pa.unify_schemas([columns, _PRUNER_COLUMNS])
+        conditions = self.file_filter(where)
+        query = filtered_files(
+            self.table_id, self.version, fetched.names, conditions, with_stats="stats" in columns.names
+        )
+        return self._kept(self.database.fetch(query, fetched.append(_CERTAIN)), where, columns)
 
     def row_groups(self, where: Predicate | None) -> Iterator[pa.RecordBatch]:
-        query = row_groups(self.table_id, self.version, None if where is None else self.asked(where))
+        query = row_groups(self.table_id, self.version, None if where is None else self.file_filter(where))
         batches = self.database.fetch(query, ROW_GROUP_SCHEMA)
         return batches if where is None else self._kept(batches, where, ROW_GROUP_SCHEMA)
 
-    def asked(self, where: Predicate) -> Asked:
-        """The where as the database can judge it."""
+    def file_filter(self, where: Predicate) -> FileFilter:
+        """Return the predicate as conditions that the database can evaluate."""
         translation = Translation(self.metadata, self.slot, self.database.backend)
         partition = partition_part(where, self.metadata.partition_columns)
-        return Asked(
+        return FileFilter(
             layout_is(self.table_id, self.metadata_version),
             translation.condition(where),
             translation.condition(partition),
@@ -115,7 +117,7 @@ class TableContents:
     def _kept(
         self, batches: Iterator[pa.RecordBatch], where: Predicate, columns: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        """What may hold a matching row, judged exactly: the database's own condition only came near."""
+        """Yield the files that may hold a matching row, decided exactly; the database's condition keeps some more."""
         pruner = Pruner(where, self.metadata)
         for batch in batches:
             kept = batch.filter(_is_kept(batch, pruner)).select(columns.names)
@@ -141,7 +143,7 @@ class TableContents:
         return {entry.domain: entry for entry in self._newest(dl_domain_metadata, "domain") if not entry.removed}
 
     def _newest(self, table: Table, key: str) -> list[Any]:
-        """The newest action of each key."""
+        """Return the newest action of each key."""
         query, values = _newest_of_each(table, key), {"table": self.table_id, "last": self.version}
         with self.database.read() as connection:
             return [from_row(table.name, row) for row in connection.execute(query, values).mappings()]
@@ -161,24 +163,27 @@ def _newest_of_each(table: Table, key: str) -> Select[Any]:
 
 
 def live_files(
-    table_id: UUID, version: int, columns: Sequence[str] = FILE_SCHEMA.names, asked: Asked | None = None
+    table_id: UUID, version: int, columns: Sequence[str] = FILE_SCHEMA.names, conditions: FileFilter | None = None
 ) -> CompoundSelect[Any]:
-    """The files of a table at a version; or those that are asked for, and some more."""
-    return _live(table_id, version, [_as_text(_files[name]) for name in columns], asked)
+    """Return the query for the live files of a table at a version; with conditions, for those that may match."""
+    return _live(table_id, version, [_as_text(_files[name]) for name in columns], conditions)
 
 
-def judged_files(
-    table_id: UUID, version: int, columns: Sequence[str], asked: Asked, *, with_stats: bool
+def filtered_files(
+    table_id: UUID, version: int, columns: Sequence[str], conditions: FileFilter, *, with_stats: bool
 ) -> CompoundSelect[Any]:
-    """The same, and whether each needs no second look: then its statistics are left where they are."""
+    """Return the query for the live files that may match, with a column that tells which certainly match.
+
+    Without `with_stats`, the statistics of files that certainly match are not fetched.
+    """
     doubtful = [_as_text(_files[name]) for name in columns]
-    if with_stats or isinstance(asked.certain, False_):
+    if with_stats or isinstance(conditions.certain, False_):
         certain = doubtful
     else:
-        stats = case((asked.certain, null()), else_=_files.stats).label("stats")
+        stats = case((conditions.certain, null()), else_=_files.stats).label("stats")
         certain = [stats if column.key == "stats" else column for column in doubtful]
-    by_bounds = [*certain, asked.certain.label(_CERTAIN.name)]
-    return _live(table_id, version, [*doubtful, false().label(_CERTAIN.name)], asked, by_bounds)
+    by_bounds = [*certain, conditions.certain.label(_CERTAIN.name)]
+    return _live(table_id, version, [*doubtful, false().label(_CERTAIN.name)], conditions, by_bounds)
 
 
 def _is_kept(batch: pa.RecordBatch, pruner: Pruner) -> pa.Array:
@@ -189,10 +194,10 @@ def _is_kept(batch: pa.RecordBatch, pruner: Pruner) -> pa.Array:
     return pc.replace_with_mask(certain, doubtful, pruner.keep(pa.Table.from_batches([batch.filter(doubtful)])))
 
 
-def row_groups(table_id: UUID, version: int, asked: Asked | None = None) -> Select[Any]:
-    """The row groups of the files of a table at a version, in their order in each file."""
+def row_groups(table_id: UUID, version: int, conditions: FileFilter | None = None) -> Select[Any]:
+    """Return the query for the row groups of the live files at a version, in their order in each file."""
     columns_of_files = [_files.version, _files.ord, _files.path, _as_text(_files.partition_values)]
-    live = _live(table_id, version, columns_of_files, asked)
+    live = _live(table_id, version, columns_of_files, conditions)
     files = live.subquery("files")
     columns = [
         files.c[name] if name in files.c and name not in _groups else _groups[name] for name in ROW_GROUP_SCHEMA.names
@@ -210,34 +215,33 @@ def _live(
     table_id: UUID,
     version: int,
     columns: Sequence[ColumnElement[Any]],
-    asked: Asked | None = None,
+    conditions: FileFilter | None = None,
     by_bounds_columns: Sequence[ColumnElement[Any]] | None = None,
 ) -> CompoundSelect[Any]:
-    """`by_bounds_columns`: in the place of the others, for those that the bounds speak for."""
+    """Return the query for live files. `by_bounds_columns` replaces `columns` where files are filtered by bounds."""
     is_of_table = and_(_files.table_id == table_id, _files.version <= version)
     of_table = select(*columns).where(is_of_table)
     still_live = of_table.where(_files.removed_version.is_(None))
     removed_later = of_table.where(_files.removed_version.is_not(None), _files.removed_version > version)
-    if asked is None:
+    if conditions is None:
         parts = [still_live, removed_later]
-    elif asked.is_by_partition:
-        parts = [still_live.where(asked.whole), removed_later.where(asked.whole)]
+    elif conditions.is_by_partition:
+        parts = [still_live.where(conditions.whole), removed_later.where(conditions.whole)]
     else:
-        # Apart, not joined by OR: an index can answer the first, and which of the two is asked is settled once.
-        # No index answers a CASE. Without statistics a planner takes the table's id for the rarer thing to ask for, and
-        # would walk through every live file of the table.
-        checked = case((is_of_table, true()), else_=false()) if asked.is_by_range else is_of_table
+        # Separate selects instead of OR: an index can answer the first one, and `is_current` is evaluated once.
+        # The CASE keeps the planner off the index on table_id, which no CASE can use: without statistics the planner
+        # considers table_id more selective than the range, and would scan every live file of the table.
+        checked = case((is_of_table, true()), else_=false()) if conditions.is_by_range else is_of_table
         by_bounds = select(*(by_bounds_columns or columns)).where(_files.removed_version.is_(None), checked)
+        current, whole, partition = conditions.is_current, conditions.whole, conditions.partition
         parts = [
-            by_bounds.where(asked.is_current, asked.whole),
-            still_live.where(not_(asked.is_current), asked.partition),
-            removed_later.where(
-                or_(and_(asked.is_current, asked.whole), and_(not_(asked.is_current), asked.partition))
-            ),
+            by_bounds.where(current, whole),
+            still_live.where(not_(current), partition),
+            removed_later.where(or_(and_(current, whole), and_(not_(current), partition))),
         ]
     return union_all(*parts)
 
 
 def _as_text(column: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Documents travel as their text."""
+    """Return JSON columns cast to text, and other columns unchanged."""
     return cast(column, Text).label(column.key) if isinstance(column.type, JSON) else column

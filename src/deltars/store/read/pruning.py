@@ -1,13 +1,13 @@
-"""A predicate as a condition on rows of `dl_add_files`: the database passes over what its numbers rule out.
+"""Translation of a predicate to SQL conditions on rows of `dl_add_files`, so that the database skips files.
 
     id > 7 AND day = '2026-01-01' ──▶ maxs[1] >= 7 AND partition_values ->> 'day' = '2026-01-01'
 
-Never too narrow, often too wide: bounds are rounded outward, intervals are closed, and what is not known keeps the
-file. Whoever wants the exact answer asks `log.pruning.Pruner` about the rows that come back.
+A condition never excludes a matching file, but often keeps files that do not match: bounds are rounded outward,
+intervals are closed, and unknown values keep the file. `log.pruning.Pruner` decides exactly about the files returned.
 
-Every row of a table carries its bounds in the layout of the table's current metadata (`store.rebound`). Who reads by
-older metadata, because the snapshot is older or has become so, would look in the wrong places: `layout_is` tells, in
-the same statement, and where it is not so only partition values are asked for.
+Every row of a table carries its bounds in the layout of the table's current metadata (`commit.bounds_rewrite`). A
+reader with older metadata would look in the wrong places. `layout_is` checks this in the same statement, and files
+are then pruned by partition values only.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from deltars.store.backends import Backend
 from deltars.store.schema import dl_add_files, dl_tables
 
 MAX_INTERVALS = 16
-"""A longer list of values is asked for as this many ranges: each is one more comparison for every file."""
+"""A longer list of values becomes this many ranges: each costs one more comparison per file."""
 
 MAX_PARTS = 200
-"""A longer condition is not asked of the database: SQLite takes a thousand parts, and each is asked of every file."""
+"""A condition with more parts is not sent: SQLite accepts about a thousand, and each is evaluated for every file."""
 MAX_LISTED = 1_000
-"""A longer list of values is not sent: SQLite takes some thirty thousand."""
+"""A longer list of values is not sent: SQLite accepts about thirty thousand."""
 
 EVERYWHERE: Interval = (-math.inf, math.inf)
 
 _EXACT = 2.0**53
-"""Whole numbers below it are doubles of their own; the one after it becomes this one."""
+"""Integers below this are exact as doubles; the next integer above it is rounded to it."""
 _LEAVES = (Comparison, In, StartsWith, IsNull)
 _WHOLE = tuple(map(PrimitiveType, ("byte", "short", "integer", "long")))
 _FLOATS = (PrimitiveType("float"), PrimitiveType("double"))
@@ -65,13 +65,13 @@ _files = dl_add_files.c
 
 
 def layout_is(table_id: UUID, metadata_version: int) -> ColumnElement[bool]:
-    """Whether the files of a table carry their bounds as the metadata of this version has them."""
+    """Return the condition that the bounds of a table's files have the layout of this metadata version."""
     current = select(dl_tables.c.metadata_version).where(dl_tables.c.table_id == table_id).scalar_subquery()
     return current == metadata_version
 
 
 class Translation:
-    """Of predicates on one table."""
+    """Translation of predicates on one table."""
 
     def __init__(self, metadata: Metadata, slot: int, backend: Backend) -> None:
         schema = metadata.schema
@@ -84,11 +84,11 @@ class Translation:
         self._backend = backend
 
     def condition(self, predicate: Predicate) -> ColumnElement[bool]:
-        """Which files can hold a row that matches, as far as the database can tell; TRUE where it cannot."""
+        """Return the condition for files that may hold a matching row; TRUE if the database cannot tell."""
         return self._of(grouped(predicate), frozenset())
 
     def is_by_range(self, predicate: Predicate) -> bool:
-        """Whether the index on the range column finds every live file that the condition is true of."""
+        """Return whether the index on the range column finds every live file that the condition keeps."""
         return self._is_by_range(grouped(predicate))
 
     def _is_by_range(self, predicate: Predicate) -> bool:
@@ -103,7 +103,7 @@ class Translation:
         return self._backend.has_range_index and is_range and self._intervals(predicate, frozenset()) is not None
 
     def certainty(self, predicate: Predicate) -> ColumnElement[bool]:
-        """Which files the exact judge would keep without a doubt: he need not be asked. FALSE: about all of them."""
+        """Return the condition for files that certainly match, so that `Pruner` can skip them; FALSE for none."""
         match predicate:
             case And(parts) if len(parts) <= MAX_PARTS:
                 return and_(true(), *map(self.certainty, parts))
@@ -137,7 +137,7 @@ class Translation:
         return or_(false(), *(self._overlaps(predicate.column, interval) for interval in intervals))
 
     def _all(self, parts: Sequence[Predicate], without_nan: frozenset[Column]) -> ColumnElement[bool]:
-        """What limits one column from both sides becomes one interval: one look into the index."""
+        """Combine conditions with AND. Conditions on one column become one interval, for one index look-up."""
         limited = {part.column for part in parts if isinstance(part, _LEAVES) and is_below_nan(part)}
         without_nan |= limited
         intervals: dict[Column, Interval] = {}
@@ -158,7 +158,7 @@ class Translation:
     # -- bounds ------------------------------------------------------------------------------------------------------
 
     def _intervals(self, leaf: Leaf, without_nan: frozenset[Column]) -> list[Interval] | None:
-        """Where the bounds of a file with a matching value can lie; `None`: anywhere."""
+        """Return the intervals that a matching file's bounds must overlap; None if there is no limit."""
         found: list[Interval] | None = None
         match leaf:
             case Comparison(column, operator, value):
@@ -193,10 +193,10 @@ class Translation:
         return self._backend.bound(_files.mins, place), self._backend.bound(_files.maxs, place)
 
     def _is_inside(self, column: Column, operator: Operator, value: Value) -> ColumnElement[bool]:
-        """Whether a file has values on the side that is asked for, and not just by the rounding of its bounds."""
+        """Return the condition for files that certainly hold a matching value, allowing for rounded bounds."""
         path = self._physical.get(column.path, ())
         place, numbers = self._bounds.places.get(path), number_range(value)
-        # A float's bound may stand for one that is further off than the rounding of a double.
+        # The bound of a float may be further off than the rounding of a double.
         is_single = column.type == PrimitiveType("float") or column.path in self._once_single
         if place is None or numbers is None or operator == "<>" or is_single:
             return false()
@@ -205,17 +205,17 @@ class Translation:
         mins, maxs = self._ends(1 if is_range else place)
         sides = {"<": [mins < low], ">": [maxs > high]}
         conditions = sides.get(operator[0]) or [*sides["<"], *sides[">"]]
-        # The ends of the scale stand for bounds that nobody knows.
+        # The ends of the scale mean unknown bounds.
         known = [mins > LOWEST, maxs < HIGHEST] if is_range else []
         return func.coalesce(and_(*known, *conditions), false())
 
     # -- partition values --------------------------------------------------------------------------------------------
 
     def _partition(self, leaf: Leaf) -> ColumnElement[bool]:
-        """A partition value is a text. NULL is kept: it may be the column's null, or a key that is not there."""
+        """Return the condition on a partition value, which is text. NULL keeps the file: the key may be missing."""
         [name] = self._physical.get(leaf.column.path, ("",))
         if not name or name[0] in "$/" or '"' in name:
-            # Not every database can be asked for such a key.
+            # Not every database can look up such a key.
             return true()
         text = _files.partition_values[name].as_string()
         if isinstance(leaf, IsNull):
@@ -236,12 +236,12 @@ class Translation:
         return func.coalesce(found, true())
 
     def _text(self, leaf: Leaf, text: ColumnElement[str]) -> ColumnElement[bool]:
-        """By its bytes, as Spark compares strings; the text of a date has the order of dates."""
+        """Compare text by bytes, as Spark does. This also orders ISO dates."""
         match leaf:
             case Comparison(_, operator, str() | date() as value) if not isinstance(value, datetime):
-                asked = value if isinstance(value, str) else value.isoformat()
+                wanted_text = value if isinstance(value, str) else value.isoformat()
                 ordered = text if operator in ("=", "<>") else self._backend.by_bytes(text)
-                return _compare(ordered, operator, asked) if _is_sendable(asked) else true()
+                return _compare(ordered, operator, wanted_text) if _is_sendable(wanted_text) else true()
             case In(_, values, negated) if len(values) <= MAX_LISTED:
                 wanted = [value if isinstance(value, str) else str(value) for value in values]
                 if not all(map(_is_sendable, wanted)):
@@ -253,7 +253,8 @@ class Translation:
         return true()
 
     def _date(self, leaf: Leaf, text: ColumnElement[str]) -> ColumnElement[bool]:
-        # Other forms are left to the exact judge: 2026-1-1; and years of five digits, unless a day is asked for.
+        # `Pruner` decides about other forms: 2026-1-1, and years of five digits, which begin with a sign. The latter
+        # cannot equal a given day.
         is_odd: ColumnElement[bool] = not_(text.like("____-__-__"))
         if (isinstance(leaf, Comparison) and leaf.operator == "=") or (isinstance(leaf, In) and not leaf.negated):
             is_odd = and_(is_odd, func.substr(text, 1, 1).not_in(["+", "-"]))
@@ -262,7 +263,7 @@ class Translation:
     def _number(self, leaf: Leaf, text: ColumnElement[str]) -> ColumnElement[bool]:
         wanted = _whole_numbers(leaf)
         if wanted is not None:
-            # As everybody writes them; a sign, a leading zero and 7.0 are left to the exact judge.
+            # The usual form of a number. `Pruner` decides about a sign, a leading zero and 7.0.
             is_plain = and_(self._backend.by_bytes(text) >= "1", func.ltrim(text, _DIGITS) == "")
             return or_(text.in_(wanted), not_(is_plain))
         intervals = self._intervals(leaf, frozenset())
@@ -275,13 +276,13 @@ class Translation:
 
 
 def _between(number: ColumnElement[float], interval: Interval) -> ColumnElement[bool]:
-    # An end that is none is left out: not every driver can send an infinity.
+    # An infinite end is left out: not every driver can send an infinity.
     ends = [number >= interval[0]] if interval[0] > -math.inf else []
     return and_(true(), *ends, *([number <= interval[1]] if interval[1] < math.inf else []))
 
 
 def _widened(interval: Interval) -> Interval:
-    """Room for a decimal that becomes the number nearest to it, or one beside that: it may be on either side."""
+    """Widen an interval by two doubles on each side: a decimal may be rounded to the nearest double or the next one."""
     low, high = interval
     for _ in range(2):
         low, high = math.nextafter(low, -math.inf), math.nextafter(high, math.inf)
@@ -289,7 +290,7 @@ def _widened(interval: Interval) -> Interval:
 
 
 def _interval(operator: Operator, numbers: tuple[float, float] | None) -> Interval | None:
-    """Closed; for `<` and `>` it ends at the last number before."""
+    """Return a closed interval; for `<` and `>` it ends at the adjacent double."""
     if numbers is None or operator == "<>":
         return None
     low = -math.inf if operator in ("<", "<=") else _step(numbers[0], up=True, outward=operator != ">")
@@ -298,17 +299,17 @@ def _interval(operator: Operator, numbers: tuple[float, float] | None) -> Interv
 
 
 def _step(number: float, *, up: bool, outward: bool) -> float:
-    """The end of an interval: the number itself, or the next one inside of it."""
+    """Return the end of an interval: the number itself, or the next double inside the interval."""
     if number.is_integer() and abs(number) < _EXACT:
         return number if outward else math.nextafter(number, math.inf if up else -math.inf)
-    # Not every database reads the digits of other numbers to the last bit: a little more room.
+    # Not every database parses the digits of other numbers exactly to the last bit, so widen a little.
     for _ in range(2):
         number = math.nextafter(number, -math.inf if up else math.inf)
     return number
 
 
 def _few_intervals(values: Sequence[Value]) -> list[Interval] | None:
-    """Around all of the values: cut only at the widest gaps between them, when they are many."""
+    """Return intervals that cover all values; many values are split only at the widest gaps between them."""
     found = [_interval("=", number_range(value)) for value in values]
     intervals = sorted(interval for interval in found if interval is not None)
     if len(intervals) < len(found):
@@ -320,7 +321,7 @@ def _few_intervals(values: Sequence[Value]) -> list[Interval] | None:
 
 
 def _whole_numbers(leaf: Leaf) -> list[str] | None:
-    """The numbers that a column of whole numbers may be equal to; `None` where it is asked for something else."""
+    """Return the integers that an integer column is compared with for equality; None for other predicates."""
     match leaf:
         case Comparison(column, "=", value):
             values: tuple[Value, ...] = (value,)
@@ -335,7 +336,7 @@ def _whole_numbers(leaf: Leaf) -> list[str] | None:
 def _truth(leaf: Leaf, text: ColumnElement[str]) -> ColumnElement[bool]:
     match leaf:
         case Comparison(_, "=" | "<>" as operator, bool() as value):
-            # Other forms, such as 1 and 0, are left to the exact judge.
+            # `Pruner` decides about other forms, such as 1 and 0.
             return text != str(value is (operator == "<>")).lower()
     return true()
 
@@ -357,5 +358,5 @@ def _compare(text: ColumnElement[Any], operator: Operator, value: str) -> Column
 
 
 def _is_sendable(text: str) -> bool:
-    """PostgreSQL has no text with a zero in it, and nobody one with half of a character."""
+    """Return whether databases can store a text: PostgreSQL refuses NUL, and all refuse half a surrogate pair."""
     return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)

@@ -1,10 +1,10 @@
-"""Reading the log: what a table is at a version, and how it came to be. Nothing here can write.
+"""Reader of the log: snapshots, history and changes of tables. It cannot write.
 
-    snapshot ──▶ one look-up: version, metadata, protocol ──▶ Snapshot ──▶ contents.py, for whoever asks for files
-    history  ──▶ the commits, newest first
-    changes, transaction ──▶ changes.py
+    snapshot             ──▶ version_header: version, metadata, protocol ──▶ Snapshot ──▶ live_files, fetched on demand
+    history              ──▶ the commits, newest first
+    changes, transaction ──▶ committed_versions
 
-Readers wait for nobody and nobody waits for them: what they ask for are committed rows.
+Readers read committed rows only: they wait for no writer, and no writer waits for them.
 """
 
 from __future__ import annotations
@@ -12,31 +12,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from datetime import datetime
-from functools import cached_property
 from typing import Any
 from uuid import UUID
 
-import msgspec
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    ColumnElement,
-    Connection,
-    FromClause,
-    Select,
-    Table,
-    Text,
-    and_,
-    bindparam,
-    cast,
-    func,
-    select,
-)
+from sqlalchemy import Connection, Select, and_, select
 
-from deltars.errors import TableNotFound, TimestampTooEarly, ValidationError, VersionNotFound
+from deltars.errors import TimestampTooEarly, ValidationError, VersionNotFound
 from deltars.log.commit import NO_VERSION
 from deltars.log.snapshot import (
-    FILE_SCHEMA,
     HistoryEntry,
     Moment,
     Snapshot,
@@ -45,50 +28,35 @@ from deltars.log.snapshot import (
     to_milliseconds,
 )
 from deltars.log.transaction_id import TxnId, as_txn_id
-from deltars.protocol import Metadata, Protocol
-from deltars.store.backends import Backend, Prepared
 from deltars.store.database import Readable
-from deltars.store.read.committed_versions import (
-    CommittedTransaction,
-    CommittedVersion,
-    committed_transaction,
-    stream_versions,
-)
-from deltars.store.read.live_files import TableContents, live_files
-from deltars.store.rows import from_row
-from deltars.store.schema import dl_metadata_updates, dl_protocol_updates, dl_table_versions, dl_tables
+from deltars.store.read.committed_versions import CommittedTransaction, CommittedVersion, CommittedVersions
+from deltars.store.read.live_files import TableContents
+from deltars.store.read.version_header import VersionHeaders, earliest_version, no_table, version_not_found
+from deltars.store.schema import dl_table_versions, dl_tables
 
 _versions = dl_table_versions.c
 _tables = dl_tables.c
 
-_METADATA = tuple(column for column in dl_metadata_updates.c if column.name not in ("table_id", "version", "ord"))
-_PROTOCOL = tuple(column for column in dl_protocol_updates.c if column.name not in ("table_id", "version", "ord"))
-_STANDING = (
-    _tables.current_version,
-    _tables.slot,
-    _versions.version,
-    _versions.in_commit_timestamp,
-    cast(_versions.txn_id, Text),
-    _versions.commit_ts,
-    dl_metadata_updates.c.version.label("metadata_version"),
-)
-
-_WITHOUT_LIMIT = "Leave it out for all of them."
+_WITHOUT_LIMIT = "Leave limit out to get every commit."
 
 
 class LogReader:
+    """Reader of the tables of one database."""
+
     def __init__(self, database: Readable) -> None:
         self._database = database
+        self._headers = VersionHeaders(database)
+        self._committed = CommittedVersions(database)
 
     def current_version(self, table_id: UUID) -> int:
-        """−1 before the first commit."""
+        """Return the current version of a table; −1 before the first commit."""
         with self._database.read() as connection:
             return _current_version(connection, table_id)
 
     def history(
         self, table_id: UUID, *, limit: int | None = None, since: int | Moment | None = None
     ) -> list[HistoryEntry]:
-        """The commits of a table, newest first: the newest `limit`, and none older than the version or time `since`."""
+        """Return the commits of a table, newest first: at most `limit`, and none before the version or time `since`."""
         count = None if limit is None else _as_limit(limit)
         first = start_ms = None
         if isinstance(since, datetime | str):
@@ -111,10 +79,11 @@ class LogReader:
         timestamp: Moment | None = None,
         commit_ts: int | None = None,
     ) -> Snapshot:
-        """The table at a version, at a time, or now. The files are fetched when they are asked for.
+        """Return the table at a version, at a time, or now. Its files are fetched on demand.
 
-        At a time it is the last version whose in-commit timestamp is not later. With `commit_ts` it is the version that
-        was committed then, or an error: a database that was restored may have another one of the same number.
+        At a time, this is the last version whose in-commit timestamp is not later. With `commit_ts`, raise
+        VersionNotFound unless the version was committed then: after a restore, the same number may belong to another
+        commit.
         """
         if timestamp is not None:
             if version is not None:
@@ -122,139 +91,83 @@ class LogReader:
             version = self._version_at(table_id, timestamp)
         elif version is not None:
             version = _as_version(version, "version", hint="A time goes to timestamp=.")
-        statement = self._open_current if version is None else self._open_version
-        rows = self._database.look_up(statement, {"table_id": str(table_id), "version": version})
-        if not rows:
-            raise _no_table(table_id)
-        current, slot, found, milliseconds, txn_id, committed, metadata_version, *rest = rows[0]
-        if found is None:
-            raise self._no_version(table_id, version, current)
-        if commit_ts is not None and committed != commit_ts:
+        found = self._headers.current(table_id) if version is None else self._headers.at(table_id, version)
+        if commit_ts is not None and found.commit_ts != commit_ts:
             raise VersionNotFound(
-                f"the table has another version {found} than the one that was asked for:"
-                " the database was restored, or failed over, since",
+                f"version {found.version} of the table was replaced since it was read:"
+                " the database was restored or failed over",
                 table_id=table_id,
-                latest=current,
+                latest=found.current_version,
                 field="version",
-                hint="Begin anew: take a new snapshot, or begin a new transaction.",
+                hint="Take a new snapshot, or begin a new transaction.",
             )
-        metadata = _decoded(dl_metadata_updates, _METADATA, rest[: len(_METADATA)])
-        protocol = _decoded(dl_protocol_updates, _PROTOCOL, rest[len(_METADATA) :])
-        assert isinstance(metadata, Metadata)
-        assert isinstance(protocol, Protocol)
-        contents = TableContents(self._database, table_id, found, slot, metadata, metadata_version)
-        commit = (txn_id, committed)
-        return Snapshot(table_id, found, from_milliseconds(milliseconds), metadata, protocol, contents, commit)
+        contents = TableContents(
+            self._database, table_id, found.version, found.slot, found.metadata, found.metadata_version
+        )
+        return Snapshot(
+            table_id,
+            found.version,
+            from_milliseconds(found.in_commit_timestamp),
+            found.metadata,
+            found.protocol,
+            contents,
+            (found.txn_id, found.commit_ts),
+        )
 
     def changes(self, table_id: UUID, from_version: int, to_version: int | None = None) -> Iterator[CommittedVersion]:
-        """What each version did, oldest first, from one version to another or to the current one, both included."""
+        """Yield the versions from `from_version` to `to_version` or the current one, both included, oldest first."""
         from_version = _as_version(from_version, "from_version")
         to_version = None if to_version is None else _as_version(to_version, "to_version")
         with self._database.read() as connection:
             current = _current_version(connection, table_id)
-            earliest = _earliest_version(connection, table_id)
+            earliest = earliest_version(connection, table_id)
         last = current if to_version is None else to_version
         for version in (from_version, last):
             if earliest is None or not earliest <= version <= current:
-                raise _version_not_found(table_id, version, earliest, current)
-        return stream_versions(self._database, table_id, from_version, last)
+                raise version_not_found(table_id, version, earliest, current)
+        return self._committed.stream(table_id, from_version, last)
 
     def transaction(self, txn_id: TxnId) -> CommittedTransaction | None:
-        """What one transaction did, over all its tables; None where nothing was committed under this id."""
-        key = as_txn_id(txn_id)
-        with self._database.read() as connection:
-            return committed_transaction(connection, key)
-
-    @cached_property
-    def _open_current(self) -> Prepared:
-        return self._database.backend.prepare(open_current(self._database.backend))
-
-    @cached_property
-    def _open_version(self) -> Prepared:
-        return self._database.backend.prepare(open_version(self._database.backend))
+        """Return what one transaction committed to each of its tables; None if this id was not committed."""
+        return self._committed.transaction(as_txn_id(txn_id))
 
     def _version_at(self, table_id: UUID, timestamp: Moment) -> int:
         milliseconds = to_milliseconds(timestamp)
         with self._database.read() as connection:
             versions = _all_versions(connection, table_id)
             if not versions:
-                raise _version_not_found(table_id, None, None, NO_VERSION)
+                raise version_not_found(table_id, None, None, NO_VERSION)
             count = _count_until(connection, table_id, versions, milliseconds)
             if count == 0:
                 first = from_milliseconds(_timestamp_of(connection, table_id, versions[0]))
                 raise TimestampTooEarly(
-                    f"the table has no version of {from_milliseconds(milliseconds).isoformat()} or before",
+                    f"the table has no version at or before {from_milliseconds(milliseconds).isoformat()}",
                     earliest=first,
                     table_id=table_id,
                     field="timestamp",
-                    hint=f"Its first version, {versions[0]}, is of {first.isoformat()}.",
+                    hint=f"Its first version, {versions[0]}, was committed at {first.isoformat()}.",
                 )
         return versions[count - 1]
 
-    def _no_version(self, table_id: UUID, version: int | None, current: int) -> VersionNotFound:
-        with self._database.read() as connection:
-            return _version_not_found(table_id, version, _earliest_version(connection, table_id), current)
-
-
-def open_current(backend: Backend) -> Select[Any]:
-    """A table's current version and slot, with that version's time, metadata and protocol."""
-    current = _tables.current_version
-    # Not `dl_tables.protocol_version`: that of a table that is held names none.
-    return _opened(backend, current, _tables.metadata_version, _last(dl_protocol_updates, current))
-
-
-def open_version(backend: Backend) -> Select[Any]:
-    """The same of a version that is given: the last metadata and protocol up to there."""
-    wanted: ColumnElement[int] = cast(bindparam("version", type_=BigInteger), BigInteger)
-    return _opened(backend, wanted, *(_last(table, wanted) for table in (dl_metadata_updates, dl_protocol_updates)))
-
-
-def _opened(
-    backend: Backend, version: ColumnElement[int], metadata: ColumnElement[int], protocol: ColumnElement[int]
-) -> Select[Any]:
-    """Every join is a look-up in a primary key. Versions beyond the current one are of an import under way."""
-    joined: FromClause = dl_tables
-    at = ((dl_table_versions, version), (dl_metadata_updates, metadata), (dl_protocol_updates, protocol))
-    for table, key in at:
-        there = table.c.version <= _tables.current_version
-        joined = joined.outerjoin(table, and_(table.c.table_id == _tables.table_id, table.c.version == key, there))
-    table_id = backend.id_of(bindparam("table_id", type_=Text()))
-    return select(*_STANDING, *_METADATA, *_PROTOCOL).select_from(joined).where(_tables.table_id == table_id)
-
-
-def _last(table: Table, wanted: ColumnElement[int]) -> ColumnElement[int]:
-    older = table.alias()
-    last = select(func.max(older.c.version)).where(older.c.table_id == _tables.table_id, older.c.version <= wanted)
-    return last.correlate(dl_tables).scalar_subquery()
-
 
 def newest_first(table_id: UUID, limit: int | None = None, first: int | None = None) -> Select[Any]:
-    """The commits of a table, in falling order; without those of an import under way, which nobody may see yet."""
+    """Return the query for the commits of a table, newest first, without those of an unfinished import."""
     columns = [_versions[name] for name in HistoryEntry.__dataclass_fields__]
     falling = _versions.version.desc().nulls_last()
     current = select(_tables.current_version).where(_tables.table_id == table_id).scalar_subquery()
-    there = and_(_versions.table_id == table_id, _versions.version <= current)
-    query = select(*columns).where(there).order_by(falling).limit(limit)
+    is_visible = and_(_versions.table_id == table_id, _versions.version <= current)
+    query = select(*columns).where(is_visible).order_by(falling).limit(limit)
     return query if first is None else query.where(_versions.version >= first)
 
 
-def _decoded(table: Table, columns: tuple[Any, ...], values: list[Any]) -> Any:
-    """The action of a row whose documents are text."""
-    row = {
-        column.name: msgspec.json.decode(value) if isinstance(column.type, JSON) and value is not None else value
-        for column, value in zip(columns, values, strict=True)
-    }
-    return from_row(table.name, row)
-
-
-def _as_version(value: Any, field: str, hint: str = "history() has those there are.") -> int:
+def _as_version(value: Any, field: str, hint: str = "history() lists the versions of the table.") -> int:
     return as_whole(value, "a version", field=field, hint=hint)
 
 
 def _as_limit(value: Any) -> int:
     limit = as_whole(value, "a limit", field="limit", hint=_WITHOUT_LIMIT)
     if limit < 0:
-        raise ValidationError(f"a limit of {limit} commits cannot be", field="limit", hint=_WITHOUT_LIMIT)
+        raise ValidationError(f"limit must be 0 or more, got {limit}", field="limit", hint=_WITHOUT_LIMIT)
     return limit
 
 
@@ -264,14 +177,14 @@ def _first_since(connection: Connection, table_id: UUID, milliseconds: int) -> i
 
 
 def _all_versions(connection: Connection, table_id: UUID) -> range:
-    """The versions of a table: there is no gap between the earliest and the current one."""
+    """Return the versions of a table; there is no gap between the earliest and the current one."""
     current = _current_version(connection, table_id)
-    earliest = _earliest_version(connection, table_id)
+    earliest = earliest_version(connection, table_id)
     return range(0) if earliest is None else range(earliest, current + 1)
 
 
 def _count_until(connection: Connection, table_id: UUID, versions: range, milliseconds: int) -> int:
-    """How many versions are of that time or before: their in-commit timestamps rise, so a few look-ups tell."""
+    """Return the number of versions at or before a time, by binary search: in-commit timestamps only rise."""
     return bisect_right(versions, milliseconds, key=lambda version: _timestamp_of(connection, table_id, version))
 
 
@@ -281,35 +194,9 @@ def _timestamp_of(connection: Connection, table_id: UUID, version: int) -> int:
     return milliseconds
 
 
-def _earliest_version(connection: Connection, table_id: UUID) -> int | None:
-    query = select(func.min(_versions.version)).where(_versions.table_id == table_id)
-    earliest: int | None = connection.execute(query).scalar_one()
-    return earliest
-
-
 def _current_version(connection: Connection, table_id: UUID) -> int:
     query = select(_tables.current_version).where(_tables.table_id == table_id)
     version: int | None = connection.execute(query).scalar_one_or_none()
     if version is None:
-        raise _no_table(table_id)
+        raise no_table(table_id)
     return version
-
-
-def _no_table(table_id: UUID) -> TableNotFound:
-    return TableNotFound("no such table in this catalog", table_id=table_id)
-
-
-def _version_not_found(table_id: UUID, version: int | None, earliest: int | None, current: int) -> VersionNotFound:
-    if earliest is None or current == NO_VERSION:
-        return VersionNotFound("nothing was committed to the table yet", table_id=table_id, field="version")
-    return VersionNotFound(
-        f"there is no version {version}",
-        earliest=earliest,
-        latest=current,
-        table_id=table_id,
-        field="version",
-        hint=f"The table has the versions {earliest} to {current}.",
-    )
-
-
-__all__ = ["FILE_SCHEMA", "LogReader", "live_files", "newest_first", "open_current", "open_version"]

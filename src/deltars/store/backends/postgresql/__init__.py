@@ -1,1 +1,1 @@
-"""PostgreSQL: the backend and its fast paths."""
+"""PostgreSQL backend and its fast paths."""

@@ -1,6 +1,6 @@
-"""Rows of PostgreSQL as Arrow through ADBC, where `deltars[adbc]` is installed: binary COPY, decoded in C++.
+"""Rows of PostgreSQL as Arrow through ADBC, if `deltars[adbc]` is installed: binary COPY, decoded in C++.
 
-ADBC has sessions of its own. So it is only asked for what is the same in every session: history at a fixed version.
+ADBC opens separate sessions. So it only reads what is the same in every session: history at a fixed version.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _log = logging.getLogger(__name__)
 
 
 class Adbc:
-    """The driver for one database. What takes long is learning the server's types; a session costs little."""
+    """ADBC driver for one database. Loading the server's types takes long, once; a session costs little."""
 
     def __init__(self, conninfo: str) -> None:
         self._conninfo = conninfo
         self._database: Any = None
 
     def batches(self, query: str, columns: pa.Schema) -> Iterator[pa.RecordBatch] | None:
-        """The rows; None where ADBC cannot have them: psycopg can, or can say why."""
+        """Return the rows of a query; None if ADBC cannot read them. psycopg then reads them or reports the error."""
         with ExitStack() as stack:
             try:
                 if self._database is None:
@@ -44,8 +44,8 @@ class Adbc:
                 statement.set_sql_query(query)
                 stream, _ = statement.execute_query()
             except adbc_driver_manager.Error:
-                # Not what it says: that may show how the session was asked for.
-                _log.debug("ADBC gives no rows here; reading through psycopg")
+                # The error text is not logged: it may contain the connection string.
+                _log.debug("ADBC cannot read this query; reading through psycopg")
                 return None
             return _rows(stream, columns, stack.pop_all())
 

@@ -1,4 +1,4 @@
-"""PostgreSQL: the real thing. Rows are locked one by one, so transactions over disjoint tables never meet."""
+"""PostgreSQL backend. It locks single rows, so transactions over disjoint tables do not wait for each other."""
 
 from __future__ import annotations
 
@@ -49,39 +49,39 @@ from sqlalchemy import exc as sa_exc
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from deltars.errors import DatabaseError, DeltarsError, SchemaVersionError, TimeoutError
-from deltars.store.backends.base import Backend, Opening, Prepared, Query, Rows, StatementRefused, first_line
+from deltars.store.backends.base import Backend, Opening, Query, Rows, StatementRefused, first_line
 from deltars.store.backends.pool import WatchedPool
 from deltars.store.backends.postgresql.adbc import IS_INSTALLED, Adbc
 from deltars.store.backends.postgresql.copy_out import copy_batches
 from deltars.store.backends.postgresql.deadlines import PLANS, begin, dialect, settle
 from deltars.store.backends.postgresql.pipeline import Step, driver_of, prepare, rows_of, run_pipeline
-from deltars.store.backends.prepared import Shapes
+from deltars.store.backends.prepared import Prepared, QueryCache
 from deltars.store.schema import dl_add_files
 
 LARGE_ROWS = 10_000
-"""From here on the faster stream of ADBC is worth a session of its own."""
+"""Number of rows from which ADBC's faster stream is worth a separate session."""
 
 _BEGIN_READING = Step(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 _END = Step(b"COMMIT")
 
 _TIMEOUTS = {
-    "55P03": "another transaction held the table's lock for longer than the time-out allows",
-    "57014": "a statement ran longer than the time-out allows",
-    "25P03": "the transaction stood idle for longer than its time-out allows",
-    "25P04": "the transaction ran longer than its time-out allows",
+    "55P03": "another transaction held the table's lock for longer than the timeout allows",
+    "57014": "a statement ran longer than the timeout allows",
+    "25P03": "the transaction was idle for longer than its timeout allows",
+    "25P04": "the transaction ran longer than its timeout allows",
 }
 _RETRYABLE = {
     "40001": "the database could not serialise the transaction",
-    "40P01": "the database broke a deadlock by ending this transaction",
+    "40P01": "the database ended this transaction to resolve a deadlock",
     "57P01": "the database ended the connection",
     "57P02": "the database crashed",
     "57P03": "the database is starting up or shutting down",
-    "57P05": "the database ended a connection that had nothing to do",
-    "53300": "the database has no connection left to give",
+    "57P05": "the database ended an idle connection",
+    "53300": "the database has no free connections",
 }
 
 _HINTS = {
-    "42501": "A role gets the rights it needs by: deltars migrate grants --reader | --writer | --mirror ROLE",
+    "42501": "Grant the role its rights: deltars migrate grants --reader | --writer | --mirror ROLE",
     "53100": "The server's disk is full: make room and try again; nothing was changed.",
     "25006": "Connect to the primary (target_session_attrs=read-write).",
 }
@@ -100,7 +100,7 @@ class PostgreSQL(Backend):
 
     @property
     def place(self) -> tuple[str | None, ...]:
-        # What the URI leaves out comes from libpq's environment. Who asks, and how safely, makes no other database.
+        # Parameters missing in the URI come from libpq's environment. User and TLS options do not change the database.
         defaults = {option.keyword.decode(): (option.val or b"").decode() for option in Conninfo.get_defaults()}
         known = defaults | dict(self.uri.parameters)
         server = (known[name] for name in ("host", "hostaddr", "port"))
@@ -118,7 +118,7 @@ class PostgreSQL(Backend):
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=pool_timeout_s,
-            # Said in every BEGIN: the server's own default may be another, and would end commits with 40001.
+            # Set in every BEGIN: the server's default may be stricter, and would end commits with 40001.
             isolation_level="READ COMMITTED",
             execution_options={"schema_translate_map": {None: self.uri.schema}},
         )
@@ -144,10 +144,10 @@ class PostgreSQL(Backend):
             rows_of(run_pipeline(connection, [_BEGIN_READING]))
             yield connection
 
-    def look_up_each(self, engine: Engine, asked: Sequence[tuple[Prepared, Mapping[str, Any]]]) -> list[Rows]:
-        # One round trip: BEGIN and COMMIT travel with the statements.
+    def look_up_each(self, engine: Engine, queries: Sequence[tuple[Prepared, Mapping[str, Any]]]) -> list[Rows]:
+        # One round trip: BEGIN and COMMIT are sent with the statements.
         with engine.connect() as connection, connection.begin():
-            steps = [_BEGIN_READING, Step(PLANS), *(Step(*question) for question in asked), _END]
+            steps = [_BEGIN_READING, Step(PLANS), *(Step(*query) for query in queries), _END]
             answers = run_pipeline(connection, steps)
             rows_of(answers)
             return [rows_of([answer]) for answer in answers[2:-1]]
@@ -178,14 +178,14 @@ class PostgreSQL(Backend):
         return connection.execute(beyond).first() is not None
 
     def _bound(self, connection: Connection, query: Query) -> str:
-        """The query's text with its values in it, quoted by libpq: COPY takes no parameters."""
-        driver, state = driver_of(connection), self._shapes.state(query)
+        """Return the query's text with its values in it, quoted by libpq: COPY takes no parameters."""
+        driver, state = driver_of(connection), self._queries.compiled(query)
         values = {name: sql.Literal(value).as_string(driver) for name, value in state.parameters.items()}
         return state.statement % values
 
     @cached_property
-    def _shapes(self) -> Shapes:
-        return Shapes(PGDialect_psycopg(), self.uri.schema)  # type: ignore[no-untyped-call]
+    def _queries(self) -> QueryCache:
+        return QueryCache(PGDialect_psycopg(), self.uri.schema)  # type: ignore[no-untyped-call]
 
     def statement_dialect(self) -> Dialect:
         return dialect()
@@ -194,7 +194,7 @@ class PostgreSQL(Backend):
         return rows_of(run_pipeline(connection, [Step(statement, values)]))
 
     def scan(self, connection: Connection, statement: Prepared, values: Mapping[str, Any] | None = None) -> Rows:
-        # Raw: the statement's parameters are the server's own, $1, and all of its rows are converted in C.
+        # RawCursor takes the server's own parameters ($1) and converts all rows in C.
         with psycopg.RawCursor(driver_of(connection)) as cursor:
             return cursor.execute(statement.text, statement.values(values or {})).fetchall()
 
@@ -216,8 +216,8 @@ class PostgreSQL(Backend):
         match: Callable[[FromClause], ColumnElement[bool]],
         values: Callable[[FromClause], Mapping[str, Any]],
     ) -> Update:
-        # OFFSET 0 keeps the look-up a look-up: one index probe a row, whatever the statistics say. Without it the
-        # planner takes the source for 100 rows, walks the whole table instead, and keeps that plan for the session.
+        # OFFSET 0 forces one index probe per row, whatever the statistics are. Without it the planner assumes that the
+        # source has 100 rows, scans the whole table instead, and keeps that plan for the session.
         probed = table.alias("probed")
         place: ColumnElement[Any] = sa_column("ctid", _selectable=probed)
         found = select(place).where(match(probed)).offset(literal_column("0")).lateral("found")
@@ -232,9 +232,9 @@ class PostgreSQL(Backend):
         )
 
     def clock_us(self) -> ColumnElement[int]:
-        # clock_timestamp: the moment of the call; now() is the start of the transaction, before the lock. The later of
-        # the two: `settle` relies on it that nobody is stamped before the start of their transaction, even if the clock
-        # is set back in between.
+        # clock_timestamp() is the time of the call; now() is the start of the transaction, before the lock. `settle`
+        # relies on time stamps not being before the start of their transaction, even if the clock is set back between
+        # the two, so the later one is used.
         moment = func.greatest(func.clock_timestamp(), func.now())
         return cast(func.extract("epoch", moment) * 1_000_000, BigInteger)
 
@@ -256,7 +256,7 @@ class PostgreSQL(Backend):
             for batch in batches:
                 if copying is None:
                     copying = stack.enter_context(self._copying(connection, table, batch.schema))
-                # Arrow quotes every string and leaves a null bare: just how COPY tells '' from NULL.
+                # Arrow quotes every string but not a null, which is how COPY distinguishes '' from NULL.
                 buffer = io.BytesIO()
                 pa_csv.write_csv(batch, buffer, options)
                 copying.write(buffer.getvalue())
@@ -268,21 +268,22 @@ class PostgreSQL(Backend):
             sql.Identifier(table.name),
             sql.SQL(", ").join(map(sql.Identifier, columns.names)),
         )
-        # Sent by a thread of its own: the next batch is made while the server takes this one.
+        # A separate thread sends the data, so the next batch is built while the server reads this one.
         return cursor.copy(statement, writer=QueuedLibpqWriter(cursor))
 
     def in_range(self, low: float, high: float, slot: int) -> ColumnElement[bool]:
-        # The expression of ix_dl_add_files_range, word for word: a 1 sent as a parameter would not be its 1.
+        # This must be exactly the expression of ix_dl_add_files_range: a parameter instead of the literal 1 would not
+        # match the index.
         first, files = literal_column("1", Integer), dl_add_files.c
-        mine = func.box(func.point(files.mins[first], files.slot), func.point(files.maxs[first], files.slot))
-        asked = func.box(*(func.point(cast(number, Double), cast(slot, Double)) for number in (low, high)))
-        return mine.bool_op("&&")(asked)
+        indexed = func.box(func.point(files.mins[first], files.slot), func.point(files.maxs[first], files.slot))
+        wanted = func.box(*(func.point(cast(number, Double), cast(slot, Double)) for number in (low, high)))
+        return indexed.bool_op("&&")(wanted)
 
     def by_bytes(self, text: ColumnElement[str]) -> ColumnElement[str]:
         return collate(text, "C")
 
     def number_of(self, text: ColumnElement[str]) -> ColumnElement[float]:
-        # Asked first: a cast that fails would end the statement.
+        # The pattern is checked first, because a failing cast would end the statement.
         return case((text.regexp_match(r"^[+-]?[0-9]+(\.[0-9]+)?$"), cast(text, Double)))
 
     def is_outcome_unknown(self, error: BaseException) -> bool:
@@ -291,9 +292,9 @@ class PostgreSQL(Backend):
         return error.sqlstate is None or error.sqlstate.startswith(("08", "57P", "25P"))
 
     def lock_registry(self, connection: Connection) -> None:
-        # From here on a wait may take all of the time there is: the patience of `begin` was for its own locks.
+        # From here on a lock wait may take all of the remaining time; the short lock timeout was for `begin` only.
         driver_of(connection).execute("SELECT set_config('lock_timeout', current_setting('statement_timeout'), true)")
-        # Not a row of dl_catalog: locking one takes the right to update it, which writers do not have.
+        # A row lock on dl_catalog would need the right to update it, which writers do not have.
         self._advisory_lock(connection, "registry")
 
     def _advisory_lock(self, connection: Connection, purpose: str) -> None:
@@ -302,20 +303,20 @@ class PostgreSQL(Backend):
         )
 
     def notify(self, engine: Engine) -> None:
-        # In autocommit and after the commit: inside it, NOTIFY takes a lock of the whole server.
+        # Autocommit, after the commit: inside a transaction, NOTIFY takes a server-wide lock at COMMIT.
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.execute(select(func.pg_notify(self._channel, "")))
 
     @contextmanager
     def listening(self, engine: Engine) -> Iterator[Callable[[float], bool] | None]:
-        # A connection of its own: one of the pool would have to be waited for, and would listen for ever.
+        # A separate connection: one from the pool might have to be waited for, and would keep listening afterwards.
         with psycopg.connect(**self._parameters, autocommit=True) as connection:  # type: ignore[arg-type]
             connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
             yield lambda seconds: any(True for _ in connection.notifies(timeout=seconds, stop_after=1))
 
     @property
     def _channel(self) -> str:
-        # A name of the database, at most 63 bytes; the schema's may be as long by itself.
+        # Identifiers have at most 63 bytes, which the schema's name alone may use up; hence the hash.
         return f"deltars_{sha256((self.uri.schema or '').encode()).hexdigest()[:16]}"
 
     def prepare_migration(self, connection: Connection) -> None:
@@ -323,7 +324,7 @@ class PostgreSQL(Backend):
         self._advisory_lock(connection, "migrate")
         schema = sql.Identifier(self.uri.schema or "")
         driver.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
-        # Migrations name nothing but their own objects, all of them in this schema.
+        # Migrations only name their own objects, all of which are in this schema.
         driver.execute("SELECT set_config('search_path', quote_ident(%s), true)", [self.uri.schema])
 
     def name_schema(self, output: TextIO) -> None:
@@ -335,12 +336,12 @@ class PostgreSQL(Backend):
             return DatabaseError(first_line(error))
         state, diagnosis = error.sqlstate, error.diag
         if state in _TIMEOUTS:
-            return TimeoutError(_TIMEOUTS[state], hint="Retry, or raise the time-out.")
+            return TimeoutError(_TIMEOUTS[state], hint="Retry, or raise the timeout.")
         if state in _RETRYABLE:
             return DatabaseError(f"{_RETRYABLE[state]}: {first_line(error)}", sqlstate=state, retryable=True)
         if state in ("42P01", "3F000"):
             return SchemaVersionError(
-                f"{self.uri} holds no deltars catalog, or an unfinished one: {first_line(error)}",
+                f"{self.uri} holds no deltars catalog, or an incomplete one: {first_line(error)}",
                 sqlstate=state,
                 hint=f"Run: deltars migrate up --catalog '{self.uri}'",
             )
@@ -349,12 +350,12 @@ class PostgreSQL(Backend):
                 f"no connection to {self.uri}: {first_line(error)}",
                 sqlstate=state,
                 retryable=True,
-                hint="Check that the server runs, and host, port, database, user and password: what the URI leaves out"
-                " comes from PGHOST, PGUSER, PGPASSWORD, ~/.pgpass and so on.",
+                hint="Check that the server runs, and check host, port, database, user and password. Parameters missing"
+                " in the URI come from PGHOST, PGUSER, PGPASSWORD, ~/.pgpass and so on.",
             )
         if state == "25006":
             return DatabaseError(
-                f"{self.uri} takes no writes, the server is a standby or read-only: {first_line(error)}",
+                f"{self.uri} refuses writes: the server is a standby or read-only: {first_line(error)}",
                 sqlstate=state,
                 hint=_HINTS[state],
             )
@@ -368,8 +369,11 @@ class PostgreSQL(Backend):
 
 
 def _refuse_dead_connection(driver: psycopg.Connection[Any], *_: Any) -> None:
-    """A pooled connection that the server has ended is replaced: it is readable though nothing was asked of it."""
-    # More than once: what the server said last comes first, and only after it the end.
+    """Raise DisconnectionError for a pooled connection that the server ended, so that the pool replaces it.
+
+    Such a connection is readable although no statement is running.
+    """
+    # A loop, because the server's last message is read before the end of the connection.
     while select_ready([driver.fileno()], [], [], 0)[0]:
         try:
             driver.pgconn.consume_input()

@@ -1,10 +1,10 @@
-"""The rows of a query from PostgreSQL as Arrow, by COPY TO STDOUT.
+"""Rows of a PostgreSQL query as Arrow, by COPY TO STDOUT.
 
     COPY (…) TO STDOUT (FORMAT csv) ──▶ blocks of whole rows ──▶ pyarrow's CSV reader ──▶ record batches
-                                        the next one is gathered while this one is parsed
+                                        the next block is collected while this one is parsed
 
-libpq hands over a row at a time; they are only gathered here, and no value becomes a Python object. psycopg's own
-`Copy` does the same at four times the processor time a row. CSV tells NULL (bare) from the empty string (quoted).
+libpq returns one row at a time. Rows are only concatenated here; no value becomes a Python object. psycopg's own `Copy`
+needs four times the CPU time per row. CSV distinguishes NULL (unquoted) from the empty string (quoted).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BLOCK_BYTES = 8 * 1024 * 1024
 
 
 def copy_batches(connection: Connection, query: str, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a query whose values are in its text, quoted by the driver."""
+    """Yield the rows of a query that contains its values as quoted literals."""
     driver = connection.connection.driver_connection
     assert isinstance(driver, psycopg.Connection)
     is_over = False
@@ -44,7 +44,7 @@ def copy_batches(connection: Connection, query: str, columns: pa.Schema) -> Iter
                 raise error_from_result(result, driver.info.encoding)
     finally:
         if not is_over:
-            # In the middle of the rows: nobody reads the rest of them.
+            # The remaining rows were not read, so the connection cannot be used again.
             connection.invalidate()
 
 
@@ -65,7 +65,7 @@ def _parsed(blocks: Iterator[bytearray], columns: pa.Schema) -> Iterator[pa.Reco
 
 
 def _blocks(driver: psycopg.Connection) -> Iterator[bytearray]:
-    """At least one, which may be empty."""
+    """Yield the blocks: at least one, which may be empty."""
     has_more = True
     while has_more:
         rows, has_more = driver.wait(_block(driver))
@@ -73,9 +73,9 @@ def _blocks(driver: psycopg.Connection) -> Iterator[bytearray]:
 
 
 def _block(driver: psycopg.Connection) -> PQGen[tuple[bytearray, bool]]:
-    """Some rows, and whether more may come."""
+    """Return some rows, and whether more may follow."""
     libpq, rows = driver.pgconn, bytearray()
-    # Each row is copied and let go at once: keeping them for one join took twice the time.
+    # Each row is copied and freed at once: collecting rows for a single join took twice the time.
     while len(rows) < BLOCK_BYTES:
         length, row = libpq.get_copy_data(1)
         if length > 0:
@@ -97,7 +97,7 @@ def _result(driver: psycopg.Connection) -> PQGen[PGresult | None]:
 
 
 def _results(driver: psycopg.Connection) -> PQGen[list[PGresult]]:
-    """Those that are left, and with the last of them the end of the statement."""
+    """Return the remaining results of the statement."""
     results = []
     while (result := (yield from _result(driver))) is not None:
         results.append(result)
@@ -109,7 +109,7 @@ def _parse(rows: bytearray, columns: pa.Schema) -> list[pa.RecordBatch]:
         return []
     table = pa_csv.read_csv(
         pa.BufferReader(rows),
-        # In one piece: a row may be longer than the piece that Arrow would take.
+        # One block for all: a row may be longer than Arrow's default block.
         pa_csv.ReadOptions(column_names=columns.names, block_size=len(rows)),
         # An empty line is a row whose only value is NULL.
         pa_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),

@@ -1,9 +1,9 @@
-"""How long a transaction of PostgreSQL may hold its locks, and who sees to it.
+"""Limits on how long a PostgreSQL transaction may hold its locks, and how they are enforced.
 
-BEGIN ─▶ time-outs, for this transaction alone ─▶ locks
-           │                                       └ waited for a while? end the holder, if it is overdue
-           └ the server ends a client that is stuck; but one frozen in the middle of COPY keeps its locks past
-             every time-out. So each says in `application_name` until when it may hold them.
+BEGIN ─▶ timeouts, for this transaction only ─▶ locks
+           │                                      └ waited for a while? end the session that holds them, if overdue
+           └ the server ends a client that is stuck; but a client frozen in the middle of COPY keeps its locks past
+             every timeout. So each client writes into `application_name` until when it may hold them.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from deltars.errors import TimeoutError
-from deltars.store.backends.base import Opening, Prepared
+from deltars.store.backends.base import Opening
 from deltars.store.backends.postgresql.pipeline import Step, driver_of, rows_of, run_pipeline
+from deltars.store.backends.prepared import Prepared
 
 PATIENCE_MS = 5_000
-"""How long to wait for a lock before looking who holds it."""
+"""Time to wait for a lock before checking which session holds it."""
 
-# The first of equal time-outs to fire is the coarsest, and the last two end the connection too: so the finer ones,
-# which say what was waited for, come a little earlier.
+# Of equal timeouts the coarsest fires first, and the last two end the connection too. So the finer ones, whose errors
+# tell what was waited for, come a little earlier.
 _GRACE_MS = {
     "lock_timeout": 0,
     "statement_timeout": 250,
@@ -45,7 +46,7 @@ _GRACE_MS = {
     "transaction_timeout": 500,
 }
 _UNTIL = "deltars until "
-# A database made from another as its template has the same numbers for its tables.
+# Databases created from the same template have the same OIDs for their tables, so the database is checked too.
 _HOLDS_TABLES = (
     "relation = CAST(:tables AS regclass) AND mode IN ('RowShareLock', 'RowExclusiveLock')"
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -53,16 +54,16 @@ _HOLDS_TABLES = (
 
 
 def begin(connection: Connection, deadline: float, opening: Opening, tables: str) -> None:
-    """BEGIN, its limits and the locks, in one round trip; again, for as long as somebody holds them who may.
+    """Send BEGIN, the limits and the lock statements in one round trip. Retry while another session holds the locks.
 
-    `tables` is the name of dl_tables, for the server to look up.
+    `tables` is the qualified name of dl_tables.
     """
     server = driver_of(connection).pgconn.server_version
     while True:
         milliseconds = max(1, round((deadline - time.monotonic()) * 1000))
         limits = {name: milliseconds + grace for name, grace in _GRACE_MS.items()}
         if opening.statements:
-            # Only these are asked for again: a wait for any other lock may take all of the time there is.
+            # Only these locks are retried; a wait for any other lock may take all of the remaining time.
             limits["lock_timeout"] = min(milliseconds, PATIENCE_MS)
         head = [
             Step(b"BEGIN ISOLATION LEVEL READ COMMITTED"),
@@ -78,16 +79,17 @@ def begin(connection: Connection, deadline: float, opening: Opening, tables: str
         except psycopg.errors.LockNotAvailable:
             rows_of(run_pipeline(connection, [Step(b"ROLLBACK")]))
             evicted = rows_of(run_pipeline(connection, [Step(_EVICTION, {"tables": tables})]))
-            # Who was ended needs a moment to go.
+            # A session that was just ended needs a moment to release its locks.
             if time.monotonic() >= deadline + (1 if evicted else 0):
                 raise
 
 
 def settle(engine: Engine, tables: str, commit_ts: int, timeout_s: float) -> None:
-    """Wait until no commit that was stamped up to this time is still under way.
+    """Wait until no commit stamped up to this time is still in progress.
 
-    Who commits, or drops a table, holds a lock on dl_tables from before the time stamp to the end, and who began later
-    is stamped later. The start is hidden from roles that may not see it: then it has to be waited for.
+    A transaction that commits or drops a table holds a lock on dl_tables from before its time stamp until its end. A
+    transaction that starts later gets a later time stamp. If this role may not see when a transaction started, wait
+    for it too.
     """
     query = text(
         "SELECT holder.virtualtransaction FROM pg_locks holder LEFT JOIN pg_stat_activity USING (pid)"
@@ -105,7 +107,7 @@ def settle(engine: Engine, tables: str, commit_ts: int, timeout_s: float) -> Non
         while awaited:
             if time.monotonic() > deadline:
                 raise TimeoutError(
-                    "a commit that may belong to the cut is still under way", hint="Retry, or raise the time-out."
+                    "a commit that may belong to the cut is still in progress", hint="Retry, or raise the timeout."
                 )
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, 0.05)
@@ -113,17 +115,17 @@ def settle(engine: Engine, tables: str, commit_ts: int, timeout_s: float) -> Non
 
 
 def dialect() -> Dialect:
-    """For statements that go straight to the driver: their parameters are numbered."""
+    """Return the dialect for statements that go directly to the driver, with numbered parameters."""
     numbered: Dialect = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
     return numbered
 
 
 def _settings(limits: Sequence[str]) -> Prepared:
-    """Settings of one transaction alone: PgBouncer hands the session to somebody else afterwards.
+    """Return the statement that sets timeouts and planner options for one transaction only.
 
-    Besides the time-outs: a commit or a look-up touches few rows of large tables, so its plan must not hang on
-    statistics that may not have been gathered yet. Index look-ups are right at every size, and the plan is made once
-    a session.
+    They are limited to the transaction because PgBouncer gives the session to another client afterwards. The planner
+    options are needed because a commit or a look-up touches few rows of large tables: its plan must not depend on
+    statistics that may be missing. Index look-ups are right at every size, and the plan is made once per session.
     """
     plan = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"}
     plan["plan_cache_mode"] = "force_generic_plan"
@@ -151,4 +153,5 @@ _EVICTION = Prepared(
     dialect(),
     None,
 )
-"""Ends those who are a second overdue, where the role may: else it would be an error instead of a time-out."""
+"""Ends sessions that are a second overdue. Without the role check, a missing right would raise an error instead of the
+timeout."""

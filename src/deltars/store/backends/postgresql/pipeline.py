@@ -1,9 +1,9 @@
-"""Several statements to PostgreSQL in one round trip, prepared once a connection, by libpq's own pipeline.
+"""Several PostgreSQL statements in one round trip, prepared once per connection, by libpq's pipeline mode.
 
     send BEGIN, limits, lock ──▶ one flush ──▶ three results            send write, COMMIT ──▶ one flush ──▶ …
 
-psycopg's cursors would do, but look up and convert each statement anew: a commit's is too long for their cache, and
-that alone took longer than the server needed to run it. Waiting is psycopg's, so Ctrl-C works as everywhere.
+psycopg's cursors would parse and convert each statement again: a commit's statement is too long for their cache, and
+this alone took longer than the server needed to run it. psycopg does the waiting, so Ctrl-C works as usual.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from psycopg.pq.abc import PGresult
 from psycopg.waiting import Wait
 from sqlalchemy import Connection
 
-from deltars.store.backends.base import Prepared, Rows
+from deltars.store.backends.base import Rows
+from deltars.store.backends.prepared import Prepared
 
 
 class Step(NamedTuple):
-    """A statement and its values; a plain text takes none and is not prepared."""
+    """Statement and its values. A statement given as bytes takes no values and is not prepared."""
 
     statement: Prepared | bytes
     values: Mapping[str, Any] = {}
 
 
 def prepare(connection: Connection, statement: Prepared) -> bytes:
-    """The statement's name on this connection; the server learns it once."""
+    """Prepare a statement once per connection, and return its name on the server."""
     names: dict[Prepared, bytes] = connection.connection.info.setdefault("deltars_prepared", {})
     if statement not in names:
         driver = driver_of(connection)
@@ -42,7 +43,7 @@ def prepare(connection: Connection, statement: Prepared) -> bytes:
 
 
 def run_pipeline(connection: Connection, steps: Sequence[Step]) -> list[Rows | psycopg.Error]:
-    """The rows of each statement, or its error: what comes after an error was not run."""
+    """Run statements in one round trip. Return the rows or the error of each; nothing after an error was run."""
     driver = driver_of(connection)
     libpq = driver.pgconn
     names = {
@@ -63,14 +64,14 @@ def run_pipeline(connection: Connection, steps: Sequence[Step]) -> list[Rows | p
         results = driver.wait(_answers(driver))
         libpq.exit_pipeline_mode()
     except BaseException:
-        # In the middle of a pipeline nobody can say what the connection will answer next.
+        # In the middle of a pipeline the state of the connection is unknown.
         connection.invalidate()
         raise
     return [_error(driver, result) or _rows(result) for result in results]
 
 
 def rows_of(answers: Sequence[Rows | psycopg.Error]) -> Rows:
-    """The last answer, if there is no error among them."""
+    """Return the last answer; raise the first error among them."""
     rows: Rows = []
     for answer in answers:
         if isinstance(answer, psycopg.Error):
@@ -86,7 +87,7 @@ def driver_of(connection: Connection) -> psycopg.Connection[Any]:
 
 
 def _answers(driver: psycopg.Connection[Any]) -> PQGen[list[PGresult]]:
-    """Every statement's result, up to the end of the pipeline: one wait for all of them."""
+    """Return the result of every statement up to the end of the pipeline."""
     libpq = driver.pgconn
     results: list[PGresult] = []
     while True:
@@ -95,10 +96,10 @@ def _answers(driver: psycopg.Connection[Any]) -> PQGen[list[PGresult]]:
             try:
                 libpq.consume_input()
             except psycopg.OperationalError:
-                # What the server said before it closed the connection has been read, and can still be asked for.
+                # Messages that the server sent before it closed the connection have been read; get_result returns them.
                 break
         result = libpq.get_result()
-        if result is None:  # stands between two statements, and at the end of a lost connection
+        if result is None:  # between two statements, and at the end of a lost connection
             if libpq.status != ConnStatus.OK:
                 raise _lost(driver, results)
         elif result.status == ExecStatus.PIPELINE_SYNC:
@@ -108,7 +109,7 @@ def _answers(driver: psycopg.Connection[Any]) -> PQGen[list[PGresult]]:
 
 
 def _lost(driver: psycopg.Connection[Any], results: Sequence[PGresult]) -> psycopg.Error:
-    """Why the server ended it, if it said so."""
+    """Return the server's error for a lost connection, or a general one if the server sent none."""
     for result in results:
         if result.status == ExecStatus.FATAL_ERROR and result.error_field(DiagnosticField.SQLSTATE):
             return error_from_result(result, driver.info.encoding)
@@ -116,7 +117,7 @@ def _lost(driver: psycopg.Connection[Any], results: Sequence[PGresult]) -> psyco
 
 
 def _rows(result: PGresult) -> Rows:
-    # Column by column: a catalog of ten thousand tables is read with every transaction that begins.
+    # Converted column by column for speed: each transaction begins by reading a catalog of up to ten thousand tables.
     value_at, rows = result.get_value, range(result.ntuples)
     columns = []
     for column in range(result.nfields):
@@ -140,5 +141,5 @@ def _raise_for(driver: psycopg.Connection[Any], result: PGresult) -> None:
         raise error
 
 
-# What an answer holds, by its type's OID: whole numbers; everything else stays text.
+# Converters by type OID: integers. Everything else stays text.
 _READ: dict[int, Callable[[bytes], Any]] = {20: int, 21: int, 23: int}

@@ -1,4 +1,4 @@
-"""The log: tables, keys, and the indexes that every commit and every look-up of a version uses."""
+"""Create the log: tables, keys, and the indexes that every commit and every look-up of a version uses."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def upgrade(views: Collection[str]) -> None:
                 sqlite_where=living,
             )
     op.create_index("ix_dl_transactions_commit_ts", "dl_transactions", ["commit_ts"])
-    # NULLS LAST: see the definition of the schema. SQLite knows no such thing in an index.
+    # NULLS LAST: see `schema`. SQLite does not support it in an index.
     falling = "version DESC NULLS LAST" if op.get_context().dialect.name == "postgresql" else "version DESC"
     op.create_index("ix_dl_table_versions_latest", "dl_table_versions", ["table_id", sa.text(falling)])
     op.create_index("ix_dl_table_versions_commit_ts", "dl_table_versions", ["table_id", "commit_ts", "version"])

@@ -1,4 +1,4 @@
-"""Finding files: by path, live or removed, by statistics and by range."""
+"""Create the indexes to find files: by path, live or removed, by statistics and by range."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from alembic import op
 revision = "0002"
 down_revision = "0001"
 
-# Statistics are exact text, which jsonb may be unable to hold (\u0000, a lone surrogate): such a file is left out of
-# the GIN index instead of failing its commit. Minima and maxima are left out too: containment cannot answer ranges,
-# and they made a large COPY three times as slow.
+# Statistics are stored as exact text, which jsonb may not be able to hold (\u0000, a lone surrogate). Such a file is
+# left out of the GIN index instead of failing its commit. Minima and maxima are left out too: containment cannot answer
+# ranges, and they made a large COPY three times slower.
 STATS_FILTER = """
 CREATE FUNCTION dl_stats_filter(stats text) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $$
 BEGIN

@@ -1,4 +1,4 @@
-"""The log in the words of a dataset catalog: datasets, transactions, files, row_groups, partitions."""
+"""Create views in the terms of a dataset catalog: datasets, transactions, files, row_groups, partitions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Names of tables are unique without regard to case.
+"""Make table names unique without regard to case.
 
-`migrate.up` refuses a catalog that has names which differ in case alone before this runs. What the index leaves out,
-letters that the database cannot lower and all of DuckDB, is kept under the registry's lock.
+Before this runs, `runner.up` refuses a catalog with names that differ in case only. The registry, under its lock,
+checks what the index does not: letters that the database's lower() does not convert, and all names on DuckDB.
 """
 
 from __future__ import annotations

@@ -1,0 +1,184 @@
+"""Header of a table version: its commit, metadata and protocol, read in one look-up.
+
+    VersionHeaders.current(table) ──▶ the version that dl_tables names as current  ┐
+    VersionHeaders.at(table, 7)   ──▶ version 7 with the last metadata and         ├─▶ VersionHeader
+                                      protocol up to it                            ┘
+
+Versions beyond the current one belong to an unfinished import and are not found.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    FromClause,
+    Select,
+    Table,
+    Text,
+    and_,
+    bindparam,
+    cast,
+    func,
+    select,
+)
+
+from deltars.errors import TableNotFound, VersionNotFound
+from deltars.log.commit import NO_VERSION
+from deltars.protocol import Action, Metadata, Protocol
+from deltars.store.backends import Backend, Prepared
+from deltars.store.cursor_rows import PlainRows
+from deltars.store.database import Readable
+from deltars.store.rows import from_row
+from deltars.store.schema import dl_metadata_updates, dl_protocol_updates, dl_table_versions, dl_tables
+
+_versions = dl_table_versions.c
+_tables = dl_tables.c
+
+_KEY = ("table_id", "version", "ord")
+_METADATA = PlainRows(column for column in dl_metadata_updates.c if column.name not in _KEY)
+_PROTOCOL = PlainRows(column for column in dl_protocol_updates.c if column.name not in _KEY)
+_COMMIT: tuple[ColumnElement[Any], ...] = (
+    _tables.current_version,
+    _tables.slot,
+    _versions.version,
+    _versions.in_commit_timestamp,
+    cast(_versions.txn_id, Text),
+    _versions.commit_ts,
+    dl_metadata_updates.c.version.label("metadata_version"),
+)
+
+
+class VersionHeader(NamedTuple):
+    current_version: int
+    """Current version of the table, which may be a later one."""
+    slot: int
+    version: int
+    in_commit_timestamp: int
+    txn_id: str
+    commit_ts: int
+    metadata_version: int
+    metadata: Metadata
+    protocol: Protocol
+
+
+class VersionHeaders:
+    """Reader of version headers of one database."""
+
+    def __init__(self, database: Readable) -> None:
+        self._database = database
+
+    def current(self, table_id: UUID) -> VersionHeader:
+        return self._read(self._open_current, table_id, None)
+
+    def at(self, table_id: UUID, version: int) -> VersionHeader:
+        return self._read(self._open_version, table_id, version)
+
+    def _read(self, statement: Prepared, table_id: UUID, version: int | None) -> VersionHeader:
+        rows = self._database.look_up(statement, {"table_id": str(table_id), "version": version})
+        if not rows:
+            raise no_table(table_id)
+        row = rows[0]
+        commit, actions = row[: len(_COMMIT)], row[len(_COMMIT) :]
+        if commit[2] is None:
+            with self._database.read() as connection:
+                raise version_not_found(table_id, version, earliest_version(connection, table_id), commit[0])
+        columns = len(_METADATA.columns)
+        metadata = from_row(dl_metadata_updates.name, _METADATA.read(actions[:columns]))
+        protocol = from_row(dl_protocol_updates.name, _PROTOCOL.read(actions[columns:]))
+        assert isinstance(metadata, Metadata)
+        assert isinstance(protocol, Protocol)
+        return VersionHeader._make((*commit, metadata, protocol))
+
+    @cached_property
+    def _open_current(self) -> Prepared:
+        return self._database.backend.prepare(open_current(self._database.backend))
+
+    @cached_property
+    def _open_version(self) -> Prepared:
+        return self._database.backend.prepare(open_version(self._database.backend))
+
+
+def open_current(backend: Backend) -> Select[Any]:
+    """Return the query for the header of a table's current version."""
+    current = _tables.current_version
+    # `dl_tables.protocol_version` cannot be used: for a held table it is a mark and not a version.
+    return _header(backend, current, _tables.metadata_version, _last(dl_protocol_updates, current))
+
+
+def open_version(backend: Backend) -> Select[Any]:
+    """Return the query for the header of a given version: the last metadata and protocol up to it."""
+    wanted: ColumnElement[int] = cast(bindparam("version", type_=BigInteger), BigInteger)
+    return _header(backend, wanted, *(_last(table, wanted) for table in (dl_metadata_updates, dl_protocol_updates)))
+
+
+def newest_metadata(connection: Connection, table_id: UUID, up_to: int | None = None) -> tuple[int, Metadata | None]:
+    """Return the newest metadata up to a version, and the version that set it; (−1, None) if there is none.
+
+    Unlike a header, this includes the versions of an unfinished import.
+    """
+    version, metadata = _newest(connection, dl_metadata_updates, table_id, up_to)
+    assert metadata is None or isinstance(metadata, Metadata)
+    return version, metadata
+
+
+def newest_protocol(connection: Connection, table_id: UUID, up_to: int | None = None) -> tuple[int, Protocol | None]:
+    """Return the newest protocol up to a version, and the version that set it; see `newest_metadata`."""
+    version, protocol = _newest(connection, dl_protocol_updates, table_id, up_to)
+    assert protocol is None or isinstance(protocol, Protocol)
+    return version, protocol
+
+
+def earliest_version(connection: Connection, table_id: UUID) -> int | None:
+    query = select(func.min(_versions.version)).where(_versions.table_id == table_id)
+    earliest: int | None = connection.execute(query).scalar_one()
+    return earliest
+
+
+def no_table(table_id: UUID) -> TableNotFound:
+    return TableNotFound("no such table in this catalog", table_id=table_id)
+
+
+def version_not_found(table_id: UUID, version: int | None, earliest: int | None, current: int) -> VersionNotFound:
+    if earliest is None or current == NO_VERSION:
+        return VersionNotFound("nothing was committed to the table yet", table_id=table_id, field="version")
+    return VersionNotFound(
+        f"there is no version {version}",
+        earliest=earliest,
+        latest=current,
+        table_id=table_id,
+        field="version",
+        hint=f"The table has the versions {earliest} to {current}.",
+    )
+
+
+def _header(
+    backend: Backend, version: ColumnElement[int], metadata: ColumnElement[int], protocol: ColumnElement[int]
+) -> Select[Any]:
+    """Return the query for a header. Every join is a look-up in a primary key."""
+    joined: FromClause = dl_tables
+    at = ((dl_table_versions, version), (dl_metadata_updates, metadata), (dl_protocol_updates, protocol))
+    for table, key in at:
+        is_visible = table.c.version <= _tables.current_version
+        joined = joined.outerjoin(table, and_(table.c.table_id == _tables.table_id, table.c.version == key, is_visible))
+    table_id = backend.id_of(bindparam("table_id", type_=Text()))
+    columns = (*_COMMIT, *_METADATA.columns, *_PROTOCOL.columns)
+    return select(*columns).select_from(joined).where(_tables.table_id == table_id)
+
+
+def _newest(connection: Connection, table: Table, table_id: UUID, up_to: int | None) -> tuple[int, Action | None]:
+    query = select(table).where(table.c.table_id == table_id).order_by(table.c.version.desc()).limit(1)
+    rows = query if up_to is None else query.where(table.c.version <= up_to)
+    row = connection.execute(rows).mappings().one_or_none()
+    return (NO_VERSION, None) if row is None else (row["version"], from_row(table.name, row))
+
+
+def _last(table: Table, wanted: ColumnElement[int]) -> ColumnElement[int]:
+    older = table.alias()
+    last = select(func.max(older.c.version)).where(older.c.table_id == _tables.table_id, older.c.version <= wanted)
+    return last.correlate(dl_tables).scalar_subquery()
