@@ -118,7 +118,7 @@ def test_schema_may_be_given_in_every_form(catalog: deltars.Catalog, kind: str) 
         ({"partition_by": ["tags"]}, "cannot be partitioned by the column tags"),
         ({"partition_by": ["day", "day"]}, "the partition column day is given twice"),
         ({"schema": "id BIGINT", "partition_by": ["id"]}, "needs a column that it is not partitioned by"),
-        ({"properties": {"owner": 5}}, "keys and values are strings"),
+        ({"properties": {"owner": 5}}, "keys and values must be strings"),
         ({"properties": {"owner": "a\0b"}}, "U+0000"),
         ({"properties": {"delta.enableInCommitTimestamps": "false"}}, "cannot be turned off"),
         ({"location": "relative/path"}, "neither an absolute path nor a URL"),

@@ -14,30 +14,21 @@ from deltars.catalog.snapshot import CatalogSnapshot, is_time, to_microseconds
 from deltars.catalog.table import Table
 from deltars.catalog.transactions import TransactionDetail, transaction_detail
 from deltars.config import CatalogConfig, Isolation
-from deltars.errors import TableExists, TableNotFound, TransactionNotFound, ValidationError, VersionConflict
+from deltars.errors import TableNotFound, TransactionNotFound, ValidationError
 from deltars.importer import Progress
-from deltars.log.commit import NO_VERSION, Commit, NewTable, TableCommit
+from deltars.log.commit import NewTable
 from deltars.log.transaction_id import TxnId, as_txn_id, is_uuid
 from deltars.mirror import Reconciler
 from deltars.mirror.deletion import Deletion
 from deltars.mirror.divergence import Divergence
-from deltars.protocol import (
-    Action,
-    Metadata,
-    SchemaLike,
-    as_schema,
-)
-from deltars.session import CatalogSession, after_commit
-from deltars.storage import parse_location
+from deltars.protocol import SchemaLike
+from deltars.session import CatalogSession
 from deltars.store.mirror.status import MirrorStatus
 from deltars.store.names import check_name
 from deltars.store.read.cuts import Cut
-from deltars.store.registry import TableRecord
 from deltars.transaction import Transaction, TransactionResult
-from deltars.transaction.create_table import initial_actions, location_of
-from deltars.transaction.metadata import metadata_actions
+from deltars.transaction.create_table import create_table, location_of
 from deltars.transaction.plane import spark_plane
-from deltars.transaction.removal import removes_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,46 +77,19 @@ class Catalog:
         `schema` is a Spark StructType, a DDL string (`"id BIGINT NOT NULL, day DATE"`), a pyarrow schema or a Delta
         schema. `if_not_exists` returns the table that is there; `replace` gives it a new schema and no rows.
         """
-        check_name(name)
-        if if_not_exists and replace:
-            raise ValidationError("if_not_exists and replace exclude each other", table=name)
-        existing = self._session.registry.find(name)
-        if existing is not None and if_not_exists:
-            return Table(self._session, existing)
-        if existing is not None and not replace:
-            raise TableExists(
-                f"there is already a table named {existing.name!r}, at {existing.location}",
-                table=name,
-                table_id=existing.table_id,
-                hint="Use if_not_exists=True or replace=True, or another name.",
-            )
-        wanted = as_schema(schema)
-        if existing is not None:
-            if location is not None and str(parse_location(location)) != existing.location:
-                raise ValidationError("a table that is replaced keeps its location", table=name, field="location")
-            actions = initial_actions(
-                existing.table_id,
-                wanted,
-                partition_by=partition_by,
-                properties=properties,
-                description=description,
-            )
-            self._replace(existing, actions, committer)
-            return self.table(name)
-        table_id = uuid4()
-        actions = initial_actions(
-            table_id, wanted, partition_by=partition_by, properties=properties, description=description
+        record = create_table(
+            self._session,
+            name,
+            schema,
+            location=location,
+            partition_by=partition_by,
+            properties=properties,
+            description=description,
+            if_not_exists=if_not_exists,
+            replace=replace,
+            committer=committer,
         )
-        new = NewTable(table_id, name, location_of(self._session, name, table_id, location))
-        commit = TableCommit(table_id, NO_VERSION, actions, "CREATE TABLE", _create_params(actions))
-        try:
-            self._commit(commit, new_tables=(new,), committer=committer)
-        except VersionConflict as conflict:
-            if if_not_exists:
-                return self.table(name)
-            raise TableExists(f"there is already a table named {name!r}", table=name) from conflict
-        self._session.publish_registration(table_id)
-        return self.table(name)
+        return Table(self._session, record)
 
     def register_table(self, name: str, location: str) -> Table:
         """Register a table at version −1, for a program that writes version 0 itself."""
@@ -373,11 +337,6 @@ class Catalog:
     def __reduce__(self) -> tuple[Callable[..., Catalog], tuple[CatalogConfig]]:
         return Catalog, (self._config,)
 
-    def _commit(self, table: TableCommit, *, new_tables: Sequence[NewTable] = (), committer: str | None = None) -> None:
-        committed = self._session.commit(Commit(uuid4(), (table,), new_tables, committer=committer))
-        with after_commit(committed.txn_id):
-            self._session.publish(committed.versions)
-
     def _cut_of(self, txn_id: UUID, as_of: TxnId | datetime | None, wait_s: float) -> Cut:
         try:
             return self._session.cuts.of(txn_id, timeout_s=wait_s)
@@ -404,26 +363,3 @@ class Catalog:
                 hint=f"Give the time as a datetime, or the transaction's id: {key}.",
             )
         return as_of
-
-    def _replace(self, table: TableRecord, initial: Sequence[Action], committer: str | None) -> None:
-        if table.current_version == NO_VERSION:
-            commit = TableCommit(table.table_id, NO_VERSION, initial, "CREATE TABLE", _create_params(initial))
-        else:
-            snapshot = self._session.reader.snapshot(table.table_id)
-            metadata = next(action for action in initial if isinstance(action, Metadata))
-            actions = [*metadata_actions(snapshot.protocol, metadata), *removes_of(snapshot.files)]
-            commit = TableCommit(
-                table.table_id, snapshot.version, actions, "CREATE OR REPLACE TABLE", _create_params(initial)
-            )
-        self._commit(commit, committer=committer)
-
-
-def _create_params(actions: Sequence[Action]) -> dict[str, Any]:
-    metadata = next(action for action in actions if isinstance(action, Metadata))
-    columns = ",".join(f'"{name}"' for name in metadata.partition_columns)
-    return {
-        "isManaged": "false",
-        "description": metadata.description,
-        "partitionBy": f"[{columns}]",
-        "properties": dict(metadata.configuration),
-    }

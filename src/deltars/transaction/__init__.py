@@ -1,7 +1,6 @@
 """Transactions: staged in Python, committed as one SQL transaction over any number of tables."""
 
-from deltars.transaction.log_reader import SqlTxnLogReader, TxnLogReader
-from deltars.transaction.log_writer import CommitResult, SqlTxnLogWriter, TxnLogWriter
+from deltars.transaction.raw_log import CommitResult, SqlTxnLogReader, SqlTxnLogWriter, TxnLogReader, TxnLogWriter
 from deltars.transaction.result import SkippedWrite, TransactionResult
 from deltars.transaction.transaction import MultiTableTransaction, Transaction
 

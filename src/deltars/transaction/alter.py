@@ -17,8 +17,7 @@ from deltars.predicate import parse
 from deltars.protocol import DataType, Metadata, SchemaLike, StructField, StructType, as_names, as_schema
 from deltars.protocol.column_rules import DEFAULT, default_of, generation_of
 from deltars.protocol.properties import CONSTRAINT, property_name
-from deltars.transaction.create_table import check_properties, refuse_to_turn_off
-from deltars.transaction.metadata import changed
+from deltars.transaction.metadata import changed, check_properties, refuse_to_turn_off
 
 Change: TypeAlias = Callable[[Metadata], Metadata]
 

@@ -9,6 +9,7 @@ the operations                                      one by its name, several lis
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -24,8 +25,10 @@ from deltars.log.commit import NO_VERSION, NewTable, RowGroup, TableCommit
 from deltars.log.read_set import FileKey
 from deltars.log.snapshot import FILE_SCHEMA
 from deltars.log.validation import check_actions
-from deltars.protocol import Action, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
+from deltars.protocol import Action, AddFile, DeletionVector, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
 from deltars.store.commit.bulk import columns_of
+
+_decode_vector = msgspec.json.Decoder(DeletionVector).decode
 
 SEVERAL = "TRANSACTION"
 """The operation of a version that more than one kind of step went into."""
@@ -207,6 +210,23 @@ class StagedTable:
         return found
 
 
+def removes_of(files: pa.Table, *, data_change: bool = True) -> list[RemoveFile]:
+    """Return the actions that remove these files; `files` has the columns of live files."""
+    now = int(time.time() * 1000)
+    return [
+        RemoveFile(
+            path=file["path"],
+            data_change=data_change,
+            deletion_timestamp=now,
+            extended_file_metadata=True,
+            partition_values=msgspec.json.decode(file["partition_values"]),
+            size=file["size"],
+            deletion_vector=None if file["deletion_vector"] is None else _decode_vector(file["deletion_vector"]),
+        )
+        for file in files.select(["path", "partition_values", "size", "deletion_vector"]).to_pylist()
+    ]
+
+
 def _as_text(columns: pa.Table) -> pa.Table:
     """Add actions as columns whose documents are JSON text, like those of live files."""
     for name in ("partition_values", "tags", "deletion_vector"):
@@ -234,4 +254,4 @@ def _as_files(columns: pa.Table, version: int) -> pa.Table:
     return pa.table(known, schema=FILE_SCHEMA)
 
 
-__all__ = ["SEVERAL", "StagedTable", "Step"]
+__all__ = ["SEVERAL", "StagedTable", "Step", "removes_of"]

@@ -33,11 +33,10 @@ from deltars.predicate import Predicate
 from deltars.protocol import Action, Metadata, RemoveFile, StructField, StructType, Txn, as_names, merged
 from deltars.protocol.column_rules import invariant_of, is_computed
 from deltars.protocol.properties import boolean_property
-from deltars.transaction.metadata import changed, metadata_actions
-from deltars.transaction.removal import removes_of
+from deltars.transaction.metadata import changed, metadata_actions, partition_column
 from deltars.transaction.replaced_files import of_written_partitions, partly
 from deltars.transaction.result import SkippedWrite
-from deltars.transaction.staged_table import StagedTable, Step
+from deltars.transaction.staged_table import StagedTable, Step, removes_of
 from deltars.transaction.view import View
 from deltars.transaction.write_options import WriteOptions
 
@@ -159,7 +158,9 @@ class TableWrite:
         wanted = None if options.partition_by is None else list(as_names(options.partition_by))
         if options.overwrite_schema:
             schema = data
-            columns = [_spelled(schema, name) for name in (columns if wanted is None else wanted)]
+            names = columns if wanted is None else wanted
+            hint = "Give partition_by=[…] for the new schema."
+            columns = [partition_column(schema, name, hint=hint) for name in names]
         elif wanted is not None and [name.lower() for name in wanted] != [name.lower() for name in columns]:
             raise ValidationError(
                 f"the table is partitioned by {columns or 'nothing'}, not by {wanted}",
@@ -320,14 +321,3 @@ def _may_be_missing(field: StructField) -> bool:
 
 def _settings(metadata: Metadata) -> dict[str, str]:
     return {key: value for key, value in metadata.configuration.items() if key != _MAX_COLUMN_ID}
-
-
-def _spelled(schema: StructType, name: str) -> str:
-    for field in schema.fields:
-        if field.name.lower() == name.lower():
-            return field.name
-    raise ValidationError(
-        f"there is no column {name!r} to partition by; the columns are {', '.join(schema.names)}",
-        field="partition_by",
-        hint="Say partition_by=[…] for the new schema.",
-    )

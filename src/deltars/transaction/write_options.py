@@ -8,7 +8,7 @@ from typing import Any
 
 from deltars.data.write_target import COMPRESSIONS
 from deltars.errors import ValidationError
-from deltars.transaction.create_table import check_properties
+from deltars.transaction.metadata import check_properties
 
 MODES = {"append": "append", "overwrite": "overwrite", "error": "error", "errorifexists": "error", "ignore": "ignore"}
 PARTITION_OVERWRITES = ("static", "dynamic")
