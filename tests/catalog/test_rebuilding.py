@@ -45,7 +45,7 @@ def _told(catalog: deltars.Catalog) -> dict[str, Any]:
         table.name: (
             table.id,
             table.location,
-            table.record.created_at,
+            table._record.created_at,
             [
                 (e.version, e.txn_id, e.commit_ts, e.in_commit_timestamp, e.operation, e.committer, e.user_metadata)
                 for e in table.history()

@@ -40,9 +40,8 @@ class CatalogSnapshot:
     def versions_by_id(self) -> dict[UUID, int]:
         return self._cut.versions_by_id
 
-    @property
     def tables(self) -> list[CutTable]:
-        """Every table of the cut, by name."""
+        """Return every table of the snapshot, by name."""
         return self._cut.tables
 
     @property

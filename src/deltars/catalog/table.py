@@ -50,11 +50,6 @@ class Table(ArrowRows):
         return self._record.location
 
     @property
-    def record(self) -> TableRecord:
-        """The table's row in the registry, as it was when this object was made."""
-        return self._record
-
-    @property
     def properties(self) -> Mapping[str, str]:
         """As they were when this object was made."""
         return dict(self._record.properties)
@@ -131,7 +126,7 @@ class Table(ArrowRows):
     @contextmanager
     def _altering(self) -> Iterator[AlteredTable]:
         with Transaction(self._session, isolation="serializable") as tx:
-            yield tx.altered(self.id)
+            yield tx._altered(self.id)
 
     def scan(self, version: int | None = None, *, timestamp: Moment | None = None, where: str | None = None) -> Scan:
         """The files of a version that can hold a matching row, and what is needed to read them."""

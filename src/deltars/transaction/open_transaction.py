@@ -274,10 +274,10 @@ class Work:
 
     def alter(self, table: str | UUID) -> Alter:
         """Change a table's schema or properties with this transaction."""
-        altered = self.altered(table)
+        altered = self._altered(table)
         return Alter(lambda: nullcontext(altered))
 
-    def altered(self, table: str | UUID) -> AlteredTable:
+    def _altered(self, table: str | UUID) -> AlteredTable:
         view = self._view_for(table)
         table_id = view.readable(table).table_id
 

@@ -62,7 +62,7 @@ class Transaction(Work):
         watch = Stopwatch("validate")
         try:
             committed = self._repeated(names.keys()) or session.commit(
-                self.as_commit(), timeout_s=self._timeout_s, watch=watch
+                self._as_commit(), timeout_s=self._timeout_s, watch=watch
             )
             # Before anything is published: whatever happens there, the commit stands.
             self._result = TransactionResult(
@@ -143,7 +143,7 @@ class Transaction(Work):
         resolve = f" (catalog.resolve({str(self.id)!r}) tells)" if phase is Phase.UNKNOWN else ""
         return f"<Transaction {self.id} {phase}{resolve}: {staged or 'nothing staged'}>"
 
-    def as_commit(self) -> Commit:
+    def _as_commit(self) -> Commit:
         """What is staged, as the store takes it."""
         view = self._view
         if view is None:
