@@ -16,7 +16,7 @@ _FILE = ("path", "deletion_vector", "size", "num_records")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TableChange:
     """One column, property or table feature, as it was and as it is; None where it was not, or is not, there."""
 
     kind: Literal["column", "partitioning", "property", "feature"]
@@ -40,7 +40,7 @@ class TableDiff:
     table: str
     from_version: int
     to_version: int
-    changes: tuple[Change, ...]
+    changes: tuple[TableChange, ...]
     files: tuple[FileChange, ...]
 
 
@@ -58,10 +58,10 @@ def difference(table: str, old: Snapshot, new: Snapshot) -> TableDiff:
 
 def _changes(
     kind: Literal["column", "partitioning", "property", "feature"], old: Mapping[str, str], new: Mapping[str, str]
-) -> Iterator[Change]:
+) -> Iterator[TableChange]:
     for name in {**old, **new}:
         if old.get(name) != new.get(name):
-            yield Change(kind, name, old.get(name), new.get(name))
+            yield TableChange(kind, name, old.get(name), new.get(name))
 
 
 def _columns(snapshot: Snapshot) -> dict[str, str]:

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 from uuid import UUID, uuid4
 
 import pyarrow as pa
@@ -18,8 +18,8 @@ import pyarrow as pa
 from deltars.config import check_timeout
 from deltars.data.conditions import Condition
 from deltars.errors import ConfigError, DeltarsError, TableExists, TransactionTooLarge, ValidationError
-from deltars.log.commit import ISOLATION_LEVELS, NO_VERSION, Committed, Isolation, RowGroup
-from deltars.log.transaction_id import TxnId, as_txn_id
+from deltars.log.commit import ISOLATION_LEVELS, NO_VERSION, Committed, RowGroup
+from deltars.log.transaction_id import as_txn_id
 from deltars.observe import (
     TransactionBegun,
     WriteSkipped,
@@ -32,12 +32,12 @@ from deltars.transaction.alter import Alter, AlteredTable, Change
 from deltars.transaction.lifetime import Lifetime
 from deltars.transaction.limits import FEWER_FILES, Limits, how_to_raise
 from deltars.transaction.metadata import metadata_actions
-from deltars.transaction.plane import any_breaks, plane_for, spark_plane
+from deltars.transaction.options import BeginOptions, CheckedWriteOptions, WriteMode, WriteOptions, check_keywords
+from deltars.transaction.plane import Frame, any_breaks, plane_for, spark_plane
 from deltars.transaction.result import SkippedWrite
 from deltars.transaction.staged_table import StagedTable, Step
 from deltars.transaction.table_write import TableWrite
 from deltars.transaction.view import View
-from deltars.transaction.write_options import WriteOptions
 from deltars.uri import CatalogUri, is_uri, parse_table_uri
 
 if TYPE_CHECKING:
@@ -52,18 +52,12 @@ class Work:
     def __init__(
         self,
         session: CatalogSession | Callable[[CatalogUri | None], CatalogSession],
-        *,
-        isolation: Isolation | None = None,
-        timeout: float | None = None,
-        committer: str | None = None,
-        txn_id: TxnId | None = None,
-        user_metadata: str | None = None,
-        max_tables: int | None = None,
-        max_files_per_table: int | None = None,
-        mirror: str | None = None,
+        **options: Unpack[BeginOptions],
     ) -> None:
-        """`session`: the catalog's, or how to open the one that the first table names."""
-        self._mirror = check_mirror_mode(mirror)
+        """Begin. `session` is the catalog's, or a function that opens the catalog that the first table names."""
+        check_keywords("begin", options, BeginOptions)
+        isolation, timeout, txn_id = options.get("isolation"), options.get("timeout"), options.get("txn_id")
+        self._mirror = check_mirror_mode(options.get("mirror"))
         try:
             self.id = uuid4() if txn_id is None else as_txn_id(txn_id)
         except ValidationError as error:
@@ -78,9 +72,9 @@ class Work:
         self._view: View | None = None
         self._isolation = isolation
         self._timeout_s = timeout
-        self._committer = committer
-        self._user_metadata = user_metadata
-        self._limits = Limits(max_tables, max_files_per_table)
+        self._committer = options.get("committer")
+        self._user_metadata = options.get("user_metadata")
+        self._limits = Limits(options.get("max_tables"), options.get("max_files_per_table"))
         self._is_repeatable = txn_id is not None
         self._earlier: Committed | None = None
         self._skipped: list[SkippedWrite] = []
@@ -125,21 +119,9 @@ class Work:
     def write(
         self,
         table: str | UUID,
-        df: Any,
-        mode: str = "append",
-        *,
-        replace_where: str | None = None,
-        partition_overwrite: str = "static",
-        merge_schema: bool = False,
-        overwrite_schema: bool = False,
-        partition_by: str | Sequence[str] | None = None,
-        properties: Mapping[str, str] | None = None,
-        app_id: str | None = None,
-        app_version: int | None = None,
-        target_file_size: int | None = None,
-        max_records_per_file: int | None = None,
-        compression: str | None = None,
-        user_metadata: str | None = None,
+        df: Frame,
+        mode: WriteMode = "append",
+        **options: Unpack[WriteOptions],
     ) -> None:
         """Stage the rows of a frame for a table; a table that does not exist is created by the same commit.
 
@@ -151,32 +133,22 @@ class Work:
         `partition_by` and `properties` are for a new table. `app_id` and `app_version` make the write idempotent: one
         that was committed before, or a later one, is skipped.
         """
-        options = WriteOptions(
-            mode,
-            replace_where,
-            partition_overwrite,
-            merge_schema,
-            overwrite_schema,
-            partition_by,
-            properties,
-            app_id,
-            app_version,
-            target_file_size,
-            max_records_per_file,
-            compression,
-        )
+        check_keywords("write", options, WriteOptions)
+        checked = CheckedWriteOptions(mode, **options)
         plane = plane_for(df)
         view = self._view_for(table)
         name = view.session.name_or_id(table)
         with self._lifetime.writing():
-            write = TableWrite(view, plane, options, df)
+            write = TableWrite(view, plane, checked, df)
             created: StagedTable | None = None
             while True:
                 base = view.find(name)
-                if base is not None and self._needs_no_rows(view, base, options, write):
+                if base is not None and self._needs_no_rows(view, base, checked, write):
                     return
                 if base is None:
-                    created = created or view.new_table(name, write.schema, partition_by or (), properties)
+                    created = created or view.new_table(
+                        name, write.schema, checked.partition_by or (), checked.properties
+                    )
                     base = created
                 others = [other for other in view.changed if other.name != base.name]
                 self._limits.check([*others, base])
@@ -184,18 +156,19 @@ class Work:
                     # Another transaction than the one committed under this id: the commit says so.
                     self._take(view, base, (), Step("WRITE"))
                     return
-                self._write_rows(write, base, self._limits.max_new_files(others, base, overwrites=options.overwrites))
+                self._write_rows(write, base, self._limits.max_new_files(others, base, overwrites=checked.overwrites))
                 with self._lifetime.open():
                     now = view.find(name) or base
-                    if now is not base and self._needs_no_rows(view, now, options, write):
+                    if now is not base and self._needs_no_rows(view, now, checked, write):
                         return
                     if write.is_made_for(now):
                         self._take(view, now, *write.steps(now))
-                        self._user_metadata = self._user_metadata if user_metadata is None else user_metadata
+                        if checked.user_metadata is not None:
+                            self._user_metadata = checked.user_metadata
                         return
                 # Another thread has changed the table meanwhile: once more, for the table as it is now.
 
-    def _needs_no_rows(self, view: View, table: StagedTable, options: WriteOptions, write: TableWrite) -> bool:
+    def _needs_no_rows(self, view: View, table: StagedTable, options: CheckedWriteOptions, write: TableWrite) -> bool:
         """Whether a write to a table that is there ends before a row of it is written."""
         if self._is_committed(table):
             self._take(view, table, (), Step("WRITE"))

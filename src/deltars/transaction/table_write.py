@@ -34,11 +34,11 @@ from deltars.protocol import Action, Metadata, RemoveFile, StructField, StructTy
 from deltars.protocol.column_rules import invariant_of, is_computed
 from deltars.protocol.properties import boolean_property
 from deltars.transaction.metadata import changed, metadata_actions, partition_column
+from deltars.transaction.options import CheckedWriteOptions
 from deltars.transaction.replaced_files import of_written_partitions, partly
 from deltars.transaction.result import SkippedWrite
 from deltars.transaction.staged_table import StagedTable, Step, removes_of
 from deltars.transaction.view import View
-from deltars.transaction.write_options import WriteOptions
 
 _MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 
@@ -65,7 +65,7 @@ class _Replaced:
 class TableWrite:
     """One frame on its way into one table."""
 
-    def __init__(self, view: View, plane: DataPlane, options: WriteOptions, frame: Any) -> None:
+    def __init__(self, view: View, plane: DataPlane, options: CheckedWriteOptions, frame: Any) -> None:
         self._view = view
         self._plane = plane
         self._options = options

@@ -15,7 +15,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 from uuid import UUID
 
 from deltars.errors import DeltarsError, ValidationError
@@ -24,6 +24,7 @@ from deltars.observe import Outcome, Stopwatch, TransactionEnded, emit, error_fi
 from deltars.session import HasSession, after_commit
 from deltars.transaction.lifetime import Phase
 from deltars.transaction.open_transaction import Work
+from deltars.transaction.options import BeginOptions
 from deltars.transaction.result import TransactionResult
 
 _log = logging.getLogger(__name__)
@@ -165,5 +166,5 @@ class Transaction(Work):
 class MultiTableTransaction(Transaction):
     """`catalog.begin()` by another name: stage tables, then commit them together."""
 
-    def __init__(self, catalog: HasSession, **options: Any) -> None:
+    def __init__(self, catalog: HasSession, **options: Unpack[BeginOptions]) -> None:
         super().__init__(catalog._session, **options)
