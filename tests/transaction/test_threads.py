@@ -382,7 +382,7 @@ def test_commit_that_leaves_writes_of_other_threads_behind_says_so(
     tx.commit()
     gate.open.set()
     assert isinstance(writing.error(), TransactionClosed)
-    assert "1 write was still under way" in caplog.text
+    assert "1 write was still running" in caplog.text
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])

@@ -1,7 +1,7 @@
-"""What a transaction takes while it is open: reads, frames, actions, alterations.
+"""Open transaction: reads, and staged frames, actions and alterations.
 
-Rows are read and written while other threads do the same. What is staged is staged inside `Lifetime.open()`, for the
-table as it is at that moment; what was made for an older state of the table is made again.
+Threads read and write rows at the same time. Staging happens inside `Lifetime.open()`, one thread at a time, on the
+table's state at that moment. Work that was done for an older state of the table is repeated.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Work:
-    """A transaction up to its end."""
+class OpenTransaction:
+    """The part of a transaction that works until its end."""
 
     def __init__(
         self,
@@ -85,10 +85,11 @@ class Work:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def files(self, table: str | UUID, where: str | None = None) -> pa.Table:
-        """The live files of a table as this transaction sees them: at its beginning, and with what it staged.
+        """Return the live files of a table as of the transaction's beginning, with its staged changes.
 
-        `where` leaves out files that hold no matching row, as far as partition values and statistics tell. What was
-        asked is remembered: under `strict` and the serializable levels, whoever changes it first is in conflict.
+        `where` leaves out files that hold no matching row, as far as partition values and statistics show. The
+        transaction remembers what it read: under `strict` and the serializable levels, it fails with a conflict if
+        another transaction changes that first.
         """
         view = self._view_for(table)
         staged = view.readable(table)
@@ -103,9 +104,10 @@ class Work:
         columns: Sequence[str] | None = None,
         spark: SparkSession | None = None,
     ) -> DataFrame:
-        """The rows of a table as this transaction sees them, as a Spark DataFrame (of the active session).
+        """Read a table as of the transaction's beginning, with its staged changes, as a Spark DataFrame.
 
-        `where` and `columns` as in `Table.read`; what was asked is remembered as by `files`.
+        `where`, `columns` and `spark` are those of `Table.read`. The transaction remembers what it read, as for
+        `files`.
         """
         view = self._view_for(table)
         staged = view.readable(table)
@@ -123,15 +125,15 @@ class Work:
         mode: WriteMode = "append",
         **options: Unpack[WriteOptions],
     ) -> None:
-        """Stage the rows of a frame for a table; a table that does not exist is created by the same commit.
+        """Stage the rows of a frame for a table. The commit creates a table that does not exist.
 
         The data files are written now. Readers see them when the transaction commits, and never if it does not.
 
-        `mode`: "append"; "overwrite" (all rows, those that match `replace_where`, or with
-        `partition_overwrite="dynamic"` those of the partitions written); "error" or "ignore" where the table exists.
-        `merge_schema` adds the frame's new columns to the table, `overwrite_schema` replaces its schema.
-        `partition_by` and `properties` are for a new table. `app_id` and `app_version` make the write idempotent: one
-        that was committed before, or a later one, is skipped.
+        `mode` is "append", "overwrite", or what to do if the table exists: "error" or "ignore". "overwrite" replaces
+        all rows, those that match `replace_where`, or with `partition_overwrite="dynamic"` those of the partitions
+        written. `merge_schema` adds the frame's new columns to the table; `overwrite_schema` replaces its schema.
+        `partition_by` and `properties` are for a new table. `app_id` and `app_version` make the write idempotent: it is
+        skipped if the application has already written this version or a later one. See `WriteOptions` for all options.
         """
         check_keywords("write", options, WriteOptions)
         checked = CheckedWriteOptions(mode, **options)
@@ -153,7 +155,7 @@ class Work:
                 others = [other for other in view.changed if other.name != base.name]
                 self._limits.check([*others, base])
                 if self._earlier is not None:
-                    # Another transaction than the one committed under this id: the commit says so.
+                    # The transaction committed under this id did not write this table. The commit raises the error.
                     self._take(view, base, (), Step("WRITE"))
                     return
                 self._write_rows(write, base, self._limits.max_new_files(others, base, overwrites=checked.overwrites))
@@ -166,10 +168,10 @@ class Work:
                         if checked.user_metadata is not None:
                             self._user_metadata = checked.user_metadata
                         return
-                # Another thread has changed the table meanwhile: once more, for the table as it is now.
+                # Another thread has changed the table meanwhile: repeat for the table's new state.
 
     def _needs_no_rows(self, view: View, table: StagedTable, options: CheckedWriteOptions, write: TableWrite) -> bool:
-        """Whether a write to a table that is there ends before a row of it is written."""
+        """Return whether a write to an existing table is complete without writing rows."""
         if self._is_committed(table):
             self._take(view, table, (), Step("WRITE"))
             return True
@@ -206,13 +208,14 @@ class Work:
     ) -> None:
         """Stage raw actions for a table. Several stages of one table become one version.
 
-        `expected_version` is the current version that the actions were made for (−1: none), where that is another
-        than at the beginning of this transaction.
+        `expected_version` is the table's version that the actions were made for (−1: none). By default it is the
+        version at the transaction's beginning.
         """
         view = self._view_for(table)
         if expected_version is not None and (type(expected_version) is not int or expected_version < NO_VERSION):
             raise ValidationError(
-                f"expected_version is a version, or −1 for none, not {expected_version!r}", field="expected_version"
+                f"expected_version must be −1 or more, got {expected_version!r}",
+                field="expected_version",
             )
         staged = view.seen(table, expected_version)
         self._take(view, staged, actions, Step(operation, operation_params or {}), expected_version=expected_version)
@@ -220,7 +223,7 @@ class Work:
     stage_table = stage
 
     def _is_committed(self, table: StagedTable) -> bool:
-        """Whether a transaction of this id has changed the table before: the commit needs to know of the table only."""
+        """Return whether an earlier transaction with this id has changed the table. Then only its name is staged."""
         return self._earlier is not None and table.table_id in self._earlier.versions
 
     def _take(
@@ -246,11 +249,12 @@ class Work:
             self._lifetime.has_staged(self, after.name)
 
     def alter(self, table: str | UUID) -> Alter:
-        """Change a table's schema or properties with this transaction."""
+        """Return the changes of a table's schema and properties, which this transaction commits."""
         altered = self._altered(table)
         return Alter(lambda: nullcontext(altered))
 
     def _altered(self, table: str | UUID) -> AlteredTable:
+        """Return the function that stages one change of a table's metadata."""
         view = self._view_for(table)
         table_id = view.readable(table).table_id
 
@@ -259,7 +263,7 @@ class Work:
         ) -> None:
             while True:
                 base = view.readable(table_id)
-                # All rows are remembered as read: who adds others meanwhile is in conflict.
+                # All rows count as read, so a concurrent append conflicts with the new constraint.
                 if (
                     condition is not None
                     and not self._is_committed(base)
@@ -269,7 +273,7 @@ class Work:
                 with self._lifetime.open():
                     now = view.readable(table_id)
                     if condition is not None and now is not base:
-                        continue  # another thread has staged rows that were not looked at
+                        continue  # another thread has staged rows that were not checked
                     assert now.metadata is not None
                     assert now.protocol is not None
                     is_new = not self._is_committed(now)
@@ -282,7 +286,7 @@ class Work:
     # -- the catalog -------------------------------------------------------------------------------------------------
 
     def _bind(self, session: CatalogSession) -> View:
-        """From here on every read and every version check is at this moment's cut."""
+        """Take the snapshot that all reads and version checks of the transaction use."""
         began_ns, self._began = time.time_ns(), time.perf_counter()
         self._limits = self._limits.within(session.settings)
         self._earlier = session.writer.find_committed(self.id) if self._is_repeatable else None
