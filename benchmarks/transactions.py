@@ -56,7 +56,7 @@ def _widths(catalog: deltars.Catalog, rounds: int) -> list[list[object]]:
             tx = catalog.begin()
             for table_id in tables[:width]:
                 tx.stage(table_id, [add_file(number)])
-            times.append(_timed(lambda tx=tx: catalog._session.commit(tx.as_commit())))  # type: ignore[misc]
+            times.append(_timed(lambda tx=tx: catalog._session.commit(tx._as_commit())))  # type: ignore[misc]
     one = statistics.median(seen[1])
     targets = {1: "", 2: "1.5 ×", 10: "3 ×"}
     return [
@@ -72,7 +72,7 @@ def _wide_and_many(catalog: deltars.Catalog) -> list[object]:
         tx = catalog.begin()
         for table_id in tables:
             tx.stage(table_id, add_table(1_000))
-        times.append(_timed(lambda tx=tx: catalog._session.commit(tx.as_commit())))  # type: ignore[misc]
+        times.append(_timed(lambda tx=tx: catalog._session.commit(tx._as_commit())))  # type: ignore[misc]
     return ["commit to 10 tables, 1,000 files each", *_times(times), "", "1,000 ms"]
 
 
@@ -88,7 +88,7 @@ def _rebase(catalog: deltars.Catalog, rounds: int) -> list[object]:
         for _ in range(1_000):
             version += 1
             writer.commit(table_id, version, [add_file(version)], operation="WRITE")
-        times.append(_timed(lambda tx=reading: catalog._session.commit(tx.as_commit())))  # type: ignore[misc]
+        times.append(_timed(lambda tx=reading: catalog._session.commit(tx._as_commit())))  # type: ignore[misc]
         version += 1
     return ["read, 1,000 commits of others, append: conflict check and commit", *_times(times), "", "20 ms"]
 

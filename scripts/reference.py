@@ -16,9 +16,11 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, is_typeddict
 
 import click
 from mkdocs.config.defaults import MkDocsConfig
@@ -127,23 +129,39 @@ def _functions() -> str:
             parts += [f"## deltars.{name}", "", _doc(value), ""]
             for each in (getattr(value, own) for own in value.__all__ if inspect.isfunction(getattr(value, own))):
                 parts += [_signature(f"deltars.{name}.{each.__name__}", each), "", _doc(each), ""]
+    parts += ["## Types of arguments", ""]
+    parts += [f"- `deltars.{name}`: `{value}`" for name, value in _public() if not _has_doc(value)]
     return "\n".join(parts)
+
+
+def _has_doc(value: Any) -> bool:
+    """Whether a public name is a class, a function or a module; the others are aliases of types."""
+    return isinstance(value, type) or inspect.isfunction(value) or inspect.ismodule(value)
 
 
 def _class_page(cls: type) -> str:
     parts = [f"# {cls.__name__}", "", _doc(cls), ""]
-    if is_dataclass(cls):
+    types = {f.name: f.type for f in fields(cls)} if is_dataclass(cls) else {}
+    if is_typeddict(cls) or hasattr(cls, "__struct_fields__"):
+        types = {name: getattr(note, "__forward_arg__", note) for name, note in cls.__annotations__.items()}
+    if types:
         notes = _notes(cls)
         parts += ["| field | type | means |", "|---|---|---|"]
-        parts += [f"| `{f.name}` | {_code(f.type)} | {notes.get(f.name, '')} |" for f in fields(cls)]
+        parts += [f"| `{name}` | {_code(type_)} | {notes.get(name, '')} |" for name, type_ in types.items()]
         parts.append("")
+    if issubclass(cls, Enum):
+        parts += [f"- `{member.name}`: {member.value}" for member in cls]
+        return "\n".join(parts)
+    if is_typeddict(cls):
+        return "\n".join(parts)
     for name, member in inspect.getmembers(cls):
         if name.startswith("_"):
             continue
-        if isinstance(member, property):
-            kind = inspect.get_annotations(member.fget).get("return", "") if member.fget else ""
+        getter = member.fget if isinstance(member, property) else getattr(member, "func", None)
+        if isinstance(member, property | cached_property) and getter is not None:
+            kind = inspect.get_annotations(getter).get("return", "")
             parts += [f"## {name}", "", f"`{name}: {kind}`", "", _doc(member), ""]
-        elif inspect.isroutine(member):
+        elif inspect.isfunction(member) or inspect.ismethod(member):
             parts += [f"## {name}", "", _signature(name, member), "", _doc(member), ""]
     return "\n".join(parts)
 

@@ -223,7 +223,7 @@ def test_warehouse_is_set_once(catalog_uri: str, tmp_path: Path) -> None:
 def test_catalog_of_a_server_has_no_warehouse_until_one_is_named(catalog_uri: str, tmp_path: Path) -> None:
     with deltars.connect(catalog_uri, migrate=True) as catalog:
         assert catalog.warehouse is None
-        with pytest.raises(deltars.ConfigError, match="has no warehouse, so a table needs a location of its own"):
+        with pytest.raises(deltars.ConfigError, match="has no warehouse, so a table needs a location"):
             catalog.create_table("features", "id BIGINT")
         assert catalog.create_table("labels", "id BIGINT", location=str(tmp_path / "labels")).version == 0
     with deltars.connect(catalog_uri, warehouse=str(tmp_path / "w")) as catalog:

@@ -280,7 +280,7 @@ def orphans(table: deltars.Table) -> list[Any]:
 
 @pytest.mark.parametrize("mirror", ["inline", "off"])
 def test_directory_of_a_dropped_table_is_given_to_no_other(
-    catalog: deltars.Catalog, catalog_uri: str, mirror: str
+    catalog: deltars.Catalog, catalog_uri: str, mirror: deltars.MirrorChoice
 ) -> None:
     catalog.close()
     with deltars.connect(catalog_uri, mirror=mirror) as opened:

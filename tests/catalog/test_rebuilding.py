@@ -45,7 +45,7 @@ def _told(catalog: deltars.Catalog) -> dict[str, Any]:
         table.name: (
             table.id,
             table.location,
-            table.record.created_at,
+            table._record.created_at,
             [
                 (e.version, e.txn_id, e.commit_ts, e.in_commit_timestamp, e.operation, e.committer, e.user_metadata)
                 for e in table.history()
@@ -301,7 +301,7 @@ def test_a_deletion_that_was_interrupted_does_not_stop_a_rebuild(
 
 @pytest.mark.backends("sqlite")
 def test_a_warehouse_that_remembers_nothing_is_refused(catalog_uri: str, tmp_path: Path) -> None:
-    with pytest.raises(deltars.ValidationError, match="remembers no tables"):
+    with pytest.raises(deltars.ValidationError, match="has no registry entries"):
         deltars.rebuild(str(tmp_path / "nothing"), catalog_uri)
 
 

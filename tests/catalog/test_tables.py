@@ -118,7 +118,7 @@ def test_schema_may_be_given_in_every_form(catalog: deltars.Catalog, kind: str) 
         ({"partition_by": ["tags"]}, "cannot be partitioned by the column tags"),
         ({"partition_by": ["day", "day"]}, "duplicate partition column day"),
         ({"schema": "id BIGINT", "partition_by": ["id"]}, "needs at least one column that is not a partition column"),
-        ({"properties": {"owner": 5}}, "keys and values are strings"),
+        ({"properties": {"owner": 5}}, "keys and values must be strings"),
         ({"properties": {"owner": "a\0b"}}, "U+0000"),
         ({"properties": {"delta.enableInCommitTimestamps": "false"}}, "cannot be turned off"),
         ({"location": "relative/path"}, "neither an absolute path nor a URL"),
@@ -544,3 +544,33 @@ def test_rows_written_under_any_name_are_read_by_others(catalog: deltars.Catalog
     location = catalog.table("größe; '\"").location
     [file] = DeltaTable(location).file_uris()
     assert pq.read_table(file).num_rows == 3
+
+
+# -- one table, one line -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.backends("sqlite")
+def test_table_is_opened_by_its_uri_or_in_the_default_catalog_by_its_name(
+    catalog: deltars.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = catalog.create_table("features", "id BIGINT")
+    assert deltars.table(f"{catalog.uri}/features") == table
+    monkeypatch.setenv("DELTARS_CATALOG", catalog.uri)
+    assert deltars.table("features") == table
+    with pytest.raises(deltars.TableNotFound):
+        deltars.table("labels")
+
+
+@pytest.mark.backends("sqlite")
+def test_table_writes_itself_and_lists_its_files_at_any_version(catalog: deltars.Catalog) -> None:
+    table = catalog.create_table("features", "id BIGINT")
+    assert table.write(pa.table({"id": [1]})).versions == {"features": 1}
+    catalog.rename_table("features", "renamed")
+    result = table.write(pa.table({"id": [5]}), "overwrite", replace_where="id >= 3", user_metadata="five")
+    assert result.versions_by_id == {table.id: 2}
+    assert table.history(1)[0].user_metadata == "five"
+    assert [len(table.files(version=version)) for version in (0, 1, 2)] == [0, 1, 2]
+    assert table.files(where="id > 3").num_rows == 1
+    assert table.files(timestamp=table.snapshot(1).timestamp).num_rows == 1
+    with pytest.raises(deltars.ValidationError, match="unknown mode 'upsert'"):
+        table.write(pa.table({"id": [1]}), "upsert")  # type: ignore[arg-type]

@@ -86,10 +86,10 @@ MISTAKES = {
         "Did you mean day?",
     ),
     "a mode that does not exist": Mistake(
-        lambda lake: lake.write("plain", ROWS, "upsert"),
+        lambda lake: lake.write("plain", ROWS, "upsert"),  # type: ignore[arg-type]
         deltars.ValidationError,
         "unknown mode 'upsert'",
-        "Known are: append, overwrite",
+        "Known values: append, overwrite",
     ),
     "a finished transaction": Mistake(
         _commit_twice, deltars.TransactionClosed, "This transaction is finished", "begin a new one"
@@ -146,13 +146,13 @@ MISTAKES = {
         "column",
     ),
     "a dictionary in place of a frame": Mistake(
-        lambda lake: lake.write("new", {"a": [1]}),
+        lambda lake: lake.write("new", {"a": [1]}),  # type: ignore[arg-type]
         deltars.ValidationError,
         "a builtins.dict cannot be written",
         "Give a Spark, pandas, Polars or pyarrow frame",
     ),
     "the frame and the table swapped": Mistake(
-        lambda lake: deltars.write(ROWS, "plain"),
+        lambda lake: deltars.write(ROWS, "plain"),  # type: ignore[arg-type]
         deltars.ValidationError,
         "table must be a text, got a pyarrow.lib.Table",
         "Write deltars.write(table, df).",

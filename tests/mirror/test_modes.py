@@ -19,7 +19,7 @@ def publication(result: deltars.TransactionResult, table: str = "t") -> Publicat
     return result.mirror[table].publication
 
 
-def write(catalog: deltars.Catalog, mirror: str | None = None, table: str = "t") -> Publication:
+def write(catalog: deltars.Catalog, mirror: deltars.MirrorChoice | None = None, table: str = "t") -> Publication:
     with catalog.begin(mirror=mirror) as tx:
         tx.write(table, ROWS)
     return publication(tx.result, table)
@@ -41,7 +41,7 @@ def test_committer_publishes_unless_told_otherwise(catalog: deltars.Catalog) -> 
 
 
 @pytest.mark.parametrize("mode", ["async", "off"])
-def test_transaction_leaves_publishing_to_others(catalog: deltars.Catalog, mode: str) -> None:
+def test_transaction_leaves_publishing_to_others(catalog: deltars.Catalog, mode: deltars.MirrorChoice) -> None:
     assert write(catalog, mode) is Publication.PENDING
     assert published(catalog) == (-1, 0)
     assert [outcome.publication for outcome in catalog.reconciler().once().outcomes] == [Publication.PUBLISHED]
@@ -75,10 +75,10 @@ def test_table_that_is_off_is_left_alone_until_it_is_on(catalog: deltars.Catalog
 
 def test_unknown_mode_is_refused(catalog: deltars.Catalog, catalog_uri: str) -> None:
     with pytest.raises(deltars.ValidationError, match="unknown mirror mode 'sometimes'") as refused:
-        catalog.begin(mirror="sometimes")
+        catalog.begin(mirror="sometimes")  # type: ignore[arg-type]
     assert refused.value.field == "mirror"
     with pytest.raises(deltars.ConfigError, match="mirror must be one of inline, async, off"):
-        deltars.connect(catalog_uri, mirror="sometimes")
+        deltars.connect(catalog_uri, mirror="sometimes")  # type: ignore[arg-type]
 
 
 @pytest.mark.backends("postgres")

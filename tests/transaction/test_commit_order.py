@@ -39,7 +39,7 @@ def test_every_table_is_locked_before_anything_is_written(
     lake = open_lake("a", "b", "c", tap=tap, copy_threshold=threshold)
     tx = _stage_everywhere(lake, files=3)
     with tap.recording() as statements:
-        lake.catalog._session.commit(tx.as_commit())
+        lake.catalog._session.commit(tx._as_commit())
     lock = next(i for i, statement in enumerate(statements) if LOCKS[backend] in statement)
     first_write = next(i for i, statement in enumerate(statements) if _is_write(statement))
     assert lock < first_write
@@ -99,7 +99,7 @@ def test_failure_of_any_statement_leaves_no_trace_in_any_table(open_lake: OpenLa
             tx.stage(name, every_kind(1, gone=["old"], files=3))
         # Without the mirror: what fails there does not undo the commit.
         with tap.failing(number):
-            outcome = Meanwhile(lake.catalog._session.commit, tx.as_commit()).outcome()
+            outcome = Meanwhile(lake.catalog._session.commit, tx._as_commit()).outcome()
         if not isinstance(outcome, BaseException):
             break
         # A COPY that the client spoils is, to PostgreSQL, one that was cancelled.
@@ -153,7 +153,7 @@ def test_no_read_through_sql_finds_one_table_after_a_transaction_and_another_bef
 
     tx = _stage_everywhere(lake, files=3)
     with reader, tap.judging(look):
-        lake.catalog._session.commit(tx.as_commit())
+        lake.catalog._session.commit(tx._as_commit())
         assert seen
         assert all(versions == {0} for _, versions in seen), seen
         cut = reader.snapshot()

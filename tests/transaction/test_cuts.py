@@ -87,7 +87,7 @@ def test_dropped_table_is_in_the_cuts_of_its_lifetime_alone(lake: Lake) -> None:
     after = _commit(lake, "a")
     assert lake.catalog.snapshot(last.txn_id).versions == {"a": 1, "b": 1, "c": 0}
     assert lake.catalog.snapshot(after.txn_id).versions == {"a": 2, "c": 0}
-    with pytest.raises(TableNotFound, match="in this cut") as caught:
+    with pytest.raises(TableNotFound, match="in this snapshot") as caught:
         lake.catalog.snapshot(after.txn_id).table("b")
     assert "It has: a, c." in str(caught.value)
 
@@ -97,8 +97,8 @@ def test_dropping_a_table_changes_no_cut_although_the_clock_was_set_back(lake: L
     with lake.catalog._session.database.write(10) as connection:
         of_a = dl_tables.c.table_id == lake["a"].table_id
         connection.execute(update(dl_tables).where(of_a).values(last_commit_ts=tomorrow))
-        first = dl_table_versions.c.table_id == lake["a"].table_id
-        connection.execute(update(dl_table_versions).where(first).values(commit_ts=tomorrow))
+        of_a = dl_table_versions.c.table_id == lake["a"].table_id
+        connection.execute(update(dl_table_versions).where(of_a).values(commit_ts=tomorrow))
     last = _commit(lake, "a")
     known = lake.catalog.snapshot(last.txn_id).versions
     lake.catalog.drop_table("b")

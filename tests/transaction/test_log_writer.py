@@ -14,6 +14,7 @@ import pytest
 import deltars
 from deltars import CommitResult, SqlTxnLogWriter, TxnLogWriter
 from deltars.errors import ValidationError, VersionConflict
+from deltars.log.transaction_id import TxnId, as_txn_id
 from deltars.protocol import Action
 from tests.support.log import added, creation
 
@@ -40,13 +41,13 @@ class ListWriter:
         operation: str,
         operation_params: Mapping[str, Any] | None = None,
         committer: str | None = None,
-        txn_id: UUID | None = None,
+        txn_id: TxnId | None = None,
     ) -> CommitResult:
         log = self.versions.setdefault(str(table_id), [])
         if version != len(log):
             raise VersionConflict(expected=version - 1, actual=len(log) - 1, table_id=table_id)
         log.append(actions)
-        return CommitResult(UUID(str(table_id)), version, txn_id or uuid4(), 0)
+        return CommitResult(UUID(str(table_id)), version, uuid4() if txn_id is None else as_txn_id(txn_id), 0)
 
 
 def _create_and_append(writer: TxnLogWriter, table_id: UUID) -> list[int]:
@@ -107,7 +108,7 @@ def test_what_is_no_id_is_refused(registered: tuple[SqlTxnLogWriter, UUID], tabl
 
 @pytest.mark.parametrize("version", [-1, -(2**70), "0", 0.0, None, True])
 def test_what_is_no_version_is_refused(registered: tuple[SqlTxnLogWriter, UUID], version: Any) -> None:
-    with pytest.raises(ValidationError, match="a version is a number from 0 on") as caught:
+    with pytest.raises(ValidationError, match="version must be 0 or more") as caught:
         registered[0].commit(registered[1], version, creation(), operation="CREATE TABLE")
     assert caught.value.field == "version"
 

@@ -68,7 +68,7 @@ def test_interrupt_while_commit_is_sent_leaves_the_outcome_unknown(lake: Lake, e
     assert lake.versions == {"a": 1, "b": 1, "c": 0}
     [note] = caught.value.__notes__
     assert f"catalog.resolve('{tx.id}')" in note
-    assert f"{tx.id} outcome unknown (catalog.resolve('{tx.id}') tells): a, b" in repr(tx)
+    assert f"{tx.id} outcome unknown (catalog.resolve('{tx.id}') finds out): a, b" in repr(tx)
     with pytest.raises(CommitUnknown, match=f"catalog.resolve\\('{tx.id}'\\)"):
         _ = tx.result
     for use in (tx.commit, tx.rollback, lambda: tx.stage("a", [])):

@@ -137,7 +137,9 @@ def test_table_created_by_many_threads_at_once_takes_readers_that_cannot_be_read
 
 @pytest.mark.backends("sqlite")
 @pytest.mark.parametrize(("mode", "errors"), [("error", THREADS - 1), ("ignore", 0)])
-def test_of_threads_that_create_a_table_unless_it_exists_one_does(lake: Lake, mode: str, errors: int) -> None:
+def test_of_threads_that_create_a_table_unless_it_exists_one_does(
+    lake: Lake, mode: deltars.WriteMode, errors: int
+) -> None:
     tx = lake.begin()
     answers = together([partial(tx.write, "new", pa.table({"id": [n]}), mode) for n in range(THREADS)])
     assert sum(isinstance(answer, TableExists) for answer in answers) == errors
@@ -338,7 +340,8 @@ def test_threads_may_read_while_others_write(lake: Lake) -> None:
 def test_appends_and_overwrites_of_many_threads_come_out_as_in_the_order_that_history_tells(lake: Lake) -> None:
     rounds, lot = scaled(4, soak=300), Random(seed())
     for _ in range(rounds):
-        tx, modes = lake.begin(), [lot.choice(["append", "append", "overwrite"]) for _ in range(12)]
+        choices: list[deltars.WriteMode] = ["append", "append", "overwrite"]
+        tx, modes = lake.begin(), [lot.choice(choices) for _ in range(12)]
         done([partial(tx.write, "a", pa.table({"id": [n]}), mode) for n, mode in enumerate(modes)])
         tx.commit()
         [entry, *_] = lake.catalog.table("a").history(limit=1)
@@ -379,7 +382,7 @@ def test_commit_that_leaves_writes_of_other_threads_behind_says_so(
     tx.commit()
     gate.open.set()
     assert isinstance(writing.error(), TransactionClosed)
-    assert "1 write was still under way" in caplog.text
+    assert "1 write was still running" in caplog.text
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])

@@ -72,7 +72,7 @@ def test_overwrite_in_a_transaction_replaces_what_the_transaction_wrote_too(
 
 @pytest.mark.parametrize("mode", ["error", "errorifexists"])
 def test_mode_error_refuses_a_table_that_exists(
-    catalog: deltars.Catalog, events: deltars.Table, mode: str, tmp_path: Path
+    catalog: deltars.Catalog, events: deltars.Table, mode: deltars.WriteMode, tmp_path: Path
 ) -> None:
     before = set(Path(events.location).rglob("*.parquet"))
     with pytest.raises(TableExists, match="events"):

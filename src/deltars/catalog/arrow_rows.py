@@ -1,4 +1,4 @@
-"""A table's rows outside Spark: as Arrow, and as whatever reads Arrow."""
+"""Read a table's rows without Spark: as Arrow, pandas, Polars or DuckDB."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ SHOWN_ROWS = 10
 
 
 class ArrowRows(ABC):
-    """Reading without Spark.
+    """Reads without Spark.
 
-    `version` or `timestamp` says which state is read, by default the current one; `where`, in Spark's SQL, which rows;
-    `columns` which columns, in which order. The rows come file by file: only `to_arrow_batch_reader` and
-    `__arrow_c_stream__` never hold them all.
+    `version` or `timestamp` selects the state, by default the current one; `where`, in Spark's SQL, the rows; `columns`
+    the columns and their order. Rows are read file by file; `to_arrow_batch_reader` and `__arrow_c_stream__` never hold
+    all of them in memory.
     """
 
     @abstractmethod
     def scan(self, version: int | None = None, *, timestamp: Moment | None = None, where: str | None = None) -> Scan:
-        """The files of a version that can hold a matching row, and what is needed to read them."""
+        """Return the files of a version that may hold a matching row, with all that is needed to read them."""
 
     def to_arrow_batch_reader(
         self,
@@ -44,7 +44,7 @@ class ArrowRows(ABC):
         where: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.RecordBatchReader:
-        """The rows as a stream of record batches."""
+        """Return the rows as a stream of record batches."""
         scan = self.scan(version, timestamp=timestamp, where=where)
         row_filter = None if where is None else PredicateFilter(parse(where, scan.schema))
         return read_scan(scan, columns=columns, row_filter=row_filter)
@@ -57,7 +57,7 @@ class ArrowRows(ABC):
         where: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
-        """The rows as a pyarrow table."""
+        """Return the rows as a pyarrow table."""
         return self.to_arrow_batch_reader(version=version, timestamp=timestamp, where=where, columns=columns).read_all()
 
     def to_pandas(
@@ -68,7 +68,7 @@ class ArrowRows(ABC):
         where: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> pandas.DataFrame:
-        """The rows as a pandas frame."""
+        """Return the rows as a pandas DataFrame."""
         _module("pandas")
         frame: pandas.DataFrame = self.to_arrow(
             version=version, timestamp=timestamp, where=where, columns=columns
@@ -83,7 +83,7 @@ class ArrowRows(ABC):
         where: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> polars.DataFrame:
-        """The rows as a Polars frame."""
+        """Return the rows as a Polars DataFrame."""
         frame: polars.DataFrame = _module("polars").from_arrow(
             self.to_arrow(version=version, timestamp=timestamp, where=where, columns=columns)
         )
@@ -98,16 +98,16 @@ class ArrowRows(ABC):
         where: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> Any:
-        """The rows as a relation of this DuckDB connection, or of DuckDB's default one."""
+        """Return the rows as a relation of this DuckDB connection, by default of DuckDB's default connection."""
         place = connection or _module("duckdb").default_connection()
         return place.from_arrow(self.to_arrow(version=version, timestamp=timestamp, where=where, columns=columns))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The current rows, for any library that takes Arrow streams."""
+        """Return the current rows for any library that takes Arrow streams."""
         return self.to_arrow_batch_reader().__arrow_c_stream__(requested_schema)
 
     def head(self, count: int = SHOWN_ROWS) -> pa.Table:
-        """A few rows, whichever come first."""
+        """Return a few rows, in no particular order."""
         reader = self.to_arrow_batch_reader()
         batches: list[pa.RecordBatch] = []
         for batch in reader:
@@ -118,7 +118,7 @@ class ArrowRows(ABC):
 
 
 def as_html(caption: str, rows: pa.Table) -> str:
-    """A small table for a notebook."""
+    """Return rows as an HTML table for a notebook."""
     heads = "".join(
         f"<th>{escape(field.name)}<br><small>{escape(str(field.type))}</small></th>" for field in rows.schema
     )
@@ -139,5 +139,5 @@ def _module(name: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise ConfigError(
-            f"{name} is not installed", hint=f"Install it, or take to_arrow(): pip install {name}"
+            f"{name} is not installed", hint=f"Install it (pip install {name}), or use to_arrow()."
         ) from error

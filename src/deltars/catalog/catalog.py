@@ -1,13 +1,11 @@
-"""A catalog, as a user holds it: its tables, and the transactions over them."""
+"""Catalog: the user's handle on tables, transactions and snapshots."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from uuid import UUID, uuid4
-
-import msgspec
 
 from deltars.catalog import handover
 from deltars.catalog.log_acceptance import LogComparison, accept_log, compare_log
@@ -15,45 +13,32 @@ from deltars.catalog.retry import run
 from deltars.catalog.snapshot import CatalogSnapshot, is_time, to_microseconds
 from deltars.catalog.table import Table
 from deltars.catalog.transactions import TransactionDetail, transaction_detail
-from deltars.config import CatalogConfig, Isolation
-from deltars.errors import TableExists, TableNotFound, TransactionNotFound, ValidationError, VersionConflict
+from deltars.config import CatalogConfig
+from deltars.errors import TableNotFound, TransactionNotFound, ValidationError
 from deltars.importer import Progress
-from deltars.importer.handover import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
-from deltars.log.commit import NO_VERSION, Commit, NewTable, TableCommit
-from deltars.log.table_rules import APPEND_ONLY
+from deltars.log.commit import NewTable
 from deltars.log.transaction_id import TxnId, as_txn_id, is_uuid
 from deltars.mirror import Reconciler
 from deltars.mirror.deletion import Deletion
 from deltars.mirror.divergence import Divergence
-from deltars.protocol import (
-    Action,
-    Metadata,
-    SchemaLike,
-    as_schema,
-)
-from deltars.protocol.properties import boolean_property
-from deltars.session import CatalogSession, after_commit
-from deltars.storage import parse_location
+from deltars.protocol import SchemaLike
+from deltars.session import CatalogSession
 from deltars.store.mirror.status import MirrorStatus
 from deltars.store.names import check_name
 from deltars.store.read.cuts import Cut
-from deltars.store.registry import TableRecord
 from deltars.transaction import Transaction, TransactionResult
-from deltars.transaction.create_table import initial_actions, location_of
-from deltars.transaction.metadata import metadata_actions
-from deltars.transaction.plane import spark_plane
-from deltars.transaction.removal import removes_of
+from deltars.transaction.create_table import create_table, location_of
+from deltars.transaction.options import BeginOptions, WriteMode, WriteOptions
+from deltars.transaction.plane import Frame, spark_plane
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Result = TypeVar("Result")
 
-_SINCE_WHEN = (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)
-
 
 class Catalog:
-    """Made by `deltars.connect()`. Pickles; a forked or unpickled copy opens connections of its own."""
+    """An open catalog, made by `deltars.connect()`. It pickles: a forked or unpickled copy opens new connections."""
 
     def __init__(self, config: CatalogConfig) -> None:
         self._session = CatalogSession(config.uri, config.settings)
@@ -61,16 +46,17 @@ class Catalog:
 
     @property
     def uri(self) -> str:
-        """Where the catalog is; shows no password."""
+        """URI of the catalog, without its password."""
         return str(self._session.uri)
 
     @property
     def warehouse(self) -> str | None:
+        """Directory of the tables that are created without a location; None if none is set."""
         return self._session.registry.warehouse()
 
     @property
     def is_standby(self) -> bool:
-        """Whether the database is a hot standby: it can be read, with what its primary has sent so far."""
+        """Whether the database is a hot standby: reads see what its primary has sent so far, commits are refused."""
         return self._session.cuts.is_standby()
 
     # -- tables ------------------------------------------------------------------------------------------------
@@ -88,54 +74,28 @@ class Catalog:
         replace: bool = False,
         committer: str | None = None,
     ) -> Table:
-        """Create a table with a commit of its version 0.
+        """Create a table by committing its version 0.
 
         `schema` is a Spark StructType, a DDL string (`"id BIGINT NOT NULL, day DATE"`), a pyarrow schema or a Delta
-        schema. `if_not_exists` returns the table that is there; `replace` gives it a new schema and no rows.
+        schema. If the table exists, `if_not_exists` returns it unchanged, and `replace` gives it a new schema and no
+        rows. The default location is a directory of the warehouse.
         """
-        check_name(name)
-        if if_not_exists and replace:
-            raise ValidationError("if_not_exists and replace exclude each other", table=name)
-        existing = self._session.registry.find(name)
-        if existing is not None and if_not_exists:
-            return Table(self._session, existing)
-        if existing is not None and not replace:
-            raise TableExists(
-                f"there is already a table named {existing.name!r}, at {existing.location}",
-                table=name,
-                table_id=existing.table_id,
-                hint="Use if_not_exists=True or replace=True, or another name.",
-            )
-        wanted = as_schema(schema)
-        if existing is not None:
-            if location is not None and str(parse_location(location)) != existing.location:
-                raise ValidationError("a table that is replaced keeps its location", table=name, field="location")
-            actions = initial_actions(
-                existing.table_id,
-                wanted,
-                partition_by=partition_by,
-                properties=properties,
-                description=description,
-            )
-            self._replace(existing, actions, committer)
-            return self.table(name)
-        table_id = uuid4()
-        actions = initial_actions(
-            table_id, wanted, partition_by=partition_by, properties=properties, description=description
+        record = create_table(
+            self._session,
+            name,
+            schema,
+            location=location,
+            partition_by=partition_by,
+            properties=properties,
+            description=description,
+            if_not_exists=if_not_exists,
+            replace=replace,
+            committer=committer,
         )
-        new = NewTable(table_id, name, location_of(self._session, name, table_id, location))
-        commit = TableCommit(table_id, NO_VERSION, actions, "CREATE TABLE", _create_params(actions))
-        try:
-            self._commit(commit, new_tables=(new,), committer=committer)
-        except VersionConflict as conflict:
-            if if_not_exists:
-                return self.table(name)
-            raise TableExists(f"there is already a table named {name!r}", table=name) from conflict
-        self._session.publish_registration(table_id)
-        return self.table(name)
+        return Table(self._session, record)
 
     def register_table(self, name: str, location: str) -> Table:
-        """Register a table at version −1, for a program that writes version 0 itself."""
+        """Register a table at version −1, for a program that commits version 0 itself."""
         check_name(name)
         table_id = uuid4()
         record = self._session.registry.register(
@@ -153,11 +113,11 @@ class Catalog:
         take_over: bool = False,
         report: Callable[[Progress], None] | None = None,
     ) -> Table:
-        """Take in a Delta table that others wrote, where it lies, with the history that its log still has.
+        """Import an existing Delta table in place, with the history that its log still has.
 
-        Other writers are fenced off, readers go on as before. An import that was interrupted is finished by calling it
-        again. `read_only` leaves the table to its writers: call it again to see what they have committed since.
-        `take_over` takes a table that another deltars catalog fenced, and which is gone for good.
+        Other writers are fenced off; readers continue as before. Call it again to finish an interrupted import.
+        `read_only` leaves the table to its writers: call it again to import what they have committed since.
+        `take_over` imports a table that was fenced by another deltars catalog; use it only if that catalog is lost.
         """
         table_id = handover.import_table(
             self._session, location, name, read_only=read_only, take_over=take_over, report=report
@@ -165,36 +125,39 @@ class Catalog:
         return self.table(table_id)
 
     def release(self, table: str | UUID) -> int:
-        """Give a table back to plain Delta writers. Nothing can be committed to it here until it is adopted again."""
+        """Release a table to plain Delta writers, and return its last version.
+
+        Commits to it are refused here until `adopt` takes it back.
+        """
         return handover.release(self._session, self._session.find(table).table_id)
 
     def adopt(self, table: str | UUID, *, report: Callable[[Progress], None] | None = None) -> int:
-        """Take a released table back, with everything that others have committed to it since."""
+        """Take back a released table with everything that others have committed since, and return its last version."""
         return handover.adopt(self._session, self._session.find(table).table_id, report=report)
 
     def tables(self) -> list[Table]:
-        """Every table, by name."""
+        """Return every table, by name."""
         return [Table(self._session, record) for record in self._session.registry.tables()]
 
     def table(self, table: str | UUID) -> Table:
-        """A table by its name, in whatever case, its id or its whole `deltasql://` URI."""
+        """Return a table by its name (in any case), its id or its whole `deltasql://` URI."""
         return Table(self._session, self._session.find(table))
 
     def table_exists(self, table: str | UUID) -> bool:
         return self._session.registry.find(self._session.name_or_id(table)) is not None
 
     def rename_table(self, table: str | UUID, name: str) -> Table:
-        """Give a table another name, or its name in another case. Its id, its location and its history stay."""
+        """Rename a table, or change the case of its name. Its id, location and history stay."""
         record = self._session.registry.rename(self._session.name_or_id(table), name)
         self._session.publish_registration(record.table_id)
         return Table(self._session, record)
 
     def drop_table(self, table: str | UUID, *, delete_data: bool = False) -> None:
-        """Take a table out of the catalog. Its log stays in the database, its files stay unless `delete_data`.
+        """Remove a table from the catalog. Its log stays in the database; its files stay unless `delete_data`.
 
-        `delete_data` deletes what the table's log names and what no log names, the `_delta_log` last. It is refused for
-        a table whose log is others' (imported read-only, released), before anything is changed. Call it again to finish
-        a deletion that was interrupted: it also takes a table that is dropped already.
+        `delete_data` deletes the files that the table's log names and those that no log names, the `_delta_log` last.
+        It is refused, before anything is changed, for a table whose log others own (imported read-only, released).
+        Call it again to finish an interrupted deletion: it also accepts a table that is already dropped.
         """
         key = self._session.name_or_id(table)
         if not delete_data:
@@ -220,7 +183,7 @@ class Catalog:
         unset: Collection[str] = (),
         committer: str | None = None,
     ) -> Table:
-        """Set properties of a table and take others away, with one metadata commit: all readers see it."""
+        """Set and unset properties of a table in one metadata commit, so that all readers see it."""
         found = self.table(table)
         with self.begin(isolation="serializable", committer=committer) as tx:
             altered = tx.alter(found.id)
@@ -232,37 +195,16 @@ class Catalog:
 
     # -- transactions ------------------------------------------------------------------------------------------
 
-    def begin(
-        self,
-        *,
-        isolation: Isolation | None = None,
-        timeout: float | None = None,
-        committer: str | None = None,
-        txn_id: TxnId | None = None,
-        user_metadata: str | None = None,
-        max_tables: int | None = None,
-        max_files_per_table: int | None = None,
-        mirror: str | None = None,
-    ) -> Transaction:
+    def begin(self, **options: Unpack[BeginOptions]) -> Transaction:
         """Begin a transaction over any tables of this catalog.
 
-        `isolation` is "strict" (whatever it read or writes must not have changed), "serializable",
-        "write_serializable" or "snapshot". A `txn_id` of your own, a UUID or any text ("daily-2026-01-30"), makes it
-        repeatable: once committed, another transaction of the same id changes nothing and has the first one's result.
-        `mirror` says who publishes it,
-        whatever the tables and the catalog say: "inline", "async" or "off".
+        `isolation` says what the commit checks: "strict" (nothing that was read or is written may have changed),
+        "serializable", "write_serializable" or "snapshot". A `txn_id`, a UUID or any text ("daily-2026-01-30"), makes
+        the transaction repeatable: after the commit, another transaction with the same id changes nothing and has the
+        first one's result. `mirror` ("inline", "async" or "off") says who publishes the commit, and overrides the
+        tables' and the catalog's setting. `timeout` is in seconds. See `BeginOptions` for all options.
         """
-        return Transaction(
-            self._session,
-            isolation=isolation,
-            timeout=timeout,
-            committer=committer,
-            txn_id=txn_id,
-            user_metadata=user_metadata,
-            max_tables=max_tables,
-            max_files_per_table=max_files_per_table,
-            mirror=mirror,
-        )
+        return Transaction(self._session, **options)
 
     def run(
         self,
@@ -270,21 +212,22 @@ class Catalog:
         *,
         retries: int = 5,
         retry_timeout: float | None = None,
-        **options: Any,
+        **options: Unpack[BeginOptions],
     ) -> Result:
-        """Run a function in a transaction, and again in a new one when it lost a race.
+        """Run a function in a transaction, commit it, and return the function's result.
 
-        That is a conflict, a serialization failure or a deadlock; anything else is raised at once. `options` are
+        After a conflict, a serialization failure or a deadlock, the function runs again in a new transaction, at most
+        `retries` times and for at most `retry_timeout` seconds. Any other error is raised at once. The options are
         those of `begin`.
         """
         return run(lambda: self.begin(**options), function, retries=retries, timeout=retry_timeout)
 
     def snapshot(self, as_of: TxnId | datetime | None = None, *, timeout: float | None = None) -> CatalogSnapshot:
-        """Every table at one moment: now, as of a transaction (its id, or the text it was given), or as of a time.
+        """Return every table at one moment: now, as of a transaction (its id or its text), or as of a time.
 
-        A cut of the past waits for commits that may still belong to it, at most for `timeout`. Once answered, the cut
-        as of a time is the same for ever. Who may only read, and asks for a time after the newest commit, gets the cut
-        as of that commit: see its `as_of`. A standby refuses cuts of the past.
+        A snapshot of the past waits for commits that may still belong to it, at most `timeout` seconds. The snapshot
+        as of a time never changes once it was returned. A role that can only read, and gives a time after the newest
+        commit, gets the snapshot as of that commit: see its `as_of`. A standby refuses snapshots of the past.
         """
         wait_s = self._session.settings.timeout if timeout is None else timeout
         moment = self._as_moment(as_of)
@@ -305,28 +248,33 @@ class Catalog:
         args: Mapping[str, Any] | Sequence[Any] | None = None,
         spark: SparkSession | None = None,
     ) -> DataFrame:
-        """The answer to a query over tables of this catalog, all at one moment. See `CatalogSnapshot.sql`.
+        """Run a query over tables of this catalog, all at one moment. See `CatalogSnapshot.sql`.
 
-        A time without a zone is in that of the Spark session.
+        `as_of` is that of `snapshot`; a time without a zone is in the Spark session's zone.
         """
         moment = self._as_moment(as_of)
         cut = as_of if isinstance(moment, UUID) else spark_plane().moment(spark, moment)
         return self.snapshot(cut).sql(query, args=args, spark=spark)
 
-    def write(self, table: str | UUID, df: Any, mode: str = "append", **options: Any) -> TransactionResult:
-        """Write one table: a transaction of its own, which what others append meanwhile does not disturb."""
+    def write(
+        self, table: str | UUID, df: Frame, mode: WriteMode = "append", **options: Unpack[WriteOptions]
+    ) -> TransactionResult:
+        """Write one table in one transaction, which rows that others append meanwhile do not disturb.
+
+        Mode and options are those of `Transaction.write`.
+        """
         with self.begin(isolation="serializable") as tx:
             tx.write(table, df, mode, **options)
         return tx.result
 
     def transaction(self, txn_id: TxnId) -> TransactionDetail:
-        """What one committed transaction did, over all its tables."""
+        """Return what a committed transaction did to each of its tables."""
         return transaction_detail(self._session, txn_id)
 
     def resolve(self, txn_id: TxnId) -> TransactionResult | None:
-        """What became of a transaction whose outcome was unknown. `None`: it did not commit, and never can.
+        """Return the result of a transaction whose outcome was unknown. `None`: it did not commit, and never can.
 
-        `txn_id` is the id, or the text that `begin(txn_id=…)` was given.
+        `txn_id` is the id, or the text given to `begin(txn_id=…)`.
         """
         key = as_txn_id(txn_id)
         committed = self._session.writer.resolve(key, timeout_s=self._session.settings.timeout)
@@ -339,30 +287,50 @@ class Catalog:
     # -- the mirror --------------------------------------------------------------------------------------------
 
     def mirror_status(self) -> list[MirrorStatus]:
-        """How far each table is published to its `_delta_log`, by name.
+        """Return how far each table is published to its `_delta_log`, by name.
 
-        Also looks whether each log has a version that the catalog does not have: such a table is DIVERGED at once.
+        A table whose log has a version that the catalog does not have is marked as DIVERGED at once.
         """
         return Divergence(self._session.publisher).look_at(self._session.publisher.status.overview())
 
     def compare_log(self, table: str | UUID) -> LogComparison:
-        """How far a table's `_delta_log` and the catalog agree, and which versions contradict each other."""
+        """Return how far a table's `_delta_log` and the catalog agree, and which versions contradict each other."""
         return compare_log(self._session, self._session.find(table).table_id)
 
     def accept_log(
         self, table: str | UUID, *, discard: bool = False, report: Callable[[Progress], None] | None = None
     ) -> LogComparison:
-        """Make a table follow its `_delta_log` where the two have diverged; what was done comes back.
+        """Make a diverged table follow its `_delta_log`, and return what was done.
 
-        Versions that only the log has are taken in. Versions of the catalog that contradict it are discarded, only
-        with `discard=True`. The table keeps its id and name. If it is interrupted, call it again.
+        Versions that only the log has are imported. Versions of the catalog that contradict the log are discarded, but
+        only with `discard=True`. The table keeps its id and name. Call it again to finish an interrupted run.
         """
         return accept_log(self._session, self._session.find(table).table_id, discard=discard, report=report)
 
-    def reconciler(self, **options: Any) -> Reconciler:
-        """What publishes, apart from the committers, and mends: `.once()`, or `.run()` until `.stop()`."""
-        defaults = {"concurrency": self._session.settings.mirror_concurrency}
-        return Reconciler(self._session.database, self._session.publisher, **(defaults | options))
+    def reconciler(
+        self,
+        *,
+        concurrency: int | None = None,
+        poll_s: float = 1.0,
+        inspect_s: float = 300.0,
+        lag_alert_s: float = 60.0,
+        on_lag: Callable[[MirrorStatus, float], None] | None = None,
+    ) -> Reconciler:
+        """Return the reconciler, which publishes what committers left, and repairs: `.once()`, or `.run()`.
+
+        `.stop()` ends `.run()`. `concurrency` is the number of tables published at once, by default the setting
+        `mirror_concurrency`. It looks for unpublished commits every `poll_s` seconds, and for damage every `inspect_s`
+        seconds. `on_lag` is called with a table's status and its lag in seconds once the lag exceeds `lag_alert_s`.
+        """
+        return Reconciler(
+            self._session.database,
+            self._session.publisher,
+            concurrency=self._session.settings.mirror_concurrency if concurrency is None else concurrency,
+            poll_s=poll_s,
+            inspect_s=inspect_s,
+            lag_alert_s=lag_alert_s,
+            on_lag=on_lag,
+        )
 
     def close(self) -> None:
         """Close the pooled connections. The catalog stays usable: the next call opens new ones."""
@@ -380,11 +348,6 @@ class Catalog:
     def __reduce__(self) -> tuple[Callable[..., Catalog], tuple[CatalogConfig]]:
         return Catalog, (self._config,)
 
-    def _commit(self, table: TableCommit, *, new_tables: Sequence[NewTable] = (), committer: str | None = None) -> None:
-        committed = self._session.commit(Commit(uuid4(), (table,), new_tables, committer=committer))
-        with after_commit(committed.txn_id):
-            self._session.publish(committed.versions)
-
     def _cut_of(self, txn_id: UUID, as_of: TxnId | datetime | None, wait_s: float) -> Cut:
         try:
             return self._session.cuts.of(txn_id, timeout_s=wait_s)
@@ -398,15 +361,9 @@ class Catalog:
             ) from None
 
     def _as_moment(self, as_of: TxnId | datetime | None) -> UUID | datetime | str | None:
-        """A text that reads as a UUID is an id, one that reads as a time is a time, any other is a text for an id."""
-        if not isinstance(as_of, str):
+        """Parse `as_of`: text is an id if it is a UUID, a time if it is a time, else the text of a `txn_id`."""
+        if not isinstance(as_of, str) or not as_of.strip():
             return as_of
-        if not as_of.strip():
-            raise ValidationError(
-                f"{as_of!r} is neither a transaction's id nor a time",
-                field="as_of",
-                hint="Write 2026-01-31T12:00:00Z.",
-            )
         key = as_txn_id(as_of)
         if not is_time(as_of):
             return key
@@ -417,37 +374,3 @@ class Catalog:
                 hint=f"Give the time as a datetime, or the transaction's id: {key}.",
             )
         return as_of
-
-    def _replace(self, table: TableRecord, initial: Sequence[Action], committer: str | None) -> None:
-        if table.current_version == NO_VERSION:
-            commit = TableCommit(table.table_id, NO_VERSION, initial, "CREATE TABLE", _create_params(initial))
-        else:
-            snapshot = self._session.reader.snapshot(table.table_id)
-            if boolean_property(snapshot.metadata.configuration, APPEND_ONLY) and snapshot.files.num_rows:
-                raise ValidationError(
-                    "the table is append-only (delta.appendOnly): no data may be removed",
-                    table=table.name,
-                    table_id=table.table_id,
-                    field="replace",
-                    hint="Set delta.appendOnly to false first: catalog.set_properties.",
-                )
-            metadata = next(action for action in initial if isinstance(action, Metadata))
-            # Since when commits have their time is about the whole log, not about what is replaced.
-            kept = {key: value for key, value in snapshot.metadata.configuration.items() if key in _SINCE_WHEN}
-            metadata = msgspec.structs.replace(metadata, configuration={**metadata.configuration, **kept})
-            actions = [*metadata_actions(snapshot.protocol, metadata), *removes_of(snapshot.files)]
-            commit = TableCommit(
-                table.table_id, snapshot.version, actions, "CREATE OR REPLACE TABLE", _create_params(initial)
-            )
-        self._commit(commit, committer=committer)
-
-
-def _create_params(actions: Sequence[Action]) -> dict[str, Any]:
-    metadata = next(action for action in actions if isinstance(action, Metadata))
-    columns = ",".join(f'"{name}"' for name in metadata.partition_columns)
-    return {
-        "isManaged": "false",
-        "description": metadata.description,
-        "partitionBy": f"[{columns}]",
-        "properties": dict(metadata.configuration),
-    }

@@ -1,4 +1,4 @@
-"""Opening catalogs, and the one-line ways in."""
+"""Functions that open catalogs and tables: `connect`, `begin`, and one-line `table`, `read`, `write` and `sql`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from deltars.catalog.catalog import Catalog
+from deltars.catalog.table import Table
 from deltars.config import CatalogConfig, Isolation, configure
 from deltars.errors import ConfigError, DeltarsError, ValidationError, WarehouseTaken
 from deltars.log.snapshot import Moment
@@ -18,6 +19,8 @@ from deltars.session import CatalogSession
 from deltars.storage import parse_location
 from deltars.store.migrations import runner as migrations
 from deltars.transaction import Transaction, TransactionResult
+from deltars.transaction.options import BeginOptions, MirrorChoice, WriteMode, WriteOptions, check_keywords
+from deltars.transaction.plane import Frame
 from deltars.uri import CatalogUri, is_uri, parse_table_uri
 
 _log = logging.getLogger(__name__)
@@ -26,58 +29,63 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+class CatalogSettings(TypedDict, total=False):
+    """Keyword settings of `connect`. Times are in seconds.
+
+    A setting that is left out, or None, comes from the environment, then from `deltars.toml`, then from the default.
+    """
+
+    timeout: float | None
+    """Most time that a commit may take, waiting included; by default 60."""
+    pool_size: int | None
+    """Most connections to the database; by default 10."""
+    pool_timeout: float | None
+    """Most time to wait for a connection if all are in use; by default 30."""
+    copy_threshold: int | None
+    """Number of rows from which a commit is loaded in bulk; by default 1,000."""
+    isolation: Isolation | None
+    """What a commit checks of the tables that it read and writes; by default "strict"."""
+    max_tables: int | None
+    """Most tables that one transaction may write; by default 10."""
+    max_files_per_table: int | None
+    """Most files that a transaction over several tables may add to each; by default 1,000."""
+    mirror: MirrorChoice | None
+    """Who publishes to `_delta_log`: the committer ("inline", by default), the reconciler ("async"), nobody ("off")."""
+    mirror_wait: float | None
+    """Most time that a commit waits for its publication; by default 5."""
+    mirror_concurrency: int | None
+    """Number of tables of one commit that are published at once; by default 5."""
+    mirror_checkpoint_interval: int | None
+    """Number of versions between checkpoints, unless the table's properties set it; by default 10."""
+    allow_diverged: bool | None
+    """Whether to commit to a table whose `_delta_log` contradicts the catalog; by default not."""
+    storage_options: Mapping[str, str] | None
+    """Options of the object store, such as keys and endpoints."""
+    metrics: bool | None
+    """Call `observe.prometheus()`, for the whole process; by default not."""
+    tracing: bool | None
+    """Call `observe.opentelemetry()`, for the whole process; by default not."""
+
+
 def connect(
     catalog: str | None = None,
     *,
     warehouse: str | None = None,
     migrate: bool | None = None,
-    timeout: float | None = None,
-    pool_size: int | None = None,
-    pool_timeout: float | None = None,
-    copy_threshold: int | None = None,
-    isolation: Isolation | None = None,
-    max_tables: int | None = None,
-    max_files_per_table: int | None = None,
-    mirror: str | None = None,
-    mirror_wait: float | None = None,
-    mirror_concurrency: int | None = None,
-    mirror_checkpoint_interval: int | None = None,
-    allow_diverged: bool | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    metrics: bool | None = None,
-    tracing: bool | None = None,
+    **settings: Unpack[CatalogSettings],
 ) -> Catalog:
-    """Open a catalog: a `deltasql://` URI, a name of `deltars.toml`, `$DELTARS_CATALOG`, or `./.deltars/lake.db`.
+    """Open a catalog: a `deltasql://` URI, a name in `deltars.toml`, `$DELTARS_CATALOG`, or `./.deltars/lake.db`.
 
     An embedded catalog (SQLite, DuckDB) is created and migrated on first use. PostgreSQL is migrated only with
-    `migrate=True` or `deltars migrate up`. The warehouse, where tables lie by default, is set once: beside an
-    embedded catalog's file if nothing is said. `metrics` and `tracing` turn on `observe.prometheus()` and
-    `observe.opentelemetry()`, for the whole process.
+    `migrate=True` or `deltars migrate up`. `warehouse` is the directory of tables that are created without a location.
+    It is set once; for an embedded catalog the default is a directory beside its file.
     """
-    config = configure(
-        catalog,
-        warehouse=warehouse,
-        timeout=timeout,
-        pool_size=pool_size,
-        pool_timeout=pool_timeout,
-        copy_threshold=copy_threshold,
-        isolation=isolation,
-        max_tables=max_tables,
-        max_files_per_table=max_files_per_table,
-        mirror=mirror,
-        mirror_wait=mirror_wait,
-        mirror_concurrency=mirror_concurrency,
-        mirror_checkpoint_interval=mirror_checkpoint_interval,
-        allow_diverged=allow_diverged,
-        storage_options=storage_options,
-        metrics=metrics,
-        tracing=tracing,
-    )
-    return open_catalog(config, migrate=migrate)
+    check_keywords("connect", settings, CatalogSettings)
+    return open_catalog(configure(catalog, warehouse=warehouse, **settings), migrate=migrate)
 
 
 def open_catalog(config: CatalogConfig, *, migrate: bool | None, claim: bool = True) -> Catalog:
-    """Open a configured catalog. Without `claim` a warehouse that is another catalog's can be set."""
+    """Open a configured catalog. Without `claim`, its warehouse may belong to another catalog."""
     if config.settings.metrics:
         prometheus()
     if config.settings.tracing:
@@ -110,7 +118,7 @@ def _prepare(opened: Catalog, place: str | None, migrate: bool | None, claim: bo
 
 
 def _beside(session: CatalogSession, file: Path) -> str:
-    """Choose the warehouse of an embedded catalog: lake.db and lake.duckdb cannot both have lake.warehouse."""
+    """Return the warehouse of an embedded catalog. lake.db and lake.duckdb must not share lake.warehouse."""
     place, other = file.with_suffix(".warehouse"), file.with_name(f"{file.name}.warehouse")
     try:
         _claim(session, str(place))
@@ -122,18 +130,18 @@ def _beside(session: CatalogSession, file: Path) -> str:
 
 
 def _claim(session: CatalogSession, place: str) -> None:
-    """Refuse another catalog's warehouse before it is set for good."""
+    """Mark the warehouse as this catalog's. Raise `WarehouseTaken` if it belongs to another catalog."""
     try:
         session.publisher.warehouse.claim(place)
     except WarehouseTaken:
         raise
     except DeltarsError as error:
-        # It may come within reach later: the first table that is made there asks again.
+        # The warehouse may be unreachable for now. The first table that is created there claims it again.
         _log.warning("the warehouse %s could not be marked as this catalog's: %s", place, error)
 
 
 def _warehouse(text: str) -> str:
-    """A relative one would be another place for each process that connects: it is refused."""
+    """Return the warehouse as an absolute location. A relative path would differ from process to process."""
     try:
         return str(parse_location(text))
     except ValidationError as error:
@@ -142,36 +150,26 @@ def _warehouse(text: str) -> str:
         raise ConfigError(f"the warehouse cannot be used: {error.message}", hint=hint) from error
 
 
-def begin(
-    *,
-    isolation: Isolation | None = None,
-    timeout: float | None = None,
-    committer: str | None = None,
-    txn_id: TxnId | None = None,
-    user_metadata: str | None = None,
-    max_tables: int | None = None,
-    max_files_per_table: int | None = None,
-    mirror: str | None = None,
-) -> Transaction:
-    """Begin a transaction. The first table's URI says which catalog it is; a plain name means the default one.
+def begin(**options: Unpack[BeginOptions]) -> Transaction:
+    """Begin a transaction. The URI of its first table names the catalog; a plain name means the default catalog.
 
-    Its beginning is when that catalog is known: at the first table.
+    The transaction's snapshot is taken when the catalog is known: at the first table.
     """
-    return Transaction(
-        _session_at,
-        isolation=isolation,
-        timeout=timeout,
-        committer=committer,
-        txn_id=txn_id,
-        user_metadata=user_metadata,
-        max_tables=max_tables,
-        max_files_per_table=max_files_per_table,
-        mirror=mirror,
-    )
+    return Transaction(_session_at, **options)
 
 
-def write(table: str, df: Any, mode: str = "append", **options: Any) -> TransactionResult:
-    """Write one table, given by its URI or, in the default catalog, by its name."""
+def table(table: str) -> Table:
+    """Open one table, given by its URI or, in the default catalog, by its name."""
+    _refuse_other_order(table, "table", "deltars.table(table)")
+    return _open_table(table)
+
+
+def write(table: str, df: Frame, mode: WriteMode = "append", **options: Unpack[WriteOptions]) -> TransactionResult:
+    """Write one table, given by its URI or, in the default catalog, by its name.
+
+    The write is one transaction, which rows that others append meanwhile do not disturb. Mode and options are those of
+    `Transaction.write`.
+    """
     _refuse_other_order(table, "table", "deltars.write(table, df)")
     with begin(isolation="serializable") as tx:
         tx.write(table, df, mode, **options)
@@ -192,8 +190,7 @@ def read(
     The options are those of `Table.read`. `spark` is the active session by default.
     """
     _refuse_other_order(table, "table", "deltars.read(table, spark=spark)")
-    uri, name = parse_table_uri(table) if is_uri(table) else (None, table)
-    found = _catalog_at(uri).table(name)
+    found = _open_table(table)
     return found.read(spark=spark, version=version, timestamp=timestamp, where=where, columns=columns)
 
 
@@ -205,10 +202,11 @@ def sql(
     args: Mapping[str, Any] | Sequence[Any] | None = None,
     spark: SparkSession | None = None,
 ) -> DataFrame:
-    """Run a query over tables of one catalog, all at one moment. Return a Spark DataFrame (of the active session).
+    """Run a query over tables of one catalog, all at one moment. Return a Spark DataFrame.
 
-    The catalog is one that is open, a URI or a name as for `connect`, or else the default one. A table goes by its
-    name, or in backquotes by its URI.
+    `catalog` is an open catalog, a URI or a name as for `connect`; by default the default catalog. The query names
+    tables by name, or by URI in backquotes. `as_of` and `args` are those of `Catalog.sql`. `spark` is the active
+    session by default.
     """
     _refuse_other_order(query, "query", "deltars.sql(query, spark=spark)")
     if not isinstance(catalog, Catalog):
@@ -226,7 +224,7 @@ _opened: dict[CatalogUri, Catalog] = {}
 
 
 def _catalog_named(catalog: str | None) -> Catalog:
-    """One catalog, and so one pool of connections, for everybody in this process who means it."""
+    """Return the process's shared catalog of this name, so that all callers share one pool of connections."""
     key = configure(catalog).uri
     if key not in _opened:
         found = connect(catalog)
@@ -239,8 +237,13 @@ def _catalog_at(uri: CatalogUri | None) -> Catalog:
     return _catalog_named(None if uri is None else uri.absolute().with_secrets())
 
 
+def _open_table(table: str) -> Table:
+    uri, name = parse_table_uri(table) if is_uri(table) else (None, table)
+    return _catalog_at(uri).table(name)
+
+
 def _session_at(uri: CatalogUri | None) -> CatalogSession:
     return _catalog_at(uri)._session
 
 
-__all__ = ["begin", "connect", "read", "sql", "write"]
+__all__ = ["CatalogSettings", "begin", "connect", "read", "sql", "table", "write"]

@@ -1,4 +1,4 @@
-"""Tables that come from plain Delta, go back to it, and return: the catalog's part of it."""
+"""Import tables from plain Delta, release them, and adopt them again: the catalog's part."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def import_table(
     take_over: bool,
     report: Callable[[Progress], None] | None,
 ) -> UUID:
-    """Begin an import, or go on with one that was interrupted, be it after its last step; the table's id."""
+    """Begin an import, or continue an interrupted one, even after its last step. Return the table's id."""
     place = str(parse_location(location))
     importer = Importer(session.database, session.settings.storage_options)
     wanted = name or place.rstrip("/").rpartition("/")[2]
@@ -60,14 +60,16 @@ def import_table(
 
 
 def release(session: CatalogSession, table_id: UUID) -> int:
-    """Give the table back to plain Delta writers; its last version, which says so."""
+    """Release the table to plain Delta writers. Return its last version, which says so."""
     importer = Importer(session.database, session.settings.storage_options)
     table = importer.writer.read(table_id)
     if table.state is MirrorState.RELEASED:
         return table.current_version
     if table.state in (MirrorState.IMPORTING, MirrorState.READ_ONLY):
-        raise TableHeld("the table is not this catalog's to release", table=table.name, table_id=table_id)
-    # Most of it while others may still commit.
+        raise TableHeld(
+            "the table cannot be released: this catalog does not own its log", table=table.name, table_id=table_id
+        )
+    # Publish most of it while others can still commit.
     _publish(session, table_id)
     importer.hold(table_id)
     try:
@@ -79,7 +81,7 @@ def release(session: CatalogSession, table_id: UUID) -> int:
 
 
 def adopt(session: CatalogSession, table_id: UUID, *, report: Callable[[Progress], None] | None = None) -> int:
-    """Take back a table that was released, or that was imported read-only; its last version, the fence."""
+    """Take back a table that was released, or imported read-only. Return its last version, the fence."""
     importer = Importer(session.database, session.settings.storage_options)
     table = importer.writer.read(table_id)
     if not table.is_held:
@@ -88,7 +90,7 @@ def adopt(session: CatalogSession, table_id: UUID, *, report: Callable[[Progress
 
 
 def _publish(session: CatalogSession, table_id: UUID) -> None:
-    """Everything that was committed here must be in the log before others may add to it."""
+    """Publish every committed version. It must be in the log before other writers may add to it."""
     version = session.reader.current_version(table_id)
     publishing = session.publisher.publish_all({table_id: version}, mode=MirrorMode.INLINE, wait_s=PUBLISH_WAIT_S)
     outcome = publishing[table_id]
@@ -99,5 +101,5 @@ def _publish(session: CatalogSession, table_id: UUID) -> None:
             error=f"version {version} is not published yet",
             table_id=table_id,
             version=version,
-            hint="The table is still this catalog's: run the release again.",
+            hint="The table still belongs to this catalog: run the release again.",
         )

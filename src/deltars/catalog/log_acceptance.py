@@ -1,9 +1,9 @@
-"""A table whose log and catalog contradict each other: the log's word is taken, in place.
+"""Accept the `_delta_log` of a table whose log and catalog have diverged, in place.
 
-    compare ──▶ the last version that both have ──▶ versions of the catalog after it: taken back, if that is wanted
-                                                ──▶ versions of the log after it: copied, with their transactions
+    compare ──▶ the last version that both have ──▶ versions of the catalog after it: discarded, if allowed
+                                                ──▶ versions of the log after it: imported, with their transactions
 
-The table keeps its id, its name and its location. Whatever was interrupted is finished by running it again.
+The table keeps its id, its name and its location. Run it again to finish an interrupted run.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class LogComparison:
 
     table: str
     agreed_version: int
-    """The last version that is the same in the log and in the catalog."""
+    """Last version that is the same in the log and in the catalog."""
     log_version: int
-    """The last version of the log."""
+    """Last version of the log."""
     discarded: tuple[Contradiction, ...]
-    """The versions of the catalog that contradict the log, oldest first."""
+    """Versions of the catalog that contradict the log, oldest first."""
 
     @property
     def taken(self) -> range:
-        """The versions that the catalog takes from the log."""
+        """Versions that the catalog imports from the log."""
         return range(self.agreed_version + 1, self.log_version + 1)
 
 
@@ -62,13 +62,13 @@ def accept_log(
             f"versions of the catalog contradict the log and would be discarded: {versions}",
             table=table.name,
             table_id=table_id,
-            hint=f"See them: deltars mirror accept-log '{table.name}'. Nothing was changed; pass discard=True"
-            " (--discard) to go on.",
+            hint=f"Nothing was changed. List them with deltars mirror accept-log '{table.name}'; pass discard=True"
+            " (--discard) to discard them.",
         )
     if not table.is_held:
         agreed = comparison.agreed_version
         first = session.publisher.status.read(table_id).published_version + 1
-        # What was published, and not noted before the backup was made.
+        # Versions in the log that the database, restored from a backup, has not marked as published.
         digests = {
             version: CommitFile(source.storage, source.listing.commits[version]).read_digest()
             for version in range(first, agreed + 1)
@@ -86,10 +86,10 @@ def _opened(session: CatalogSession, table_id: UUID) -> tuple[HeldTable, LogSour
     importer = Importer(session.database, session.settings.storage_options)
     table = importer.writer.read(table_id)
     is_ours = table.state in (MirrorState.ACTIVE, MirrorState.FAILED, MirrorState.DIVERGED)
-    # Held and diverged: this was begun before, and interrupted.
+    # Held and diverged: an earlier run was interrupted.
     if not is_ours or (table.is_held and table.state is not MirrorState.DIVERGED):
         raise TableHeld(
-            "the table's log is the authority already, or it is changing hands",
+            "the table's log already is the authority, or the table is being imported or released",
             table=table.name,
             table_id=table_id,
             hint="Finish its import or its release, or take it back with catalog.adopt().",
@@ -99,10 +99,10 @@ def _opened(session: CatalogSession, table_id: UUID) -> tuple[HeldTable, LogSour
 
 def _compare(session: CatalogSession, table: HeldTable, source: LogSource) -> LogComparison:
     listing = source.listing
-    # An interrupted run may have copied versions of the log already, which nobody sees yet.
+    # An interrupted run may have imported versions of the log already, which are not visible yet.
     newest = table.current_version if not table.is_held else table.last_version
     agreed = _last_agreement(session, table, source, listing, newest)
-    # Versions that the log does not have yet contradict nothing: they wait to be published.
+    # Versions after the log's last one contradict nothing: they are not published yet.
     contradicted = listing.latest > agreed and not table.is_held
     discarded = Reversal(session.database).versions_after(table.table_id, agreed) if contradicted else []
     return LogComparison(table.name, agreed, listing.latest, tuple(discarded))
@@ -122,8 +122,8 @@ def _last_agreement(
         if commits and is_same_commit(render_commit(commits[0]), source.storage.get(commit_path(version))):
             return version
     raise LogDiverged(
-        f"the log at {table.location} has no version in common with the catalog: it is another table's",
+        f"the log at {table.location} has no version in common with the catalog: it belongs to another table",
         table=table.name,
         table_id=table.table_id,
-        hint="Look whether the right files are there. To keep both, import the log under another name elsewhere.",
+        hint="Check whether the right files are there. To keep both, import the log elsewhere under another name.",
     )

@@ -1,10 +1,10 @@
-"""The schema of a catalog, as a script asks for it: the same words as `deltars migrate …`.
+"""Manage the database schema of a catalog, as `deltars migrate …` does.
 
     deltars.migrate.up("deltasql://postgres/lake/public")        create or upgrade it
-    deltars.migrate.status()                                     where it stands
+    deltars.migrate.status()                                     show its version
     deltars.migrate.sql()                                        what `up` would run on an empty database
     deltars.migrate.grants(reader="analysts", writer="etl")      least privilege for PostgreSQL roles
-    deltars.migrate.down("deltasql://postgres/lake/public")      take it away, with everything in it
+    deltars.migrate.down("deltasql://postgres/lake/public")      drop it, with everything in it
 
 A catalog is named as for `connect()`.
 """
@@ -24,25 +24,25 @@ __all__ = ["SchemaStatus", "down", "grants", "sql", "status", "up"]
 
 
 def up(catalog: str | None = None, *, views: bool = True) -> SchemaStatus:
-    """Create or upgrade the schema; nothing happens where it is up to date. `views=False` leaves the views out."""
+    """Create or upgrade the schema. Do nothing if it is up to date. `views=False` leaves out the views."""
     with _database(catalog) as database:
         return migrations.up(database, views=views)
 
 
 def down(catalog: str | None = None) -> None:
-    """Take away what `up` made: the log of every table. Data files and what was published stay."""
+    """Drop what `up` created, and with it the log of every table. Data files and published logs stay."""
     with _database(catalog) as database:
         migrations.down(database)
 
 
 def status(catalog: str | None = None) -> SchemaStatus:
-    """Which schema the catalog has, and which one this release needs."""
+    """Return which schema the catalog has, and which one this release needs."""
     with _database(catalog) as database:
         return migrations.status(database)
 
 
 def sql(catalog: str | None = None, *, views: bool = True) -> str:
-    """The statements that make the schema in an empty database, for somebody who runs them by hand."""
+    """Return the statements that create the schema in an empty database, to be run by hand."""
     with _database(catalog) as database:
         return migrations.sql(database, views=views)
 
@@ -50,7 +50,7 @@ def sql(catalog: str | None = None, *, views: bool = True) -> str:
 def grants(
     catalog: str | None = None, *, reader: str | None = None, writer: str | None = None, mirror: str | None = None
 ) -> list[str]:
-    """Give roles of a PostgreSQL server the rights they need, and no more; the statements that did it come back."""
+    """Grant PostgreSQL roles the rights they need, and no more. Return the statements that were run."""
     with _database(catalog) as database:
         return grant(database, Roles(reader, writer, mirror))
 

@@ -1,9 +1,9 @@
-"""A lost database, made again from what was published.
+"""Rebuild a lost catalog from what it published.
 
     <warehouse>/_deltars/tables/*.json ──> names, ids, locations
-    <location>/_delta_log of each      ──> every published version, with its transaction and its place in time
+    <location>/_delta_log of each      ──> every published version, with its transaction and its time
 
-What was never published is not there: row groups, and commits that the mirror had not reached.
+What was never published is lost: row groups, and commits that the mirror had not reached.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ REGISTRATIONS = "_deltars/tables"
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What a rebuilt catalog has."""
+    """Contents of a rebuilt catalog."""
 
     versions: Mapping[str, int] = field(default_factory=dict)
-    """The last version of each table, by name."""
+    """Last version of each table, by name."""
     gone: tuple[str, ...] = ()
-    """Tables that had been dropped, and whose log is no longer there: past cuts lack them."""
+    """Dropped tables whose log no longer exists: snapshots of the past lack them."""
     torn: tuple[UUID, ...] = ()
-    """Transactions over several tables of which some had not been published: there are only parts of them."""
+    """Transactions over several tables that were published only in part: the rest is lost."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """Tables that got a new name because a newer table has theirs: the old name of each, by the new one."""
+    """Old name, by new name, of tables that were renamed because a newer table has their name."""
     stale: tuple[str, ...] = ()
-    """Entries of the warehouse that describe no table any more, and were left out: their files."""
+    """Files of registry entries that describe no table any more, and were ignored."""
 
 
 def rebuild(
@@ -52,14 +52,14 @@ def rebuild(
     storage_options: Mapping[str, str] | None = None,
     report: Callable[[str, Progress], None] | None = None,
 ) -> Rebuilt:
-    """Make a catalog again from the logs that it published. Run it again if it was interrupted."""
+    """Rebuild a catalog from the logs that it published. Run it again if it was interrupted."""
     config = configure(catalog, warehouse=warehouse, storage_options=storage_options)
     with open_catalog(config, migrate=True, claim=False) as opened:
         found = _registrations(opened)
-        # The catalog that is made again takes the place of the lost one.
+        # The rebuilt catalog replaces the lost one as the warehouse's owner.
         opened._session.publisher.warehouse.claim(take_over=True)
         plan = plan_of(found, lambda table: _has_log(opened, table))
-        # The dropped ones first: past cuts have them.
+        # Dropped tables first: snapshots of the past have them.
         gone = [table.name for table in plan.gone]
         gone += [table.name for table in plan.dropped if not _restore_dropped(opened, table, report)]
         versions = {name: _restore(opened, table, name, report) for name, table in plan.living.items()}
@@ -73,7 +73,7 @@ def rebuild(
 
 
 def _registrations(catalog: Catalog) -> list[Registered]:
-    """By name: whoever is interrupted and runs again goes the same way."""
+    """Return the registry entries by name, so that a repeated run takes the same order."""
     assert catalog.warehouse is not None
     storage = open_storage(catalog.warehouse, catalog._session.settings.storage_options)
     found = []
@@ -84,7 +84,7 @@ def _registrations(catalog: Catalog) -> list[Registered]:
             raise StorageError(f"{file.path} does not describe a table: {error}", path=file.path) from error
     if not found:
         raise ValidationError(
-            f"{catalog.warehouse} remembers no tables: it has nothing in {REGISTRATIONS}",
+            f"{catalog.warehouse} has no registry entries: {REGISTRATIONS} is empty",
             field="warehouse",
             hint="Give the warehouse that the lost catalog had.",
         )
@@ -92,7 +92,7 @@ def _registrations(catalog: Catalog) -> list[Registered]:
 
 
 def _restore(catalog: Catalog, table: Registered, name: str, report: Callable[[str, Progress], None] | None) -> int:
-    """The table's last version; −1 where nothing was committed to it."""
+    """Restore a table, and return its last version; −1 if nothing was committed to it."""
     importer = _importer(catalog)
     if not importer.writer.is_there(table.table_id):
         new = NewTable(table.table_id, name, table.location)
@@ -109,14 +109,14 @@ def _restore(catalog: Catalog, table: Registered, name: str, report: Callable[[s
 
 
 def _restore_dropped(catalog: Catalog, table: Registered, report: Callable[[str, Progress], None] | None) -> bool:
-    """Whether its log can still be read: then past cuts have it."""
+    """Restore a dropped table for snapshots of the past. Return whether its log could be read."""
     assert table.dropped_at is not None
     writer = _importer(catalog).writer
     try:
-        # Under a name that nobody has: a table that is there by now may have this one's.
+        # Under an unused name, because a newer table may have this one's.
         version = _restore(catalog, table, suffixed(table), report)
     except ImportRefused:
-        # A deletion of its files was interrupted.
+        # The deletion of its files was interrupted.
         version = NO_VERSION
     if version == NO_VERSION:
         writer.unregister(table.table_id)

@@ -1,9 +1,9 @@
-"""The entries of a warehouse's registry, and what to make of those that contradict each other. Pure.
+"""Registry entries of a warehouse, and how entries that contradict each other are resolved. Pure.
 
     <warehouse>/_deltars/tables/<table_id>.json ──▶ Registered ──plan_of──▶ dropped, living by name, gone, stale
 
-An entry is written when a table is made, renamed or dropped. A process that dies in between, or a warehouse that is out
-of reach, leaves one that is out of date, so two entries may claim one name or one directory.
+An entry is written when a table is created, renamed or dropped. If a process dies meanwhile, or the warehouse is
+unreachable, an entry stays out of date. So two entries may claim one name or one directory.
 """
 
 from __future__ import annotations
@@ -23,21 +23,23 @@ _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """Which tables to restore, and how."""
+
     dropped: Sequence[Registered]
     living: dict[str, Registered]
-    """By the name that each gets."""
+    """Tables by the name that each gets."""
     gone: Sequence[Registered]
-    """Dropped, and without a log of their own."""
+    """Dropped tables that have no log."""
     stale: Sequence[Registered]
-    """Not marked as dropped, and contradicted by another entry."""
+    """Tables that are not marked as dropped, and that another entry contradicts."""
 
 
 def plan_of(found: Iterable[Registered], has_log: Callable[[Registered], bool]) -> Plan:
-    """Decide which entries are tables. `has_log` is asked only where entries contradict each other."""
+    """Decide which entries are tables. `has_log` is called for dropped tables and for entries that share a name."""
     newest_first = sorted(found, key=lambda table: (table.created_at or _LONG_AGO, str(table.table_id)), reverse=True)
     dropped = [table for table in newest_first if table.dropped_at is not None]
     candidates = [table for table in newest_first if table.dropped_at is None]
-    # Of a directory the newest table has the log that is there.
+    # The log in a directory belongs to its newest table.
     kept = _newest_of_each_directory([*candidates, *dropped])
     by_name: dict[str, list[Registered]] = defaultdict(list)
     for table in candidates:
@@ -60,12 +62,12 @@ def plan_of(found: Iterable[Registered], has_log: Callable[[Registered], bool]) 
 
 
 def suffixed(table: Registered) -> str:
-    """A name that no other table has."""
+    """Return a name that no other table has."""
     return f"{table.name[: MAX_NAME_LENGTH - 9]}-{table.table_id.hex[:8]}"
 
 
 def _newest_of_each_directory(tables: Iterable[Registered]) -> set[UUID]:
-    """The first of those that have one directory; tables that are not dropped come before those that are."""
+    """Return the first table of each directory. The caller lists dropped tables last."""
     places, kept = Places(), dict[str, UUID]()
     for table in tables:
         kept.setdefault(places.directory(table.location), table.table_id)
@@ -73,5 +75,5 @@ def _newest_of_each_directory(tables: Iterable[Registered]) -> set[UUID]:
 
 
 def _order(table: Registered) -> tuple[str, str]:
-    """Whoever is interrupted and runs again goes the same way."""
+    """Sort key that makes a repeated run take the same order."""
     return table.name, str(table.table_id)

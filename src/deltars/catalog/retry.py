@@ -1,4 +1,4 @@
-"""Running a transaction again when it lost a race."""
+"""Retry a transaction after a conflict."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from deltars.transaction import Transaction
 Result = TypeVar("Result")
 
 RETRIED_STATES = ("40001", "40P01", "transaction")
-"""What databases call a transaction that could not be serialised, or was ended to break a deadlock."""
+"""SQL states of a serialization failure or a deadlock; "transaction" is DuckDB's."""
 
 
 def run(
     begin: Callable[[], Transaction], function: Callable[[Transaction], Result], *, retries: int, timeout: float | None
 ) -> Result:
-    """The function's result, from the first transaction that committed. Each try has a transaction of its own."""
+    """Run the function, each time in a new transaction, until one commits. Return its result."""
     if type(retries) is not int or retries < 0:
-        raise ConfigError(f"retries is a whole number from 0 on, not {retries!r}")
+        raise ConfigError(f"retries must be a whole number of 0 or more, got {retries!r}")
     attempts = stamina.retry_context(
         on=_is_worth_another_try,
         attempts=retries + 1,

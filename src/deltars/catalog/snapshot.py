@@ -1,4 +1,4 @@
-"""A cut of the catalog, as a user holds it: every table at one moment, read consistently."""
+"""Snapshot of a catalog: every table at one moment, for consistent reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class CatalogSnapshot:
-    """Made by `catalog.snapshot()`. No transaction is in it by halves, and it never changes."""
+    """Every table at one moment, made by `catalog.snapshot()`. It holds no transaction partly, and never changes."""
 
     def __init__(self, session: CatalogSession, cut: Cut) -> None:
         self._session = session
@@ -33,29 +33,29 @@ class CatalogSnapshot:
 
     @property
     def versions(self) -> dict[str, int]:
-        """The version of each table, by its name."""
+        """Version of each table, by name."""
         return self._cut.versions
 
     @property
     def versions_by_id(self) -> dict[UUID, int]:
+        """Version of each table, by id."""
         return self._cut.versions_by_id
 
-    @property
     def tables(self) -> list[CutTable]:
-        """Every table of the cut, by name."""
+        """Return every table of the snapshot, by name."""
         return self._cut.tables
 
     @property
     def as_of(self) -> datetime | None:
-        """The moment of a past cut; None for the one of the present."""
+        """Moment of a snapshot of the past; None for one of the present."""
         return None if self._cut.commit_ts is None else _EPOCH + timedelta(microseconds=self._cut.commit_ts)
 
     def table(self, table: str | UUID) -> Snapshot:
-        """One table as the cut has it: schema, files and all."""
+        """Return one table at its version: schema, properties, files."""
         return self._snapshot(self._find(table))
 
     def files(self, table: str | UUID, where: str | None = None) -> pa.Table:
-        """The live files of a table as the cut has it."""
+        """Return the live files of a table at its version, without files that hold no row matching `where`."""
         return self.table(table).select_files(where=where)
 
     def read(
@@ -66,7 +66,7 @@ class CatalogSnapshot:
         columns: Sequence[str] | None = None,
         spark: SparkSession | None = None,
     ) -> DataFrame:
-        """The rows of a table as the cut has them, as a Spark DataFrame (of the active session)."""
+        """Read a table at its version as a Spark DataFrame. `where` and `columns` are those of `Table.read`."""
         found = self._find(table)
         snapshot = self._snapshot(found)
         plane = spark_plane()
@@ -76,10 +76,10 @@ class CatalogSnapshot:
     def sql(
         self, query: str, *, args: Mapping[str, Any] | Sequence[Any] | None = None, spark: SparkSession | None = None
     ) -> DataFrame:
-        """The answer to a query in Spark's SQL over tables of this cut, as a DataFrame (of the active session).
+        """Run a query in Spark's SQL over tables of this snapshot. Return a Spark DataFrame.
 
-        What the query asks of a table chooses its files in the database; Spark then runs the query, with `args` for
-        its parameters. Every table in it is one of this catalog's: a session's own views are not seen.
+        The catalog's database chooses each table's files by the query's conditions; Spark then runs the query, with
+        `args` for its parameters. The query can name tables of this catalog only, not views of the Spark session.
         """
         parsed = Query(query)
         plane = spark_plane()
@@ -95,17 +95,18 @@ class CatalogSnapshot:
     def register_views(
         self, *, tables: Sequence[str | UUID] | None = None, prefix: str = "", spark: SparkSession | None = None
     ) -> list[str]:
-        """Make tables, by default all, temporary views of the session: plain Spark SQL then joins them consistently.
+        """Register tables, by default all, as temporary views, and return the views' names.
 
-        A view has the table's name, after the prefix; a name that is no plain word needs backquotes in SQL.
+        Plain Spark SQL then joins them consistently. A view's name is the prefix and the table's name. A name that is
+        not a plain word needs backquotes in SQL.
         """
         names = sorted(self.versions) if tables is None else [self._find(table).name for table in tables]
         seen: dict[str, str] = {}
         for name in names:
-            # Spark would let the second replace the first.
+            # Spark would replace the first view by the second.
             if seen.setdefault(name.lower(), name) != name:
                 raise ValidationError(
-                    f"the tables {seen[name.lower()]!r} and {name!r} would be one view: Spark's names have no case",
+                    f"the tables {seen[name.lower()]!r} and {name!r} would be one view: Spark ignores case in names",
                     field="tables",
                     hint="Register them in two calls, one with a prefix.",
                 )
@@ -119,7 +120,7 @@ class CatalogSnapshot:
         found = self._cut.find(name)
         if found is None or found.version == NO_VERSION:
             raise TableNotFound(
-                f"there is no table {str(table)!r} in this cut",
+                f"there is no table {str(table)!r} in this snapshot",
                 table=str(table),
                 hint=f"It has: {', '.join(sorted(self.versions)) or 'none'}.",
             )
@@ -130,7 +131,7 @@ class CatalogSnapshot:
             return self._find(reference.name)
         except TableNotFound as error:
             raise TableNotFound(
-                query.error(f"there is no table {reference.name!r} in this cut", reference).message,
+                query.error(f"there is no table {reference.name!r} in this snapshot", reference).message,
                 table=reference.name,
                 hint=error.hint,
             ) from None
@@ -157,7 +158,7 @@ class CatalogSnapshot:
 
 
 def is_time(text: str) -> bool:
-    """Return whether a text reads as a time."""
+    """Return whether a text is a time in ISO 8601."""
     try:
         datetime.fromisoformat(text)
     except ValueError:
@@ -166,7 +167,7 @@ def is_time(text: str) -> bool:
 
 
 def to_microseconds(moment: datetime | str) -> int:
-    """A moment as `commit_ts` counts; without a zone it is in UTC."""
+    """Return a moment in the unit of `commit_ts`. Without a zone it is in UTC."""
     try:
         parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     except ValueError:

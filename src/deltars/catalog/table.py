@@ -1,4 +1,4 @@
-"""A table, as a user holds it: what it is, how it came to be, and its rows."""
+"""Table: the user's handle on one table's description, history and rows."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 from uuid import UUID
+
+import pyarrow as pa
 
 from deltars.catalog.arrow_rows import ArrowRows, as_html
 from deltars.catalog.table_detail import TableDetail, columns_of, partitions_of
@@ -22,16 +24,17 @@ from deltars.predicate import Predicate, parse
 from deltars.protocol import StructType, supported_features
 from deltars.session import CatalogSession
 from deltars.store.registry import TableRecord
-from deltars.transaction import Transaction
+from deltars.transaction import Transaction, TransactionResult
 from deltars.transaction.alter import Alter, AlteredTable
-from deltars.transaction.plane import spark_plane
+from deltars.transaction.options import WriteMode, WriteOptions
+from deltars.transaction.plane import Frame, spark_plane
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 class Table(ArrowRows):
-    """Identity is the table's id: the name may change, the version does."""
+    """One table, made by `catalog.table()` or `deltars.table()`. Its id is its identity; its name may change."""
 
     def __init__(self, session: CatalogSession, record: TableRecord) -> None:
         self._session = session
@@ -50,34 +53,30 @@ class Table(ArrowRows):
         return self._record.location
 
     @property
-    def record(self) -> TableRecord:
-        """The table's row in the registry, as it was when this object was made."""
-        return self._record
-
-    @property
     def properties(self) -> Mapping[str, str]:
-        """As they were when this object was made."""
+        """Properties as they were when this object was made."""
         return dict(self._record.properties)
 
     @property
     def version(self) -> int:
-        """The current version, asked anew each time; −1 before the first commit."""
+        """Current version, read from the database each time; −1 before the first commit."""
         return self._session.reader.current_version(self.id)
 
     @property
     def schema(self) -> StructType:
+        """Current schema, read from the database each time."""
         return self.snapshot().schema
 
     def snapshot(self, version: int | None = None, *, timestamp: Moment | None = None) -> Snapshot:
-        """The table at a version, at a time (the last version that is not later), or now."""
+        """Return the table at a version, at a time (the last version that is not later), or now."""
         return self._session.reader.snapshot(self.id, version, timestamp=timestamp)
 
     def history(self, limit: int | None = None, *, since: int | Moment | None = None) -> list[HistoryEntry]:
-        """The commits, newest first: at most `limit`, none before `since`, which is a version or a time."""
+        """Return the commits, newest first: at most `limit`, none before `since` (a version or a time)."""
         return self._session.reader.history(self.id, limit=limit, since=since)
 
     def detail(self, *, partitions: bool = False) -> TableDetail:
-        """The table at a glance, as it is now; with `partitions` also what each of them holds."""
+        """Return the table's current columns, properties and size; with `partitions` also each partition's size."""
         snapshot = self.snapshot()
         totals = snapshot.totals
         return TableDetail(
@@ -101,7 +100,7 @@ class Table(ArrowRows):
         )
 
     def diff(self, from_version: int, to_version: int | None = None) -> TableDiff:
-        """What is different at one version, by default the current one, from an older: columns, properties, files."""
+        """Compare two versions, by default with the current one: columns, properties, features and files."""
         return difference(self.name, self.snapshot(from_version), self.snapshot(to_version))
 
     def read(
@@ -113,10 +112,10 @@ class Table(ArrowRows):
         columns: Sequence[str] | None = None,
         spark: SparkSession | None = None,
     ) -> DataFrame:
-        """The rows at a version or a time, by default now, as a Spark DataFrame (of the active session).
+        """Read the table at a version or a time, by default now, as a Spark DataFrame.
 
-        `where`, in Spark's SQL, says which rows: files without any are not even opened. `columns` says which columns,
-        in which order.
+        `where`, in Spark's SQL, selects rows; files without a matching row are not opened. `columns` selects columns
+        and their order. `spark` is the active session by default.
         """
         plane = spark_plane()
         snapshot = self.snapshot(version, timestamp=plane.moment(spark, timestamp))
@@ -125,16 +124,31 @@ class Table(ArrowRows):
 
     @property
     def alter(self) -> Alter:
-        """Change the schema or the properties: each call is a commit of its own. `tx.alter` is for several at once."""
+        """Changes of the schema and the properties. Each call is one commit; `tx.alter` commits several at once."""
         return Alter(self._altering)
 
     @contextmanager
     def _altering(self) -> Iterator[AlteredTable]:
         with Transaction(self._session, isolation="serializable") as tx:
-            yield tx.altered(self.id)
+            yield tx._altered(self.id)
+
+    def write(self, df: Frame, mode: WriteMode = "append", **options: Unpack[WriteOptions]) -> TransactionResult:
+        """Write the table in one transaction, which rows that others append meanwhile do not disturb.
+
+        Mode and options are those of `Transaction.write`.
+        """
+        with Transaction(self._session, isolation="serializable") as tx:
+            tx.write(self.id, df, mode, **options)
+        return tx.result
+
+    def files(
+        self, version: int | None = None, *, timestamp: Moment | None = None, where: str | None = None
+    ) -> pa.Table:
+        """Return the live files at a version or a time, by default now, without files that hold no matching row."""
+        return self.snapshot(version, timestamp=timestamp).select_files(where=where)
 
     def scan(self, version: int | None = None, *, timestamp: Moment | None = None, where: str | None = None) -> Scan:
-        """The files of a version that can hold a matching row, and what is needed to read them."""
+        """Return the files of a version that may hold a matching row, with all that is needed to read them."""
         snapshot = self.snapshot(version, timestamp=timestamp)
         return self._scan(snapshot, None if where is None else parse(where, snapshot.schema))
 
@@ -152,11 +166,11 @@ class Table(ArrowRows):
         try:
             return as_html(f"{self.name}, version {self.version}, at {self.location}", self.head())
         except DeltarsError as error:
-            # A notebook that shows a table must not fail because a file of it is gone.
+            # A notebook that shows a table must not fail because one of its files is missing.
             return f"<p>{escape(repr(self))}: {escape(str(error))}</p>"
 
     def verify(self, *, deep: bool = False, orphans: bool = False, min_age: timedelta = MIN_AGE) -> Verification:
-        """Compare the catalog with the published log and the data files, in both directions. Changes nothing.
+        """Compare the catalog with the published log and the data files, in both directions. Change nothing.
 
         `deep` also reads every commit, checksum, checkpoint and data file's footer. `orphans` also lists files that
         the log never named and files that killed writers left unfinished, if they are at least `min_age` old: younger
@@ -166,7 +180,7 @@ class Table(ArrowRows):
         return verifier.verify(self.id, deep=deep, orphans=orphans, min_age=min_age)
 
     def clean_up_log(self) -> list[str]:
-        """Delete published log files older than `delta.logRetentionDuration`; the files that went.
+        """Delete published log files older than `delta.logRetentionDuration`, and return their paths.
 
         The catalog keeps the whole history. Readers of `_delta_log` lose time travel before the oldest checkpoint kept.
         """

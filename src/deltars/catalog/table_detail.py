@@ -1,4 +1,4 @@
-"""A table at a glance: its columns, its partitions, its size."""
+"""Description of a table: its columns, its partitions, its size."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class ColumnDetail:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDetail:
-    """The live files that share their partition values."""
+    """Live files that share their partition values."""
 
     values: Mapping[str, str | None]
     num_files: int
     size_bytes: int
     num_records: int | None
-    """None where some file has no statistics that count them."""
+    """None if a file has no statistics that count its rows."""
     last_version: int
-    """The version that added the newest of the files."""
+    """Version that added the newest of the files."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableDetail:
-    """What there is to know of a table without reading its rows, all of one version."""
+    """Description of a table at one version, made without reading its rows."""
 
     id: UUID
     name: str
@@ -56,9 +56,9 @@ class TableDetail:
     num_files: int
     size_bytes: int
     num_records: int | None
-    """None where some file has no statistics that count them."""
+    """None if a file has no statistics that count its rows."""
     partitions: tuple[PartitionDetail, ...] | None = None
-    """None where they were not asked for."""
+    """None unless `detail(partitions=True)` was called."""
 
 
 def columns_of(schema: StructType) -> tuple[ColumnDetail, ...]:
@@ -69,7 +69,7 @@ def columns_of(schema: StructType) -> tuple[ColumnDetail, ...]:
 
 
 def partitions_of(snapshot: Snapshot) -> tuple[PartitionDetail, ...]:
-    """In the order of their values; none of a table that is not partitioned."""
+    """Return the partitions, ordered by their values; none for a table that is not partitioned."""
     columns = snapshot.metadata.partition_columns
     if not columns:
         return ()

@@ -1,4 +1,4 @@
-"""What is different between two versions of a table. Only the two are compared, not what came and went between."""
+"""Difference between two versions of a table. Versions in between are not looked at."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _FILE = ("path", "deletion_vector", "size", "num_records")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """One column, property or table feature, as it was and as it is; None where it was not, or is not, there."""
+class TableChange:
+    """One column, property or table feature, before and after; None if it did not or does not exist."""
 
     kind: Literal["column", "partitioning", "property", "feature"]
     name: str
@@ -27,7 +27,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A data file that one of the versions has. With a new deletion vector it is another file."""
+    """A data file that only one of the versions has. A new deletion vector makes it another file."""
 
     change: Literal["added", "removed"]
     path: str
@@ -37,10 +37,12 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True)
 class TableDiff:
+    """Difference between two versions of a table."""
+
     table: str
     from_version: int
     to_version: int
-    changes: tuple[Change, ...]
+    changes: tuple[TableChange, ...]
     files: tuple[FileChange, ...]
 
 
@@ -58,10 +60,10 @@ def difference(table: str, old: Snapshot, new: Snapshot) -> TableDiff:
 
 def _changes(
     kind: Literal["column", "partitioning", "property", "feature"], old: Mapping[str, str], new: Mapping[str, str]
-) -> Iterator[Change]:
+) -> Iterator[TableChange]:
     for name in {**old, **new}:
         if old.get(name) != new.get(name):
-            yield Change(kind, name, old.get(name), new.get(name))
+            yield TableChange(kind, name, old.get(name), new.get(name))
 
 
 def _columns(snapshot: Snapshot) -> dict[str, str]:
@@ -86,6 +88,6 @@ def _only_in(files: pa.Table, others: pa.Table, change: Literal["added", "remove
 
 
 def _identity(files: pa.Table) -> pa.ChunkedArray:
-    """Path and deletion vector as one text: no path has a line feed in it."""
+    """Return path and deletion vector as one text. A path never contains a line feed."""
     vectors = pc.fill_null(files["deletion_vector"], "")
     return pc.binary_join_element_wise(files["path"], vectors, "\n")

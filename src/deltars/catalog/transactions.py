@@ -1,4 +1,4 @@
-"""One committed transaction as a person asks for it: which tables it wrote, and what it did to each."""
+"""Description of one committed transaction: which tables it wrote, and what it did to each."""
 
 from __future__ import annotations
 
@@ -28,16 +28,18 @@ class TableCommitDetail:
     files_removed: int
     bytes_added: int
     records_added: int | None
-    """None where some file has no statistics that count them."""
+    """None if a file has no statistics that count its rows."""
     changes_metadata: bool
-    """Whether it changed the schema, the properties or the protocol."""
+    """Whether the schema, the properties or the protocol changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionDetail:
+    """A committed transaction."""
+
     txn_id: UUID
     committed_at: datetime
-    """The moment that cuts go by (`commit_ts`)."""
+    """Time that snapshots of the past go by (`commit_ts`)."""
     committer: str | None
     user_metadata: str | None
     isolation: str | None
@@ -49,7 +51,7 @@ def transaction_detail(session: CatalogSession, txn_id: TxnId) -> TransactionDet
     if found is None:
         raise TransactionNotFound(
             txn_id=as_txn_id(txn_id),
-            hint="`deltars history TABLE` and table.history() have the ids of those that were.",
+            hint="`deltars history TABLE` and table.history() list the ids of committed transactions.",
         )
     names = session.registry.names(found.tables)
     tables = sorted((_of_table(names[key], version) for key, version in found.tables.items()), key=lambda d: d.table)

@@ -40,7 +40,7 @@ def tables(catalog: str | None, output: Output) -> None:
     """
     with deltars.connect(catalog, migrate=False) as opened:
         output.records(
-            [asdict(table.record) for table in opened.tables()],
+            [asdict(table._record) for table in opened.tables()],
             columns=("name", "current_version", "location", "table_id"),
             none=f"{opened.uri} has no tables yet.",
         )
@@ -63,7 +63,7 @@ def cut(as_of: str | None, catalog: str | None, output: Output) -> None:
     with deltars.connect(catalog, migrate=False) as opened:
         found = opened.snapshot(as_of)
         output.records(
-            [asdict(table) | {"as_of": found.as_of} for table in found.tables],
+            [asdict(table) | {"as_of": found.as_of} for table in found.tables()],
             columns=("name", "version", "table_id"),
             none="No table had a version at that time." if as_of else f"{opened.uri} has no tables yet.",
         )

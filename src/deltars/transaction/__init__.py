@@ -1,18 +1,27 @@
 """Transactions: staged in Python, committed as one SQL transaction over any number of tables."""
 
-from deltars.transaction.log_reader import SqlTxnLogReader, TxnLogReader
-from deltars.transaction.log_writer import CommitResult, SqlTxnLogWriter, TxnLogWriter
+from deltars.transaction.alter import Alter
+from deltars.transaction.options import BeginOptions, MirrorChoice, WriteMode, WriteOptions
+from deltars.transaction.plane import Frame, SupportsArrowStream
+from deltars.transaction.raw_log import CommitResult, SqlTxnLogReader, SqlTxnLogWriter, TxnLogReader, TxnLogWriter
 from deltars.transaction.result import SkippedWrite, TransactionResult
 from deltars.transaction.transaction import MultiTableTransaction, Transaction
 
 __all__ = [
+    "Alter",
+    "BeginOptions",
     "CommitResult",
+    "Frame",
+    "MirrorChoice",
     "MultiTableTransaction",
     "SkippedWrite",
     "SqlTxnLogReader",
     "SqlTxnLogWriter",
+    "SupportsArrowStream",
     "Transaction",
     "TransactionResult",
     "TxnLogReader",
     "TxnLogWriter",
+    "WriteMode",
+    "WriteOptions",
 ]

@@ -1,7 +1,7 @@
-"""Changes of a table's schema and properties: each is a metadata commit, so readers of `_delta_log` see it too.
+"""Changes of a table's schema and properties. Each is a metadata commit, so readers of `_delta_log` see it too.
 
-table.alter.add_columns("note STRING")                 a transaction of its own
-tx.alter("features").add_constraint("positive", "id > 0")       with whatever else the transaction does
+table.alter.add_columns("note STRING")                       commits one transaction
+tx.alter("features").add_constraint("positive", "id > 0")    is part of the transaction
 """
 
 from __future__ import annotations
@@ -17,61 +17,59 @@ from deltars.predicate import parse
 from deltars.protocol import DataType, Metadata, SchemaLike, StructField, StructType, as_names, as_schema
 from deltars.protocol.column_rules import DEFAULT, default_of, generation_of
 from deltars.protocol.properties import CONSTRAINT, is_kept_by_log, property_name
-from deltars.transaction.create_table import check_properties, refuse_to_turn_off
-from deltars.transaction.metadata import changed
+from deltars.transaction.metadata import changed, check_properties, refuse_to_turn_off
 
 Change: TypeAlias = Callable[[Metadata], Metadata]
 
 
 class AlteredTable(Protocol):
-    """A table of an open transaction, as far as altering it needs to know."""
+    """Function that stages one change of a table's metadata in an open transaction."""
 
     def __call__(
         self, change: Change, operation: str, params: Mapping[str, Any], condition: Condition | None = None
     ) -> None:
-        """Stage a change; raise where a row that is there already breaks the condition."""
+        """Stage a change. Raise if an existing row breaks the condition."""
 
 
 class Alter:
-    """The changes that a table's metadata can go through."""
+    """Changes of a table's schema and properties."""
 
     def __init__(self, open_table: Callable[[], AbstractContextManager[AlteredTable]]) -> None:
-        """`open_table`: the transaction that one change is made in."""
+        """Make the changes of one table. `open_table` opens the transaction that one change is made in."""
         self._open = open_table
 
     def add_columns(self, columns: SchemaLike) -> None:
-        """Add columns at the end; the rows that are there have nulls in them."""
+        """Add columns at the end. They are null in existing rows."""
         new = as_schema(columns)
         for field in new.fields:
             if not field.nullable:
                 raise ValidationError(
-                    f"the new column {field.name} cannot be NOT NULL: the rows that are there have no value for it",
+                    f"the new column {field.name} cannot be NOT NULL: existing rows have no value for it",
                     field=field.name,
                 )
             if generation_of(field) is not None or default_of(field) is not None:
                 raise ValidationError(
-                    f"the new column {field.name} cannot be generated or have a default: the rows that are there have "
-                    "neither",
+                    f"the new column {field.name} cannot be generated or have a default: existing rows would lack it",
                     field=field.name,
-                    hint="Add it without, then set_default(column, …) for rows to come.",
+                    hint="Add the column without, then call set_default(column, …) for future rows.",
                 )
 
         def add(metadata: Metadata) -> Metadata:
             taken = {name.lower() for name in metadata.schema.names}
             for field in new.fields:
                 if field.name.lower() in taken:
-                    raise ValidationError(f"there is a column {field.name} already", field=field.name)
+                    raise ValidationError(f"the column {field.name} exists already", field=field.name)
             return _with_schema(metadata, StructType((*metadata.schema.fields, *new.fields)))
 
         described = [{"column": {"name": field.name, "type": str(field.type)}} for field in new.fields]
         self._apply(add, "ADD COLUMNS", {"columns": described})
 
     def set_nullable(self, column: str) -> None:
-        """Let a NOT NULL column have nulls from now on. The other way round is a constraint: `column IS NOT NULL`."""
+        """Allow nulls in a NOT NULL column. To forbid them, add the constraint `column IS NOT NULL`."""
         self._change_column(column, lambda field: replace(field, nullable=True), {"nullable": True})
 
     def set_default(self, column: str, default: str | None) -> None:
-        """The value, as SQL, of rows to come that lack the column; `None`: null, as without a default."""
+        """Set the default, as SQL, for future rows that lack the column. `None` removes it: the value is null."""
 
         def set_it(field: StructField) -> StructField:
             rest = {key: value for key, value in field.metadata.items() if key != DEFAULT}
@@ -80,7 +78,7 @@ class Alter:
         self._change_column(column, set_it, {"default": default})
 
     def comment(self, column: str, text: str | None) -> None:
-        """Describe a column; `None` takes the description away."""
+        """Set a column's comment. `None` removes it."""
 
         def describe(field: StructField) -> StructField:
             rest = {key: value for key, value in field.metadata.items() if key != "comment"}
@@ -89,16 +87,18 @@ class Alter:
         self._change_column(column, describe, {"comment": text})
 
     def add_constraint(self, name: str, condition: str) -> None:
-        """Let a table have only rows that fulfil a condition. Those that are there are checked first."""
+        """Add a constraint that every row must fulfil. Existing rows are checked first."""
         if not name or "." in name:
-            raise ValidationError(f"{name!r} is not a constraint's name", field="name")
+            raise ValidationError(
+                f"{name!r} is not a valid constraint name: it must not be empty or have a dot", field="name"
+            )
         key = CONSTRAINT + name.lower()
 
         def add(metadata: Metadata) -> Metadata:
             parse(condition, metadata.schema)
             if any(known.lower() == key for known in metadata.configuration):
                 raise ValidationError(
-                    f"there is a constraint {name} already", field="name", hint="Drop it first, or choose another name."
+                    f"the constraint {name} exists already", field="name", hint="Drop it first, or choose another name."
                 )
             return changed(metadata, configuration={**metadata.configuration, key: condition})
 
@@ -110,25 +110,29 @@ class Alter:
         )
 
     def drop_constraint(self, name: str, *, if_exists: bool = False) -> None:
+        """Drop a constraint. Raise if it does not exist, unless `if_exists`."""
+
         def drop(metadata: Metadata) -> Metadata:
             key = (CONSTRAINT + name).lower()
             rest = {known: value for known, value in metadata.configuration.items() if known.lower() != key}
             if len(rest) == len(metadata.configuration) and not if_exists:
                 known = [one.removeprefix(CONSTRAINT) for one in rest if one.startswith(CONSTRAINT)]
                 raise ValidationError(
-                    f"there is no constraint {name}", field="name", hint=f"There are: {', '.join(known) or 'none'}."
+                    f"there is no constraint {name}",
+                    field="name",
+                    hint=f"There are: {', '.join(known) or 'none'}.",
                 )
             return changed(metadata, configuration=rest)
 
         self._apply(drop, "DROP CONSTRAINT", {"name": name})
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Set properties, by name. Upper and lower case are the same in Delta's own names."""
+        """Set properties. Delta's own names may be given in any case."""
         checked = check_properties(properties)
         for name in checked:
             if name.startswith(CONSTRAINT):
                 raise ValidationError(
-                    f"{name} cannot be set: the rows that are there would not be checked",
+                    f"{name} cannot be set as a property: existing rows would not be checked",
                     field=name,
                     hint=f"Use table.alter.add_constraint({name.removeprefix(CONSTRAINT)!r}, …).",
                 )
@@ -139,6 +143,7 @@ class Alter:
         )
 
     def unset_properties(self, names: str | Iterable[str]) -> None:
+        """Remove properties. Names that are not set are ignored."""
         gone = {property_name(name) for name in as_names(names)}
         refuse_to_turn_off(gone)
         for name in sorted(filter(is_kept_by_log, gone)):
@@ -185,4 +190,4 @@ def _changed(
             fields[index] = replace(field, type=_changed(field.type, rest, change, column)) if rest else change(field)
             return StructType(tuple(fields))
     names = ", ".join(field.name for field in fields) or "none"
-    raise ValidationError(f"there is no column {column!r}", field="column", hint=f"Columns there: {names}.")
+    raise ValidationError(f"there is no column {column!r}", field="column", hint=f"Columns are: {names}.")

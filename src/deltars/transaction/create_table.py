@@ -1,33 +1,184 @@
-"""How a table begins: where it lies, and the actions of its version 0."""
+"""Create a table: choose its location, and make the actions of its version 0.
+
+catalog.create_table(name, schema) ──▶ create_table ──────┐
+                                                          ├──▶ location_of, initial_actions ──▶ version 0
+tx.write(name, df) of a new table ──▶ View.new_table ─────┘
+"""
 
 from __future__ import annotations
 
 import logging
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
-from uuid import UUID
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID, uuid4
 
-from deltars.errors import ConfigError, StorageError, TableExists, ValidationError
+import msgspec
+
+from deltars.errors import ConfigError, StorageError, TableExists, ValidationError, VersionConflict
+from deltars.importer.fence import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from deltars.log.bounds import Bounds
+from deltars.log.commit import NO_VERSION, Commit, NewTable, TableCommit
+from deltars.log.table_rules import APPEND_ONLY
 from deltars.predicate import parse
-from deltars.protocol import Action, Metadata, StructType, as_names, protocol_for_new_table
-from deltars.protocol.properties import CONSTRAINT, check_property
-from deltars.session import CatalogSession
+from deltars.protocol import (
+    Action,
+    Metadata,
+    SchemaLike,
+    StructType,
+    as_names,
+    as_schema,
+    protocol_for_new_table,
+)
+from deltars.protocol.properties import CONSTRAINT, boolean_property
+from deltars.session import CatalogSession, after_commit
 from deltars.storage import Places, Relation, open_storage, parse_location, refuse_overwriting
 from deltars.store.mirror.status import MirrorMode
 from deltars.store.names import check_name
-from deltars.transaction.metadata import begun
+from deltars.store.registry import TableRecord
+from deltars.transaction.metadata import (
+    IN_COMMIT_TIMESTAMPS,
+    check_new_metadata,
+    check_properties,
+    metadata_actions,
+    partition_column,
+)
+from deltars.transaction.staged_table import removes_of
 
 _log = logging.getLogger(__name__)
 
-IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
-# What begins with _ is not for tables: `_deltars` of the warehouse is ours. 100: file systems end at 255 bytes.
+# Names that begin with _ are reserved: the warehouse's `_deltars` directory is the catalog's. At most 100 characters,
+# because file systems allow 255 bytes.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
+def create_table(
+    session: CatalogSession,
+    name: str,
+    schema: SchemaLike,
+    *,
+    location: str | None,
+    partition_by: str | Sequence[str],
+    properties: Mapping[str, str] | None,
+    description: str | None,
+    if_not_exists: bool,
+    replace: bool,
+    committer: str | None,
+) -> TableRecord:
+    """Commit version 0 of a new table, or with `replace` a new schema and no rows for an existing one."""
+    check_name(name)
+    if if_not_exists and replace:
+        raise ValidationError("if_not_exists and replace exclude each other", table=name)
+    existing = session.registry.find(name)
+    if existing is not None and if_not_exists:
+        return existing
+    if existing is not None and not replace:
+        raise TableExists(
+            f"there is already a table named {existing.name!r}, at {existing.location}",
+            table=name,
+            table_id=existing.table_id,
+            hint="Use if_not_exists=True or replace=True, or another name.",
+        )
+    if existing is not None and location is not None and str(parse_location(location)) != existing.location:
+        raise ValidationError(
+            f"a table that is replaced keeps its location, {existing.location}", table=name, field="location"
+        )
+    table_id = uuid4() if existing is None else existing.table_id
+    initial = initial_actions(
+        table_id, as_schema(schema), partition_by=partition_by, properties=properties, description=description
+    )
+    if existing is not None:
+        _commit(session, _replacement(session, existing, initial), committer=committer)
+        return session.find(name)
+    new = NewTable(table_id, name, location_of(session, name, table_id, location))
+    commit = TableCommit(table_id, NO_VERSION, initial, "CREATE TABLE", _create_params(initial))
+    try:
+        _commit(session, commit, new_tables=(new,), committer=committer)
+    except VersionConflict as conflict:
+        if if_not_exists:
+            return session.find(name)
+        raise TableExists(f"there is already a table named {name!r}", table=name) from conflict
+    session.publish_registration(table_id)
+    return session.find(name)
+
+
+def _replacement(session: CatalogSession, table: TableRecord, initial: Sequence[Action]) -> TableCommit:
+    params = _create_params(initial)
+    if table.current_version == NO_VERSION:
+        return TableCommit(table.table_id, NO_VERSION, initial, "CREATE TABLE", params)
+    snapshot = session.reader.snapshot(table.table_id)
+    before = snapshot.metadata.configuration
+    if boolean_property(before, APPEND_ONLY) and snapshot.files.num_rows:
+        raise ValidationError(
+            "the table is append-only (delta.appendOnly): no data may be removed",
+            table=table.name,
+            table_id=table.table_id,
+            field="replace",
+            hint="Set delta.appendOnly to false first: catalog.set_properties.",
+        )
+    metadata = next(action for action in initial if isinstance(action, Metadata))
+    # Since which version commits have in-commit timestamps is a fact about the whole log, so it is kept.
+    kept = {key: value for key, value in before.items() if key in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)}
+    metadata = msgspec.structs.replace(metadata, configuration={**metadata.configuration, **kept})
+    actions = [*metadata_actions(snapshot.protocol, metadata), *removes_of(snapshot.files)]
+    return TableCommit(table.table_id, snapshot.version, actions, "CREATE OR REPLACE TABLE", params)
+
+
+def _commit(
+    session: CatalogSession, table: TableCommit, *, new_tables: Sequence[NewTable] = (), committer: str | None
+) -> None:
+    committed = session.commit(Commit(uuid4(), (table,), new_tables, committer=committer))
+    with after_commit(committed.txn_id):
+        session.publish(committed.versions)
+
+
+def _create_params(actions: Sequence[Action]) -> dict[str, Any]:
+    metadata = next(action for action in actions if isinstance(action, Metadata))
+    columns = ",".join(f'"{name}"' for name in metadata.partition_columns)
+    return {
+        "isManaged": "false",
+        "description": metadata.description,
+        "partitionBy": f"[{columns}]",
+        "properties": dict(metadata.configuration),
+    }
+
+
+def initial_actions(
+    table_id: UUID,
+    schema: StructType,
+    *,
+    partition_by: str | Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    description: str | None = None,
+) -> list[Action]:
+    """Return the protocol and the metadata of version 0."""
+    if not schema.fields:
+        raise ValidationError("a table needs at least one column", field="schema")
+    configuration = {IN_COMMIT_TIMESTAMPS: "true", **check_properties(properties or {})}
+    metadata = check_new_metadata(
+        Metadata(
+            id=str(table_id),
+            description=description,
+            schema_string=schema.to_json(),
+            partition_columns=[partition_column(schema, name) for name in as_names(partition_by)],
+            configuration=configuration,
+            created_time=int(time.time() * 1000),
+        )
+    )
+    # Raises if `deltars.rangeColumn` names a column that cannot be one.
+    Bounds(metadata.schema, metadata.partition_columns, metadata.configuration)
+    for key, condition in configuration.items():
+        if key.startswith(CONSTRAINT):
+            parse(condition, metadata.schema)  # raises for a condition that no row can be checked against
+    return [protocol_for_new_table(metadata.schema, metadata.configuration), metadata]
+
+
+# -- locations ---------------------------------------------------------------------------------------------------------
+
+
 def location_of(session: CatalogSession, name: str, table_id: UUID, location: str | None) -> str:
-    """The given location, checked, or a directory of the warehouse that nobody uses."""
+    """Return the given location, checked, or an unused directory of the warehouse."""
     warehouse = session.registry.warehouse()
     place = _chosen(session, name, table_id, location, warehouse)
     claim_place(session, place, warehouse)
@@ -37,7 +188,7 @@ def location_of(session: CatalogSession, name: str, table_id: UUID, location: st
 
 
 def claim_place(session: CatalogSession, place: str, warehouse: str | None) -> None:
-    """Refuse a place that is not for tables; one in the warehouse, if the warehouse is another catalog's."""
+    """Raise if tables may not lie at a place, or if it is inside a warehouse of another catalog."""
     if warehouse is None:
         return
     places = Places()
@@ -47,7 +198,7 @@ def claim_place(session: CatalogSession, place: str, warehouse: str | None) -> N
         raise ValidationError(
             f"the location {place} {places.relation(place, own)} the directory {own}, which is the catalog's own",
             field="location",
-            hint="Give the table a directory of its own, in the warehouse or elsewhere.",
+            hint="Give the table a separate directory, in the warehouse or elsewhere.",
         )
     if relation is Relation.INSIDE:
         try:
@@ -73,84 +224,16 @@ def _chosen(session: CatalogSession, name: str, table_id: UUID, location: str | 
         return place
     if warehouse is None:
         raise ConfigError(
-            f"{session.uri} has no warehouse, so a table needs a location of its own",
+            f"{session.uri} has no warehouse, so a table needs a location",
             hint="Set the warehouse once, connect(…, warehouse=…), or pass location=….",
         )
     if _PLAIN_NAME.fullmatch(name):
         place = f"{warehouse.rstrip('/')}/{name}"
         if not session.registry.neighbours(place) and not _has_log(session, place):
             return place
-    # A name that is no directory's, or whose directory somebody has or left behind.
+    # The name cannot be a directory's, or its directory is in use or holds an old log.
     readable = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:100].strip("_") or "table"
     return f"{warehouse.rstrip('/')}/{readable}-{table_id.hex[:8]}"
-
-
-def initial_actions(
-    table_id: UUID,
-    schema: StructType,
-    *,
-    partition_by: str | Sequence[str] = (),
-    properties: Mapping[str, str] | None = None,
-    description: str | None = None,
-) -> list[Action]:
-    """Protocol and metadata of version 0."""
-    if not schema.fields:
-        raise ValidationError("a table needs at least one column", field="schema")
-    configuration = {IN_COMMIT_TIMESTAMPS: "true", **check_properties(properties or {})}
-    metadata = begun(
-        Metadata(
-            id=str(table_id),
-            description=description,
-            schema_string=schema.to_json(),
-            partition_columns=[_column(schema, name) for name in as_names(partition_by)],
-            configuration=configuration,
-            created_time=int(time.time() * 1000),
-        )
-    )
-    Bounds(metadata.schema, metadata.partition_columns, metadata.configuration)  # refuses a range column that is none
-    for key, condition in configuration.items():
-        if key.startswith(CONSTRAINT):
-            parse(condition, metadata.schema)  # refuses what no row could be checked against
-    return [protocol_for_new_table(metadata.schema, metadata.configuration), metadata]
-
-
-def check_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties, with their names as Delta spells them; `ValidationError` where one cannot be set so."""
-    checked: dict[str, str] = {}
-    for key, value in properties.items():
-        if not all(isinstance(text, str) for text in (key, value)):
-            raise ValidationError(
-                f"the property {key!r} has the value {value!r}: keys and values are strings",
-                field="properties",
-            )
-        if "\0" in key + value:
-            raise ValidationError(f"the property {key!r} has the character U+0000", field="properties")
-        name, text = check_property(key, value)
-        if name in checked:
-            raise ValidationError(f"the property {name} is given twice", field=name)
-        checked[name] = text
-    if checked.get(IN_COMMIT_TIMESTAMPS, "true").lower() != "true":
-        refuse_to_turn_off([IN_COMMIT_TIMESTAMPS])
-    return checked
-
-
-def refuse_to_turn_off(names: Collection[str]) -> None:
-    if IN_COMMIT_TIMESTAMPS in names:
-        raise ValidationError(
-            f"{IN_COMMIT_TIMESTAMPS} cannot be turned off: readers of the mirror need it for time travel",
-            field=IN_COMMIT_TIMESTAMPS,
-        )
-
-
-def _column(schema: StructType, name: str) -> str:
-    """A column's name as the schema spells it: case does not count."""
-    for field in schema.fields:
-        if field.name.lower() == name.lower():
-            return field.name
-    raise ValidationError(
-        f"there is no column {name!r} to partition by; the columns are {', '.join(schema.names)}",
-        field="partition_by",
-    )
 
 
 def _has_log(session: CatalogSession, location: str) -> bool:

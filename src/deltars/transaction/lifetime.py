@@ -1,11 +1,11 @@
-"""How long a transaction is open, for all threads that use it.
+"""Phases of a transaction, shared by all threads that use it.
 
     open ──commit──▶ committing ──┬──▶ committed
       │                           ├──▶ rolled back            nothing was changed, for certain
-      └──rollback──▶ rolled back  └──▶ outcome unknown        catalog.resolve(id) tells
+      └──rollback──▶ rolled back  └──▶ outcome unknown        catalog.resolve(id) finds out
 
-Whatever changes a transaction does so inside `open()`: one thread at a time, and never after the end has begun. Rows
-are written outside it.
+A transaction is changed only inside `open()`: by one thread at a time, and never after the end has begun. Rows are
+written outside `open()`.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Lifetime:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Keep other threads and the end of the transaction out; raise `TransactionClosed` where it has ended."""
+        """Exclude other threads and the end of the transaction. Raise `TransactionClosed` if it has ended."""
         with self.lock:
             self.refuse_closed()
             yield
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Count a write whose rows are on their way."""
+        """Count a write in progress."""
         with self.open():
             self._num_writing += 1
         try:
@@ -61,12 +61,12 @@ class Lifetime:
                 self._num_writing -= 1
 
     def end(self, phase: Phase) -> None:
-        """Begin the end, or be it: whatever comes later is refused."""
+        """Leave the open phase. Later calls raise `TransactionClosed`."""
         with self.open():
             self._leave(phase)
 
     def try_end(self, phase: Phase) -> bool:
-        """The same; False where the transaction has ended already."""
+        """Leave the open phase, and return True; return False if the transaction has ended already."""
         with self.lock:
             if self.phase is not Phase.OPEN:
                 return False
@@ -79,41 +79,43 @@ class Lifetime:
             self._forgotten.detach()
         if self._num_writing:
             many = f"{self._num_writing} write{' was' if self._num_writing == 1 else 's were'}"
-            _log.warning("transaction %s ended while %s still under way: refused", self.txn_id, many)
+            _log.warning("transaction %s ended while %s still running; their rows are not committed", self.txn_id, many)
 
     def refuse_closed(self) -> None:
+        """Raise `TransactionClosed` unless the transaction is open."""
         match self.phase:
             case Phase.OPEN:
                 return
             case Phase.COMMITTING:
                 raise TransactionClosed(
-                    "This transaction is being committed by another thread: begin a new one", txn_id=self.txn_id
+                    "this transaction is being committed by another thread: begin a new one", txn_id=self.txn_id
                 )
             case Phase.UNKNOWN:
-                hint = f"Its outcome is not known: catalog.resolve({str(self.txn_id)!r}) tells."
+                hint = f"Its outcome is not known: catalog.resolve({str(self.txn_id)!r}) finds out."
                 raise TransactionClosed(txn_id=self.txn_id, hint=hint)
             case _:
                 raise TransactionClosed(txn_id=self.txn_id)
 
     def why_no_result(self) -> DeltarsError:
+        """Return the error for a transaction that has no result."""
         match self.phase:
             case Phase.UNKNOWN:
                 return CommitUnknown(
                     "it is not known whether this transaction committed",
                     txn_id=self.txn_id,
-                    hint=f"catalog.resolve({str(self.txn_id)!r}) tells. Do not write again before.",
+                    hint=f"Call catalog.resolve({str(self.txn_id)!r}) before you write again.",
                 )
             case Phase.OPEN | Phase.COMMITTING:
                 return TransactionClosed(
                     f"this transaction has no result yet: it is {self.phase}",
                     txn_id=self.txn_id,
-                    hint="It has one after commit(), or after its with block.",
+                    hint="It has a result after commit(), or after its with block.",
                 )
             case _:
                 return TransactionClosed("this transaction has no result: it did not commit", txn_id=self.txn_id)
 
     def has_staged(self, owner: object, table: str) -> None:
-        """Remember that losing `owner`, the transaction, from here on loses work."""
+        """Remember a staged table, to warn if `owner`, the transaction, is lost without a commit or rollback."""
         if self._forgotten is None:
             self._forgotten = weakref.finalize(owner, _warn, self.txn_id, self._staged, os.getpid())
         if table not in self._staged:
@@ -121,14 +123,14 @@ class Lifetime:
 
 
 def _warn(txn_id: UUID, tables: list[str], pid: int) -> None:
-    """Tell of a transaction that nobody can commit any more. Runs when it is collected, or when the program ends."""
-    if pid != os.getpid():  # a forked child has a copy, and the parent may still commit
+    """Warn of a transaction that was lost. Runs when it is garbage-collected, or when the program ends."""
+    if pid != os.getpid():  # A forked child has a copy, and the parent may still commit.
         return
     message = (
         f"transaction {txn_id} was neither committed nor rolled back: what it staged for {', '.join(tables)} is lost."
         " Use it as a context manager (with catalog.begin() as tx), or call commit()"
     )
-    # Most programs do not show a ResourceWarning; all show a line of this level.
+    # Most programs hide a ResourceWarning, but all show a log line of this level.
     _log.warning("%s", message)
     warnings.warn(message, ResourceWarning, stacklevel=2)
 

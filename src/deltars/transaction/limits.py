@@ -1,4 +1,4 @@
-"""How large a transaction over several tables may be: it holds all their locks until the last row is written."""
+"""Size limits of a transaction over several tables, which holds all their locks until its last row is written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deltars.transaction.staged_table import StagedTable
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Given for one transaction; what is not given comes from the catalog's settings."""
+    """Limits of one transaction. None means the catalog's setting."""
 
     max_tables: int | None = None
     max_files_per_table: int | None = None
@@ -21,13 +21,14 @@ class Limits:
         for name in self.__slots__:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
-                raise ConfigError(f"{name} must be a whole number from 1 on, not {value!r}")
+                raise ConfigError(f"{name} must be a whole number of 1 or more, got {value!r}")
 
     def within(self, settings: Settings) -> Limits:
+        """Return the limits, with the catalog's settings for those not given."""
         return Limits(self.max_tables or settings.max_tables, self.max_files_per_table or settings.max_files_per_table)
 
     def check(self, tables: Sequence[StagedTable]) -> None:
-        """One table alone may add any number of files."""
+        """Raise `TransactionTooLarge` if a limit is exceeded. A single table may add any number of files."""
         count = len({table.table_id for table in tables})
         if count < 2:
             return
@@ -52,13 +53,13 @@ class Limits:
                 )
 
     def max_new_files(self, tables: Sequence[StagedTable], table: StagedTable, *, overwrites: bool) -> int | None:
-        """How many files a write of this table may still add, beside what is staged; None: any number.
+        """Return how many files a write of this table may still add; None for any number.
 
-        A table that is the only one so far may add any number: whether a second one follows is not known.
+        A table that is the only one so far may add any number, because a second table may never follow.
         """
         if self.max_files_per_table is None or not any(other.table_id != table.table_id for other in tables):
             return None
-        # What is staged for the table and overwritten does not count; the rest is counted when the write is staged.
+        # Staged files that this write overwrites do not count. The others are counted when the write is staged.
         return self.max_files_per_table if overwrites else max(0, self.max_files_per_table - table.num_added)
 
 

@@ -1,7 +1,8 @@
-"""Changes of a table's metadata, as actions: with the protocol raised where they need a feature it does not list."""
+"""Changes of a table's metadata, as checked actions. The protocol is raised where a change needs a new feature."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from deltars.protocol import (
     Action,
     Metadata,
     Protocol,
+    StructType,
     check_schema,
     column_mapping,
     mapped,
@@ -19,24 +21,68 @@ from deltars.protocol import (
     protocol_of,
     supported_features,
 )
+from deltars.protocol.properties import check_property
+
+IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 
 
 def metadata_actions(protocol: Protocol, metadata: Metadata) -> list[Action]:
-    """New metadata, after the protocol that it needs."""
+    """Return new metadata as actions, preceded by a new protocol if the metadata needs one."""
     had = supported_features(protocol)
     needed = needed_features(metadata.schema, metadata.configuration)
     return [metadata] if needed <= had else [protocol_of(had | needed), metadata]
 
 
-def begun(metadata: Metadata) -> Metadata:
-    """The metadata of a new table, checked."""
+def check_new_metadata(metadata: Metadata) -> Metadata:
+    """Check the metadata of a new table, and return it with its columns mapped."""
     return _checked(mapped(metadata))
 
 
 def changed(metadata: Metadata, **fields: Any) -> Metadata:
-    """The metadata with other fields, checked where they are its schema."""
+    """Return the metadata with other fields. A new schema is checked."""
     after = mapped(msgspec.structs.replace(metadata, **fields), before=metadata)
     return after if after.schema_string == metadata.schema_string else _checked(after)
+
+
+def check_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties with their names as Delta spells them; raise `ValidationError` for one that is invalid."""
+    checked: dict[str, str] = {}
+    for key, value in properties.items():
+        if not all(isinstance(text, str) for text in (key, value)):
+            raise ValidationError(
+                f"the property {key!r} has the value {value!r}: keys and values must be strings",
+                field="properties",
+            )
+        if "\0" in key + value:
+            raise ValidationError(f"the property {key!r} has the character U+0000", field="properties")
+        name, text = check_property(key, value)
+        if name in checked:
+            raise ValidationError(f"duplicate property {name}", field=name)
+        checked[name] = text
+    if checked.get(IN_COMMIT_TIMESTAMPS, "true").lower() != "true":
+        refuse_to_turn_off([IN_COMMIT_TIMESTAMPS])
+    return checked
+
+
+def refuse_to_turn_off(names: Collection[str]) -> None:
+    """Raise if the properties that are unset or set to false include one that deltars needs."""
+    if IN_COMMIT_TIMESTAMPS in names:
+        raise ValidationError(
+            f"{IN_COMMIT_TIMESTAMPS} cannot be turned off: readers of the mirror need it for time travel",
+            field=IN_COMMIT_TIMESTAMPS,
+        )
+
+
+def partition_column(schema: StructType, name: str, *, hint: str | None = None) -> str:
+    """Return a partition column's name as the schema spells it. Upper and lower case are the same."""
+    for field in schema.fields:
+        if field.name.lower() == name.lower():
+            return field.name
+    raise ValidationError(
+        f"there is no column {name!r} to partition by; the columns are {', '.join(schema.names)}",
+        field="partition_by",
+        hint=hint,
+    )
 
 
 def _checked(metadata: Metadata) -> Metadata:

@@ -1,7 +1,7 @@
-"""What a transaction takes while it is open: reads, frames, actions, alterations.
+"""Open transaction: reads, and staged frames, actions and alterations.
 
-Rows are read and written while other threads do the same. What is staged is staged inside `Lifetime.open()`, for the
-table as it is at that moment; what was made for an older state of the table is made again.
+Threads read and write rows at the same time. Staging happens inside `Lifetime.open()`, one thread at a time, on the
+table's state at that moment. Work that was done for an older state of the table is repeated.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 from uuid import UUID, uuid4
 
 import pyarrow as pa
@@ -18,8 +18,8 @@ import pyarrow as pa
 from deltars.config import check_timeout
 from deltars.data.conditions import Condition
 from deltars.errors import ConfigError, DeltarsError, TableExists, TransactionTooLarge, ValidationError
-from deltars.log.commit import ISOLATION_LEVELS, NO_VERSION, Committed, Isolation, RowGroup
-from deltars.log.transaction_id import TxnId, as_txn_id
+from deltars.log.commit import ISOLATION_LEVELS, NO_VERSION, Committed, RowGroup
+from deltars.log.transaction_id import as_txn_id
 from deltars.observe import (
     TransactionBegun,
     WriteSkipped,
@@ -32,12 +32,12 @@ from deltars.transaction.alter import Alter, AlteredTable, Change
 from deltars.transaction.lifetime import Lifetime
 from deltars.transaction.limits import FEWER_FILES, Limits, how_to_raise
 from deltars.transaction.metadata import metadata_actions
-from deltars.transaction.plane import any_breaks, plane_for, spark_plane
+from deltars.transaction.options import BeginOptions, CheckedWriteOptions, WriteMode, WriteOptions, check_keywords
+from deltars.transaction.plane import Frame, any_breaks, plane_for, spark_plane
 from deltars.transaction.result import SkippedWrite
 from deltars.transaction.staged_table import StagedTable, Step
 from deltars.transaction.table_write import TableWrite
 from deltars.transaction.view import View
-from deltars.transaction.write_options import WriteOptions
 from deltars.uri import CatalogUri, is_uri, parse_table_uri
 
 if TYPE_CHECKING:
@@ -46,24 +46,18 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Work:
-    """A transaction up to its end."""
+class OpenTransaction:
+    """The part of a transaction that works until its end."""
 
     def __init__(
         self,
         session: CatalogSession | Callable[[CatalogUri | None], CatalogSession],
-        *,
-        isolation: Isolation | None = None,
-        timeout: float | None = None,
-        committer: str | None = None,
-        txn_id: TxnId | None = None,
-        user_metadata: str | None = None,
-        max_tables: int | None = None,
-        max_files_per_table: int | None = None,
-        mirror: str | None = None,
+        **options: Unpack[BeginOptions],
     ) -> None:
-        """`session`: the catalog's, or how to open the one that the first table names."""
-        self._mirror = check_mirror_mode(mirror)
+        """Begin. `session` is the catalog's, or a function that opens the catalog that the first table names."""
+        check_keywords("begin", options, BeginOptions)
+        isolation, timeout, txn_id = options.get("isolation"), options.get("timeout"), options.get("txn_id")
+        self._mirror = check_mirror_mode(options.get("mirror"))
         try:
             self.id = uuid4() if txn_id is None else as_txn_id(txn_id)
         except ValidationError as error:
@@ -78,9 +72,9 @@ class Work:
         self._view: View | None = None
         self._isolation = isolation
         self._timeout_s = timeout
-        self._committer = committer
-        self._user_metadata = user_metadata
-        self._limits = Limits(max_tables, max_files_per_table)
+        self._committer = options.get("committer")
+        self._user_metadata = options.get("user_metadata")
+        self._limits = Limits(options.get("max_tables"), options.get("max_files_per_table"))
         self._is_repeatable = txn_id is not None
         self._earlier: Committed | None = None
         self._skipped: list[SkippedWrite] = []
@@ -91,10 +85,11 @@ class Work:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def files(self, table: str | UUID, where: str | None = None) -> pa.Table:
-        """The live files of a table as this transaction sees them: at its beginning, and with what it staged.
+        """Return the live files of a table as of the transaction's beginning, with its staged changes.
 
-        `where` leaves out files that hold no matching row, as far as partition values and statistics tell. What was
-        asked is remembered: under `strict` and the serializable levels, whoever changes it first is in conflict.
+        `where` leaves out files that hold no matching row, as far as partition values and statistics show. The
+        transaction remembers what it read: under `strict` and the serializable levels, it fails with a conflict if
+        another transaction changes that first.
         """
         view = self._view_for(table)
         staged = view.readable(table)
@@ -109,9 +104,10 @@ class Work:
         columns: Sequence[str] | None = None,
         spark: SparkSession | None = None,
     ) -> DataFrame:
-        """The rows of a table as this transaction sees them, as a Spark DataFrame (of the active session).
+        """Read a table as of the transaction's beginning, with its staged changes, as a Spark DataFrame.
 
-        `where` and `columns` as in `Table.read`; what was asked is remembered as by `files`.
+        `where`, `columns` and `spark` are those of `Table.read`. The transaction remembers what it read, as for
+        `files`.
         """
         view = self._view_for(table)
         staged = view.readable(table)
@@ -125,78 +121,57 @@ class Work:
     def write(
         self,
         table: str | UUID,
-        df: Any,
-        mode: str = "append",
-        *,
-        replace_where: str | None = None,
-        partition_overwrite: str = "static",
-        merge_schema: bool = False,
-        overwrite_schema: bool = False,
-        partition_by: str | Sequence[str] | None = None,
-        properties: Mapping[str, str] | None = None,
-        app_id: str | None = None,
-        app_version: int | None = None,
-        target_file_size: int | None = None,
-        max_records_per_file: int | None = None,
-        compression: str | None = None,
-        user_metadata: str | None = None,
+        df: Frame,
+        mode: WriteMode = "append",
+        **options: Unpack[WriteOptions],
     ) -> None:
-        """Stage the rows of a frame for a table; a table that does not exist is created by the same commit.
+        """Stage the rows of a frame for a table. The commit creates a table that does not exist.
 
         The data files are written now. Readers see them when the transaction commits, and never if it does not.
 
-        `mode`: "append"; "overwrite" (all rows, those that match `replace_where`, or with
-        `partition_overwrite="dynamic"` those of the partitions written); "error" or "ignore" where the table exists.
-        `merge_schema` adds the frame's new columns to the table, `overwrite_schema` replaces its schema.
-        `partition_by` and `properties` are for a new table. `app_id` and `app_version` make the write idempotent: one
-        that was committed before, or a later one, is skipped.
+        `mode` is "append", "overwrite", or what to do if the table exists: "error" or "ignore". "overwrite" replaces
+        all rows, those that match `replace_where`, or with `partition_overwrite="dynamic"` those of the partitions
+        written. `merge_schema` adds the frame's new columns to the table; `overwrite_schema` replaces its schema.
+        `partition_by` and `properties` are for a new table. `app_id` and `app_version` make the write idempotent: it is
+        skipped if the application has already written this version or a later one. See `WriteOptions` for all options.
         """
-        options = WriteOptions(
-            mode,
-            replace_where,
-            partition_overwrite,
-            merge_schema,
-            overwrite_schema,
-            partition_by,
-            properties,
-            app_id,
-            app_version,
-            target_file_size,
-            max_records_per_file,
-            compression,
-        )
+        check_keywords("write", options, WriteOptions)
+        checked = CheckedWriteOptions(mode, **options)
         plane = plane_for(df)
         view = self._view_for(table)
         name = view.session.name_or_id(table)
         with self._lifetime.writing():
-            write = TableWrite(view, plane, options, df)
+            write = TableWrite(view, plane, checked, df)
             created: StagedTable | None = None
             while True:
                 base = view.find(name)
-                if base is not None and self._needs_no_rows(view, base, options, write):
+                if base is not None and self._needs_no_rows(view, base, checked, write):
                     return
                 if base is None:
-                    created = created or view.new_table(name, write.schema, partition_by or (), properties)
+                    created = created or view.new_table(
+                        name, write.schema, checked.partition_by or (), checked.properties
+                    )
                     base = created
                 others = [other for other in view.changed if other.table_id != base.table_id]
                 self._limits.check([*others, base])
                 if self._earlier is not None:
-                    # Another transaction than the one committed under this id: the commit says so.
+                    # The transaction committed under this id did not write this table. The commit raises the error.
                     self._take(view, base, (), Step("WRITE"))
                     return
-                self._write_rows(write, base, self._limits.max_new_files(others, base, overwrites=options.overwrites))
+                self._write_rows(write, base, self._limits.max_new_files(others, base, overwrites=checked.overwrites))
                 with self._lifetime.open():
                     now = view.find(name) or base
-                    if now is not base and self._needs_no_rows(view, now, options, write):
+                    if now is not base and self._needs_no_rows(view, now, checked, write):
                         return
                     if write.is_made_for(now):
                         self._take(view, now, *write.steps(now))
-                        self._user_metadata = self._user_metadata if user_metadata is None else user_metadata
+                        if checked.user_metadata is not None:
+                            self._user_metadata = checked.user_metadata
                         return
-                # Another thread has changed the table meanwhile: once more, for the table as it is now.
+                # Another thread has changed the table meanwhile: repeat for the table's new state.
 
-    def _needs_no_rows(self, view: View, table: StagedTable, options: WriteOptions, write: TableWrite) -> bool:
-        """Whether a write to a table that is there ends before a row of it is written."""
+    def _needs_no_rows(self, view: View, table: StagedTable, options: CheckedWriteOptions, write: TableWrite) -> bool:
+        """Return whether a write to an existing table is complete without writing rows."""
         if self._is_committed(table):
             self._take(view, table, (), Step("WRITE"))
             return True
@@ -233,13 +208,14 @@ class Work:
     ) -> None:
         """Stage raw actions for a table. Several stages of one table become one version.
 
-        `expected_version` is the current version that the actions were made for (−1: none), where that is another
-        than at the beginning of this transaction.
+        `expected_version` is the table's version that the actions were made for (−1: none). By default it is the
+        version at the transaction's beginning.
         """
         view = self._view_for(table)
         if expected_version is not None and (type(expected_version) is not int or expected_version < NO_VERSION):
             raise ValidationError(
-                f"expected_version is a version, or −1 for none, not {expected_version!r}", field="expected_version"
+                f"expected_version must be −1 or more, got {expected_version!r}",
+                field="expected_version",
             )
         staged = view.seen(table, expected_version)
         self._take(view, staged, actions, Step(operation, operation_params or {}), expected_version=expected_version)
@@ -247,7 +223,7 @@ class Work:
     stage_table = stage
 
     def _is_committed(self, table: StagedTable) -> bool:
-        """Whether a transaction of this id has changed the table before: the commit needs to know of the table only."""
+        """Return whether an earlier transaction with this id has changed the table. Then only its name is staged."""
         return self._earlier is not None and table.table_id in self._earlier.versions
 
     def _take(
@@ -273,11 +249,12 @@ class Work:
             self._lifetime.has_staged(self, after.name)
 
     def alter(self, table: str | UUID) -> Alter:
-        """Change a table's schema or properties with this transaction."""
-        altered = self.altered(table)
+        """Return the changes of a table's schema and properties, which this transaction commits."""
+        altered = self._altered(table)
         return Alter(lambda: nullcontext(altered))
 
-    def altered(self, table: str | UUID) -> AlteredTable:
+    def _altered(self, table: str | UUID) -> AlteredTable:
+        """Return the function that stages one change of a table's metadata."""
         view = self._view_for(table)
         table_id = view.readable(table).table_id
 
@@ -286,7 +263,7 @@ class Work:
         ) -> None:
             while True:
                 base = view.readable(table_id)
-                # All rows are remembered as read: who adds others meanwhile is in conflict.
+                # All rows count as read, so a concurrent append conflicts with the new constraint.
                 if (
                     condition is not None
                     and not self._is_committed(base)
@@ -296,7 +273,7 @@ class Work:
                 with self._lifetime.open():
                     now = view.readable(table_id)
                     if condition is not None and now is not base:
-                        continue  # another thread has staged rows that were not looked at
+                        continue  # another thread has staged rows that were not checked
                     assert now.metadata is not None
                     assert now.protocol is not None
                     is_new = not self._is_committed(now)
@@ -309,7 +286,7 @@ class Work:
     # -- the catalog -------------------------------------------------------------------------------------------------
 
     def _bind(self, session: CatalogSession) -> View:
-        """From here on every read and every version check is at this moment's cut."""
+        """Take the snapshot that all reads and version checks of the transaction use."""
         began_ns, self._began = time.time_ns(), time.perf_counter()
         self._limits = self._limits.within(session.settings)
         self._earlier = session.writer.find_committed(self.id) if self._is_repeatable else None

@@ -1,12 +1,12 @@
-"""Choose the data plane of a frame: who writes its rows.
+"""Choose the data plane that writes the rows of a frame.
 
 a frame arrives ──▶ plane_for(frame) ──▶ SparkPlane    Spark DataFrames: written by the executors
-                                     └─▶ ArrowPlane    everything else that Arrow can carry: written right here
+                                     └─▶ ArrowPlane    everything else that Arrow can carry: written by this process
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from deltars.data.plane import ArrowPlane, DataPlane
 from deltars.data.scan import Scan
@@ -14,11 +14,30 @@ from deltars.errors import ConfigError, ValidationError
 from deltars.predicate import Unknown, leaves_of, parse
 
 if TYPE_CHECKING:
+    import pandas
+    from pyspark.sql import DataFrame
+
     from deltars.spark.plane import SparkPlane
 
 
+class SupportsArrowStream(Protocol):
+    """Anything that offers its rows as an Arrow stream: Polars frames, pyarrow tables and readers, DuckDB relations."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+class SupportsArrowArray(Protocol):
+    """A pyarrow RecordBatch, which offers its rows as an Arrow array."""
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+
+
+Frame: TypeAlias = "DataFrame | pandas.DataFrame | SupportsArrowStream | SupportsArrowArray"
+"""Anything that can be written as a table. pyarrow's classes are meant by what they offer: pyarrow has no types."""
+
+
 def spark_plane() -> SparkPlane:
-    """Return the plane of Spark frames. pyspark is an extra, so it is imported when the first one is asked for."""
+    """Return the plane of Spark frames. pyspark is an extra, so it is imported on the first call."""
     try:
         from deltars.spark.plane import SparkPlane
     except ModuleNotFoundError as error:
@@ -30,6 +49,7 @@ def spark_plane() -> SparkPlane:
 
 
 def plane_for(frame: object) -> DataPlane:
+    """Return the plane that writes a frame; raise `ValidationError` if none does."""
     plane: DataPlane = spark_plane() if type(frame).__module__.startswith("pyspark.sql") else ArrowPlane()
     if not plane.accepts(frame):
         raise ValidationError(
@@ -41,7 +61,7 @@ def plane_for(frame: object) -> DataPlane:
 
 
 def any_breaks(scan: Scan, condition: str) -> bool:
-    """Whether a row of the scan does not fulfil a condition; what only Spark can judge is asked of Spark."""
+    """Return whether a row of the scan breaks a condition. Conditions that only Spark can evaluate run on Spark."""
     if any(isinstance(leaf, Unknown) for leaf in leaves_of(parse(condition, scan.schema))):
         plane = spark_plane()
         unmatched: Any = plane.without(plane.read(None, scan), scan, condition)

@@ -1,4 +1,4 @@
-"""What a transaction has read so far, table by table, and at which version."""
+"""What a transaction has read so far of each table, and at which version."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ReadLog:
 
     @property
     def tables(self) -> Collection[UUID]:
-        """The tables of which something was read."""
+        """Tables that something was read of."""
         return self._tables.keys()
 
     def by_table(self) -> Mapping[UUID, TableRead]:
@@ -47,7 +47,7 @@ class ReadLog:
                 Reads(
                     table.whole_table,
                     tuple(table.predicates),
-                    # A whole table needs no list: whatever is removed from it was read.
+                    # A whole table needs no list: every file that is removed from it was read.
                     frozenset() if table.whole_table else frozenset(table.files),
                     frozenset(table.app_ids),
                     metadata=True,

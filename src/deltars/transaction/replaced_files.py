@@ -1,4 +1,4 @@
-"""Which live files new ones take the place of: by a condition, or by the partitions that were written."""
+"""Find the live files that a write replaces: by a condition, or by the partitions that were written."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ MANY_PARTITIONS = 100
 def of_written_partitions(
     view: View, table: StagedTable, metadata: Metadata, written: Sequence[WrittenFile]
 ) -> pa.Table:
-    """The live files of the partitions that were written."""
+    """Return the live files of the partitions that were written."""
     if not metadata.partition_columns:
         return view.files(table, None)
     partitions = {_partition(file.add.partition_values, metadata) for file in written}
     found = view.files(table, _of_partitions(partitions, metadata))
-    # The condition keeps a file in doubt; here it must be of a partition that was written.
+    # The condition keeps files in doubt. Only files of a written partition may be replaced.
     texts = found["partition_values"].to_pylist()
     return found.filter(
         pa.array([_partition(msgspec.json.decode(text), metadata) in partitions for text in texts], pa.bool_())
@@ -46,25 +46,28 @@ def of_written_partitions(
 
 
 def partly(files: pa.Table, predicate: Predicate, metadata: Metadata) -> pa.Table:
-    """Those of the files that may hold rows which do not match: all of them, unless their partitions tell."""
+    """Return the files that may hold rows that do not match: all, unless partition values decide the condition."""
     partition = set(metadata.partition_columns)
-    is_told = all(column.path[0] in partition for column in columns_of(predicate)) and not any(
+    is_decided = all(column.path[0] in partition for column in columns_of(predicate)) and not any(
         isinstance(leaf, Unknown) for leaf in leaves_of(predicate)
     )
-    return files.filter(Pruner(negation(predicate), metadata).keep(files)) if is_told else files
+    return files.filter(Pruner(negation(predicate), metadata).keep(files)) if is_decided else files
 
 
 def _partition(values: Mapping[str, str | None], metadata: Metadata) -> tuple[Any, ...]:
-    """The values of a partition, as they compare: one moment may be written in two ways."""
+    """Return a partition's values parsed, because one moment can be written in two ways."""
     fields = {field.name: field for field in metadata.schema.fields}
     columns = [fields[name] for name in metadata.partition_columns]
     parsed = (parse_partition_value(values.get(field.physical_name), field.type) for field in columns)
-    # One object for every NaN, which is equal to nothing but itself.
+    # Use one object for every NaN: NaN equals nothing, but tuples compare by identity first.
     return tuple(math.nan if isinstance(value, float) and math.isnan(value) else value for value in parsed)
 
 
 def _of_partitions(partitions: Collection[tuple[Any, ...]], metadata: Metadata) -> Predicate:
-    """The rows of these partitions; of many, by several columns, also those whose values are mixed from theirs."""
+    """Return a condition for rows of these partitions.
+
+    For many partitions of several columns it also matches combinations of their values.
+    """
     fields = {field.name: field for field in metadata.schema.fields}
     columns = [Column((name,), fields[name].type) for name in metadata.partition_columns]
     is_one = len(columns) == 1 or len(partitions) > MANY_PARTITIONS

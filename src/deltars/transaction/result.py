@@ -1,4 +1,4 @@
-"""What a committed transaction says of itself."""
+"""Result of a committed transaction."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from deltars.mirror.outcome import MirrorOutcome
 
 @dataclass(frozen=True, slots=True)
 class SkippedWrite:
-    """A write that was left out, because its application had written this version, or a later one, before."""
+    """A write that was skipped because its application had already written this version or a later one."""
 
     table: str
     app_id: str
     app_version: int
-    """The version that was asked for."""
+    """Version that the write was given."""
     known_version: int
-    """The application's last version for this table: committed, or staged earlier in the same transaction."""
+    """Application's last version for this table: committed, or staged earlier in the same transaction."""
 
     @property
     def is_late(self) -> bool:
-        """Whether a later version is there: these rows may be in no version at all."""
+        """Whether the known version is later than the given one. Then these rows may never have been written."""
         return self.known_version > self.app_version
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionResult:
-    """The versions that one transaction made, and how far each is published to `_delta_log`."""
+    """The versions that one transaction committed, and how far each is published to `_delta_log`."""
 
     txn_id: UUID
     commit_ts: int | None
-    """Microseconds since 1970, by the database's clock; None where there was nothing to commit."""
+    """Microseconds since 1970, by the database's clock; None if there was nothing to commit."""
     versions: Mapping[str, int] = field(default_factory=dict)
     versions_by_id: Mapping[UUID, int] = field(default_factory=dict)
     mirror: Mapping[str, MirrorOutcome] = field(default_factory=dict)
     skipped: tuple[SkippedWrite, ...] = ()
-    """The writes that were left out, by `app_id` and `app_version`."""
+    """Writes that were skipped because of their `app_id` and `app_version`."""
 
     def raise_for_mirror(self) -> None:
-        """Raise the first `MirrorFailure`, for a program that needs `_delta_log` to be there before it goes on."""
+        """Raise the first `MirrorFailure`, for a program that needs `_delta_log` to be complete before it continues."""
         for outcome in self.mirror.values():
             if outcome.failure is not None:
                 raise outcome.failure

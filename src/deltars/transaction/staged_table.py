@@ -1,7 +1,7 @@
-"""What one table gets from a transaction: step after step, folded into one version.
+"""Staged changes of one table: the steps of a transaction, folded into one version.
 
-an add that a later step removes                    vanishes
-a removed file that a later step adds again         is added only: that supersedes it
+an add that a later step removes                    is dropped
+a removed file that a later step adds again         is only added: the add supersedes the remove
 metadata, protocol, an application's progress,
 a domain, a file described twice                    the last one wins
 the operations                                      one by its name, several listed in the parameters
@@ -9,6 +9,7 @@ the operations                                      one by its name, several lis
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -24,16 +25,18 @@ from deltars.log.commit import NO_VERSION, NewTable, RowGroup, TableCommit
 from deltars.log.read_set import FileKey
 from deltars.log.snapshot import FILE_SCHEMA
 from deltars.log.validation import check_actions
-from deltars.protocol import Action, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
+from deltars.protocol import Action, AddFile, DeletionVector, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
 from deltars.store.commit.bulk import columns_of
 
+_decode_vector = msgspec.json.Decoder(DeletionVector).decode
+
 SEVERAL = "TRANSACTION"
-"""The operation of a version that more than one kind of step went into."""
+"""Operation name of a version that is made of several kinds of steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One call that staged something, as history will tell of it."""
+    """One call that staged something, as the table's history will show it."""
 
     operation: str
     params: Mapping[str, Any] = field(default_factory=dict)
@@ -41,9 +44,9 @@ class Step:
 
 
 class StagedTable:
-    """A table of a transaction, as it was at its beginning and with what is staged for it.
+    """A table as of the transaction's beginning, with the changes staged for it.
 
-    It never changes: `with_step` is another one, so that a step is staged whole or, whatever goes wrong, not at all.
+    It is immutable: `with_step` returns a new one, so that a step is staged whole or not at all.
     """
 
     def __init__(
@@ -59,14 +62,14 @@ class StagedTable:
         initial: Sequence[Action] = (),
         is_live: Callable[[FileKey], bool] = lambda _: False,
     ) -> None:
-        """`initial`: how a new table begins. `is_live`: whether a file was there at the beginning."""
+        """`initial` are the actions of a new table. `is_live` returns whether a file was live at the beginning."""
         self.table_id = table_id
         self.name = name
         self.location = location
         self.version = version
         self.new = new
         self.expected_version: int | None = None
-        """Given by the caller, instead of the version at the beginning."""
+        """Version given by the caller, in place of the version at the beginning."""
         self._metadata = metadata
         self._protocol = protocol
         self._is_live = is_live
@@ -79,7 +82,7 @@ class StagedTable:
 
     @property
     def metadata(self) -> Metadata | None:
-        """The metadata as staged, else as it was; None before version 0."""
+        """Staged metadata, else that of the beginning; None before version 0."""
         staged = self._others.get((Metadata,))
         return staged if isinstance(staged, Metadata) else self._metadata
 
@@ -89,13 +92,13 @@ class StagedTable:
         return staged if isinstance(staged, Protocol) else self._protocol
 
     def progress(self, app_id: str) -> int | None:
-        """How far an application will be, by what is staged."""
+        """Return the staged version of an application; None if none is staged."""
         staged = self._others.get((Txn, app_id))
         return staged.version if isinstance(staged, Txn) else None
 
     @property
     def exists(self) -> bool:
-        """Whether there is anything to overwrite."""
+        """Whether the table has a version, or staged changes."""
         return self.version != NO_VERSION or self.is_changed
 
     @property
@@ -118,7 +121,7 @@ class StagedTable:
         *,
         expected_version: int | None = None,
     ) -> StagedTable:
-        """With the actions of one more step, once they are seen to be valid by themselves."""
+        """Return the table with one more step. Raise if its actions are not valid by themselves."""
         columns = canonical(actions) if isinstance(actions, pa.Table) else None
         single = () if isinstance(actions, pa.Table) else tuple(actions)
         check_actions(TableCommit(self.table_id, self.version, single, step.operation, step.params, adds=columns))
@@ -160,14 +163,14 @@ class StagedTable:
     # -- as the transaction sees it ------------------------------------------------------------------------------
 
     def over(self, files: pa.Table) -> pa.Table:
-        """The live files of the beginning without those that are staged to go."""
+        """Return these live files without those that staged actions remove or add again."""
         gone = self._files.keys() | {key for columns in self._columns for key in file_keys(columns)}
         if not gone:
             return files
         return files.filter(pa.array([key not in gone for key in file_keys(files)], pa.bool_()))
 
     def added(self) -> pa.Table:
-        """The files staged to come, as live files are described."""
+        """Return the staged adds, with the columns of live files."""
         singles = [action for action in self._files.values() if isinstance(action, AddFile)]
         parts = ([columns_of(singles)] if singles else []) + [_as_text(columns) for columns in self._columns]
         return pa.concat_tables([FILE_SCHEMA.empty_table(), *(_as_files(part, self.version + 1) for part in parts)])
@@ -175,7 +178,7 @@ class StagedTable:
     # -- folding ---------------------------------------------------------------------------------------------------
 
     def _fold(self, actions: Sequence[Action]) -> None:
-        """No file stands twice among the actions of one step, so those in columns can be looked for all at once."""
+        """Fold the actions of one step. No file occurs twice in a step, so one pass over the columns is enough."""
         in_columns = self._leave_out({action.key for action in actions if isinstance(action, AddFile | RemoveFile)})
         for action in actions:
             match action:
@@ -196,7 +199,7 @@ class StagedTable:
                     self._others[type(action), action.path if hasattr(action, "path") else None] = action
 
     def _leave_out(self, keys: set[FileKey]) -> set[FileKey]:
-        """Take files out of the staged columns; which of them were there."""
+        """Remove files from the staged columns, and return those that were there."""
         found: set[FileKey] = set()
         for position, columns in enumerate(self._columns):
             there = file_keys(columns)
@@ -207,8 +210,25 @@ class StagedTable:
         return found
 
 
+def removes_of(files: pa.Table, *, data_change: bool = True) -> list[RemoveFile]:
+    """Return the actions that remove these files; `files` has the columns of live files."""
+    now = int(time.time() * 1000)
+    return [
+        RemoveFile(
+            path=file["path"],
+            data_change=data_change,
+            deletion_timestamp=now,
+            extended_file_metadata=True,
+            partition_values=msgspec.json.decode(file["partition_values"]),
+            size=file["size"],
+            deletion_vector=None if file["deletion_vector"] is None else _decode_vector(file["deletion_vector"]),
+        )
+        for file in files.select(["path", "partition_values", "size", "deletion_vector"]).to_pylist()
+    ]
+
+
 def _as_text(columns: pa.Table) -> pa.Table:
-    """Add actions as columns whose documents are JSON text, like those of live files."""
+    """Return add actions with their documents as JSON text, as live files have them."""
     for name in ("partition_values", "tags", "deletion_vector"):
         if name not in columns.column_names or pa.types.is_string(columns[name].type):
             continue
@@ -234,4 +254,4 @@ def _as_files(columns: pa.Table, version: int) -> pa.Table:
     return pa.table(known, schema=FILE_SCHEMA)
 
 
-__all__ = ["SEVERAL", "StagedTable", "Step"]
+__all__ = ["SEVERAL", "StagedTable", "Step", "removes_of"]

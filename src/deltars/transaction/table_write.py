@@ -1,15 +1,15 @@
-"""How a frame becomes staged actions.
+"""One write: turns a frame into staged actions.
 
-write(df, options) ── written before by the same application? ──▶ nothing
-                   ── schema: as it is, merged, or replaced ────▶ metadata
-                   ── the frame's rows, checked ────────────────▶ data files, added
-                   └─ overwrite: what they take the place of ───▶ removed
-                        static     every file
-                        dynamic    the files of the partitions that were written
-                        replace_where    the rows that match: whole files, or rewritten without them
+write(df, options) ── already written by the same application? ──▶ nothing
+                   ── schema: unchanged, merged, or replaced ────▶ metadata
+                   ── the frame's rows, checked ─────────────────▶ data files, added
+                   └─ overwrite: the files that they replace ────▶ removed
+                        static           every file
+                        dynamic          the files of the partitions that were written
+                        replace_where    the rows that match: whole files, or files rewritten without them
 
-Rows are written while other threads may stage for the same table. So each part says what it was made for, and is made
-again where that has changed: rows for the metadata, what is replaced for everything that is staged.
+Other threads may stage changes of the same table while rows are written. So each part records what it was made for, and
+is repeated if that has changed: rows depend on the metadata, replaced files on everything that is staged.
 """
 
 from __future__ import annotations
@@ -33,25 +33,24 @@ from deltars.predicate import Predicate
 from deltars.protocol import Action, Metadata, RemoveFile, StructField, StructType, Txn, as_names, merged
 from deltars.protocol.column_rules import invariant_of, is_computed
 from deltars.protocol.properties import boolean_property
-from deltars.transaction.metadata import changed, metadata_actions
-from deltars.transaction.removal import removes_of
+from deltars.transaction.metadata import changed, metadata_actions, partition_column
+from deltars.transaction.options import CheckedWriteOptions
 from deltars.transaction.replaced_files import of_written_partitions, partly
 from deltars.transaction.result import SkippedWrite
-from deltars.transaction.staged_table import StagedTable, Step
+from deltars.transaction.staged_table import StagedTable, Step, removes_of
 from deltars.transaction.view import View
-from deltars.transaction.write_options import WriteOptions
 
 _MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The frame's rows as data files, and what they were written for."""
+    """Data files of the frame's rows, and what they were written for."""
 
     before: Metadata | None
-    """The table's metadata at that time."""
+    """Table's metadata when they were written."""
     metadata: Metadata
-    """As this write leaves it."""
+    """Metadata after this write."""
     location: str
     files: Sequence[WrittenFile]
 
@@ -64,9 +63,9 @@ class _Replaced:
 
 
 class TableWrite:
-    """One frame on its way into one table."""
+    """One write of one frame to one table."""
 
-    def __init__(self, view: View, plane: DataPlane, options: WriteOptions, frame: Any) -> None:
+    def __init__(self, view: View, plane: DataPlane, options: CheckedWriteOptions, frame: Any) -> None:
         self._view = view
         self._plane = plane
         self._options = options
@@ -77,18 +76,18 @@ class TableWrite:
 
     @property
     def _frame(self) -> object:
-        # As late as can be: a stream that is opened and not read may be lost all the same.
+        # Opened as late as possible: a stream that is opened but not read may be lost.
         if self._opened is None:
             self._opened = self._plane.opened(self._source)
         return self._opened
 
     @property
     def schema(self) -> StructType:
-        """The schema of a table that is made from the frame."""
+        """Schema of a table that is created from the frame."""
         return self._plane.schema(self._frame)
 
     def skipped(self, table: StagedTable) -> SkippedWrite | None:
-        """What to say where the same application has written this version, or a later one, before; else None."""
+        """Return the skipped write if the application has already written this version or a later one, else None."""
         options = self._options
         if options.app_id is None or options.app_version is None:
             return None
@@ -98,15 +97,15 @@ class TableWrite:
         return SkippedWrite(table.name, options.app_id, options.app_version, known)
 
     def run(self, table: StagedTable, max_files: int | None) -> None:
-        """Write the rows, and find what they replace, as far as that is not done yet for the table as it is."""
+        """Write the rows and find the files they replace, unless that is done for the table's current state."""
         if self._rows is None:
             self._rows = self._write_rows(table, self._metadata(table), max_files)
         elif not self._has_rows_for(table):
             if is_single_use(self._source):
                 error = consumed(
                     self._source,
-                    "another thread of this transaction changed the table while its rows were written: they do not fit"
-                    " any more",
+                    "another thread of this transaction changed the table while its rows were written, so they do not"
+                    " fit the table",
                 )
                 raise error.located(table=table.name, txn_id=self._view.txn_id, stage="write data")
             self._opened = None
@@ -115,14 +114,14 @@ class TableWrite:
             self._replaced = self._replace(table, self._rows)
 
     def is_made_for(self, table: StagedTable) -> bool:
-        """Whether what was written can be staged for the table as it is."""
+        """Return whether the written files can be staged for the table's current state."""
         is_replaced = not (self._options.overwrites and table.exists) or (
             self._replaced is not None and self._replaced.table is table
         )
         return is_replaced and self._has_rows_for(table)
 
     def steps(self, table: StagedTable) -> tuple[list[Action], Step, list[RowGroup]]:
-        """The actions to stage, how history tells of them, and the row groups of the files."""
+        """Return the actions to stage, their step for the history, and the row groups of the files."""
         rows, options = self._rows, self._options
         assert rows is not None
         removed: Sequence[RemoveFile] = () if self._replaced is None else self._replaced.removed
@@ -147,25 +146,27 @@ class TableWrite:
         return rows is not None and rows.location == table.location and _suits(rows.metadata, self._metadata(table))
 
     def _metadata(self, table: StagedTable) -> Metadata:
-        """The table's metadata as this write leaves it: the same object where it changes nothing."""
+        """Return the table's metadata after this write: the same object if nothing changes."""
         options, metadata = self._options, table.metadata
         if metadata is None:
             raise ValidationError("nothing was committed to the table yet: stage its version 0 first", table=table.name)
         if self._rows is not None and self._rows.before == metadata:
-            # Made anew, a column would have another physical name than in the files.
+            # Computed again, a new column would get another physical name than in the files.
             return metadata if self._rows.metadata == metadata else self._rows.metadata
         data = self.schema
         schema, columns = metadata.schema, list(metadata.partition_columns)
         wanted = None if options.partition_by is None else list(as_names(options.partition_by))
         if options.overwrite_schema:
             schema = data
-            columns = [_spelled(schema, name) for name in (columns if wanted is None else wanted)]
+            names = columns if wanted is None else wanted
+            hint = "Give partition_by=[…] for the new schema."
+            columns = [partition_column(schema, name, hint=hint) for name in names]
         elif wanted is not None and [name.lower() for name in wanted] != [name.lower() for name in columns]:
             raise ValidationError(
                 f"the table is partitioned by {columns or 'nothing'}, not by {wanted}",
                 table=table.name,
                 field="partition_by",
-                hint="Leave partition_by out, or use mode='overwrite' with overwrite_schema=True.",
+                hint="Leave out partition_by, or use mode='overwrite' with overwrite_schema=True.",
             )
         elif options.merge_schema:
             can_widen = boolean_property(metadata.configuration, "delta.enableTypeWidening")
@@ -175,7 +176,7 @@ class TableWrite:
         return changed(metadata, schema_string=schema.to_json(), partition_columns=columns)
 
     def _refuse_unpartitioned(self, table: StagedTable, data: StructType, metadata: Metadata) -> None:
-        """Any other column that is missing is null; all rows in the partition of nulls are nobody's intention."""
+        """Raise if a partition column is missing. Other missing columns become null; for these that is a mistake."""
         present = {name.lower() for name in data.names}
         missing = [
             name
@@ -188,7 +189,7 @@ class TableWrite:
                 f" its columns are {', '.join(data.names)}",
                 table=table.name,
                 field=missing[0],
-                hint=f"Add {missing[0]} to the frame; as a column of nulls if that is what is meant.",
+                hint=f"Add {missing[0]} to the frame; if nulls are what you mean, as a column of nulls.",
             )
 
     def _predicate(self, metadata: Metadata) -> Predicate | None:
@@ -196,14 +197,14 @@ class TableWrite:
         return None if where is None else self._plane.condition(self._frame, where, metadata.schema)
 
     def _refuse_false_feed(self, table: StagedTable, metadata: Metadata, files: pa.Table) -> None:
-        """A row that is only written once more has not changed; a feed of files alone would say that it did."""
+        """Raise if unchanged rows would be rewritten while the change data feed, made of whole files, is on."""
         if files.num_rows and boolean_property(metadata.configuration, "delta.enableChangeDataFeed"):
             raise ValidationError(
-                "rows that replace_where leaves alone share files with others, and would have to be written again:"
+                "rows that do not match replace_where share files with rows that do, and would have to be rewritten:"
                 " the table's change data feed would show them as changed",
                 table=table.name,
                 field="replace_where",
-                hint="Let replace_where be about partition columns, or set delta.enableChangeDataFeed to false.",
+                hint="Use only partition columns in replace_where, or set delta.enableChangeDataFeed to false.",
             )
 
     # -- files -----------------------------------------------------------------------------------------------------
@@ -245,7 +246,7 @@ class TableWrite:
             raise error.located(table=table.name, txn_id=self._view.txn_id, stage="write data") from error.__cause__
 
     def _replace(self, table: StagedTable, rows: _Rows) -> _Replaced:
-        """Find the files that the new ones take the place of, or may; write the rows again that stay."""
+        """Find the files that the new ones replace, and rewrite their rows that stay."""
         metadata = self._metadata(table)
         predicate = self._predicate(metadata)
         if self._options.is_dynamic:
@@ -260,7 +261,7 @@ class TableWrite:
         return _Replaced(table, removes_of(found), rewritten)
 
     def _rewrite(self, table: StagedTable, files: pa.Table, metadata: Metadata) -> list[WrittenFile]:
-        """The rows that stay, of files that hold others too."""
+        """Write the rows that stay of files that also hold replaced rows."""
         if not files.num_rows or self._options.replace_where is None:
             return []
         scan = Scan.of(
@@ -301,7 +302,7 @@ class TableWrite:
 
 
 def _suits(written: Metadata, now: Metadata) -> bool:
-    """Whether files written for one metadata are right for another: at most columns were added, which they lack."""
+    """Return whether files written for one metadata suit another: only columns that may be missing were added."""
     if written is now:
         return True
     known = {field.name: field for field in now.schema.fields}
@@ -320,14 +321,3 @@ def _may_be_missing(field: StructField) -> bool:
 
 def _settings(metadata: Metadata) -> dict[str, str]:
     return {key: value for key, value in metadata.configuration.items() if key != _MAX_COLUMN_ID}
-
-
-def _spelled(schema: StructType, name: str) -> str:
-    for field in schema.fields:
-        if field.name.lower() == name.lower():
-            return field.name
-    raise ValidationError(
-        f"there is no column {name!r} to partition by; the columns are {', '.join(schema.names)}",
-        field="partition_by",
-        hint="Say partition_by=[…] for the new schema.",
-    )

@@ -1,10 +1,10 @@
 """A transaction: read and stage any number of tables, commit them all at once or not at all.
 
-begin ── the cut: every table's version at this moment
-  files(table, where) ── the files as of the cut, with what is staged; remembered as read
-  write(table, df) ───── data files are written, their add actions staged; nothing is visible
+begin ── take a snapshot: every table's version at this moment
+  files(table, where) ── return the snapshot's files with staged changes; remember what was read
+  write(table, df) ───── write data files, stage their add actions; nothing is visible yet
   stage(table, actions)
-commit ── one SQL transaction: every table as the isolation level wants it, then all advance together
+commit ── in one SQL transaction: check every table as the isolation level demands, then advance all tables
   └─ publish each table's new version to `_delta_log`
 """
 
@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 from uuid import UUID
 
 from deltars.errors import DeltarsError, ValidationError
@@ -22,28 +22,30 @@ from deltars.log.commit import Commit, Committed
 from deltars.observe import Outcome, Stopwatch, TransactionEnded, emit
 from deltars.session import HasSession, after_commit
 from deltars.transaction.lifetime import Phase
-from deltars.transaction.open_transaction import Work
+from deltars.transaction.open_transaction import OpenTransaction
+from deltars.transaction.options import BeginOptions
 from deltars.transaction.result import TransactionResult
 
 
-class Transaction(Work):
-    """Use it as a context manager: it commits on clean exit and rolls back on any exception.
+class Transaction(OpenTransaction):
+    """A transaction, made by `catalog.begin()` or `deltars.begin()`. Use it as a context manager.
 
-    Threads may share it. Rows are written at the same time; what they stage comes out as if the calls had been made
-    one after the other. A call that ends after the transaction has raises `TransactionClosed`, and stages nothing.
+    It commits on clean exit and rolls back on any exception. Threads may share it: they write rows at the same time,
+    and the result is as if the calls had been made one after the other. A call that is still running when the
+    transaction ends raises `TransactionClosed` and stages nothing.
     """
 
     _result: TransactionResult | None = None
 
     @property
     def result(self) -> TransactionResult:
-        """The versions that were committed. An error where there are none: `CommitUnknown` where that is not known."""
+        """Versions that were committed. Raise if there are none: `CommitUnknown` if the outcome is not known."""
         if self._result is None:
             raise self._lifetime.why_no_result()
         return self._result
 
     def commit(self) -> TransactionResult:
-        """Commit everything staged as one SQL transaction, then publish it. Called for you on clean exit."""
+        """Commit everything staged in one SQL transaction, then publish it. The context manager calls this."""
         self._lifetime.end(Phase.COMMITTING)
         return self._commit()
 
@@ -52,16 +54,16 @@ class Transaction(Work):
         if view is None or not view.changed:
             self._result = TransactionResult(self.id, None, skipped=skipped)
             self._lifetime.phase = Phase.COMMITTED
-            self._tell(Outcome.EMPTY)
+            self._emit_end(Outcome.EMPTY)
             return self._result
         changed, session = view.changed, view.session
         names = {staged.table_id: staged.name for staged in changed}
         watch = Stopwatch("validate")
         try:
             committed = self._repeated(names.keys()) or session.commit(
-                self.as_commit(), timeout_s=self._timeout_s, watch=watch
+                self._as_commit(), timeout_s=self._timeout_s, watch=watch
             )
-            # Before anything is published: whatever happens there, the commit stands.
+            # Set before publication: a failure there does not undo the commit.
             self._result = TransactionResult(
                 self.id,
                 committed.commit_ts,
@@ -74,7 +76,7 @@ class Transaction(Work):
             self._fail(error, watch, names)
             raise
         with after_commit(self.id):
-            self._tell(Outcome.REPEATED if committed is self._earlier else Outcome.COMMITTED, self._result.versions)
+            self._emit_end(Outcome.REPEATED if committed is self._earlier else Outcome.COMMITTED, self._result.versions)
             outcomes = session.publish(committed.versions, mirror=self._mirror)
             for staged in changed:
                 if staged.new:
@@ -88,7 +90,7 @@ class Transaction(Work):
         return self._result
 
     def _fail(self, error: BaseException, watch: Stopwatch, names: Mapping[UUID, str]) -> None:
-        """Say what is certain of a commit that ended with an error: that it did not happen, or nothing."""
+        """Record what is certain of a commit that ended with an error: that it did not happen, or nothing."""
         if self._result is not None:
             self._lifetime.phase = Phase.COMMITTED
             return
@@ -96,23 +98,23 @@ class Transaction(Work):
         self._lifetime.phase = Phase.UNKNOWN if outcome is Outcome.UNKNOWN else Phase.ROLLED_BACK
         if isinstance(error, DeltarsError) and error.table_id is not None:
             error.located(table=names.get(UUID(error.table_id)))
-        self._tell(outcome, error=error)
+        self._emit_end(outcome, error=error)
 
     def _repeated(self, tables: Collection[UUID]) -> Committed | None:
-        """The same transaction, committed before this one began."""
+        """Return the earlier commit with this id, if it wrote the same tables."""
         return self._earlier if self._earlier and self._earlier.versions.keys() == set(tables) else None
 
     def rollback(self) -> None:
-        """Forget everything staged. Data files already written stay unreferenced until a vacuum removes them."""
+        """Discard everything staged. Data files already written stay on storage, and no log names them."""
         self._lifetime.end(Phase.ROLLED_BACK)
         self._roll_back()
 
     def _roll_back(self) -> None:
-        self._tell(Outcome.ROLLED_BACK)
+        self._emit_end(Outcome.ROLLED_BACK)
         if self._view is not None:
             self._view.forget()
 
-    def _tell(
+    def _emit_end(
         self, outcome: Outcome, versions: Mapping[str, int] | None = None, error: BaseException | None = None
     ) -> None:
         if self._view is not None:
@@ -127,7 +129,7 @@ class Transaction(Work):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        # A block, or another thread, may have ended the transaction itself.
+        # The block, or another thread, may have ended the transaction already.
         if kind is None and self._lifetime.try_end(Phase.COMMITTING):
             self._commit()
         elif kind is not None and self._lifetime.try_end(Phase.ROLLED_BACK):
@@ -136,14 +138,14 @@ class Transaction(Work):
     def __repr__(self) -> str:
         phase = self._lifetime.phase
         staged = ", ".join(table.name for table in self._view.changed) if self._view else ""
-        resolve = f" (catalog.resolve({str(self.id)!r}) tells)" if phase is Phase.UNKNOWN else ""
+        resolve = f" (catalog.resolve({str(self.id)!r}) finds out)" if phase is Phase.UNKNOWN else ""
         return f"<Transaction {self.id} {phase}{resolve}: {staged or 'nothing staged'}>"
 
-    def as_commit(self) -> Commit:
-        """What is staged, as the store takes it."""
+    def _as_commit(self) -> Commit:
+        """Return what is staged as a commit for the store."""
         view = self._view
         if view is None:
-            raise ValidationError("nothing was staged yet", txn_id=self.id)
+            raise ValidationError("the transaction has staged nothing yet", txn_id=self.id)
         changed = view.changed
         return Commit(
             self.id,
@@ -159,7 +161,7 @@ class Transaction(Work):
 
 
 class MultiTableTransaction(Transaction):
-    """`catalog.begin()` by another name: stage tables, then commit them together."""
+    """Same as `catalog.begin(**options)`."""
 
-    def __init__(self, catalog: HasSession, **options: Any) -> None:
+    def __init__(self, catalog: HasSession, **options: Unpack[BeginOptions]) -> None:
         super().__init__(catalog._session, **options)

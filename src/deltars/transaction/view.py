@@ -1,10 +1,10 @@
-"""What a transaction sees: every table as it was at the beginning, with what is staged for it since.
+"""View of a transaction: every table as of its beginning, with its staged changes.
 
-cut ── table at its version ──┐
-                              ├──▶ StagedTable ──▶ files, rows, progress of applications; remembered as read
-staged so far ────────────────┘
+snapshot ── table at its version ──┐
+                                   ├──▶ StagedTable ──▶ files, rows, progress of applications; remembered as read
+staged so far ─────────────────────┘
 
-Threads share a view. What it holds is changed under the transaction's lock; the database is asked outside it.
+Threads share a view. It is changed under the transaction's lock; the database is queried outside the lock.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from deltars.transaction.staged_table import StagedTable
 
 
 class View:
-    """Begins with this moment's cut."""
+    """Tables as one transaction sees them. Its snapshot is taken when the view is made."""
 
     def __init__(self, session: CatalogSession, lifetime: Lifetime) -> None:
         self.session = session
@@ -61,7 +61,7 @@ class View:
 
     @property
     def bases(self) -> Mapping[UUID, Base]:
-        """What the tables that are written or were read were at the cut."""
+        """Versions, at the beginning, of the tables that were read or are written."""
         found = (self._cut.find(key) for key in {*self._reads.tables, *(table.table_id for table in self.changed)})
         return {
             base.table_id: Base(base.version, base.commit_ts)
@@ -70,7 +70,7 @@ class View:
         }
 
     def keep(self, table: StagedTable) -> None:
-        """From here on the table is seen like this."""
+        """Replace a table by its new staged state."""
         with self._lifetime.open():
             self._tables[table.table_id] = table
 
@@ -79,14 +79,14 @@ class View:
             self._tables.clear()
 
     def latest(self, table: StagedTable) -> StagedTable:
-        """The table with what was staged for it since."""
+        """Return the current staged state of a table."""
         with self._lifetime.lock:
             return self._tables.get(table.table_id, table)
 
     def find(self, table: str | UUID) -> StagedTable | None:
-        """A table by name, in whatever case, or id: staged already, or as it was at the cut.
+        """Return a table by name (in any case) or id: as staged, else as of the beginning; None if there is none.
 
-        As long as nothing is staged for a table, every call gives the same object.
+        While nothing is staged for a table, every call returns the same object.
         """
         key = name_key(table) if isinstance(table, str) else None
         with self._lifetime.lock:
@@ -118,9 +118,9 @@ class View:
         )
 
     def seen(self, table: str | UUID, expected_version: int | None = None) -> StagedTable:
-        """A table by name, id or URI; an error where the transaction sees none.
+        """Return a table by name, id or URI. Raise `TableNotFound` if the transaction sees none.
 
-        One that was created since counts where the caller says which version of it he means.
+        A table that was created since the beginning is returned only if the caller gives its expected version.
         """
         found = self.find(self.session.name_or_id(table))
         if found is not None:
@@ -136,7 +136,7 @@ class View:
         return StagedTable(record.table_id, record.name, record.location, expected_version, None)
 
     def readable(self, table: str | UUID) -> StagedTable:
-        """A table that has a schema."""
+        """Return a table that has a schema. Raise if nothing was committed to it yet."""
         staged = self.seen(table)
         if staged.metadata is None:
             raise ValidationError("nothing was committed to the table yet", table=staged.name)
@@ -149,14 +149,14 @@ class View:
         partition_by: str | Sequence[str],
         properties: Mapping[str, str] | None,
     ) -> StagedTable:
-        """A table that comes into being with the commit."""
+        """Return a new table, which the commit creates."""
         if isinstance(name, UUID):
             self.seen(name)
         new = self._new.get(name_key(str(name)))
         if new is None:
             table_id = uuid4()
             made = NewTable(table_id, str(name), location_of(self.session, str(name), table_id, None))
-            # Threads that create one table at once write to one place.
+            # Threads that create the same table at once must write to one location.
             new = self._new.setdefault(name_key(made.name), made)
         actions = initial_actions(new.table_id, schema, partition_by=partition_by, properties=properties)
         return StagedTable(new.table_id, new.name, new.location, NO_VERSION, None, new=new, initial=actions)
@@ -164,7 +164,7 @@ class View:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def files(self, table: StagedTable, predicate: Predicate | None) -> pa.Table:
-        """The live files that may hold matching rows, with those staged; remembered as read."""
+        """Return the live and staged files that may hold matching rows, and remember them as read."""
         assert table.metadata is not None
         pruner = None if predicate is None else Pruner(predicate, table.metadata)
         added = table.added()
@@ -182,7 +182,7 @@ class View:
         return pa.concat_tables([table.over(live), added])
 
     def scan(self, table: StagedTable, predicate: Predicate | None = None) -> Scan:
-        """The same files, as whoever reads their rows needs them."""
+        """Return a scan of the files that `files` returns, to read their rows."""
         assert table.metadata is not None
         return Scan.of(
             table.metadata,
@@ -194,7 +194,7 @@ class View:
         )
 
     def progress(self, table: StagedTable, app_id: str) -> int | None:
-        """How far an application has come with a table: by what is staged, else by what was committed."""
+        """Return an application's last version for a table: the staged one, else the committed one."""
         staged = table.progress(app_id)
         if staged is not None or table.version == NO_VERSION:
             return staged
@@ -215,7 +215,7 @@ class View:
 
 
 class _Live:
-    """Whether a file is one of the snapshot's, which are fetched when the first is asked about."""
+    """Test whether a file belongs to the snapshot. The files are fetched on the first call."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot

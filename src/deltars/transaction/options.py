@@ -1,0 +1,159 @@
+"""Keyword options of `begin` and `write`, each written once: editors complete them, type checkers check them.
+
+begin(**options) ────────────────────── BeginOptions
+write(table, df, mode, **options) ───── WriteOptions         what may be given
+                                     └─ CheckedWriteOptions  what was given, with defaults; raises if it is wrong
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, TypedDict
+
+from deltars.config import Isolation
+from deltars.data.write_target import COMPRESSIONS
+from deltars.errors import ValidationError
+from deltars.log.transaction_id import TxnId
+from deltars.transaction.metadata import check_properties
+
+MirrorChoice: TypeAlias = Literal["inline", "async", "off"]
+WriteMode: TypeAlias = Literal["append", "overwrite", "error", "errorifexists", "ignore"]
+
+MODES = {"append": "append", "overwrite": "overwrite", "error": "error", "errorifexists": "error", "ignore": "ignore"}
+PARTITION_OVERWRITES = ("static", "dynamic")
+
+
+class BeginOptions(TypedDict, total=False):
+    """Keyword options of `deltars.begin`, `catalog.begin`, `catalog.run` and `MultiTableTransaction`.
+
+    What is left out, or None, comes from the catalog's settings.
+    """
+
+    isolation: Isolation | None
+    """"strict" (nothing that was read or is written may have changed), "serializable", "write_serializable" or
+    "snapshot"."""
+    timeout: float | None
+    """Seconds that the commit may take, waiting included."""
+    committer: str | None
+    """Name of the program or person, for the tables' history."""
+    txn_id: TxnId | None
+    """Your id of the transaction: a UUID, or any text ("daily-2026-01-30"). It makes the transaction repeatable: after
+    the commit, another transaction with the same id changes nothing and has the first one's result."""
+    user_metadata: str | None
+    """Text for the commit, shown in the tables' history."""
+    max_tables: int | None
+    """Most tables that the transaction may write."""
+    max_files_per_table: int | None
+    """Most files that the transaction may add to each table, if it writes several."""
+    mirror: MirrorChoice | None
+    """Who publishes the commit to `_delta_log`: the committer ("inline"), the reconciler ("async"), nobody ("off").
+    It overrides the tables' and the catalog's setting."""
+
+
+class WriteOptions(TypedDict, total=False):
+    """Keyword options of `tx.write`, `catalog.write`, `table.write` and `deltars.write`."""
+
+    replace_where: str | None
+    """With `mode="overwrite"`: replace the rows that match this condition, in Spark's SQL, and no others."""
+    partition_overwrite: Literal["static", "dynamic"]
+    """With `mode="overwrite"`: "dynamic" replaces only the partitions that the frame has rows for."""
+    merge_schema: bool
+    """Add the frame's new columns to the table."""
+    overwrite_schema: bool
+    """With `mode="overwrite"`: replace the table's schema by the frame's."""
+    partition_by: str | Sequence[str] | None
+    """Partition columns of a new table, or with `overwrite_schema` of the replaced one."""
+    properties: Mapping[str, str] | None
+    """Properties of a new table."""
+    app_id: str | None
+    """Name of the writing application. With `app_version` it makes the write idempotent."""
+    app_version: int | None
+    """Version of the application's write. The write is skipped if this version, or a later one, is in the table."""
+    target_file_size: int | None
+    """Size in bytes at which a new data file is begun; by default 128 MiB."""
+    max_records_per_file: int | None
+    """Most rows in a data file; by default any number."""
+    compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] | None
+    """Compression of the data files; by default "zstd"."""
+    user_metadata: str | None
+    """Text for the commit, shown in the table's history. The last one given in a transaction counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedWriteOptions:
+    """The mode and the options of one write, with their defaults."""
+
+    mode: str = "append"
+    replace_where: str | None = None
+    partition_overwrite: str = "static"
+    merge_schema: bool = False
+    overwrite_schema: bool = False
+    partition_by: str | Sequence[str] | None = None
+    properties: Mapping[str, str] | None = None
+    app_id: str | None = None
+    app_version: int | None = None
+    target_file_size: int | None = None
+    max_records_per_file: int | None = None
+    compression: str | None = None
+    user_metadata: str | None = None
+
+    def __post_init__(self) -> None:
+        _choose("mode", self.mode, MODES)
+        _choose("partition_overwrite", self.partition_overwrite, PARTITION_OVERWRITES)
+        if self.compression is not None:
+            _choose("compression", self.compression, COMPRESSIONS)
+        object.__setattr__(self, "mode", MODES[self.mode])
+        for name in ("target_file_size", "max_records_per_file"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 1):
+                raise ValidationError(f"{name} must be a whole number of 1 or more, got {value!r}", field=name)
+        self._check_combinations()
+        if self.properties is not None:
+            check_properties(self.properties)
+
+    def _check_combinations(self) -> None:
+        overwrites = self.overwrites
+        for name, is_given in (
+            ("replace_where", self.replace_where is not None),
+            ("overwrite_schema", self.overwrite_schema),
+            ("partition_overwrite='dynamic'", self.is_dynamic),
+        ):
+            if is_given and not overwrites:
+                raise ValidationError(f"{name} goes with mode='overwrite' only", field=name.partition("=")[0])
+        if self.replace_where is not None and (self.is_dynamic or self.overwrite_schema):
+            other = "partition_overwrite='dynamic'" if self.is_dynamic else "overwrite_schema"
+            raise ValidationError(f"replace_where and {other} exclude each other", field="replace_where")
+        if self.is_dynamic and self.overwrite_schema:
+            raise ValidationError(
+                "partition_overwrite='dynamic' and overwrite_schema exclude each other", field="overwrite_schema"
+            )
+        if self.merge_schema and self.overwrite_schema:
+            raise ValidationError("merge_schema and overwrite_schema exclude each other", field="merge_schema")
+        if (self.app_id is None) != (self.app_version is None):
+            raise ValidationError("app_id and app_version must be given together", field="app_id")
+        if self.app_version is not None and type(self.app_version) is not int:
+            raise ValidationError(f"app_version must be a whole number, got {self.app_version!r}", field="app_version")
+
+    @property
+    def overwrites(self) -> bool:
+        return self.mode == "overwrite"
+
+    @property
+    def is_dynamic(self) -> bool:
+        return self.partition_overwrite == "dynamic"
+
+
+def _choose(name: str, value: Any, known: Mapping[str, str] | Sequence[str]) -> None:
+    if value not in known:
+        raise ValidationError(f"unknown {name} {value!r}", field=name, hint=f"Known values: {', '.join(known)}.")
+
+
+def check_keywords(function: str, given: Mapping[str, object], known: type) -> None:
+    """Raise `TypeError` for a keyword that the TypedDict `known` does not have, as Python does for a parameter."""
+    for name in given:
+        if name not in known.__annotations__:
+            raise TypeError(
+                f"{function}() got an unexpected keyword argument {name!r}; options are"
+                f" {', '.join(known.__annotations__)}"
+            )

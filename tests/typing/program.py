@@ -1,0 +1,187 @@
+"""A program that uses every public call. It is never run: `test_types.py` checks it with a type checker.
+
+Each `type: ignore` is a mistake that the checker has to find: under `--strict` one that finds nothing is an error.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import assert_type
+from uuid import UUID
+
+import pandas
+import polars
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+import deltars
+from deltars import observe
+
+
+def open_catalogs(spark: SparkSession) -> deltars.Catalog:
+    observe.json_logs()
+    observe.prometheus(port=9000)
+    observe.opentelemetry()
+    assert_type(deltars.migrate.status("lake"), deltars.SchemaStatus)
+    deltars.migrate.up("lake", views=False)
+    deltars.migrate.grants("lake", reader="analysts", writer="etl")
+    assert_type(deltars.migrate.sql("lake"), str)
+    deltars.migrate.down("lake")
+    assert_type(deltars.diagnose("lake", spark=spark), list[deltars.Finding])
+    rebuilt = deltars.rebuild("s3://lake", "lake", report=lambda table, progress: print(table, progress.version))
+    assert_type(rebuilt, deltars.Rebuilt)
+    deltars.connect(pool=3)  # type: ignore[call-arg]
+    deltars.connect(isolation="chaos")  # type: ignore[arg-type]
+    return deltars.connect(
+        "deltasql://postgres/lake/public",
+        warehouse="s3://lake",
+        migrate=True,
+        timeout=30,
+        pool_size=20,
+        isolation="serializable",
+        mirror="async",
+        storage_options={"region": "eu-central-1"},
+        metrics=True,
+    )
+
+
+def write_frames(catalog: deltars.Catalog, frame: DataFrame, arrow: pa.Table, other: pandas.DataFrame) -> None:
+    result = deltars.write("features", frame, "overwrite", partition_overwrite="dynamic", compression="zstd")
+    assert_type(result, deltars.TransactionResult)
+    catalog.write("features", arrow, merge_schema=True, app_id="job", app_version=7)
+    catalog.table("features").write(other, mode="append", target_file_size=1 << 20)
+    deltars.write("labels", polars.DataFrame({"id": [1]}), properties={"owner": "ada"}, partition_by=["day"])
+    catalog.write("copy", catalog.table("features"))
+    catalog.write("features", arrow, "upsert")  # type: ignore[arg-type]
+    catalog.write("features", arrow, partitionBy="day")  # type: ignore[call-arg]
+    catalog.write("features", {"id": [1]})  # type: ignore[arg-type]
+    result.raise_for_mirror()
+    outcome: deltars.MirrorOutcome = result.mirror["features"]
+    assert_type(outcome.publication, deltars.Publication)
+    for skipped in result.skipped:
+        assert_type(skipped, deltars.SkippedWrite)
+
+
+def use_transactions(catalog: deltars.Catalog, frame: DataFrame, spark: SparkSession) -> deltars.TransactionResult:
+    with deltars.begin(isolation="snapshot", txn_id="daily-2026-01-30", committer="etl") as tx:
+        assert_type(tx.read("features", where="day > '2026-01-01'", columns=["id"], spark=spark), DataFrame)
+        tx.files("features", where="id = 1")
+        tx.write("features", frame, "overwrite", replace_where="day = '2026-01-30'", user_metadata="again")
+        tx.stage("labels", [deltars.Txn(app_id="job", version=1)], expected_version=3, operation="WRITE")
+        tx.stage_table("labels", [])
+        change(tx.alter("features"))
+        tx.write("features", frame, replaceWhere="day = 1")  # type: ignore[call-arg]
+    deltars.begin(isolation_level="strict")  # type: ignore[call-arg]
+    with catalog.begin(max_tables=3, mirror="off", timeout=5) as other:
+        other.rollback()
+    assert_type(catalog.run(lambda tx: len(tx.files("features")), retries=3, isolation="strict"), int)
+    assert_type(deltars.MultiTableTransaction(catalog, user_metadata="x").commit(), deltars.TransactionResult)
+    assert_type(catalog.resolve(tx.id), deltars.TransactionResult | None)
+    detail = catalog.transaction("daily-2026-01-30")
+    assert_type(detail, deltars.TransactionDetail)
+    assert_type(detail.tables, tuple[deltars.TableCommitDetail, ...])
+    return tx.result
+
+
+def change(alter: deltars.Alter) -> None:
+    alter.add_columns("note STRING")
+    alter.set_nullable("id")
+    alter.set_default("note", "'none'")
+    alter.comment("note", "what was seen")
+    alter.add_constraint("positive", "id > 0")
+    alter.drop_constraint("positive", if_exists=True)
+    alter.set_properties({"owner": "ada"})
+    alter.unset_properties(["owner"])
+
+
+def use_catalog(catalog: deltars.Catalog, schema: deltars.SchemaLike) -> None:
+    created = catalog.create_table("features", schema, partition_by="day", if_not_exists=True)
+    assert_type(created, deltars.Table)
+    catalog.register_table("raw", "/data/raw")
+    catalog.import_table("/data/old", "old", report=lambda progress: print(progress.version))
+    assert_type(catalog.release("old"), int)
+    assert_type(catalog.adopt("old"), int)
+    assert_type(catalog.tables(), list[deltars.Table])
+    assert_type(catalog.table_exists("old"), bool)
+    catalog.rename_table("old", "older")
+    catalog.set_properties("older", {"owner": "ada"}, unset=["note"])
+    catalog.drop_table("older", delete_data=True)
+    assert_type(catalog.mirror_status(), list[deltars.MirrorStatus])
+    assert_type(catalog.compare_log("features"), deltars.LogComparison)
+    assert_type(catalog.accept_log("features", discard=True), deltars.LogComparison)
+    reconciler = catalog.reconciler(poll_s=0.5, on_lag=lambda status, lag_s: print(status.name, lag_s))
+    assert_type(reconciler, deltars.Reconciler)
+    assert_type(reconciler.once(), deltars.Reconciliation)
+    reconciler.stop()
+    reconciler.run()
+    print(catalog.uri, catalog.warehouse, catalog.is_standby)
+    catalog.close()
+
+
+def use_table(spark: SparkSession) -> None:
+    table = deltars.table("deltasql://sqlite/lake.db/features")
+    assert_type(table, deltars.Table)
+    assert_type(table.id, UUID)
+    print(table.name, table.location, table.version, table.properties)
+    assert_type(table.schema, deltars.StructType)
+    assert_type(table.schema.fields, tuple[deltars.StructField, ...])
+    assert_type(table.snapshot(3), deltars.Snapshot)
+    assert_type(table.snapshot().totals, deltars.Totals)
+    assert_type(table.history(10, since="2026-01-01"), list[deltars.HistoryEntry])
+    assert_type(table.detail(partitions=True), deltars.TableDetail)
+    assert_type(table.detail().columns, tuple[deltars.ColumnDetail, ...])
+    assert_type(table.diff(1, 2), deltars.TableDiff)
+    assert_type(table.diff(1).changes, tuple[deltars.TableChange, ...])
+    assert_type(table.diff(1).files, tuple[deltars.FileChange, ...])
+    assert_type(table.read(version=1, where="id > 1", columns=["id"], spark=spark), DataFrame)
+    assert_type(deltars.read("features", timestamp=datetime(2026, 1, 1)), DataFrame)
+    table.files(version=1, where="id > 1")
+    assert_type(table.scan(where="id > 1"), deltars.Scan)
+    assert_type(table.verify(deep=True, orphans=True, min_age=timedelta(days=2)), deltars.Verification)
+    assert_type(table.clean_up_log(), list[str])
+    change(table.alter)
+    table.head(3)
+    table.to_arrow(where="id > 1")
+    table.to_arrow_batch_reader(version=1)
+    table.to_duckdb()
+    assert_type(table.to_pandas(columns=["id"]), pandas.DataFrame)
+    assert_type(table.to_polars(timestamp="2026-01-01T00:00:00Z"), polars.DataFrame)
+
+
+def use_snapshots(catalog: deltars.Catalog, spark: SparkSession) -> None:
+    snapshot = catalog.snapshot("2026-01-31T12:00:00Z", timeout=5)
+    assert_type(snapshot, deltars.CatalogSnapshot)
+    assert_type(snapshot.versions, dict[str, int])
+    assert_type(snapshot.versions_by_id, dict[UUID, int])
+    assert_type(snapshot.as_of, datetime | None)
+    assert_type(snapshot.tables(), list[deltars.CutTable])
+    assert_type(snapshot.table("features"), deltars.Snapshot)
+    snapshot.files("features", where="id > 1")
+    assert_type(snapshot.read("features", spark=spark), DataFrame)
+    assert_type(snapshot.sql("SELECT 1", args={"a": 1}), DataFrame)
+    assert_type(snapshot.register_views(prefix="then_"), list[str])
+    assert_type(catalog.sql("SELECT * FROM features", as_of=datetime(2026, 1, 1)), DataFrame)
+    assert_type(deltars.sql("SELECT * FROM features", catalog=catalog, spark=spark), DataFrame)
+
+
+def use_raw_log(catalog: deltars.Catalog, table_id: UUID) -> None:
+    writer: deltars.TxnLogWriter = deltars.SqlTxnLogWriter(catalog)
+    reader: deltars.TxnLogReader = deltars.SqlTxnLogReader(catalog)
+    added = deltars.AddFile(path="a.parquet", partition_values={}, size=1, modification_time=0, data_change=True)
+    assert_type(writer.commit(table_id, 1, [added], operation="WRITE"), deltars.CommitResult)
+    assert_type(reader.current_version(table_id), int)
+    assert_type(reader.history(table_id, limit=1), list[deltars.HistoryEntry])
+    assert_type(reader.snapshot(table_id, 1), deltars.Snapshot)
+    assert_type(reader.transaction("daily-2026-01-30"), deltars.CommittedTransaction | None)
+    for version in reader.changes(table_id, 0):
+        assert_type(version, deltars.CommittedVersion)
+
+
+def catch_errors(catalog: deltars.Catalog) -> str:
+    try:
+        catalog.table("features")
+    except deltars.TableNotFound as error:
+        return error.hint or error.message
+    except (deltars.VersionConflict, deltars.CommitUnknown, deltars.TableExists, deltars.DatabaseError) as error:
+        assert_type(error.retryable, bool)
+    return ""
