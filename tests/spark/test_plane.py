@@ -318,7 +318,7 @@ def test_a_failing_task_raises_and_leaves_whole_files_only(spark: SparkSession, 
     ("query", "reason"),
     [
         ("select case when id < 9 then id end as id from range(10)", "column id is NOT NULL and has nulls"),
-        ("select 5000000000 as id, 'a' as name", "holds a value that is no integer"),
+        ("select 5000000000 as id, 'a' as name", "holds a value that does not fit integer"),
     ],
 )
 def test_rows_that_do_not_fit_raise_the_same_error_from_a_task(

@@ -69,7 +69,7 @@ class NativeColumns(NamedTuple):
 
 
 def native_columns(frame: DataFrame, target: WriteTarget) -> NativeColumns | None:
-    """Return the table's columns, if each is a column of the frame unchanged; None if the Arrow writer is needed."""
+    """Return the table's columns, each an unchanged column of the frame or null; None if the Arrow writer is needed."""
     # A Spark Connect server may write to a disk that this process does not see.
     if not hasattr(frame, "_jdf") or target.partition_columns or not parse_location(target.root).is_local:
         return None
