@@ -55,7 +55,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         },
     ]
     decisions = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
-    menu["Project"].append({"Decisions": ["decisions/README.md", *(f"decisions/{path.name}" for path in decisions)]})
+    menu["Explanation"].append({"Decisions": ["decisions/README.md", *(f"decisions/{path.name}" for path in decisions)]})
     return config
 
 
