@@ -11,14 +11,14 @@ from deltars.uri import CatalogUri
 __all__ = ["Backend", "Opening", "Prepared", "Query", "Rows", "backend_for"]
 
 _BACKENDS = {
-    "postgres": ("postgresql.backend", "PostgreSQL", "deltars"),
-    "sqlite": ("sqlite", "SQLite", "deltars"),
-    "duckdb": ("duckdb", "DuckDB", "deltars[duckdb]"),
+    "postgres": ("postgresql.backend", "PostgreSQL"),
+    "sqlite": ("sqlite", "SQLite"),
+    "duckdb": ("duckdb", "DuckDB"),
 }
 
 
 def backend_for(uri: CatalogUri) -> Backend:
-    module_name, class_name, package = _BACKENDS[uri.backend]
+    module_name, class_name = _BACKENDS[uri.backend]
     try:
         module = importlib.import_module(f"{__name__}.{module_name}")
     except ModuleNotFoundError as error:
@@ -26,7 +26,7 @@ def backend_for(uri: CatalogUri) -> Backend:
             raise
         raise ConfigError(
             f"the {uri.backend} backend needs the package {error.name}",
-            hint=f"Run: pip install '{package}'",
+            hint=f"Run: pip install 'deltars[{uri.backend}]'",
         ) from error
     backend: Backend = getattr(module, class_name)(uri)
     return backend
