@@ -23,4 +23,4 @@ with deltars.begin() as tx:
     tx.write("labels", labels)
 
 print(f"transaction {tx.id} made {tx.result.versions}")
-deltars.read("features", spark=spark).join(deltars.read("labels", spark=spark), "customer").show()
+deltars.read("features").join(deltars.read("labels"), "customer").show()

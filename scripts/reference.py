@@ -1,4 +1,4 @@
-"""The pages that are written from the code while mkdocs builds the site, so that they cannot go stale.
+"""Pages that mkdocs generates from the code when it builds the site, so that they cannot become outdated.
 
 README.md                       ─▶ index.md
 deltars.__all__, docstrings     ─▶ reference/api/<name>.md, functions.md
@@ -41,11 +41,11 @@ ROOT = Path(__file__).parent.parent
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
-# -- what mkdocs calls -------------------------------------------------------------------------------------------------
+# -- hooks of mkdocs ---------------------------------------------------------------------------------------------------
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """The lists that grow with the code, into the menu."""
+    """Add the classes, the catalog's tables and the decisions to the menu."""
     menu: dict[str, list[Any]] = {next(iter(entry)): next(iter(entry.values())) for entry in config.nav or []}
     menu["Reference"] += [
         {"API": [{"Functions": "reference/api/functions.md"}, *({c.__name__: _page(c)} for c in _classes())]},
@@ -57,7 +57,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         },
     ]
     decisions = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
-    menu["Project"].append({"Decisions": ["decisions/README.md", *(f"decisions/{path.name}" for path in decisions)]})
+    listed = [f"decisions/{path.name}" for path in decisions]
+    menu["Explanation"].append({"Decisions": ["decisions/README.md", *listed]})
     return config
 
 
@@ -68,7 +69,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """A link to a file of the project that is no page of the site becomes the file's name."""
+    """Replace a link to a project file that is not a page of the site with the file's name."""
     here = Path(page.file.src_uri).parent
 
     def unlinked(link: re.Match[str]) -> str:
@@ -77,7 +78,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return link[0]
         file = Path(os.path.relpath(ROOT / "docs" / here / target, ROOT))
         if not (ROOT / file).exists():
-            return link[0]  # nowhere: mkdocs says so
+            return link[0]  # the target does not exist: mkdocs reports it
         return f"`{text}`" if text.strip("`") == file.as_posix() else f"{text} (`{file.as_posix()}`)"
 
     return _LINK.sub(unlinked, markdown)
@@ -99,7 +100,7 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def _index() -> str:
-    # Seen from docs/, where the site stands.
+    # Links become relative to docs/, the root of the site.
     return re.sub(
         r"\]\((?!https?:)([^)]+)\)",
         lambda link: f"]({link[1].removeprefix('docs/') if link[1].startswith('docs/') else '../' + link[1]})",
@@ -167,7 +168,7 @@ def _class_page(cls: type) -> str:
 
 
 def _commands() -> str:
-    parts = ["# Commands", "", "What `deltars` can be asked to do on the command line.", ""]
+    parts = ["# Commands", "", "Every command of `deltars`, as `--help` prints it.", ""]
 
     def add(command: click.Command, path: str) -> None:
         text = command.get_help(click.Context(command, info_name=path, max_content_width=100))
@@ -182,7 +183,7 @@ def _commands() -> str:
 
 def _errors() -> str:
     parts = ["# Errors", "", (inspect.getdoc(errors) or "").partition("\n")[2].strip(), ""]
-    parts += ["`retryable` ones may go well when they are tried again.", ""]
+    parts += ["A retryable error may not occur again when you retry.", ""]
 
     def add(cls: type[errors.DeltarsError]) -> None:
         parents = " and ".join(f"`{base.__name__}`" for base in cls.__bases__ if base is not Exception)
@@ -207,7 +208,7 @@ def _tables() -> dict[str, Table]:
 def _table_page(table: Table) -> str:
     dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
     keys = {column.name for column in table.primary_key}
-    parts = [f"# {table.name}", "", _said_of(table.name), ""]
+    parts = [f"# {table.name}", "", _table_description(table.name), ""]
     parts += ["| column | type on PostgreSQL | null | |", "|---|---|---|---|"]
     for column in table.columns:
         said = ["primary key"] if column.name in keys else []
@@ -223,14 +224,14 @@ def _table_page(table: Table) -> str:
 
 
 def _views() -> str:
-    parts = ["# Views", "", "The same rows in the words of a versioned dataset catalog; nothing is stored twice.", ""]
+    parts = ["# Views", "", "Views show the same rows in the words of a versioned dataset catalog.", ""]
     for name, query in VIEWS.items():
         columns = ", ".join(f"`{column.name}`" for column in query.selected_columns)
         parts += [f"## {name}", "", columns, ""]
     return "\n".join(parts)
 
 
-# -- what the code says of itself --------------------------------------------------------------------------------------
+# -- docstrings and signatures -----------------------------------------------------------------------------------------
 
 
 def _doc(value: Any) -> str:
@@ -262,7 +263,7 @@ def _signature(name: str, function: Callable[..., Any]) -> str:
 
 
 def _notes(cls: type) -> dict[str, str]:
-    """The texts that stand below the fields of a class."""
+    """Return the docstrings below the fields of a class, by field."""
     [body] = [
         node.body for node in ast.parse(textwrap.dedent(inspect.getsource(cls))).body if isinstance(node, ast.ClassDef)
     ]
@@ -274,13 +275,13 @@ def _notes(cls: type) -> dict[str, str]:
     return found
 
 
-def _said_of(table: str) -> str:
-    """What the action that it holds says, or the picture at the head of the schema."""
+def _table_description(table: str) -> str:
+    """Return the docstring of the action that a table holds, or its line in the docstring of `store.schema`."""
     for action, name in TABLE_OF.items():
         if name == table:
-            return f"The actions `{action.__name__}` of a version, in order (`ord`). {_doc(action)}"
+            return f"The `{action.__name__}` actions of each version, in order (`ord`). {_doc(action)}"
     for line in (inspect.getdoc(schema) or "").splitlines():
         name, _, said = line.strip().partition("  ")
         if name == table:
             return f"{said.strip().capitalize()}."
-    raise LookupError(f"nothing is said of {table} at the head of {schema.__name__}")
+    raise LookupError(f"the docstring of {schema.__name__} does not describe {table}")

@@ -1,4 +1,4 @@
-"""The documentation builds as a site, strictly, and its reference knows every public name."""
+"""The documentation builds as a site, strictly, and its reference lists every public name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lake that the examples of the documentation are run on, and the names they may use without making them."""
+"""The lake that the documentation's examples run on, and the names that they may use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def events() -> pa.Table:
 
 
 def names(spark: SparkSession, warehouse: str, *, is_empty: bool = False) -> dict[str, Any]:
-    """A catalog on PostgreSQL with `features` and `labels` at version 3, written together; and frames for them."""
+    """Create a catalog on PostgreSQL with `features` and `labels` at version 3, and return it with frames for them."""
     catalog = deltars.connect(URI, warehouse=warehouse, migrate=True)
     if is_empty:
         return {"catalog": catalog}

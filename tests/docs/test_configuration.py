@@ -1,4 +1,4 @@
-"""The page of settings has each of them, with its default."""
+"""The page of settings lists each of them, with its default."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ PAGE = Path(__file__).parents[2] / "docs/configuration.md"
 
 def test_every_setting_is_on_the_page_with_its_default() -> None:
     rows = [line.split("|") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
-    told: dict[str, str] = {}
+    listed: dict[str, str] = {}
     for _, names, defaults, *_rest in rows:
         found = re.findall(r"`(\w+)`", names)
-        told |= dict(zip(found, defaults.replace("`", "").split(", "), strict=False))
+        listed |= dict(zip(found, defaults.replace("`", "").split(", "), strict=False))
     for setting in fields(Settings):
         default = "" if setting.default is MISSING else setting.default
         shown = str(default).lower() if isinstance(default, bool | str) else f"{default:,g}"
-        assert told[setting.name].strip() == shown, setting.name
+        assert listed[setting.name].strip() == shown, setting.name

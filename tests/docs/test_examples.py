@@ -33,7 +33,7 @@ def lake(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[dict[str, Any]]:
-    """A server that libpq's environment leads to, as on a machine where somebody works; its database is `lake`."""
+    """A PostgreSQL server with a database `lake`, found through libpq's environment as on a user's machine."""
     for key, value in conninfo_to_dict(postgres_server.conninfo).items():
         monkeypatch.setenv(f"PG{key.upper()}", str(value))
     monkeypatch.chdir(tmp_path)
