@@ -140,13 +140,13 @@ RULES: list[tuple[list[dict[str, Any]], dict[str, str], str]] = [
     ([ID, {"name": "s", "type": "string", "metadata": {"__CHAR_VARCHAR_TYPE_STRING": "varchar("}}], {}, "varchar"),
     ([ID], {"delta.columnMapping.mode": "both"}, "columnMapping.mode"),
     ([ID], MAPPED, "has no id and physical name"),
-    ([mapped("id", 1, "a"), mapped("b", 1, "b")], MAPPED, "so has another"),
-    ([mapped("id", 1, "a"), mapped("b", 2, "a")], MAPPED, "so has another"),
+    ([mapped("id", 1, "a"), mapped("b", 1, "b")], MAPPED, "another column has one of them"),
+    ([mapped("id", 1, "a"), mapped("b", 2, "a")], MAPPED, "another column has one of them"),
     ([mapped("id", "1", "a")], MAPPED, "has no id and physical name"),
     ([mapped("id", 1, "a")], MAPPED | {"delta.columnMapping.maxColumnId": "two"}, "maxColumnId"),
     ([ID], {"delta.feature.appendOnly": "maybe"}, "can only be"),
     ([ID], {"delta.dataSkippingNumIndexedCols": "all"}, "number of columns"),
-    ([ID, {"name": "ID", "type": "long"}], {}, "two columns"),
+    ([ID, {"name": "ID", "type": "long"}], {}, "duplicate column"),
 ]
 
 

@@ -39,23 +39,23 @@ def foreign_version(
     table_id: UUID, version: int, info: CommitInfo | None, *, modified_ms: int, digest: str | None
 ) -> ForeignVersion:
     """Return the version with the usable values of `commitInfo`, which is free-form JSON and may be missing."""
-    said = info or CommitInfo()
-    extra = {} if has_null_character(said.extra) else said.extra
-    times = (said.in_commit_timestamp, said.timestamp, _whole(extra.get("timestamp")))
+    known = info or CommitInfo()
+    extra = {} if has_null_character(known.extra) else known.extra
+    times = (known.in_commit_timestamp, known.timestamp, _whole(extra.get("timestamp")))
     timestamp = next((t for t in times if t is not None and 0 <= t <= LATEST_MS), modified_ms)
     commit_ts, participants = extra.get("commitTs"), extra.get("participants")
     return ForeignVersion(
         version=version,
         timestamp_ms=timestamp,
-        txn_id=_txn_id(said.txn_id) or uuid5(table_id, str(version)),
-        operation=_text(said.operation) or "UNKNOWN",
-        operation_params=_document(said.operation_parameters),
-        metrics=_document(said.operation_metrics),
+        txn_id=_txn_id(known.txn_id) or uuid5(table_id, str(version)),
+        operation=_text(known.operation) or "UNKNOWN",
+        operation_params=_document(known.operation_parameters),
+        metrics=_document(known.operation_metrics),
         committer=_text(extra.get("userName")),
-        read_version=said.read_version if 0 <= (said.read_version or 0) <= version else None,
-        isolation=_text(said.isolation_level),
-        is_blind_append=said.is_blind_append,
-        user_metadata=_text(said.user_metadata),
+        read_version=known.read_version if 0 <= (known.read_version or 0) <= version else None,
+        isolation=_text(known.isolation_level),
+        is_blind_append=known.is_blind_append,
+        user_metadata=_text(known.user_metadata),
         commit_ts=commit_ts if isinstance(commit_ts, int) and 0 < commit_ts <= LATEST_MS * 1000 else None,
         participants=_participants(participants) or {str(table_id): version},
         digest=digest,

@@ -153,8 +153,8 @@ class CommitEnded:
     @property
     def stage(self) -> str | None:
         """Return the stage that it ended in."""
-        said = self.error.stage if isinstance(self.error, DeltarsError) else None
-        return said or next(reversed(self.stages), None)
+        stage = self.error.stage if isinstance(self.error, DeltarsError) else None
+        return stage or next(reversed(self.stages), None)
 
 
 @dataclass(frozen=True, slots=True)

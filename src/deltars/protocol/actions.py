@@ -71,7 +71,7 @@ class AddFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ren
 
     @property
     def key(self) -> tuple[str, str]:
-        """What the protocol identifies a file by."""
+        """Return the path and deletion vector id, which identify a file in the Delta protocol."""
         return self.path, self.dv_id
 
 
@@ -96,7 +96,7 @@ class RemoveFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     @property
     def key(self) -> tuple[str, str]:
-        """What the protocol identifies a file by."""
+        """Return the path and deletion vector id, which identify a file in the Delta protocol."""
         return self.path, self.dv_id
 
 

@@ -74,7 +74,7 @@ class _Token(NamedTuple):
     text: str
     at: int
 
-    def says(self, word: str) -> bool:
+    def matches(self, word: str) -> bool:
         """Return whether this is the given keyword or mark. A name in backquotes is neither."""
         return self.kind in ("word", "mark") and self.text.upper() == word
 
@@ -113,7 +113,7 @@ class _Parser:
             text = self._text[start : self._peek().at].strip()
             metadata[CHAR_VARCHAR] = str(self._limits[()]) if () in self._limits else text
         nullable = True
-        while not (self._peek().kind == "end" or self._peek().says(",")):
+        while not (self._peek().kind == "end" or self._peek().matches(",")):
             if self._take("NOT"):
                 self._expect("NULL")
                 nullable = False
@@ -138,7 +138,7 @@ class _Parser:
             if token.kind == "end":
                 raise self._error("this parenthesis is never closed", opened)
             self._next += 1
-            depth += token.says("(") - token.says(")")
+            depth += token.matches("(") - token.matches(")")
         return self._not_empty(self._text[start : token.at].strip(), opened)
 
     def _expression(self) -> str:
@@ -146,9 +146,11 @@ class _Parser:
         first, depth = self._peek(), 0
         while self._peek().kind != "end":
             token = self._peek()
-            if depth == 0 and (token.says(",") or token.says("COMMENT") or token.says("NOT") or token.says(")")):
+            if depth == 0 and (
+                token.matches(",") or token.matches("COMMENT") or token.matches("NOT") or token.matches(")")
+            ):
                 break
-            depth += token.says("(") - token.says(")")
+            depth += token.matches("(") - token.matches(")")
             self._next += 1
         return self._not_empty(self._text[first.at : self._peek().at].strip(), first)
 
@@ -269,7 +271,7 @@ class _Parser:
             raise self._error(f"expected {word}")
 
     def _take(self, word: str) -> bool:
-        found = self._peek().says(word)
+        found = self._peek().matches(word)
         self._next += found
         return found
 

@@ -208,16 +208,16 @@ def number_property(properties: Mapping[str, str], name: str, default: int) -> i
 
 
 def _feature(name: str, value: str) -> str:
-    asked = name[len(FEATURE_PROPERTY) :]
-    feature = _FEATURES.get(asked.lower())
+    feature_name = name[len(FEATURE_PROPERTY) :]
+    feature = _FEATURES.get(feature_name.lower())
     if feature is None:
-        near = get_close_matches(asked.lower(), _FEATURES, n=1)
+        near = get_close_matches(feature_name.lower(), _FEATURES, n=1)
         hint = (
             f"Did you mean {FEATURE_PROPERTY}{_FEATURES[near[0]]}?"
             if near
             else f"Known features: {', '.join(FEATURES)}."
         )
-        raise ValidationError(f"there is no table feature {asked!r}", field=name, hint=hint)
+        raise ValidationError(f"there is no table feature {feature_name!r}", field=name, hint=hint)
     if value not in ("supported", "enabled"):
         raise ValidationError(f"the property {name} can only be 'supported', not {value!r}", field=name)
     return FEATURE_PROPERTY + feature
