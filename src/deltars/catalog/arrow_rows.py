@@ -15,7 +15,6 @@ from deltars.data.reader import read_scan
 from deltars.data.scan import Scan
 from deltars.errors import ConfigError
 from deltars.log.snapshot import Moment
-from deltars.predicate import parse
 
 if TYPE_CHECKING:
     import pandas
@@ -46,7 +45,7 @@ class ArrowRows(ABC):
     ) -> pa.RecordBatchReader:
         """Return the rows as a stream of record batches."""
         scan = self.scan(version, timestamp=timestamp, where=where)
-        row_filter = None if where is None else PredicateFilter(parse(where, scan.schema))
+        row_filter = None if scan.condition is None else PredicateFilter(scan.condition)
         return read_scan(scan, columns=columns, row_filter=row_filter)
 
     def to_arrow(

@@ -16,7 +16,8 @@ from deltars.errors import LogDiverged, TableHeld
 from deltars.importer import Importer, LogSource, Progress
 from deltars.importer.commits import CommitFile
 from deltars.importer.listing import LogListing
-from deltars.mirror.files.commit import commit_path, is_same_commit, render_commit
+from deltars.mirror.files.commit import is_same_commit, render_commit
+from deltars.protocol.log_files import commit_path
 from deltars.session import CatalogSession
 from deltars.store.imports.appender import HeldTable
 from deltars.store.imports.reversal import Contradiction, Reversal

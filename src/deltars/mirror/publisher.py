@@ -38,10 +38,9 @@ from deltars.protocol.log_files import LOG, checksum_path
 from deltars.storage import Storage, open_storage, parse_location
 from deltars.store.database import Database
 from deltars.store.mirror.lease import new_owner
-from deltars.store.mirror.pending_versions import ManyActions
 from deltars.store.mirror.records import MirrorRecords
 from deltars.store.mirror.status import Advance, MirrorMode, MirrorState, MirrorStatusStore, Target
-from deltars.store.read.committed_versions import CommittedVersion
+from deltars.store.read.committed_versions import CommittedVersion, ManyActions
 
 VERSIONS_AT_ONCE = 100
 """How many versions are written before the catalog records them as published."""

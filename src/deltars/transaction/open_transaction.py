@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from deltars.config import check_timeout
 from deltars.data.conditions import Condition
-from deltars.errors import ConfigError, DeltarsError, TableExists, TransactionTooLarge, ValidationError
+from deltars.errors import ConfigError, TableExists, TransactionTooLarge, ValidationError, located
 from deltars.log.commit import ISOLATION_LEVELS, NO_VERSION, Committed, RowGroup
 from deltars.log.transaction_id import as_txn_id
 from deltars.observe import (
@@ -238,13 +238,9 @@ class OpenTransaction:
     ) -> None:
         with self._lifetime.open():
             now = view.latest(staged)
-            try:
+            with located(table=staged.name, table_id=str(staged.table_id), txn_id=self.id, stage="validate"):
                 after = now.with_step(actions, step, row_groups, expected_version=expected_version)
                 self._limits.check([*(table for table in view.changed if table.table_id != after.table_id), after])
-            except DeltarsError as error:
-                raise error.located(
-                    table=staged.name, table_id=str(staged.table_id), txn_id=self.id, stage="validate"
-                ) from error.__cause__
             view.keep(after)
             self._lifetime.has_staged(self, after.name)
 

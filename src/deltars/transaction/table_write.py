@@ -15,8 +15,8 @@ is repeated if that has changed: rows depend on the metadata, replaced files on 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ from deltars.data.plane import DataPlane
 from deltars.data.scan import Scan
 from deltars.data.sources import consumed, is_single_use
 from deltars.data.write_target import WriteTarget, WrittenFile
-from deltars.errors import DeltarsError, SchemaMismatch, ValidationError
+from deltars.errors import SchemaMismatch, ValidationError, located
 from deltars.log.commit import RowGroup
 from deltars.predicate import Predicate
 from deltars.protocol import Action, Metadata, RemoveFile, StructField, StructType, Txn, as_names, merged
@@ -238,12 +238,8 @@ class TableWrite:
         chosen = {"target_file_size": options.target_file_size, "compression": options.compression}
         return target.with_options(**{name: value for name, value in chosen.items() if value is not None})
 
-    @contextmanager
-    def _located(self, table: StagedTable) -> Iterator[None]:
-        try:
-            yield
-        except DeltarsError as error:
-            raise error.located(table=table.name, txn_id=self._view.txn_id, stage="write data") from error.__cause__
+    def _located(self, table: StagedTable) -> AbstractContextManager[None]:
+        return located(table=table.name, txn_id=self._view.txn_id, stage="write data")
 
     def _replace(self, table: StagedTable, rows: _Rows) -> _Replaced:
         """Find the files that the new ones replace, and rewrite their rows that stay."""

@@ -191,6 +191,7 @@ class View:
             table=table.name,
             version=table.version,
             storage_options=self.session.settings.storage_options,
+            condition=predicate,
         )
 
     def progress(self, table: StagedTable, app_id: str) -> int | None:

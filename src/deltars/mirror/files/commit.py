@@ -20,8 +20,7 @@ from deltars.protocol import Action, CommitInfo, decode_commit, encode_commit
 from deltars.protocol.engine_info import ENGINE_INFO
 from deltars.protocol.log_files import commit_path as commit_path
 from deltars.storage import Storage
-from deltars.store.mirror.pending_versions import ManyActions
-from deltars.store.read.committed_versions import CommittedVersion
+from deltars.store.read.committed_versions import CommittedVersion, ManyActions
 
 # `strict` is stronger than the strongest level that Delta has a name for.
 _ISOLATION_LEVELS = {

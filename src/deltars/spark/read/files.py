@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import StructType as SparkStructType
 
 from deltars.data.scan import Scan, missing_file
-from deltars.errors import DeltarsError, StorageError
+from deltars.errors import DeltarsError, StorageError, located
 from deltars.spark.read.frame_cache import Directories
 from deltars.spark.read.manifest import file_uri, write_manifest
 from deltars.storage import Storage, open_storage, parse_location
@@ -85,10 +85,8 @@ def data_files(scan: Scan, root: str | None) -> tuple[list[DataFile], Directorie
         if text not in decoded:
             document = _decode_values(text)
             decoded[text] = tuple(document.get(name) or None for name in names)
-        try:
+        with located(table=scan.table, version=scan.version):
             path = relative_path(storage, uri)
-        except DeltarsError as error:
-            raise error.located(table=scan.table, version=scan.version) from error.__cause__
         files.append(DataFile(path, f"{root}/{path}", size, time, decoded[text], vector))
     # Spark on other machines may see files that this machine does not.
     is_here = storage.location.is_local and os.path.isdir(storage.location.path)
