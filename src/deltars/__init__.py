@@ -70,7 +70,8 @@ if TYPE_CHECKING:
     from deltars.data.scan import Scan
     from deltars.doctor import Finding, diagnose
     from deltars.importer import Progress
-    from deltars.log.snapshot import HistoryEntry, Moment, Snapshot, Totals
+    from deltars.log.moments import Moment
+    from deltars.log.snapshot import HistoryEntry, Snapshot, Totals
     from deltars.log.transaction_id import TxnId
     from deltars.mirror import MirrorOutcome, Publication, Reconciler, Reconciliation, Repair
     from deltars.mirror.verify import Verification
@@ -152,12 +153,8 @@ _LOADED_WHEN_USED = {
         "diagnose",
     ),
     "deltars.importer": ("Progress",),
-    "deltars.log.snapshot": (
-        "HistoryEntry",
-        "Moment",
-        "Snapshot",
-        "Totals",
-    ),
+    "deltars.log.moments": ("Moment",),
+    "deltars.log.snapshot": ("HistoryEntry", "Snapshot", "Totals"),
     "deltars.log.transaction_id": ("TxnId",),
     "deltars.mirror": (
         "MirrorOutcome",

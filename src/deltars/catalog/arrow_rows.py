@@ -14,7 +14,7 @@ from deltars.data.filter import PredicateFilter
 from deltars.data.reader import read_scan
 from deltars.data.scan import Scan
 from deltars.errors import ConfigError
-from deltars.log.snapshot import Moment
+from deltars.log.moments import Moment
 
 if TYPE_CHECKING:
     import pandas

@@ -10,13 +10,14 @@ from uuid import UUID, uuid4
 from deltars.catalog import handover
 from deltars.catalog.log_acceptance import LogComparison, accept_log, compare_log
 from deltars.catalog.retry import run
-from deltars.catalog.snapshot import CatalogSnapshot, is_time, to_microseconds
+from deltars.catalog.snapshot import CatalogSnapshot
 from deltars.catalog.table import Table
 from deltars.catalog.transactions import TransactionDetail, transaction_detail
 from deltars.config import CatalogConfig
 from deltars.errors import TableNotFound, TransactionNotFound, ValidationError
 from deltars.importer import Progress
 from deltars.log.commit import NewTable
+from deltars.log.moments import Moment, parse_moment, to_microseconds
 from deltars.log.transaction_id import TxnId, as_txn_id, is_uuid
 from deltars.mirror import Reconciler
 from deltars.mirror.deletion import Deletion
@@ -237,7 +238,7 @@ class Catalog:
             case UUID():
                 cut = self._cut_of(moment, as_of, wait_s)
             case _:
-                cut = self._session.cuts.at(to_microseconds(moment), timeout_s=wait_s)
+                cut = self._session.cuts.at(_commit_ts(moment), timeout_s=wait_s)
         return CatalogSnapshot(self._session, cut)
 
     def sql(
@@ -365,7 +366,7 @@ class Catalog:
         if not isinstance(as_of, str) or not as_of.strip():
             return as_of
         key = as_txn_id(as_of)
-        if not is_time(as_of):
+        if parse_moment(as_of) is None:
             return key
         if self._session.writer.find_committed(key) is not None:
             raise ValidationError(
@@ -374,3 +375,11 @@ class Catalog:
                 hint=f"Give the time as a datetime, or the transaction's id: {key}.",
             )
         return as_of
+
+
+def _commit_ts(moment: Moment) -> int:
+    if parse_moment(moment) is None:
+        raise ValidationError(
+            f"{moment!r} is neither a transaction's id nor a time", field="as_of", hint="Write 2026-01-31T12:00:00Z."
+        )
+    return to_microseconds(moment)

@@ -12,7 +12,7 @@ from deltars.catalog.catalog import Catalog
 from deltars.catalog.table import Table
 from deltars.config import CatalogConfig, Isolation, configure
 from deltars.errors import ConfigError, DeltarsError, ValidationError, WarehouseTaken
-from deltars.log.snapshot import Moment
+from deltars.log.moments import Moment
 from deltars.log.transaction_id import TxnId
 from deltars.observe import opentelemetry, prometheus
 from deltars.session import CatalogSession

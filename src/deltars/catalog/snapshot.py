@@ -155,26 +155,3 @@ class CatalogSnapshot:
 
     def __reduce__(self) -> tuple[Callable[..., CatalogSnapshot], tuple[CatalogSession, Cut]]:
         return CatalogSnapshot, (self._session, self._cut)
-
-
-def is_time(text: str) -> bool:
-    """Return whether a text is a time in ISO 8601."""
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
-
-
-def to_microseconds(moment: datetime | str) -> int:
-    """Return a moment in the unit of `commit_ts`. Without a zone it is in UTC."""
-    try:
-        parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
-    except ValueError:
-        parsed = None
-    if not isinstance(parsed, datetime):
-        raise ValidationError(
-            f"{moment!r} is neither a transaction's id nor a time", field="as_of", hint="Write 2026-01-31T12:00:00Z."
-        )
-    since = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)) - _EPOCH
-    return since // timedelta(microseconds=1)

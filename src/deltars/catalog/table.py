@@ -16,7 +16,8 @@ from deltars.catalog.table_detail import TableDetail, columns_of, partitions_of
 from deltars.catalog.table_diff import TableDiff, difference
 from deltars.data.scan import Scan
 from deltars.errors import DeltarsError
-from deltars.log.snapshot import HistoryEntry, Moment, Snapshot
+from deltars.log.moments import Moment
+from deltars.log.snapshot import HistoryEntry, Snapshot
 from deltars.mirror.cleanup import clean_up_log
 from deltars.mirror.orphans import MIN_AGE
 from deltars.mirror.verify import Verification, Verifier

@@ -21,9 +21,6 @@ from uuid import UUID
 import pyarrow as pa
 
 from deltars.errors import ValidationError
-from deltars.log.moments import Moment as Moment
-from deltars.log.moments import from_milliseconds as from_milliseconds
-from deltars.log.moments import to_milliseconds as to_milliseconds
 from deltars.predicate import Predicate, parse
 from deltars.protocol import DomainMetadata, Metadata, Protocol, StructType, Txn
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,7 +12,7 @@ from deltars.data.conditions import Condition
 from deltars.data.scan import Scan
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.errors import ValidationError
-from deltars.log.snapshot import Moment
+from deltars.log.moments import Moment, parse_moment
 from deltars.predicate import Predicate, Query, Unknown, parse
 from deltars.predicate.literals import zone_of
 from deltars.protocol import StructType
@@ -92,11 +91,8 @@ class SparkPlane:
         """Return the timestamp with the session's time zone, unless it has its own."""
         if timestamp is None:
             return None
-        try:
-            parsed: Any = datetime.fromisoformat(timestamp) if isinstance(timestamp, str) else timestamp
-        except ValueError:
-            return timestamp
-        if not isinstance(parsed, datetime) or parsed.tzinfo:
+        parsed = parse_moment(timestamp, zone=None)
+        if parsed is None or parsed.tzinfo:
             return timestamp
         zone = zone_of(name := _zone_name(spark))
         if zone is None:

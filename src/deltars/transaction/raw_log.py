@@ -16,7 +16,8 @@ import pyarrow as pa
 from deltars.errors import ValidationError
 from deltars.log.arrow_adds import canonical
 from deltars.log.commit import Commit, TableCommit
-from deltars.log.snapshot import HistoryEntry, Moment, Snapshot
+from deltars.log.moments import Moment
+from deltars.log.snapshot import HistoryEntry, Snapshot
 from deltars.log.transaction_id import TxnId, as_txn_id
 from deltars.protocol import Action
 from deltars.session import HasSession

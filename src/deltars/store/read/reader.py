@@ -19,14 +19,8 @@ from sqlalchemy import Connection, Select, and_, select
 
 from deltars.errors import TimestampTooEarly, ValidationError, VersionNotFound
 from deltars.log.commit import NO_VERSION
-from deltars.log.snapshot import (
-    HistoryEntry,
-    Moment,
-    Snapshot,
-    as_whole,
-    from_milliseconds,
-    to_milliseconds,
-)
+from deltars.log.moments import Moment, from_milliseconds, to_milliseconds
+from deltars.log.snapshot import HistoryEntry, Snapshot, as_whole
 from deltars.log.transaction_id import TxnId, as_txn_id
 from deltars.store.database import Readable
 from deltars.store.read.committed_versions import CommittedTransaction, CommittedVersion, CommittedVersions
