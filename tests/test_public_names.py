@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import deltars
 from deltars.config import Settings
+from deltars.predicate import Predicate
 from deltars.transaction.options import CheckedWriteOptions
 
 PINNED = Path(__file__).parent / "public_api.txt"
@@ -32,6 +33,8 @@ INTERNAL = {
     "deltars.protocol.actions.Format",
     # `deltars.Finding` is the doctor's.
     "deltars.mirror.verify.Finding",
+    # A condition as a scan carries it to whoever reads its rows.
+    *(f"deltars.predicate.tree.{kind.__name__}" for kind in get_args(Predicate)),
 }
 """Types of fields that a program has no reason to name."""
 
