@@ -25,6 +25,7 @@ test: setup lint types imports unit  ## Check everything: lint, types, import ru
 lint: setup  ## Check style and formatting
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
+	@$(PY) -m codespell_lib src docs examples *.md
 
 types: setup  ## Check types, strictly
 	@$(PY) -m mypy src tests $(wildcard examples benchmarks scripts)

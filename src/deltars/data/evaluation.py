@@ -35,7 +35,7 @@ class ColumnExpression:
     """The expression of a generated column."""
 
     def __init__(self, sql: str, schema: StructType, type_: DataType) -> None:
-        """`schema` has the columns of the batches, in the table's types; `type_` is the type of the result."""
+        """Take the columns of the batches from `schema`, in the table's types. The result is of `type_`."""
         self._sql = sql
         self._expression = parse_expression(sql, schema)
         self._type = type_to_arrow(type_)

@@ -62,7 +62,7 @@ class StagedTable:
         initial: Sequence[Action] = (),
         is_live: Callable[[FileKey], bool] = lambda _: False,
     ) -> None:
-        """`initial` are the actions of a new table. `is_live` returns whether a file was live at the beginning."""
+        """Begin with the `initial` actions of a new table. `is_live` says whether a file was live at the beginning."""
         self.table_id = table_id
         self.name = name
         self.location = location
