@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from uuid import uuid4
 
 import pytest
@@ -156,8 +155,7 @@ def test_writer_that_waited_for_the_lock_supersedes_what_the_first_added(
         first = Meanwhile(log.append, "same", version=2)
         hold.wait_until_reached()
         waiting = Meanwhile(other.writer.commit, log.table_id, 3, second, operation="WRITE")
-        time.sleep(0.4)
-        assert waiting.is_running
+        waiting.stays_for(0.4)
         hold.release()
         first.result()
         assert waiting.result().version == 3
@@ -176,7 +174,7 @@ def test_writer_that_waited_cannot_remove_what_the_first_has_removed(
         first = Meanwhile(log.commit, [removed("a")], version=2)
         hold.wait_until_reached()
         waiting = Meanwhile(other.writer.commit, log.table_id, 3, [removed("b"), removed("a")], operation="WRITE")
-        time.sleep(0.4)
+        waiting.stays_for(0.4)
         hold.release()
         first.result()
         error = waiting.error()

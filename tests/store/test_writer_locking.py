@@ -49,8 +49,7 @@ def test_second_writer_waits_while_the_first_is_between_check_and_commit(open_lo
         first = Meanwhile(log.append, "first", version=1)
         hold.wait_until_reached()
         waiting = Meanwhile(second.append, "second", version=1)
-        time.sleep(0.5)
-        assert waiting.is_running
+        waiting.stays_for(0.5)
         assert log.version == 0
         hold.release()
         assert first.result().version == 1
@@ -170,7 +169,7 @@ def test_wait_that_ends_within_the_time_out_succeeds(open_log: OpenLog, tap: Tap
         first = Meanwhile(log.append, "first", version=1)
         hold.wait_until_reached()
         waiting = Meanwhile(second.append, "second", version=2)
-        time.sleep(1)
+        waiting.stays_for(1)
         hold.release()
         assert first.result().version == 1
         assert waiting.result().version == 2
@@ -373,7 +372,7 @@ def test_writer_that_waited_checks_the_version_that_the_first_left(open_log: Ope
         first = Meanwhile(log.append, "same", version=1)
         hold.wait_until_reached()
         conflicting = Meanwhile(second.append, "same", version=1)
-        time.sleep(0.3)
+        conflicting.stays_for(0.3)
         hold.release()
         first.result()
         error = conflicting.error()

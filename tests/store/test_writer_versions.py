@@ -126,7 +126,7 @@ def test_commit_whose_check_was_bypassed_fails_at_the_key_and_says_so(log: Log, 
     assert expected in error.constraint
     assert (error.table_id, error.version) == (str(log.table_id), 2)
     assert str(log.table_id) in str(error)
-    assert "2" in str(error)
+    assert "version 2" in str(error)
     assert log.dump() == before
     with log.catalog._session.database.write(10) as connection:
         connection.execute(update(dl_tables).values(current_version=2))
