@@ -55,7 +55,7 @@ class Table(ArrowRows):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Properties as they were when this object was made."""
+        """Properties as of the call that returned this object."""
         return dict(self._record.properties)
 
     @property
@@ -134,7 +134,7 @@ class Table(ArrowRows):
             yield tx._altered(self.id)
 
     def write(self, df: Frame, mode: WriteMode = "append", **options: Unpack[WriteOptions]) -> TransactionResult:
-        """Write the table in one transaction, which rows that others append meanwhile do not disturb.
+        """Write the table in one transaction with isolation "serializable": two concurrent appends both succeed.
 
         Mode and options are those of `Transaction.write`.
         """
