@@ -50,7 +50,8 @@ class CatalogSettings(TypedDict, total=False):
     max_files_per_table: int | None
     """Most files that a transaction over several tables may add to each; by default 1,000."""
     mirror: MirrorChoice | None
-    """Who publishes to `_delta_log`: the committer ("inline", by default), the reconciler ("async"), no one ("off")."""
+    """Who publishes to `_delta_log`: the committer ("inline", by default) or the reconciler ("async"). With "off" the
+    committer does not; a reconciler still does, unless the table's property `deltars.mirror` is "off" too."""
     mirror_wait: float | None
     """Most time that a commit waits for its publication; by default 5."""
     mirror_concurrency: int | None

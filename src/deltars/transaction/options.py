@@ -47,8 +47,9 @@ class BeginOptions(TypedDict, total=False):
     max_files_per_table: int | None
     """Most files that the transaction may add to each table, if it writes several."""
     mirror: MirrorChoice | None
-    """Who publishes the commit to `_delta_log`: the committer ("inline"), the reconciler ("async"), no one ("off").
-    It overrides the tables' and the catalog's setting."""
+    """Who publishes the commit to `_delta_log`: the committer ("inline") or the reconciler ("async"). With "off" the
+    committer does not; a reconciler still does, unless the table's property `deltars.mirror` is "off" too. The option
+    overrides the tables' and the catalog's setting for the committer."""
 
 
 class WriteOptions(TypedDict, total=False):
