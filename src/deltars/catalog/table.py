@@ -26,7 +26,7 @@ from deltars.protocol import StructType, supported_features
 from deltars.session import CatalogSession
 from deltars.store.registry import TableRecord
 from deltars.transaction import Transaction, TransactionResult
-from deltars.transaction.alter import Alter, AlteredTable
+from deltars.transaction.alter import Alter, StageChange
 from deltars.transaction.options import WriteMode, WriteOptions
 from deltars.transaction.plane import Frame, spark_plane
 
@@ -129,9 +129,9 @@ class Table(ArrowRows):
         return Alter(self._altering)
 
     @contextmanager
-    def _altering(self) -> Iterator[AlteredTable]:
+    def _altering(self) -> Iterator[StageChange]:
         with Transaction(self._session, isolation="serializable") as tx:
-            yield tx._altered(self.id)
+            yield tx._change_stager(self.id)
 
     def write(self, df: Frame, mode: WriteMode = "append", **options: Unpack[WriteOptions]) -> TransactionResult:
         """Write the table in one transaction with isolation "serializable": two concurrent appends both succeed.
