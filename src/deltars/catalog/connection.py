@@ -77,10 +77,11 @@ def connect(
 ) -> Catalog:
     """Open a catalog: a `deltasql://` URI, a name in `deltars.toml`, `$DELTARS_CATALOG`, or `./.deltars/lake.db`.
 
-    An embedded catalog (SQLite, DuckDB) is created and migrated on first use. PostgreSQL is migrated only with
-    `migrate=True` or `deltars migrate up`. `warehouse` is the directory of tables that are created without a location.
-    It is set once; for an embedded catalog the default is a directory beside its file. See `CatalogSettings` for the
-    other settings.
+    An embedded catalog (SQLite, DuckDB) is created on first use, and its schema is upgraded when a newer release opens
+    it. On PostgreSQL both happen only with `migrate=True`, `deltars init` or `deltars migrate up`.
+
+    `warehouse` is the directory of tables that are created without a location. It is set once; for an embedded catalog
+    the default is a directory beside its file. See `CatalogSettings` for the other settings.
     """
     check_keywords("connect", settings, CatalogSettings)
     return open_catalog(configure(catalog, warehouse=warehouse, **settings), migrate=migrate)
