@@ -46,7 +46,7 @@ format: setup  ## Put style and formatting right
 soak: setup  ## Run the soak tests at their long sizes and write docs/soak.md; DELTARS_SEED=n repeats a run
 	@DELTARS_SOAK=1 $(PY) -m pytest -m soak -n 0 --timeout 7200 $(PYTEST_ARGS)
 
-test-spark-matrix: setup  ## Test the Spark data plane on pyspark 4.1, 4.2 and the newest, each in an environment of its own
+test-spark-matrix: setup  ## Test the Spark data plane on pyspark 4.1, 4.2 and the newest, each in its own environment
 	@$(PY) scripts/spark_matrix.py
 
 bench-log: setup  ## Measure commits and snapshots of the log

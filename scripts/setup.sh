@@ -60,7 +60,7 @@ make_venv() {
         return
     fi
     rm -rf .venv
-    # Debian ships Python without ensurepip, in a package of its own.
+    # Debian ships Python without ensurepip, in a separate package.
     if ! "$python" -c 'import ensurepip, venv' >/dev/null 2>&1; then
         package=$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
         apt_install_first "$package" python3-venv || true

@@ -1,4 +1,4 @@
-"""The behaviour of the data plane on every line of Spark that we support, each in an environment of its own.
+"""The behaviour of the data plane on every line of Spark that we support, each in its own environment.
 
     .venv/bin/python scripts/spark_matrix.py [VERSION …]     4.1, 4.2 and the newest, unless told otherwise
 

@@ -51,7 +51,7 @@ class Settings:
     max_files_per_table: int = 1_000
     """Most files that a transaction over several tables may add to each table."""
     mirror: str = "inline"
-    """What publishes to `_delta_log`: the committer ("inline"), the reconciler ("async") or nothing ("off")."""
+    """Who publishes to `_delta_log`: the committer ("inline") or the reconciler ("async"); "off": not the committer."""
     mirror_wait: float = 5.0
     """Longest wait of a commit for its publication."""
     mirror_concurrency: int = 5

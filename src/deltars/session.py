@@ -51,6 +51,8 @@ class _made_once(Generic[Part]):  # noqa: N801 — a decorator
 
 
 class CatalogSession:
+    """One open catalog: its database, and the registry, reader, writer and publisher that share it."""
+
     def __init__(self, uri: CatalogUri, settings: Settings) -> None:
         self.making = threading.RLock()
         self.uri = uri

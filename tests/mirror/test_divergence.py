@@ -172,8 +172,8 @@ def test_versions_that_contradict_the_log_are_listed_and_discarded_only_when_tol
     assert [(r["version"], r["what"], r["committer"], r["other_tables"]) for r in json.loads(refused.stdout)] == [
         (3, "would be discarded", "after the restore", "u"),
         (4, "would be discarded", None, ""),
-        (3, "would be taken from the log", None, None),
-        (4, "would be taken from the log", None, None),
+        (3, "would be imported from the log", None, None),
+        (4, "would be imported from the log", None, None),
     ]
     with deltars.connect(catalog_uri) as unchanged:
         assert ids(unchanged) == [8, 9]

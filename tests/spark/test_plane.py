@@ -255,7 +255,7 @@ def test_an_absolute_path_is_read_where_it_leads_into_the_table_and_refused_else
         if reads:
             assert [row.id for row in PLANE.read(spark, scan).collect()] == [7]
         else:
-            with pytest.raises(ValidationError, match="lies outside the table"):
+            with pytest.raises(ValidationError, match="is outside the table"):
                 PLANE.read(spark, scan)
 
 

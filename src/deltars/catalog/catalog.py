@@ -128,12 +128,15 @@ class Catalog:
     def release(self, table: str | UUID) -> int:
         """Release a table to plain Delta writers, and return its last version.
 
-        Commits to it are refused here until `adopt` takes it back.
+        This catalog refuses commits to it until you call `adopt`.
         """
         return handover.release(self._session, self._session.find(table).table_id)
 
     def adopt(self, table: str | UUID, *, report: Callable[[Progress], None] | None = None) -> int:
-        """Take back a released table with everything that others have committed since, and return its last version."""
+        """Adopt a table that was released or imported read-only, with the commits of its other writers.
+
+        Return its last version.
+        """
         return handover.adopt(self._session, self._session.find(table).table_id, report=report)
 
     def tables(self) -> list[Table]:
@@ -199,11 +202,11 @@ class Catalog:
     def begin(self, **options: Unpack[BeginOptions]) -> Transaction:
         """Begin a transaction over any tables of this catalog.
 
-        `isolation` says what the commit checks: "strict" (nothing that was read or is written may have changed),
+        `isolation` says what the commit checks: "strict" (no table that was read or is written has a newer version),
         "serializable", "write_serializable" or "snapshot". A `txn_id`, a UUID or any text ("daily-2026-01-30"), makes
-        the transaction repeatable: after the commit, another transaction with the same id changes nothing and has the
-        first one's result. `mirror` ("inline", "async" or "off") says who publishes the commit, and overrides the
-        tables' and the catalog's setting. `timeout` is in seconds. See `BeginOptions` for all options.
+        the transaction repeatable: after the commit, another transaction with the same id changes nothing and
+        returns the first one's result. `mirror` ("inline", "async" or "off") says who publishes the commit, and
+        overrides the tables' and the catalog's setting. `timeout` is in seconds. See `BeginOptions` for all options.
         """
         return Transaction(self._session, **options)
 
@@ -260,7 +263,7 @@ class Catalog:
     def write(
         self, table: str | UUID, df: Frame, mode: WriteMode = "append", **options: Unpack[WriteOptions]
     ) -> TransactionResult:
-        """Write one table in one transaction, which rows that others append meanwhile do not disturb.
+        """Write one table in one transaction with isolation "serializable": two concurrent appends both succeed.
 
         Mode and options are those of `Transaction.write`.
         """
@@ -269,13 +272,14 @@ class Catalog:
         return tx.result
 
     def transaction(self, txn_id: TxnId) -> TransactionDetail:
-        """Return what a committed transaction did to each of its tables."""
+        """Return what a committed transaction did to each of its tables. Raise `TransactionNotFound` for another id."""
         return transaction_detail(self._session, txn_id)
 
     def resolve(self, txn_id: TxnId) -> TransactionResult | None:
         """Return the result of a transaction whose outcome was unknown. `None`: it did not commit, and never can.
 
-        `txn_id` is the id, or the text given to `begin(txn_id=…)`.
+        An id that has not committed is blocked by this call; `transaction` only looks. `txn_id` is the id, or the text
+        given to `begin(txn_id=…)`.
         """
         key = as_txn_id(txn_id)
         committed = self._session.writer.resolve(key, timeout_s=self._session.settings.timeout)

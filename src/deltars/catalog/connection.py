@@ -50,7 +50,8 @@ class CatalogSettings(TypedDict, total=False):
     max_files_per_table: int | None
     """Most files that a transaction over several tables may add to each; by default 1,000."""
     mirror: MirrorChoice | None
-    """Who publishes to `_delta_log`: the committer ("inline", by default), the reconciler ("async"), nobody ("off")."""
+    """Who publishes to `_delta_log`: the committer ("inline", by default) or the reconciler ("async"). With "off" the
+    committer does not; a reconciler still does, unless the table's property `deltars.mirror` is "off" too."""
     mirror_wait: float | None
     """Most time that a commit waits for its publication; by default 5."""
     mirror_concurrency: int | None
@@ -76,9 +77,11 @@ def connect(
 ) -> Catalog:
     """Open a catalog: a `deltasql://` URI, a name in `deltars.toml`, `$DELTARS_CATALOG`, or `./.deltars/lake.db`.
 
-    An embedded catalog (SQLite, DuckDB) is created and migrated on first use. PostgreSQL is migrated only with
-    `migrate=True` or `deltars migrate up`. `warehouse` is the directory of tables that are created without a location.
-    It is set once; for an embedded catalog the default is a directory beside its file.
+    An embedded catalog (SQLite, DuckDB) is created on first use, and its schema is upgraded when a newer release opens
+    it. On PostgreSQL both happen only with `migrate=True`, `deltars init` or `deltars migrate up`.
+
+    `warehouse` is the directory of tables that are created without a location. It is set once; for an embedded catalog
+    the default is a directory beside its file. See `CatalogSettings` for the other settings.
     """
     check_keywords("connect", settings, CatalogSettings)
     return open_catalog(configure(catalog, warehouse=warehouse, **settings), migrate=migrate)
@@ -151,9 +154,10 @@ def _warehouse(text: str) -> str:
 
 
 def begin(**options: Unpack[BeginOptions]) -> Transaction:
-    """Begin a transaction. The URI of its first table names the catalog; a plain name means the default catalog.
+    """Begin a transaction. Use it as a context manager: it commits at the end of the block, or rolls back on an error.
 
-    The transaction's snapshot is taken when the catalog is known: at the first table.
+    If you give its first table by URI, that URI names the catalog. Otherwise the default catalog is used. All reads
+    are as of the first call that names a table. See `BeginOptions` for all options.
     """
     return Transaction(_session_at, **options)
 
@@ -167,8 +171,8 @@ def table(table: str) -> Table:
 def write(table: str, df: Frame, mode: WriteMode = "append", **options: Unpack[WriteOptions]) -> TransactionResult:
     """Write one table, given by its URI or, in the default catalog, by its name.
 
-    The write is one transaction, which rows that others append meanwhile do not disturb. Mode and options are those of
-    `Transaction.write`.
+    The write is one transaction with isolation "serializable", so two concurrent appends both succeed. Mode and
+    options are those of `Transaction.write`.
     """
     _refuse_other_order(table, "table", "deltars.write(table, df)")
     with begin(isolation="serializable") as tx:

@@ -81,7 +81,7 @@ def release(session: CatalogSession, table_id: UUID) -> int:
 
 
 def adopt(session: CatalogSession, table_id: UUID, *, report: Callable[[Progress], None] | None = None) -> int:
-    """Take back a table that was released, or imported read-only. Return its last version, the fence."""
+    """Adopt a table that was released or imported read-only. Return its last version, the fence."""
     importer = Importer(session.database, session.settings.storage_options)
     table = importer.writer.read(table_id)
     if not table.is_held:

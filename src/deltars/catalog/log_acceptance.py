@@ -90,10 +90,10 @@ def _opened(session: CatalogSession, table_id: UUID) -> tuple[HeldTable, LogSour
     # Held and diverged: an earlier run was interrupted.
     if not is_ours or (table.is_held and table.state is not MirrorState.DIVERGED):
         raise TableHeld(
-            "the table's log already is the authority, or the table is being imported or released",
+            "the log belongs to other writers already, or the table is being imported or released",
             table=table.name,
             table_id=table_id,
-            hint="Finish its import or its release, or take it back with catalog.adopt().",
+            hint="Finish its import or its release, or call catalog.adopt().",
         )
     return table, LogSource(table.location, session.settings.storage_options)
 

@@ -26,7 +26,7 @@ from deltars.protocol import StructType, supported_features
 from deltars.session import CatalogSession
 from deltars.store.registry import TableRecord
 from deltars.transaction import Transaction, TransactionResult
-from deltars.transaction.alter import Alter, AlteredTable
+from deltars.transaction.alter import Alter, StageChange
 from deltars.transaction.options import WriteMode, WriteOptions
 from deltars.transaction.plane import Frame, spark_plane
 
@@ -55,7 +55,7 @@ class Table(ArrowRows):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Properties as they were when this object was made."""
+        """Properties as of the call that returned this object."""
         return dict(self._record.properties)
 
     @property
@@ -129,12 +129,12 @@ class Table(ArrowRows):
         return Alter(self._altering)
 
     @contextmanager
-    def _altering(self) -> Iterator[AlteredTable]:
+    def _altering(self) -> Iterator[StageChange]:
         with Transaction(self._session, isolation="serializable") as tx:
-            yield tx._altered(self.id)
+            yield tx._change_stager(self.id)
 
     def write(self, df: Frame, mode: WriteMode = "append", **options: Unpack[WriteOptions]) -> TransactionResult:
-        """Write the table in one transaction, which rows that others append meanwhile do not disturb.
+        """Write the table in one transaction with isolation "serializable": two concurrent appends both succeed.
 
         Mode and options are those of `Transaction.write`.
         """

@@ -17,8 +17,8 @@ from deltars.cli.output import Output
 def init(catalog: str | None, warehouse: str | None, output: Output) -> None:
     """Create a catalog, and set its warehouse: the default location of its tables.
 
-    An existing catalog is left unchanged, and its warehouse can be set only once. Without --warehouse, an embedded
-    catalog gets a warehouse next to its file.
+    An existing catalog keeps its tables, and its schema is upgraded if it is older. The warehouse can be set only once.
+    Without --warehouse, an embedded catalog gets a warehouse next to its file.
 
     \b
     Example:

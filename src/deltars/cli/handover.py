@@ -18,7 +18,7 @@ from deltars.cli.progress import bar, working
 @click.option(
     "--read-only",
     is_flag=True,
-    help="Leave the table to its writers; run it again to read their new commits.",
+    help="Leave the table to its writers; run the command again to import their new commits.",
 )
 @click.option("--take-over", is_flag=True, help="Import a table of another deltars catalog that is lost for good.")
 @with_common_options

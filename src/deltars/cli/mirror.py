@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # --help must stay fast
 def mirror() -> None:
     """Publish commits to _delta_log, repair what is missing there, and show how far each table is published.
 
-    A transaction publishes its commit itself, unless the mirror mode is "async" or "off". These commands publish what
-    a crash or an unreachable storage left unpublished.
+    A transaction publishes its commit itself, unless the mirror mode is "async" or "off". "mirror run" and
+    "mirror once" publish what is left: because of these modes, of a crash, or of storage that was unreachable.
 
     \b
     Example:
@@ -148,10 +148,10 @@ def status(catalog: str | None, output: Output) -> None:
 @with_common_options
 @click.pass_context
 def accept_log(context: click.Context, table: str, discard: bool, catalog: str | None, output: Output) -> None:
-    """Make the catalog agree with the _delta_log of TABLE, as after an older backup of the database was restored.
+    """Make the catalog agree with the _delta_log of TABLE, after an older backup of the database was restored.
 
-    Discards the catalog's versions that contradict the log, reads the versions that the catalog lacks, and lists both.
-    If versions would be discarded, --discard is needed; without it nothing is changed, and the command exits with 1.
+    Discards the catalog's versions that contradict the log, imports the versions that the catalog lacks, and lists
+    both. It discards versions only with --discard; without it, it changes nothing in that case, and exits with 1.
 
     \b
     Example:
@@ -162,7 +162,7 @@ def accept_log(context: click.Context, table: str, discard: bool, catalog: str |
         found = opened.compare_log(table)
         is_refused = bool(found.discarded) and not discard
         if not is_refused:
-            with working(f"Following the log of {table}"):
+            with working(f"Importing the log of {table}"):
                 found = opened.accept_log(table, discard=discard)
     records: list[Record] = [
         {
@@ -175,7 +175,7 @@ def accept_log(context: click.Context, table: str, discard: bool, catalog: str |
         }
         for version in found.discarded
     ]
-    what = "would be taken from the log" if is_refused else "taken from the log"
+    what = "would be imported from the log" if is_refused else "imported from the log"
     columns = ("version", "what", "txn_id", "operation", "committer", "other_tables")
     records += [dict.fromkeys(columns) | {"version": version, "what": what} for version in found.taken]
     output.records(records, columns, none=f"The catalog agrees with the log of {table}.")

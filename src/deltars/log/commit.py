@@ -62,7 +62,10 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class TableCommit:
-    """One table's part of a commit: its actions become the version after `expected_version`."""
+    """One table's part of a commit. Its actions were made for `expected_version`.
+
+    They become the next version, or a later one if the isolation level allows commits in between (a rebase).
+    """
 
     table_id: UUID
     expected_version: int

@@ -36,9 +36,13 @@ class PublishRun:
     """One run of a publisher over one table: its lease, its goal and its progress."""
 
     status: MirrorStatus
+    """Status at the claim of the lease."""
     owner: str
+    """Name under which the run holds the lease."""
     until: int | None
+    """Version that a committer waits for; None if no committer waits."""
     published: int
+    """Last version that is published."""
     stop: threading.Event
     leave_at: float | None
     """Time at which the committer leaves the rest to a background thread; None in such a thread."""
@@ -69,6 +73,7 @@ class AwaitedVersion:
     answer: Future[MirrorOutcome]
 
     def note(self, published: int) -> None:
+        """Settle the version if it is published."""
         if published >= self.version:
             self.settle(MirrorOutcome(self.table_id, Publication.PUBLISHED, published))
 
@@ -84,6 +89,8 @@ class PublishUntil(Protocol):
 
 
 class Committers:
+    """Publication on behalf of committers, each of which waits for its own version."""
+
     def __init__(
         self,
         status: MirrorStatusStore,

@@ -64,6 +64,8 @@ class _Put(NamedTuple):
 
 
 class Publisher:
+    """Publisher of the tables of one catalog. Committers and the reconciler share it."""
+
     def __init__(
         self,
         database: Database,
@@ -247,7 +249,7 @@ class Publisher:
     def _put_some(
         self, storage: Storage, commits: Sequence[CommittedVersion], run: PublishRun
     ) -> tuple[list[_Put], Exception | None]:
-        """Write commits until one fails or the time is up. Return those in the log, and the error of the next one."""
+        """Write commits until one fails or the time is up. Return those that are in the log, and the error, if any."""
         there: list[_Put] = []
         stop_at = time.monotonic() + PUTTING_S
         for commit in commits:
@@ -293,8 +295,8 @@ class Publisher:
             assert due.checkpoint is not None
             try:
                 storage = self.storage_at(due.status.location)
-                waits = self.checkpointer.try_write(storage, due.table_id, due.checkpoint, due.owner)
-                after = self._publish_until(due.table_id, stop=due.stop)[1] if waits else None
+                is_pending = self.checkpointer.try_write(storage, due.table_id, due.checkpoint, due.owner)
+                after = self._publish_until(due.table_id, stop=due.stop)[1] if is_pending else None
                 due = after if after is not None and after.checkpoint is not None else None
             except DeltarsError as error:
                 _log.warning("table %s was not published after its checkpoint: %s", run.status.name, error)
@@ -311,7 +313,7 @@ class Publisher:
             return {}
 
     def _next(self, run: PublishRun) -> list[CommittedVersion]:
-        # At the claim, most often one version was pending. How many came since is not known.
+        # Fetch what was pending at the claim, most often one version. What was committed since is not counted.
         known = run.status.current_version - run.published
         limit = min(known, VERSIONS_AT_ONCE) if known > 0 else VERSIONS_AT_ONCE
         commits = self.status.pending(run.table_id, run.published, limit)

@@ -24,7 +24,7 @@ class Relation(StrEnum):
     """Relation of one location to another."""
 
     SAME = "is"
-    INSIDE = "lies inside"
+    INSIDE = "is inside"
     AROUND = "contains"
 
 

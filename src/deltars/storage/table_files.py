@@ -32,7 +32,7 @@ def relative_path(storage: Storage, uri: str) -> str:
     for known, alias in (("s3a://", "s3://"), ("abfss://", "abfs://")):
         place, root = place.replace(known, alias, 1), root.replace(known, alias, 1)
     if not place.startswith(f"{root}/"):
-        raise ValidationError(f"{uri!r} lies outside the table at {storage.root}, so it is not opened", field="path")
+        raise ValidationError(f"{uri!r} is outside the table at {storage.root}, so it is not opened", field="path")
     return place[len(root) + 1 :]
 
 

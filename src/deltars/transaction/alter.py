@@ -22,19 +22,19 @@ from deltars.transaction.metadata import changed, check_properties, refuse_to_tu
 Change: TypeAlias = Callable[[Metadata], Metadata]
 
 
-class AlteredTable(Protocol):
+class StageChange(Protocol):
     """Function that stages one change of a table's metadata in an open transaction."""
 
     def __call__(
         self, change: Change, operation: str, params: Mapping[str, Any], condition: Condition | None = None
     ) -> None:
-        """Stage a change. Raise if an existing row breaks the condition."""
+        """Stage a change. Raise if an existing row violates the condition."""
 
 
 class Alter:
     """Changes of a table's schema and properties."""
 
-    def __init__(self, open_table: Callable[[], AbstractContextManager[AlteredTable]]) -> None:
+    def __init__(self, open_table: Callable[[], AbstractContextManager[StageChange]]) -> None:
         """Make the changes of one table. `open_table` opens the transaction that one change is made in."""
         self._open = open_table
 
@@ -160,8 +160,8 @@ class Alter:
     def _apply(
         self, change: Change, operation: str, params: Mapping[str, Any], condition: Condition | None = None
     ) -> None:
-        with self._open() as table:
-            table(change, operation, params, condition)
+        with self._open() as stage_change:
+            stage_change(change, operation, params, condition)
 
     def _change_column(
         self, column: str, change: Callable[[StructField], StructField], params: Mapping[str, Any]

@@ -118,7 +118,7 @@ def _replacement(session: CatalogSession, table: TableRecord, initial: Sequence[
             hint="Set delta.appendOnly to false first: catalog.set_properties.",
         )
     metadata = next(action for action in initial if isinstance(action, Metadata))
-    # Since which version commits have in-commit timestamps is a fact about the whole log, so it is kept.
+    # These properties say since which version commits have in-commit timestamps: true of the whole log, so kept.
     kept = {key: value for key, value in before.items() if key in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)}
     metadata = msgspec.structs.replace(metadata, configuration={**metadata.configuration, **kept})
     actions = [*metadata_actions(snapshot.protocol, metadata), *removes_of(snapshot.files)]
@@ -188,7 +188,7 @@ def location_of(session: CatalogSession, name: str, table_id: UUID, location: st
 
 
 def claim_place(session: CatalogSession, place: str, warehouse: str | None) -> None:
-    """Raise if tables may not lie at a place, or if it is inside a warehouse of another catalog."""
+    """Raise if no table may be stored at a place, or if it is inside the warehouse of another catalog."""
     if warehouse is None:
         return
     places = Places()

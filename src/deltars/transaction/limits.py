@@ -1,4 +1,4 @@
-"""Size limits of a transaction over several tables, which holds all their locks until its last row is written."""
+"""Size limits of a transaction over several tables: its commit holds all their locks until the last row is written."""
 
 from __future__ import annotations
 

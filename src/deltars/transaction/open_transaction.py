@@ -28,7 +28,7 @@ from deltars.observe import (
 from deltars.predicate import parse
 from deltars.protocol import Action
 from deltars.session import CatalogSession, check_mirror_mode
-from deltars.transaction.alter import Alter, AlteredTable, Change
+from deltars.transaction.alter import Alter, Change, StageChange
 from deltars.transaction.lifetime import Lifetime
 from deltars.transaction.limits import FEWER_FILES, Limits, how_to_raise
 from deltars.transaction.metadata import metadata_actions
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 
 class OpenTransaction:
-    """The part of a transaction that works until its end."""
+    """The calls of a transaction that are allowed until it ends: read, write, stage and alter."""
 
     def __init__(
         self,
@@ -155,8 +155,8 @@ class OpenTransaction:
                 others = [other for other in view.changed if other.table_id != base.table_id]
                 self._limits.check([*others, base])
                 if self._earlier is not None:
-                    # The transaction committed under this id did not write this table. The commit raises the error.
-                    self._take(view, base, (), Step("WRITE"))
+                    # A transaction with this id committed, but not to this table. `commit` raises the error.
+                    self._stage(view, base, (), Step("WRITE"))
                     return
                 self._write_rows(write, base, self._limits.max_new_files(others, base, overwrites=checked.overwrites))
                 with self._lifetime.open():
@@ -164,16 +164,16 @@ class OpenTransaction:
                     if now is not base and self._needs_no_rows(view, now, checked, write):
                         return
                     if write.is_made_for(now):
-                        self._take(view, now, *write.steps(now))
+                        self._stage(view, now, *write.steps(now))
                         if checked.user_metadata is not None:
                             self._user_metadata = checked.user_metadata
                         return
-                # Another thread has changed the table meanwhile: repeat for the table's new state.
+                # Another thread has staged changes of the table since: repeat for its new state.
 
     def _needs_no_rows(self, view: View, table: StagedTable, options: CheckedWriteOptions, write: TableWrite) -> bool:
         """Return whether a write to an existing table is complete without writing rows."""
         if self._is_committed(table):
-            self._take(view, table, (), Step("WRITE"))
+            self._stage(view, table, (), Step("WRITE"))
             return True
         if table.exists and options.mode == "ignore":
             return True
@@ -218,15 +218,18 @@ class OpenTransaction:
                 field="expected_version",
             )
         staged = view.seen(table, expected_version)
-        self._take(view, staged, actions, Step(operation, operation_params or {}), expected_version=expected_version)
+        self._stage(view, staged, actions, Step(operation, operation_params or {}), expected_version=expected_version)
 
     stage_table = stage
 
     def _is_committed(self, table: StagedTable) -> bool:
-        """Return whether an earlier transaction with this id has changed the table. Then only its name is staged."""
+        """Return whether an earlier transaction with this id has changed the table.
+
+        Such a table is staged without actions, so that the commit finds the same tables and returns the first result.
+        """
         return self._earlier is not None and table.table_id in self._earlier.versions
 
-    def _take(
+    def _stage(
         self,
         view: View,
         staged: StagedTable,
@@ -236,6 +239,7 @@ class OpenTransaction:
         *,
         expected_version: int | None = None,
     ) -> None:
+        """Add one step to the staged changes of a table, all of it or nothing."""
         with self._lifetime.open():
             now = view.latest(staged)
             with located(table=staged.name, table_id=str(staged.table_id), txn_id=self.id, stage="validate"):
@@ -245,11 +249,11 @@ class OpenTransaction:
             self._lifetime.has_staged(self, after.name)
 
     def alter(self, table: str | UUID) -> Alter:
-        """Return the changes of a table's schema and properties, which this transaction commits."""
-        altered = self._altered(table)
-        return Alter(lambda: nullcontext(altered))
+        """Return an object whose methods change the table's schema and properties, as part of this transaction."""
+        stage_change = self._change_stager(table)
+        return Alter(lambda: nullcontext(stage_change))
 
-    def _altered(self, table: str | UUID) -> AlteredTable:
+    def _change_stager(self, table: str | UUID) -> StageChange:
         """Return the function that stages one change of a table's metadata."""
         view = self._view_for(table)
         table_id = view.readable(table).table_id
@@ -274,7 +278,7 @@ class OpenTransaction:
                     assert now.protocol is not None
                     is_new = not self._is_committed(now)
                     actions = metadata_actions(now.protocol, change(now.metadata)) if is_new else ()
-                    self._take(view, now, actions, Step(operation, params))
+                    self._stage(view, now, actions, Step(operation, params))
                     return
 
         return apply

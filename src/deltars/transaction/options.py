@@ -31,7 +31,7 @@ class BeginOptions(TypedDict, total=False):
     """
 
     isolation: Isolation | None
-    """"strict" (nothing that was read or is written may have changed), "serializable", "write_serializable" or
+    """"strict" (no table that was read or is written has a newer version), "serializable", "write_serializable" or
     "snapshot"."""
     timeout: float | None
     """Seconds that the commit may take, waiting included."""
@@ -39,7 +39,7 @@ class BeginOptions(TypedDict, total=False):
     """Name of the program or person, for the tables' history."""
     txn_id: TxnId | None
     """Your id of the transaction: a UUID, or any text ("daily-2026-01-30"). It makes the transaction repeatable: after
-    the commit, another transaction with the same id changes nothing and has the first one's result."""
+    the commit, another transaction with the same id changes nothing and returns the first one's result."""
     user_metadata: str | None
     """Text for the commit, shown in the tables' history."""
     max_tables: int | None
@@ -47,8 +47,9 @@ class BeginOptions(TypedDict, total=False):
     max_files_per_table: int | None
     """Most files that the transaction may add to each table, if it writes several."""
     mirror: MirrorChoice | None
-    """Who publishes the commit to `_delta_log`: the committer ("inline"), the reconciler ("async"), nobody ("off").
-    It overrides the tables' and the catalog's setting."""
+    """Who publishes the commit to `_delta_log`: the committer ("inline") or the reconciler ("async"). With "off" the
+    committer does not; a reconciler still does, unless the table's property `deltars.mirror` is "off" too. The option
+    overrides the tables' and the catalog's setting for the committer."""
 
 
 class WriteOptions(TypedDict, total=False):

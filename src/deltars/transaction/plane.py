@@ -33,7 +33,7 @@ class SupportsArrowArray(Protocol):
 
 
 Frame: TypeAlias = "DataFrame | pandas.DataFrame | SupportsArrowStream | SupportsArrowArray"
-"""Anything that can be written as a table. pyarrow's classes are meant by what they offer: pyarrow has no types."""
+"""Anything that can be written as a table. The two protocols cover pyarrow's classes, which have no types."""
 
 
 def spark_plane() -> SparkPlane:

@@ -21,6 +21,8 @@ class _TableLog:
 
 
 class ReadLog:
+    """Record of a transaction's reads, for the conflict rules."""
+
     def __init__(self) -> None:
         self._tables: dict[UUID, _TableLog] = {}
 
@@ -37,7 +39,7 @@ class ReadLog:
 
     @property
     def tables(self) -> Collection[UUID]:
-        """Tables that something was read of."""
+        """Tables that were read, in whole or in part."""
         return self._tables.keys()
 
     def by_table(self) -> Mapping[UUID, TableRead]:

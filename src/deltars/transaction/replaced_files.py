@@ -45,8 +45,11 @@ def of_written_partitions(
     )
 
 
-def partly(files: pa.Table, predicate: Predicate, metadata: Metadata) -> pa.Table:
-    """Return the files that may hold rows that do not match: all, unless partition values decide the condition."""
+def possibly_unmatched(files: pa.Table, predicate: Predicate, metadata: Metadata) -> pa.Table:
+    """Return the files that may hold rows that do not match: all, unless partition values decide the condition.
+
+    Their other rows must be written again.
+    """
     partition = set(metadata.partition_columns)
     is_decided = all(column.path[0] in partition for column in columns_of(predicate)) and not any(
         isinstance(leaf, Unknown) for leaf in leaves_of(predicate)

@@ -82,7 +82,7 @@ class StagedTable:
 
     @property
     def metadata(self) -> Metadata | None:
-        """Staged metadata, else that of the beginning; None before version 0."""
+        """Staged metadata, else the metadata as of the transaction's beginning; None before version 0."""
         staged = self._others.get((Metadata,))
         return staged if isinstance(staged, Metadata) else self._metadata
 

@@ -35,7 +35,7 @@ from deltars.protocol.column_rules import invariant_of, is_computed
 from deltars.protocol.properties import boolean_property
 from deltars.transaction.metadata import changed, metadata_actions, partition_column
 from deltars.transaction.options import CheckedWriteOptions
-from deltars.transaction.replaced_files import of_written_partitions, partly
+from deltars.transaction.replaced_files import of_written_partitions, possibly_unmatched
 from deltars.transaction.result import SkippedWrite
 from deltars.transaction.staged_table import StagedTable, Step, removes_of
 from deltars.transaction.view import View
@@ -57,6 +57,8 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True)
 class _Replaced:
+    """Files that the write replaces, and the table's state for which they were found."""
+
     table: StagedTable
     removed: Sequence[RemoveFile]
     rewritten: Sequence[WrittenFile]
@@ -176,7 +178,7 @@ class TableWrite:
         return changed(metadata, schema_string=schema.to_json(), partition_columns=columns)
 
     def _refuse_unpartitioned(self, table: StagedTable, data: StructType, metadata: Metadata) -> None:
-        """Raise if a partition column is missing. Other missing columns become null; for these that is a mistake."""
+        """Raise if the data lacks a partition column. Null, as for other missing columns, would be a mistake here."""
         present = {name.lower() for name in data.names}
         missing = [
             name
@@ -216,7 +218,7 @@ class TableWrite:
         predicate = self._predicate(metadata)
         if predicate is not None and options.replace_where is not None:
             if table.exists and boolean_property(metadata.configuration, "delta.enableChangeDataFeed"):
-                kept = partly(self._view.files(table, predicate), predicate, metadata)
+                kept = possibly_unmatched(self._view.files(table, predicate), predicate, metadata)
                 self._refuse_false_feed(table, metadata, kept)
             conditions.append(Condition("replace_where", options.replace_where))
         target = self._target(table, metadata, max_files)
@@ -251,13 +253,13 @@ class TableWrite:
             found = self._view.files(table, predicate)
         rewritten: Sequence[WrittenFile] = ()
         if predicate is not None:
-            kept = partly(found, predicate, metadata)
+            kept = possibly_unmatched(found, predicate, metadata)
             self._refuse_false_feed(table, metadata, kept)
             rewritten = self._rewrite(table, kept, metadata)
         return _Replaced(table, removes_of(found), rewritten)
 
     def _rewrite(self, table: StagedTable, files: pa.Table, metadata: Metadata) -> list[WrittenFile]:
-        """Write the rows that stay of files that also hold replaced rows."""
+        """Write again the rows that stay, of files that also hold replaced rows."""
         if not files.num_rows or self._options.replace_where is None:
             return []
         scan = Scan.of(

@@ -1,7 +1,7 @@
 """A transaction: read and stage any number of tables, commit them all at once or not at all.
 
 begin ── take a snapshot: every table's version at this moment
-  files(table, where) ── return the snapshot's files with staged changes; remember what was read
+  read(table, where) ─── read the snapshot with staged changes, `files` only its list of files; remember what was read
   write(table, df) ───── write data files, stage their add actions; nothing is visible yet
   stage(table, actions)
 commit ── in one SQL transaction: check every table as the isolation level demands, then advance all tables
@@ -90,7 +90,7 @@ class Transaction(OpenTransaction):
         return self._result
 
     def _fail(self, error: BaseException, watch: Stopwatch, names: Mapping[UUID, str]) -> None:
-        """Record what is certain of a commit that ended with an error: that it did not happen, or nothing."""
+        """Record the phase after an error: rolled back if the commit certainly did not happen, else unknown."""
         if self._result is not None:
             self._lifetime.phase = Phase.COMMITTED
             return
@@ -105,7 +105,7 @@ class Transaction(OpenTransaction):
         return self._earlier if self._earlier and self._earlier.versions.keys() == set(tables) else None
 
     def rollback(self) -> None:
-        """Discard everything staged. Data files already written stay on storage, and no log names them."""
+        """Discard everything staged. Data files that were already written stay on the storage, as orphans."""
         self._lifetime.end(Phase.ROLLED_BACK)
         self._roll_back()
 

@@ -92,7 +92,7 @@ class View:
         with self._lifetime.lock:
             found = self._cut.find(table)
             if found is None:
-                # One that is new; by its name, where no table had it at the cut.
+                # A table that this transaction creates, by its id, or by a name that no table had at the cut.
                 staged = self._tables.values()
                 return next((one for one in staged if table == one.table_id or key == name_key(one.name)), None)
             known = self._tables.get(found.table_id) or self._begun.get(found.table_id)
@@ -118,9 +118,9 @@ class View:
         )
 
     def seen(self, table: str | UUID, expected_version: int | None = None) -> StagedTable:
-        """Return a table by name, id or URI. Raise `TableNotFound` if the transaction sees none.
+        """Return a table by name, id or URI. Raise `TableNotFound` if the transaction does not see it.
 
-        A table that was created since the beginning is returned only if the caller gives its expected version.
+        A table that was created after the transaction began is returned only if the caller gives its expected version.
         """
         found = self.find(self.session.name_or_id(table))
         if found is not None:

@@ -66,6 +66,8 @@ _METADATA, _PROTOCOL, _APP_ID, _DOMAIN = "metadata", "protocol", "app id", "doma
 
 
 class Winners:
+    """Reader of the commits that other transactions made since this one began."""
+
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
 
@@ -94,9 +96,9 @@ class Winners:
         added = _by_version(found, Added)
         removed = _by_version(rows(self._removes), Removed) if needed.removes else {}
         changed = _by_version(rows(self._changes), lambda kind, name: (kind, name))
-        telling = added.keys() | removed.keys() | changed.keys()
-        for version, is_blind in rows(self._versions) if telling else ():
-            if version not in telling:
+        relevant = added.keys() | removed.keys() | changed.keys()
+        for version, is_blind in rows(self._versions) if relevant else ():
+            if version not in relevant:
                 continue
             changes = changed.get(version, ())
             yield Winner(

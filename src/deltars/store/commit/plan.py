@@ -43,10 +43,13 @@ class LockedTable:
     protocol_version: int
     last_commit_ts: int
     last_ict: int
+    """In-commit timestamp of the current version."""
     next_row_id: int
     slot: int
+    """Number of the table in the range index, which all tables share."""
     dropped_at: Any
     state_key: str | None
+    """Commit that last changed metadata or protocol (`statements.state_key`)."""
     mirror_state: str | None = None
 
 

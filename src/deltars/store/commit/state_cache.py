@@ -26,6 +26,8 @@ MAX_REMEMBERED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class KnownState:
+    """Cached state of a table, and the versions that last changed its metadata and its protocol."""
+
     metadata_version: int
     protocol_version: int
     state: TableState
@@ -71,11 +73,11 @@ def known_state(
 
 def _load(connection: Connection, backend: Backend, table_id: UUID) -> KnownState | None:
     columns = (dl_tables.c.metadata_version, dl_tables.c.protocol_version, state_key(backend))
-    standing = connection.execute(select(*columns).where(dl_tables.c.table_id == table_id)).one_or_none()
-    if standing is None:
+    table_row = connection.execute(select(*columns).where(dl_tables.c.table_id == table_id)).one_or_none()
+    if table_row is None:
         return None
-    *versions, key = standing
-    if standing.protocol_version == HELD:
+    *versions, key = table_row
+    if table_row.protocol_version == HELD:
         refuse_held(connection, table_id)
     found = []
     for table, version in zip((dl_metadata_updates, dl_protocol_updates), versions, strict=True):

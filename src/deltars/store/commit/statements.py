@@ -224,7 +224,7 @@ def supersede_loaded(backend: Backend) -> Update:
 
 
 def end_live_rows(backend: Backend, source: FromClause) -> Update:
-    """Return the UPDATE that ends the live row of each file in `source`, with the version given there."""
+    """Return the UPDATE that ends the live row of each file in `source`: `removed_version` becomes its `version`."""
     return backend.update_matching(
         dl_add_files,
         source,

@@ -1,6 +1,6 @@
 """Writer of commits: one commit is one database transaction, over any number of tables.
 
-    validate ── no connection yet ──▶ BEGIN ─▶ lock ─▶ check ─▶ write ─▶ COMMIT
+    validate ── no lock yet ────────▶ BEGIN ─▶ lock ─▶ check ─▶ write ─▶ COMMIT
                                         │       │       │        │         └ connection lost? settle by abort marker
                                         │       │       │        └ actions, transaction, versions, tables
                                         │       │       └ every table is at the expected version, or only commits that
@@ -78,7 +78,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(slots=True)
 class _Written:
-    """Progress of writing one commit."""
+    """What is left to write of one commit, and the results so far."""
 
     shape: Shape
     values: dict[str, Any]
@@ -179,7 +179,7 @@ class LogWriter:
         with self._database.read() as connection:
             self._states.load(connection, self._database.backend, [table.table_id])
         known = self._states.get(table.table_id)
-        # The table has no commit yet or does not exist; locking its row tells which.
+        # Otherwise the table has no commit yet, or does not exist. Locking its row shows which.
         if known is not None and known is not UNCOMMITTED:
             check_state(table, known.state)
 
@@ -211,7 +211,7 @@ class LogWriter:
             locked |= _locked_tables(opening)
         level = commit.isolation if commit.isolation == "strict" else level_of(commit.tables, commit.isolation)
         for table in commit.tables:
-            row = _living(locked, table.table_id)
+            row = _not_dropped(locked, table.table_id)
             if row.mirror_state == DIVERGED and not self._allow_diverged:
                 refuse_diverged(row.name, row.table_id)
             expected = commit.checked_from(table)
@@ -222,7 +222,7 @@ class LogWriter:
                 if taken is not None:
                     return taken
         for table_id, read in commit.checked_reads.items():
-            row = _living(locked, table_id)
+            row = _not_dropped(locked, table_id)
             if (replaced := find_replaced(connection, commit, row, read.version)) is not None:
                 return replaced
             if row.current_version != read.version:
@@ -403,7 +403,7 @@ def _locked_tables(opening: Opening) -> dict[UUID, LockedTable]:
     return {(table_id := UUID(str(row[0]))): LockedTable(table_id, *row[1:]) for row in opening.rows}
 
 
-def _living(locked: Mapping[UUID, LockedTable], table_id: UUID) -> LockedTable:
+def _not_dropped(locked: Mapping[UUID, LockedTable], table_id: UUID) -> LockedTable:
     row = locked.get(table_id)
     if row is None or row.dropped_at is not None:
         raise TableNotFound("the table was dropped" if row else "no such table in this catalog", table_id=table_id)
