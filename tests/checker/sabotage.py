@@ -70,7 +70,7 @@ def no_read_lock() -> Iterator[None]:
 @contextmanager
 def no_version_check() -> Iterator[None]:
     """A table that has moved on is nothing to worry about."""
-    with unpublished(), mock.patch.object(LogWriter, "_judge", return_value=None):
+    with unpublished(), mock.patch.object(LogWriter, "_find_conflict", return_value=None):
         yield
 
 

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 frame = spark.createDataFrame([(1,)], "id int")
 spark.stop()
-for job in (lambda: deltars.write(frame, "features"), lambda: deltars.read(spark, "mine")):
+for job in (lambda: deltars.write("features", frame), lambda: deltars.read("mine", spark=spark)):
     try:
         job()
     except deltars.ConfigError as error:
@@ -68,7 +68,7 @@ def test_no_java_and_a_wrong_one_are_named_with_what_to_install(
 def test_without_pyspark_the_extra_is_named_and_everything_else_works(tmp_path: Path) -> None:
     text = (
         WITHOUT_PYSPARK + "import deltars, pyarrow\n"
-        "deltars.write(pyarrow.table({'id': [1]}), 'features')\n"
+        "deltars.write('features', pyarrow.table({'id': [1]}))\n"
         "print(deltars.connect().table('features').to_arrow().num_rows)\n"
         "deltars.connect().table('features').read()\n"
     )

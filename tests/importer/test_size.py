@@ -45,8 +45,12 @@ def test_a_large_table_is_imported_in_bounded_memory(
 def import_and_measure(uri: str, place: str, small: str) -> None:
     if small:
         # The same way with few files: many batches, many transactions, a commit that is read twice.
-        for module, name in (("importer.commits", "BATCH_ACTIONS"), ("importer.commits", "SMALL_BYTES"),
-                             ("importer.checkpoints", "BATCH_ROWS"), ("store.appender", "FLUSH_ROWS")):  # fmt: skip
+        for module, name in (
+            ("importer.commits", "BATCH_ACTIONS"),
+            ("importer.commits", "SMALL_BYTES"),
+            ("importer.checkpoints", "BATCH_ROWS"),
+            ("store.imports.appender", "FLUSH_ROWS"),
+        ):
             __import__(f"deltars.{module}")
             setattr(sys.modules[f"deltars.{module}"], name, int(small))
     with deltars.connect(uri) as catalog:

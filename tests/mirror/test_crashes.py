@@ -128,6 +128,7 @@ def test_answer_lost_after_the_file_was_written_is_recognised_the_next_time(
     check_finished(ledger, tables, version_maps=1)
 
 
+@pytest.mark.backends("postgres", "sqlite", "duckdb")
 @pytest.mark.requirement("M-10", "M-16")
 def test_tables_are_published_after_the_commit_a_few_at_a_time_and_a_failing_one_holds_up_none(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch

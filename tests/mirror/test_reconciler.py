@@ -49,6 +49,7 @@ def until(reached: Callable[[], bool], timeout_s: float = 30) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.backends("postgres", "sqlite", "duckdb")
 @pytest.mark.requirement("M-11", "M-16")
 def test_failed_publication_is_on_the_result_and_in_the_status_and_mended_by_the_reconciler(
     catalog: deltars.Catalog, tmp_path: Path
@@ -84,6 +85,7 @@ def test_failed_publication_is_on_the_result_and_in_the_status_and_mended_by_the
     assert sorted(path.name for path in log.glob("*.json")) == version_names(2)
 
 
+@pytest.mark.backends("postgres", "sqlite", "duckdb")
 @pytest.mark.requirement("M-11")
 def test_table_that_failed_is_not_tried_again_before_its_pause_is_over(
     ledger: Ledger, publisher: Publisher, reconciler: Reconciler
@@ -323,6 +325,7 @@ def test_lag_of_more_than_a_minute_raises_one_alert_each_time(
     assert len(alerts) == 2
 
 
+@pytest.mark.backends("postgres", "sqlite", "duckdb")
 @pytest.mark.requirement("M-27")
 def test_tables_published_in_another_order_than_committed_do_no_harm(ledger: Ledger, publisher: Publisher) -> None:
     first, second = ledger.create_table("first"), ledger.create_table("second")

@@ -49,6 +49,7 @@ def locked(catalog: deltars.Catalog) -> Iterator[None]:
 # -- commits -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.backends("postgres", "sqlite", "duckdb")
 @pytest.mark.requirement("D-15")
 def test_commits_are_counted_and_timed_by_outcome(tables: deltars.Catalog, scrape: Scrape) -> None:
     writer, table_id = deltars.SqlTxnLogWriter(tables), tables.table("a").id
@@ -72,6 +73,7 @@ def test_commits_are_counted_and_timed_by_outcome(tables: deltars.Catalog, scrap
     assert slow_alert("DeltarsCommitSlow") == ("deltars_commit_seconds", 0.95, 10)
 
 
+@pytest.mark.backends("postgres", "sqlite", "duckdb")
 @pytest.mark.requirement("D-15")
 def test_time_of_a_commit_counts_the_wait_for_its_lock(tables: deltars.Catalog, scrape: Scrape) -> None:
     table_id = tables.table("a").id
@@ -117,6 +119,7 @@ def test_commit_that_is_repeated_is_not_counted_as_another(tables: deltars.Catal
 # -- transactions ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.backends("postgres", "sqlite", "duckdb")
 @pytest.mark.requirement("M-23")
 def test_transactions_are_timed_from_begin_to_their_end(tables: deltars.Catalog, scrape: Scrape) -> None:
     with tables.begin() as tx:
@@ -196,6 +199,7 @@ def test_pools_of_one_catalog_are_added_up(catalog: deltars.Catalog, catalog_uri
 # -- the mirror --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.backends("postgres", "sqlite", "duckdb")
 @pytest.mark.requirement("M-12")
 def test_95_of_100_versions_are_published_within_five_seconds(tables: deltars.Catalog, scrape: Scrape) -> None:
     for number in range(10):
@@ -207,6 +211,7 @@ def test_95_of_100_versions_are_published_within_five_seconds(tables: deltars.Ca
     assert scrape.share_within(5, "deltars_mirror_publication_seconds", tables) >= 0.95
 
 
+@pytest.mark.backends("postgres", "sqlite", "duckdb")
 @pytest.mark.requirement("M-12")
 def test_table_more_than_a_minute_behind_raises_the_alert(tables: deltars.Catalog, scrape: Scrape) -> None:
     with tables.begin(mirror="async") as tx:
@@ -240,6 +245,7 @@ def test_table_more_than_a_minute_behind_raises_the_alert(tables: deltars.Catalo
     assert scrape.value(rule[1], tables, table="a") == 0
 
 
+@pytest.mark.backends("postgres", "sqlite", "duckdb")
 @pytest.mark.requirement("M-31")
 def test_lag_of_each_table_and_skew_of_a_transaction_are_exported(tables: deltars.Catalog, scrape: Scrape) -> None:
     with tables.begin(mirror="async") as tx:

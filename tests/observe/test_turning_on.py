@@ -155,7 +155,7 @@ def test_reconciler_serves_its_metrics_and_logs_json(
     process = subprocess.Popen([*command, "--catalog", catalog_uri], stderr=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None
-        url = process.stderr.readline().removeprefix("metrics are at ").strip()
+        url = process.stderr.readline().removeprefix("metrics: ").strip()
         page = ""
         while not re.search(r'deltars_mirror_tables\{catalog="[^"]*",state="diverged"\} 1.0', page):
             assert process.poll() is None

@@ -68,7 +68,7 @@ def test_standby_refuses_cuts_of_the_past_and_the_primary_gives_them(pair: Pair)
         for as_of in (tx.id, datetime.now(UTC), "2001-01-01"):
             with pytest.raises(DatabaseError, match="is a hot standby") as caught:
                 standby.snapshot(as_of)
-            assert "Ask the primary" in str(caught.value)
+            assert "Connect to the primary" in str(caught.value)
     assert pair.primary.snapshot(tx.id).versions == known
 
 

@@ -28,6 +28,7 @@ def _columns(prefix: str, count: int) -> pa.Table:
     )
 
 
+@pytest.mark.backends("postgres", "sqlite", "duckdb")
 @pytest.mark.requirement("M-20")
 def test_eleventh_table_is_refused_with_advice_on_splitting(open_lake: OpenLake) -> None:
     names = [f"t{number}" for number in range(11)]
@@ -48,6 +49,7 @@ def test_eleventh_table_is_refused_with_advice_on_splitting(open_lake: OpenLake)
     assert lake[names[10]].live() == []
 
 
+@pytest.mark.backends("postgres", "sqlite", "duckdb")
 @pytest.mark.requirement("M-20")
 def test_number_of_tables_can_be_set_for_a_catalog_and_for_a_transaction(open_lake: OpenLake) -> None:
     lake = open_lake("a", "b", "c", max_tables=2)
@@ -61,6 +63,7 @@ def test_number_of_tables_can_be_set_for_a_catalog_and_for_a_transaction(open_la
         assert len(tx.commit().versions) == limit
 
 
+@pytest.mark.backends("postgres", "sqlite", "duckdb")
 @pytest.mark.requirement("M-21")
 def test_more_files_than_the_limit_are_refused_in_a_transaction_over_several_tables(lake: Lake) -> None:
     tx = lake.begin()
@@ -80,6 +83,7 @@ def test_more_files_than_the_limit_are_refused_in_a_transaction_over_several_tab
     assert (len(lake["a"].live()), len(lake["b"].live())) == (1, 1_000)
 
 
+@pytest.mark.backends("postgres", "sqlite", "duckdb")
 @pytest.mark.requirement("M-21")
 def test_table_alone_may_add_any_number_and_then_takes_no_second(lake: Lake) -> None:
     tx = lake.begin()
@@ -90,6 +94,7 @@ def test_table_alone_may_add_any_number_and_then_takes_no_second(lake: Lake) -> 
     assert len(lake["a"].live()) == 1_500
 
 
+@pytest.mark.backends("postgres", "sqlite", "duckdb")
 @pytest.mark.requirement("M-21")
 def test_number_of_files_can_be_set_for_a_catalog_and_for_a_transaction(open_lake: OpenLake) -> None:
     lake = open_lake("a", "b", max_files_per_table=2)

@@ -122,7 +122,7 @@ def test_skipped_writes_are_on_the_result_in_the_log_and_in_the_metrics(
             assert (record.levelno, record.name) == (logging.WARNING, "deltars.transaction")
             said = record.getMessage()
             assert "version 20260130 of application daily to table a was skipped" in said
-            assert "20260131 is there" in said
+            assert "20260131 is already written" in said
             caplog.clear()
             with lake.begin() as tx:
                 tx.write("a", FRAME, app_id="daily", app_version=20260131)

@@ -354,5 +354,5 @@ def test_name_of_one_column_need_not_be_in_a_list(catalog: deltars.Catalog) -> N
 
 @pytest.mark.backends("sqlite")
 def test_where_that_is_no_text_is_refused(catalog: deltars.Catalog, events: deltars.Table) -> None:
-    with pytest.raises(PredicateError, match="a text in SQL, not 5"):
+    with pytest.raises(PredicateError, match="must be a string of SQL, got 5"):
         events.to_arrow(where=5)  # type: ignore[arg-type]
