@@ -162,6 +162,12 @@ class CatalogSession:
     def name_or_id(self, table: str | UUID) -> str | UUID:
         if isinstance(table, UUID):
             return table
+        if not isinstance(table, str):
+            raise ValidationError(
+                f"a table is a name, an id or a URI, got {table!r}",
+                field="table",
+                hint='Write catalog.table("features").',
+            )
         if is_uri(table):
             uri, name = parse_table_uri(table)
             self.refuse_other(uri, table)

@@ -169,6 +169,12 @@ MISTAKES = {
         "query must be a text, got a builtins.object",
         "Write deltars.sql(query, spark=spark).",
     ),
+    "None as a table": Mistake(
+        lambda lake: lake.table(None),  # type: ignore[arg-type]
+        deltars.ValidationError,
+        "a table is a name, an id or a URI, got None",
+        "Write catalog.table",
+    ),
     "a version that is not there": Mistake(
         lambda lake: lake.table("plain").to_arrow(version=7),
         deltars.VersionNotFound,
