@@ -10,6 +10,7 @@ from deltars.predicate.expression import (
     parse_default,
     parse_expression,
 )
+from deltars.predicate.join import Equality, JoinCondition, parse_join
 from deltars.predicate.parser import parse
 from deltars.predicate.query import Query, TableReference
 from deltars.predicate.source import named_in
@@ -37,6 +38,7 @@ from deltars.predicate.tree import (
     known_part,
     leaves_of,
     negation,
+    not_true,
     partition_part,
     to_sql,
 )
@@ -50,10 +52,12 @@ __all__ = [
     "Column",
     "Comparison",
     "Constant",
+    "Equality",
     "Expression",
     "Given",
     "In",
     "IsNull",
+    "JoinCondition",
     "Like",
     "Operator",
     "Or",
@@ -73,10 +77,12 @@ __all__ = [
     "leaves_of",
     "named_in",
     "negation",
+    "not_true",
     "only_spark",
     "parse",
     "parse_default",
     "parse_expression",
+    "parse_join",
     "partition_part",
     "to_sql",
 ]

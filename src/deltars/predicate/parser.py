@@ -301,7 +301,7 @@ class Binder:
             whole: exp.Expr = reference
             while isinstance(whole.parent, exp.Dot) and names_of(whole.parent):
                 whole = whole.parent
-            found[self._resolve(names_of(whole))] = None
+            found[self._resolve(self._names(whole))] = None
         return Unknown(self._sql(node), tuple(found))
 
     def _sql(self, node: exp.Expr) -> str:
@@ -316,11 +316,15 @@ class Binder:
     def _column(self, node: exp.Expr) -> Column | None:
         if isinstance(node, exp.Paren):
             return self._column(node.this)
-        names = names_of(node)
+        names = self._names(node)
         if not names:
             return None
         column = self._resolve(names)
         return column if len(column.path) == len(names) else None
+
+    def _names(self, node: exp.Expr) -> list[exp.Identifier]:
+        """Return the names of a column from the top of the schema; empty if the node is not a column."""
+        return names_of(node)
 
     def _resolve(self, names: Sequence[exp.Identifier]) -> Column:
         """Return the column with these names. A name inside an array or a map gives the array or map."""

@@ -15,11 +15,11 @@ from deltars.predicate.strings import unquoted
 
 _SHOWN = 100
 """Most characters that an error shows before and after its position."""
-_NAMES = {"where": "condition", "query": "query", "expression": "expression"}
+_NAMES = {"where": "condition", "on": "condition", "query": "query", "expression": "expression"}
 
 
 class Source:
-    """A text to parse. `field` is its kind: a `where`, a `query` or an `expression`."""
+    """A text to parse. `field` is its kind: a `where`, the `on` of a merge, a `query` or an `expression`."""
 
     def __init__(self, text: str, field: str) -> None:
         if not isinstance(text, str):

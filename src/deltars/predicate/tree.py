@@ -168,6 +168,23 @@ def negation(predicate: Predicate) -> Predicate:
             return Unknown(sql[5:-1] if _is_negated(sql) else f"NOT ({sql})", columns)
 
 
+def not_true(predicate: Predicate) -> Predicate:
+    """Return the predicate that is true where this one is false or NULL, and false where it is true."""
+    match predicate:
+        case And(parts):
+            return disjunction(map(not_true, parts))
+        case Or(parts):
+            return conjunction(map(not_true, parts))
+        case Comparison(column) | In(column) | StartsWith(column) | Like(column):
+            return disjunction([negation(predicate), IsNull(column)])
+        case IsNull(column, negated):
+            return IsNull(column, not negated)
+        case Constant(value):
+            return Constant(value is not True)
+        case Unknown(sql, columns):
+            return Unknown(f"NOT coalesce({sql}, FALSE)", columns)
+
+
 def _is_negated(sql: str) -> bool:
     """Return whether `negation` made the text: its first parenthesis closes at the end."""
     if not sql.startswith("NOT (") or not sql.endswith(")"):
