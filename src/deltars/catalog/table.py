@@ -12,6 +12,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from deltars.catalog.arrow_rows import ArrowRows, as_html
+from deltars.catalog.table_changes import TableChanges
 from deltars.catalog.table_detail import TableDetail, columns_of, partitions_of
 from deltars.catalog.table_diff import TableDiff, difference
 from deltars.data.scan import Scan
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class Table(ArrowRows):
+class Table(TableChanges, ArrowRows):
     """One table, made by `catalog.table()` or `deltars.table()`. Its id is its identity; its name may change."""
 
     def __init__(self, session: CatalogSession, record: TableRecord) -> None:

@@ -20,6 +20,7 @@ import click
 
 import deltars
 from deltars.cli.catalogs import cut, init, tables
+from deltars.cli.changes import delete, update
 from deltars.cli.demo import demo
 from deltars.cli.doctor import doctor
 from deltars.cli.handover import adopt, import_table, rebuild, release
@@ -89,6 +90,8 @@ for _command in (
     txn,
     resolve,
     sql,
+    delete,
+    update,
     properties,
     rename,
     verify,

@@ -1,7 +1,9 @@
 """Transactions: staged in Python, committed as one SQL transaction over any number of tables."""
 
 from deltars.transaction.alter import Alter
-from deltars.transaction.options import BeginOptions, MirrorChoice, WriteMode, WriteOptions
+from deltars.transaction.change_metrics import ChangeMetrics
+from deltars.transaction.merge import MergeBuilder
+from deltars.transaction.options import BeginOptions, ChangeOptions, MirrorChoice, WriteMode, WriteOptions
 from deltars.transaction.plane import Frame, SupportsArrowStream
 from deltars.transaction.raw_log import CommitResult, SqlTxnLogReader, SqlTxnLogWriter, TxnLogReader, TxnLogWriter
 from deltars.transaction.result import SkippedWrite, TransactionResult
@@ -10,8 +12,11 @@ from deltars.transaction.transaction import MultiTableTransaction, Transaction
 __all__ = [
     "Alter",
     "BeginOptions",
+    "ChangeMetrics",
+    "ChangeOptions",
     "CommitResult",
     "Frame",
+    "MergeBuilder",
     "MirrorChoice",
     "MultiTableTransaction",
     "SkippedWrite",

@@ -31,6 +31,7 @@ from deltars.session import CatalogSession, check_mirror_mode
 from deltars.transaction.alter import Alter, Change, StageChange
 from deltars.transaction.lifetime import Lifetime
 from deltars.transaction.limits import FEWER_FILES, Limits, how_to_raise
+from deltars.transaction.merge import Pending
 from deltars.transaction.metadata import metadata_actions
 from deltars.transaction.options import BeginOptions, CheckedWriteOptions, WriteMode, WriteOptions, check_keywords
 from deltars.transaction.plane import Frame, any_breaks, plane_for, spark_plane
@@ -78,6 +79,7 @@ class OpenTransaction:
         self._is_repeatable = txn_id is not None
         self._earlier: Committed | None = None
         self._skipped: list[SkippedWrite] = []
+        self._pending_merges: list[Pending] = []
         self._lifetime = Lifetime(self.id)
         if isinstance(session, CatalogSession):
             self._bind(session)
@@ -179,13 +181,16 @@ class OpenTransaction:
             return True
         if table.exists and options.mode == "error":
             raise TableExists(f"there is already a table named {table.name!r}", table=table.name, field="mode")
-        skipped = write.skipped(table)
+        return self._is_skipped(view, write.skipped(table))
+
+    def _is_skipped(self, view: View, skipped: SkippedWrite | None) -> bool:
+        """Record a write or a change that its application has committed before. Return whether it is one."""
         if skipped is None:
             return False
         with self._lifetime.open():
             self._skipped.append(skipped)
         source = view.session.database.source
-        emit(WriteSkipped(source, self.id, table.name, skipped.app_id, skipped.app_version, skipped.known_version))
+        emit(WriteSkipped(source, self.id, skipped.table, skipped.app_id, skipped.app_version, skipped.known_version))
         return True
 
     def _write_rows(self, write: TableWrite, table: StagedTable, max_files: int | None) -> None:

@@ -1,21 +1,26 @@
-"""Keyword options of `begin` and `write`, each written once: editors complete them, type checkers check them.
+"""Keyword options of `begin`, `write` and row-level changes: editors complete them, type checkers check them.
 
 begin(**options) ────────────────────── BeginOptions
 write(table, df, mode, **options) ───── WriteOptions         what may be given
                                      └─ CheckedWriteOptions  what was given, with defaults; raises if it is wrong
+delete, update, merge(…, **options) ─── ChangeOptions, CheckedChangeOptions
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from deltars.config import Isolation
 from deltars.data.write_target import COMPRESSIONS
 from deltars.errors import ValidationError
 from deltars.log.transaction_id import TxnId
 from deltars.transaction.metadata import check_properties
+from deltars.transaction.result import SkippedWrite
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 MirrorChoice: TypeAlias = Literal["inline", "async", "off"]
 WriteMode: TypeAlias = Literal["append", "overwrite", "error", "errorifexists", "ignore"]
@@ -81,6 +86,55 @@ class WriteOptions(TypedDict, total=False):
     """Text for the commit, shown in the table's history. The last one given in a transaction counts."""
 
 
+class ChangeOptions(TypedDict, total=False):
+    """Keyword options of `delete`, `update` and `merge`."""
+
+    app_id: str | None
+    """Name of the changing application. With `app_version` it makes the change idempotent."""
+    app_version: int | None
+    """Version of the application's change. The change is skipped if this version, or a later one, is in the table."""
+    target_file_size: int | None
+    """Size in bytes at which a new data file is begun; by default 128 MiB."""
+    compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] | None
+    """Compression of the data files; by default "zstd"."""
+    user_metadata: str | None
+    """Text for the commit, shown in the table's history. The last one given in a transaction counts."""
+    spark: SparkSession | None
+    """Spark session for a change that needs one; by default the active session, if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedChangeOptions:
+    """The options of one row-level change, with their defaults."""
+
+    app_id: str | None = None
+    app_version: int | None = None
+    target_file_size: int | None = None
+    compression: str | None = None
+    user_metadata: str | None = None
+    spark: Any = None
+
+    def __post_init__(self) -> None:
+        if self.compression is not None:
+            _choose("compression", self.compression, COMPRESSIONS)
+        _check_counts(target_file_size=self.target_file_size)
+        _check_application(self.app_id, self.app_version)
+
+    def skipped(self, table: str, progress: Callable[[str], int | None]) -> SkippedWrite | None:
+        """Return the skipped change if the application's progress has reached this version."""
+        return skipped_by(self.app_id, self.app_version, table, progress)
+
+
+def skipped_by(
+    app_id: str | None, app_version: int | None, table: str, progress: Callable[[str], int | None]
+) -> SkippedWrite | None:
+    """Return what is skipped if an application has already committed this version or a later one, else None."""
+    if app_id is None or app_version is None:
+        return None
+    known = progress(app_id)
+    return None if known is None or known < app_version else SkippedWrite(table, app_id, app_version, known)
+
+
 @dataclass(frozen=True, slots=True)
 class CheckedWriteOptions:
     """The mode and the options of one write, with their defaults."""
@@ -105,10 +159,7 @@ class CheckedWriteOptions:
         if self.compression is not None:
             _choose("compression", self.compression, COMPRESSIONS)
         object.__setattr__(self, "mode", MODES[self.mode])
-        for name in ("target_file_size", "max_records_per_file"):
-            value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
-                raise ValidationError(f"{name} must be a whole number of 1 or more, got {value!r}", field=name)
+        _check_counts(target_file_size=self.target_file_size, max_records_per_file=self.max_records_per_file)
         self._check_combinations()
         if self.properties is not None:
             check_properties(self.properties)
@@ -131,10 +182,7 @@ class CheckedWriteOptions:
             )
         if self.merge_schema and self.overwrite_schema:
             raise ValidationError("merge_schema and overwrite_schema exclude each other", field="merge_schema")
-        if (self.app_id is None) != (self.app_version is None):
-            raise ValidationError("app_id and app_version must be given together", field="app_id")
-        if self.app_version is not None and type(self.app_version) is not int:
-            raise ValidationError(f"app_version must be a whole number, got {self.app_version!r}", field="app_version")
+        _check_application(self.app_id, self.app_version)
 
     @property
     def overwrites(self) -> bool:
@@ -143,6 +191,19 @@ class CheckedWriteOptions:
     @property
     def is_dynamic(self) -> bool:
         return self.partition_overwrite == "dynamic"
+
+
+def _check_counts(**counts: int | None) -> None:
+    for name, value in counts.items():
+        if value is not None and (type(value) is not int or value < 1):
+            raise ValidationError(f"{name} must be a whole number of 1 or more, got {value!r}", field=name)
+
+
+def _check_application(app_id: str | None, app_version: int | None) -> None:
+    if (app_id is None) != (app_version is None):
+        raise ValidationError("app_id and app_version must be given together", field="app_id")
+    if app_version is not None and type(app_version) is not int:
+        raise ValidationError(f"app_version must be a whole number, got {app_version!r}", field="app_version")
 
 
 def _choose(name: str, value: Any, known: Mapping[str, str] | Sequence[str]) -> None:

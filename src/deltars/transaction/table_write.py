@@ -34,7 +34,7 @@ from deltars.protocol import Action, Metadata, RemoveFile, StructField, StructTy
 from deltars.protocol.column_rules import invariant_of, is_computed
 from deltars.protocol.properties import boolean_property
 from deltars.transaction.metadata import changed, metadata_actions, partition_column
-from deltars.transaction.options import CheckedWriteOptions
+from deltars.transaction.options import CheckedWriteOptions, skipped_by
 from deltars.transaction.replaced_files import of_written_partitions, possibly_unmatched
 from deltars.transaction.result import SkippedWrite
 from deltars.transaction.staged_table import StagedTable, Step, removes_of
@@ -91,12 +91,9 @@ class TableWrite:
     def skipped(self, table: StagedTable) -> SkippedWrite | None:
         """Return the skipped write if the application has already written this version or a later one, else None."""
         options = self._options
-        if options.app_id is None or options.app_version is None:
-            return None
-        known = self._view.progress(table, options.app_id)
-        if known is None or known < options.app_version:
-            return None
-        return SkippedWrite(table.name, options.app_id, options.app_version, known)
+        return skipped_by(
+            options.app_id, options.app_version, table.name, lambda app_id: self._view.progress(table, app_id)
+        )
 
     def run(self, table: StagedTable, max_files: int | None) -> None:
         """Write the rows and find the files they replace, unless that is done for the table's current state."""

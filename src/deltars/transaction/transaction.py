@@ -3,6 +3,7 @@
 begin ── take a snapshot: every table's version at this moment
   read(table, where) ─── read the snapshot with staged changes, `files` only its list of files; remember what was read
   write(table, df) ───── write data files, stage their add actions; nothing is visible yet
+  delete, update, merge ── find the rows, write files or deletion vectors, stage their actions
   stage(table, actions)
 commit ── in one SQL transaction: check every table as the isolation level demands, then advance all tables
   └─ publish each table's new version to `_delta_log`
@@ -22,12 +23,12 @@ from deltars.log.commit import Commit, Committed
 from deltars.observe import Outcome, Stopwatch, TransactionEnded, emit
 from deltars.session import HasSession, after_commit
 from deltars.transaction.lifetime import Phase
-from deltars.transaction.open_transaction import OpenTransaction
 from deltars.transaction.options import BeginOptions
 from deltars.transaction.result import TransactionResult
+from deltars.transaction.row_statements import RowStatements
 
 
-class Transaction(OpenTransaction):
+class Transaction(RowStatements):
     """A transaction, made by `catalog.begin()` or `deltars.begin()`. Use it as a context manager.
 
     It commits on clean exit and rolls back on any exception. Threads may share it: they write rows at the same time,
@@ -50,6 +51,10 @@ class Transaction(OpenTransaction):
         return self._commit()
 
     def _commit(self) -> TransactionResult:
+        if (unexecuted := self._unexecuted()) is not None:
+            self._lifetime.phase = Phase.ROLLED_BACK
+            self._roll_back()
+            raise unexecuted
         view, skipped = self._view, tuple(self._skipped)
         if view is None or not view.changed:
             self._result = TransactionResult(self.id, None, skipped=skipped)

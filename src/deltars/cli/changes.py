@@ -1,0 +1,76 @@
+"""Commands that change rows of one table."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from deltars.cli.options import with_common_options
+from deltars.cli.output import Output
+from deltars.cli.tables import _catalog_with as catalog_with
+
+if TYPE_CHECKING:
+    import deltars
+
+_WHERE = click.option("--where", metavar="CONDITION", help="Only rows for which this is true. Spark SQL.")
+_ALL = click.option("--all", "every", is_flag=True, help="Every row.")
+
+
+@click.command
+@click.argument("table")
+@_WHERE
+@_ALL
+@with_common_options
+def delete(table: str, where: str | None, every: bool, catalog: str | None, output: Output) -> None:
+    """Delete rows of TABLE, in one transaction. Nothing else needs to be running: small changes need no Spark.
+
+    \b
+    Example:
+      deltars delete features --where "customer = 'ada'"
+      deltars delete staging --all
+    """
+    _check_extent(where, every)
+    with catalog_with(table, catalog) as opened:
+        _report(opened.table(table).delete(where), output)
+
+
+@click.command
+@click.argument("table")
+@click.option(
+    "--set", "settings", multiple=True, required=True, metavar="COLUMN=EXPRESSION", help="New value; may be repeated."
+)
+@_WHERE
+@_ALL
+@with_common_options
+def update(
+    table: str, settings: tuple[str, ...], where: str | None, every: bool, catalog: str | None, output: Output
+) -> None:
+    """Give columns of TABLE new values, in one transaction. A value is an expression in Spark SQL.
+
+    \b
+    Example:
+      deltars update features --set "score=score + 1" --where "id = 7"
+      deltars update features --set "segment='new'" --all
+    """
+    _check_extent(where, every)
+    values = {}
+    for setting in settings:
+        column, separator, value = setting.partition("=")
+        if not separator or not column.strip() or not value.strip():
+            raise click.BadParameter(f"{setting!r} is not COLUMN=EXPRESSION", param_hint="--set")
+        values[column.strip()] = value.strip()
+    with catalog_with(table, catalog) as opened:
+        _report(opened.table(table).update(values, where), output)
+
+
+def _check_extent(where: str | None, every: bool) -> None:
+    """Refuse a change of every row that was not asked for."""
+    if (where is None) != every:
+        raise click.UsageError("give either --where CONDITION or --all")
+
+
+def _report(metrics: deltars.ChangeMetrics, output: Output) -> None:
+    shown = asdict(metrics)
+    output.record({name: value for name, value in shown.items() if name != "operation_metrics"})

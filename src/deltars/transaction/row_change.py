@@ -1,0 +1,347 @@
+"""One row-level change of one table: turns DELETE, UPDATE or MERGE into staged actions.
+
+    statement ── names and types resolved against the schema
+              ── files that may match, by partition values and statistics; remembered as read
+                   ├─ every row matches ──▶ removed without being opened (DELETE)
+                   └─ in doubt ──plane──▶ rows that go, rows that come ──▶ `changed_files`
+
+The plane is chosen by what must be read: few bytes, and conditions that Arrow evaluates exactly as Spark does, are
+handled in this process; otherwise Spark runs a job.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+
+from deltars.data.arrow_change import ArrowChanges
+from deltars.data.conditions import conditions_of
+from deltars.data.filter import PredicateFilter
+from deltars.data.plane import ArrowPlane, DataPlane
+from deltars.data.row_change import ChangePlane, Delete, Expression, RowChanges, Update
+from deltars.data.scan import Scan
+from deltars.data.write_target import WriteTarget, WrittenFile
+from deltars.errors import ConfigError, ValidationError, located
+from deltars.log.commit import RowGroup
+from deltars.log.coverage import split_files
+from deltars.log.table_rules import APPEND_ONLY, tracks_rows
+from deltars.predicate import Predicate, Unknown, leaves_of, parse
+from deltars.protocol import Action, Metadata, StructType, Txn
+from deltars.protocol.properties import boolean_property
+from deltars.transaction.assignments import is_spark_column, resolved
+from deltars.transaction.change_metrics import ChangeMetrics, measured
+from deltars.transaction.changed_files import ChangedFiles, num_rows, uses_vectors, without_rows
+from deltars.transaction.metadata import metadata_actions
+from deltars.transaction.options import CheckedChangeOptions
+from deltars.transaction.plane import spark_plane
+from deltars.transaction.result import SkippedWrite
+from deltars.transaction.staged_table import StagedTable, Step
+from deltars.transaction.view import View
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL_BYTES = 32 * 1024 * 1024
+"""Files in doubt up to this size are handled in this process. Starting a Spark job costs more."""
+
+_CHANGE_FEED = "delta.enableChangeDataFeed"
+
+
+@dataclass(frozen=True, slots=True)
+class Planes:
+    """The plane that carries out a change, and the one that writes the rows that come."""
+
+    changes: ChangePlane
+    data: DataPlane
+
+
+class RowChange(ABC):
+    """One statement on one table. `run` may be called again, for a newer state of the table."""
+
+    operation: str
+
+    def __init__(self, view: View, options: CheckedChangeOptions) -> None:
+        self._view = view
+        self._options = options
+        self._made_for: StagedTable | None = None
+        self._files = ChangedFiles()
+        self._new: list[WrittenFile] = []
+        self._metadata: Metadata | None = None
+        self._params: dict[str, Any] = {}
+        self.metrics = ChangeMetrics()
+
+    def run(self, table: StagedTable) -> None:
+        """Find the rows and write the files, for this state of the table."""
+        assert table.metadata is not None
+        self._files, self._new, self._metadata = ChangedFiles(), [], table.metadata
+        with located(table=table.name, txn_id=self._view.txn_id, stage="write data"):
+            self.metrics = self._run(table, table.metadata)
+        self._made_for = table
+
+    def is_made_for(self, table: StagedTable) -> bool:
+        return self._made_for is table
+
+    @abstractmethod
+    def _run(self, table: StagedTable, metadata: Metadata) -> ChangeMetrics: ...
+
+    @property
+    def has_effect(self) -> bool:
+        """Whether the statement changes anything. One that matches no row makes no version."""
+        files = self._files
+        return bool(files.removes or files.adds or files.written or self._new) or self._options.app_id is not None
+
+    def skipped(self, table: StagedTable) -> SkippedWrite | None:
+        """Return the skipped change if the application has already committed this version or a later one."""
+        return self._options.skipped(table.name, lambda app_id: self._view.progress(table, app_id))
+
+    def steps(self, table: StagedTable) -> tuple[list[Action], Step, list[RowGroup]]:
+        """Return the actions to stage, their step for the history, and the row groups of new files."""
+        files, options = self._files, self._options
+        actions: list[Action] = []
+        if options.app_id is not None and options.app_version is not None:
+            now = int(time.time() * 1000)
+            actions.append(Txn(app_id=options.app_id, version=options.app_version, last_updated=now))
+        if self._metadata is not None and self._metadata is not table.metadata:
+            assert table.protocol is not None
+            actions += metadata_actions(table.protocol, self._metadata)
+        written = [*files.written, *self._new]
+        actions += [*files.removes, *files.adds, *(file.add for file in written)]
+        metrics = {name: int(count) for name, count in self.metrics.operation_metrics.items()}
+        groups = [group for file in written for group in file.row_groups]
+        return actions, Step(self.operation, self._params, metrics), groups
+
+    def claims(self) -> Mapping[Any, Any]:
+        """Return the rows that the change deletes by vector, by file."""
+        return self._files.claims
+
+    # -- parts that all statements share ---------------------------------------------------------------------------
+
+    def _predicate(self, where: Expression | None, schema: StructType) -> Predicate | None:
+        """Return the parsed condition; None if there is none. Only Spark can evaluate a Spark Column."""
+        if where is None:
+            return None
+        if is_spark_column(where):
+            return Unknown("a Spark Column")
+        session = self._spark()
+        predicate = parse(where, schema) if session is None else spark_plane().predicate(session, where, schema)
+        # Spark knows time zones that Python does not. Then only Spark evaluates the condition.
+        return Unknown(where) if predicate is None else predicate
+
+    def _zone(self) -> str:
+        """Return the time zone of literals without one: the session's, if Python knows it, else UTC."""
+        session = self._spark()
+        return "UTC" if session is None else spark_plane().zone(session)
+
+    def _spark(self) -> SparkSession | None:
+        """Return the given session, or the active one; None if there is none. None is started for this."""
+        if self._options.spark is not None or "pyspark" in sys.modules:
+            try:
+                from deltars.spark.session import running_session
+
+                return running_session(self._options.spark)
+            except (ConfigError, ModuleNotFoundError):
+                if self._options.spark is not None:
+                    raise
+        return None
+
+    def _planes(self, refusal: str | None, size_bytes: int) -> Planes:
+        """Choose the planes. `refusal` says why Arrow cannot do it; `size_bytes` are the files in doubt."""
+        session = self._spark()
+        if refusal is None and (session is None or size_bytes <= SMALL_BYTES):
+            return Planes(ArrowChanges(), ArrowPlane())
+        if session is None:
+            raise ValidationError(
+                f"only Spark can do this: {refusal}",
+                hint="Start a Spark session first, or pass one as spark=….",
+            )
+        from deltars.spark.change.plane import SparkChanges
+
+        return Planes(SparkChanges(session), spark_plane())
+
+    def _refuse_for(self, table: StagedTable, metadata: Metadata, *, moves_rows: bool) -> None:
+        """Raise if the table's properties forbid a change of rows that exist. `moves_rows`: some get another file."""
+        if boolean_property(metadata.configuration, APPEND_ONLY):
+            raise ValidationError(
+                f"the table is append-only: {self.operation} is not allowed",
+                table=table.name,
+                field=APPEND_ONLY,
+                hint=f"Set the property {APPEND_ONLY} to false if you mean to change rows.",
+            )
+        if boolean_property(metadata.configuration, _CHANGE_FEED):
+            raise ValidationError(
+                f"{self.operation} cannot write the table's change data feed yet",
+                table=table.name,
+                field=_CHANGE_FEED,
+                hint=f"Change whole partitions only, or set {_CHANGE_FEED} to false first.",
+            )
+        if moves_rows and tracks_rows(metadata):
+            raise ValidationError(
+                f"{self.operation} would move rows to other files, and cannot keep their row ids yet",
+                table=table.name,
+                field="delta.enableRowTracking",
+                hint="Delete with deletion vectors (delta.enableDeletionVectors), or turn row tracking off.",
+            )
+
+    def _scan(self, table: StagedTable, metadata: Metadata, files: pa.Table) -> Scan:
+        return Scan.of(
+            metadata,
+            files,
+            root=table.location,
+            table=table.name,
+            version=table.version,
+            storage_options=self._view.session.settings.storage_options,
+        )
+
+    def _target(self, table: StagedTable, metadata: Metadata) -> WriteTarget:
+        options = self._options
+        target = WriteTarget(
+            root=table.location,
+            schema=metadata.schema,
+            partition_columns=tuple(metadata.partition_columns),
+            properties=metadata.configuration,
+            storage_options=self._view.session.settings.storage_options,
+        )
+        chosen = {"target_file_size": options.target_file_size, "compression": options.compression}
+        return target.with_options(**{name: value for name, value in chosen.items() if value is not None})
+
+    def _store(
+        self, table: StagedTable, metadata: Metadata, files: pa.Table, scan: Scan, changes: RowChanges, planes: Planes
+    ) -> None:
+        """Write the rows that come, then delete those that go."""
+        target = self._target(table, metadata)
+        for frame in changes.rows:
+            data = planes.data.schema(frame)
+            whole = planes.data.with_computed_columns(frame, metadata.schema)
+            self._new += planes.data.write(whole, target, conditions_of(metadata, data.names))
+        self._files = without_rows(
+            files, scan, changes.positions, planes.changes, target, by_vectors=uses_vectors(metadata)
+        )
+
+    def _measured(self, changes: RowChanges, deleted: int | None, scan_s: float, rewrite_s: float) -> ChangeMetrics:
+        files = self._files
+        written = [file.add for file in (*files.written, *self._new)]
+        # A file with a larger vector is neither added nor removed: its rows stay where they are.
+        removed = [remove for remove in files.removes if remove.key not in files.claims]
+        counts = {
+            "files_added": len(written),
+            "files_removed": len(removed),
+            "bytes_added": sum(add.size for add in written),
+            "bytes_removed": sum(remove.size or 0 for remove in removed),
+            "vectors_added": files.vectors_added,
+            "vectors_removed": files.vectors_removed,
+            "vectors_updated": files.vectors_updated,
+            "rows_inserted": changes.inserted,
+            "rows_updated": changes.updated,
+            "rows_deleted": deleted,
+            "rows_copied": files.rows_copied,
+            "rows_written": changes.inserted + changes.updated + files.rows_copied,
+        }
+        return measured(self.operation, counts, changes.metrics, scan_s, rewrite_s)
+
+
+class DeleteRows(RowChange):
+    """DELETE of the rows that match a condition; of all rows without one."""
+
+    operation = "DELETE"
+
+    def __init__(self, view: View, options: CheckedChangeOptions, where: Expression | None) -> None:
+        super().__init__(view, options)
+        self._where = where
+
+    def _run(self, table: StagedTable, metadata: Metadata) -> ChangeMetrics:
+        began = time.perf_counter()
+        self._params = {"predicate": _as_list(self._where)}
+        predicate = self._predicate(self._where, metadata.schema)
+        found = self._view.change_files(table, predicate, row_filter=row_filter(predicate))
+        if boolean_property(metadata.configuration, APPEND_ONLY):
+            self._refuse_for(table, metadata, moves_rows=False)
+        certain, doubt = split_files(predicate, metadata, found)
+        changes = RowChanges({})
+        scanned = time.perf_counter()
+        if doubt.num_rows:
+            self._refuse_for(table, metadata, moves_rows=not uses_vectors(metadata))
+            statement = Delete(self._where)
+            planes = self._planes(ArrowChanges().refusal(statement, metadata.schema, None), size_of(doubt))
+            scan = self._scan(table, metadata, doubt)
+            changes = planes.changes.delete(scan, statement)
+            scanned = time.perf_counter()
+            self._store(table, metadata, doubt, scan, changes, planes)
+        self._files.remove(certain)
+        whole = num_rows(certain)
+        deleted = None if whole is None else whole + changes.deleted
+        return self._measured(changes, deleted, scanned - began, time.perf_counter() - scanned)
+
+
+class UpdateRows(RowChange):
+    """UPDATE of the rows that match a condition; of all rows without one."""
+
+    operation = "UPDATE"
+
+    def __init__(
+        self, view: View, options: CheckedChangeOptions, values: Mapping[str, Expression], where: Expression | None
+    ) -> None:
+        super().__init__(view, options)
+        self._values = values
+        self._where = where
+
+    def _run(self, table: StagedTable, metadata: Metadata) -> ChangeMetrics:
+        began = time.perf_counter()
+        self._params = {"predicate": _as_list(self._where)}
+        self._refuse_for(table, metadata, moves_rows=True)
+        statement = Update(resolved(self._values, metadata.schema, field="set"), self._where)
+        predicate = self._predicate(self._where, metadata.schema)
+        found = self._view.change_files(table, predicate, row_filter=row_filter(predicate))
+        planes = self._planes(ArrowChanges().refusal(statement, metadata.schema, None), size_of(found))
+        scan = self._scan(table, metadata, found)
+        changes = planes.changes.update(scan, statement)
+        scanned = time.perf_counter()
+        self._store(table, metadata, found, scan, changes, planes)
+        return self._measured(changes, 0, scanned - began, time.perf_counter() - scanned)
+
+
+class PurgeFiles(RowChange):
+    """REORG … APPLY (PURGE): files with deletion vectors are written again without the deleted rows."""
+
+    operation = "REORG"
+
+    def __init__(self, view: View, options: CheckedChangeOptions, where: Expression | None) -> None:
+        super().__init__(view, options)
+        self._where = where
+
+    def _run(self, table: StagedTable, metadata: Metadata) -> ChangeMetrics:
+        began = time.perf_counter()
+        self._params = {"predicate": _as_list(self._where), "applyPurge": "true"}
+        found = self._view.change_files(table, self._predicate(self._where, metadata.schema))
+        files = found.filter(pc.is_valid(found["deletion_vector"]))
+        if tracks_rows(metadata) and files.num_rows:
+            self._refuse_for(table, metadata, moves_rows=True)
+        planes = self._planes(None, size_of(files))
+        nothing = {place: BitMap64() for place in range(files.num_rows)}
+        written = planes.changes.purge(self._scan(table, metadata, files), nothing, self._target(table, metadata))
+        self._files.moved(files, [file for place in nothing for file in written.get(place, ())])
+        return self._measured(RowChanges({}), 0, 0.0, time.perf_counter() - began)
+
+
+def row_filter(predicate: Predicate | None) -> PredicateFilter | None:
+    """Return a filter that finds the matching rows of any file; None if only Spark can tell."""
+    if predicate is None or any(isinstance(leaf, Unknown) for leaf in leaves_of(predicate)):
+        return None
+    return PredicateFilter(predicate)
+
+
+def size_of(files: pa.Table) -> int:
+    return int(pc.sum(files["size"]).as_py() or 0)
+
+
+def _as_list(where: Expression | None) -> str:
+    """Return a condition as the history shows it: a JSON list of texts."""
+    return msgspec.json.encode([] if where is None else [f"({where})"]).decode()

@@ -1,0 +1,150 @@
+"""The calls of a transaction that change rows: delete, update, merge; and purge, which only moves them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Unpack
+from uuid import UUID
+
+from deltars.data.row_change import Expression
+from deltars.errors import ValidationError
+from deltars.transaction.assignments import Assignments, as_expression, check_condition
+from deltars.transaction.change_metrics import ChangeMetrics
+from deltars.transaction.merge import GivenMerge, MergeBuilder, MergeRows, merge_builder
+from deltars.transaction.open_transaction import OpenTransaction
+from deltars.transaction.options import ChangeOptions, CheckedChangeOptions, check_keywords
+from deltars.transaction.plane import Frame
+from deltars.transaction.row_change import DeleteRows, PurgeFiles, RowChange, UpdateRows
+from deltars.transaction.staged_table import StagedTable, Step
+from deltars.transaction.view import View
+
+
+class RowStatements(OpenTransaction):
+    """The calls that change rows. Each sees what the transaction staged before it."""
+
+    def delete(
+        self, table: str | UUID, where: Expression | None = None, **options: Unpack[ChangeOptions]
+    ) -> ChangeMetrics:
+        """Delete the rows for which `where` is true; without it, every row.
+
+        `where` is SQL text or a Spark Column. Files without a matching row are not opened, and neither are files of
+        which every row matches. See `ChangeOptions` for the options.
+        """
+        condition = check_condition(where, field="where")
+        return self._change(table, "delete", options, lambda view, checked: DeleteRows(view, checked, condition))
+
+    def update(
+        self,
+        table: str | UUID,
+        set: Assignments,
+        where: Expression | None = None,
+        **options: Unpack[ChangeOptions],
+    ) -> ChangeMetrics:
+        """Give columns new values in the rows for which `where` is true; without it, in every row.
+
+        `set` maps columns to values: SQL text such as `"score + 1"` or `"'text'"`, a Spark Column, or a number, date,
+        time, bool or None. `a.b` is the field b of the struct a.
+        """
+        condition = check_condition(where, field="where")
+        for column, value in (set or {}).items() if hasattr(set, "items") else ():
+            as_expression(value, str(column), field="set")
+        return self._change(table, "update", options, lambda view, checked: UpdateRows(view, checked, set, condition))
+
+    def merge(
+        self,
+        table: str | UUID,
+        source: Frame,
+        on: Expression,
+        *,
+        target_alias: str = "t",
+        source_alias: str = "s",
+        merge_schema: bool = False,
+        **options: Unpack[ChangeOptions],
+    ) -> MergeBuilder:
+        """Begin a merge of a frame into a table. Add clauses to the result, then call its `execute()`.
+
+        `on` says which rows match, as SQL text or a Spark Column: `"t.id = s.id"`. The source is read once.
+        `merge_schema` adds new columns of the source to the table.
+        """
+        builder = merge_builder(
+            lambda merge: self._merge(table, merge, options),
+            source,
+            on,
+            target_alias=target_alias,
+            source_alias=source_alias,
+            evolves=merge_schema,
+            options=options,
+        )
+        with self._lifetime.open():
+            self._pending_merges.append(builder.pending(str(table)))
+        return builder
+
+    def _merge(self, table: str | UUID, merge: GivenMerge, options: ChangeOptions) -> ChangeMetrics:
+        return self._change(table, "merge", options, lambda view, checked: MergeRows(view, checked, merge))
+
+    def purge(
+        self, table: str | UUID, where: Expression | None = None, **options: Unpack[ChangeOptions]
+    ) -> ChangeMetrics:
+        """Write files with deletion vectors again without their deleted rows, as `REORG … APPLY (PURGE)` does.
+
+        `where` limits it to files that may hold a matching row. No row changes.
+        """
+        condition = check_condition(where, field="where")
+        return self._change(table, "purge", options, lambda view, checked: PurgeFiles(view, checked, condition))
+
+    def _change(
+        self,
+        table: str | UUID,
+        call: str,
+        options: ChangeOptions,
+        make: Callable[[View, CheckedChangeOptions], RowChange],
+    ) -> ChangeMetrics:
+        """Carry out one statement, and stage its actions for the table as it is then."""
+        check_keywords(call, options, ChangeOptions)
+        checked = CheckedChangeOptions(**options)
+        view = self._view_for(table)
+        with self._lifetime.writing():
+            change = make(view, checked)
+            while True:
+                base = view.readable(table)
+                if self._is_done(view, base, change):
+                    return ChangeMetrics(skipped=True)
+                change.run(base)
+                with self._lifetime.open():
+                    now = view.readable(table)
+                    if now is not base and self._is_done(view, now, change):
+                        return ChangeMetrics(skipped=True)
+                    if change.is_made_for(now):
+                        self._stage_change(view, now, change)
+                        if checked.user_metadata is not None and change.has_effect:
+                            self._user_metadata = checked.user_metadata
+                        return change.metrics
+                # Another thread has staged changes of the table since: repeat for its new state.
+
+    def _is_done(self, view: View, table: StagedTable, change: RowChange) -> bool:
+        """Return whether the statement was committed before: by this transaction's id, or by its application."""
+        if self._earlier is not None:
+            # A statement that matched nothing made no version, so the table need not be among the committed ones.
+            if self._is_committed(table):
+                self._stage(view, table, (), Step(change.operation))
+            return True
+        return self._is_skipped(view, change.skipped(table))
+
+    def _stage_change(self, view: View, table: StagedTable, change: RowChange) -> None:
+        if not change.has_effect:
+            return
+        self._stage(view, table, *change.steps(table))
+        if claims := change.claims():
+            view.claim_rows(table, claims)
+
+    def _unexecuted(self) -> ValidationError | None:
+        """Return the error for a merge that was described and never executed: its rows would be missing silently."""
+        table = next((pending.table for pending in self._pending_merges if not pending.is_executed), None)
+        if table is None:
+            return None
+        return ValidationError(
+            "a merge was described, but never executed; nothing of this transaction is committed",
+            table=table,
+            txn_id=self.id,
+            hint="Call execute() at the end of the merge.",
+        )
