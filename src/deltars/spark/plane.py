@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
@@ -53,7 +54,7 @@ class SparkPlane:
 
     def without(self, frame: object, scan: Scan, where: str) -> DataFrame:
         """Return the rows of a scan for which the condition is false or null."""
-        rows = read_scan(cast(DataFrame, frame).sparkSession, scan)
+        rows = read_scan(cast(DataFrame, frame).sparkSession, replace(scan, condition=None))
         return rows.where(~F.coalesce(F.expr(where), F.lit(False)))
 
     def predicate(self, spark: SparkSession | None, where: str | None, schema: StructType) -> Predicate | None:
@@ -79,10 +80,9 @@ class SparkPlane:
         spark: SparkSession | None,
         query: Query,
         scans: Sequence[Scan],
-        predicates: Sequence[Predicate | None],
         args: Mapping[str, Any] | Sequence[Any] | None = None,
     ) -> DataFrame:
-        return run_query(running_session(spark), query, scans, predicates, args)
+        return run_query(running_session(spark), query, scans, args)
 
     def access(self, spark: SparkSession | None, root: str, path: str) -> Access:
         return access_to(running_session(spark), root, path)
@@ -112,10 +112,7 @@ class SparkPlane:
         columns: Sequence[str] | None = None,
     ) -> DataFrame:
         """Return the rows of a scan that match `where`, with the given columns."""
-        predicate = None if where is None else scan.condition
-        if predicate is None:
-            predicate = self.predicate(spark, where, scan.schema)
-        return read_scan(running_session(spark), scan, where=where, predicate=predicate, columns=columns)
+        return read_scan(running_session(spark), scan, where=where, columns=columns)
 
 
 def _zone_name(spark: SparkSession | None) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from deltars.data.scan import Scan
-from deltars.predicate import Predicate, Query
+from deltars.predicate import Query
 from deltars.spark.read.scan import read_scan
 
 
@@ -16,15 +16,10 @@ def run_query(
     spark: SparkSession,
     query: Query,
     scans: Sequence[Scan],
-    predicates: Sequence[Predicate | None],
     args: Mapping[str, Any] | Sequence[Any] | None = None,
 ) -> DataFrame:
-    """Run a query. `predicates` has the condition on each scan, for files that Spark does not read itself."""
     columns = query.columns([scan.schema for scan in scans])
-    frames = {
-        f"table_{place}": read_scan(spark, scan, predicate=predicates[place], columns=columns[place])
-        for place, scan in enumerate(scans)
-    }
+    frames = {f"table_{place}": read_scan(spark, scan, columns=columns[place]) for place, scan in enumerate(scans)}
     given = dict(args) if isinstance(args, Mapping) else None if args is None else list(args)
     if not frames:
         return spark.sql(query.rewritten(_placeholder, str), given)
