@@ -18,7 +18,6 @@ from deltars.predicate import Predicate, Query, Unknown, parse
 from deltars.predicate.literals import zone_of
 from deltars.protocol import StructType
 from deltars.spark.access import Access, access_to
-from deltars.spark.query import run_query
 from deltars.spark.read.scan import read_scan
 from deltars.spark.schema import table_schema
 from deltars.spark.session import running_session
@@ -82,7 +81,17 @@ class SparkPlane:
         scans: Sequence[Scan],
         args: Mapping[str, Any] | Sequence[Any] | None = None,
     ) -> DataFrame:
-        return run_query(running_session(spark), query, scans, args)
+        """Run a query over scans. Each table name in it is replaced by a frame."""
+        session = running_session(spark)
+        columns = query.columns([scan.schema for scan in scans])
+        frames = {
+            f"table_{place}": read_scan(session, scan, columns=columns[place]) for place, scan in enumerate(scans)
+        }
+        given = dict(args) if isinstance(args, Mapping) else None if args is None else list(args)
+        if not frames:
+            return session.sql(query.rewritten(_placeholder, str), given)
+        # Spark makes views of the frames while it parses the query. The query's own braces are doubled to escape them.
+        return session.sql(query.rewritten(_placeholder, _doubled), given, **frames)
 
     def access(self, spark: SparkSession | None, root: str, path: str) -> Access:
         return access_to(running_session(spark), root, path)
@@ -117,3 +126,11 @@ class SparkPlane:
 
 def _zone_name(spark: SparkSession | None) -> str:
     return str(running_session(spark).conf.get(_ZONE))
+
+
+def _placeholder(place: int) -> str:
+    return "{table_" + str(place) + "}"
+
+
+def _doubled(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
