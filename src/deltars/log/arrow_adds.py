@@ -20,6 +20,7 @@ from deltars.errors import ValidationError
 from deltars.log.file_rules import Problem, check_stats, check_values, check_vector
 from deltars.log.read_set import FileKey
 from deltars.protocol import AddFile, DeletionVector, check_path
+from deltars.protocol.log_files import LOG
 
 REQUIRED = ("path", "partition_values", "size", "modification_time", "data_change")
 COUNTS = ("size", "modification_time", "base_row_id", "default_row_commit_version")
@@ -110,7 +111,7 @@ def _type_for(field: pa.Field) -> pa.DataType:
 def unusual_paths(paths: pa.ChunkedArray) -> list[int]:
     """Return the rows whose path `check_path` must check."""
     is_plain = pc.match_substring_regex(paths, _PLAIN_PATH)
-    unusual = pc.or_(pc.invert(is_plain), pc.starts_with(paths, "_delta_log"))
+    unusual = pc.or_(pc.invert(is_plain), pc.starts_with(paths, LOG))
     rows: list[int] = pc.indices_nonzero(unusual.combine_chunks()).to_pylist()
     return rows
 
