@@ -22,11 +22,16 @@ from deltars.log.conflicts import (
     Added,
     Conflict,
     Level,
+    Obstacle,
     Reads,
     Removed,
+    RowRead,
+    RowsChanged,
+    Verdict,
     Winner,
     evidence,
     find_conflict,
+    find_conflicts,
     is_blind_append,
     level_of,
 )
@@ -299,6 +304,167 @@ def test_file_described_anew_does_not_come_back_to_life() -> None:
     assert rule(commit(adds=with_vector), NOTHING_READ, Winner(5, removes=[Removed("a", vector().unique_id)])) is DELETE
 
 
+# -- row-level reads -----------------------------------------------------------------------------------------------
+
+FILTER = object()
+"""Stands for a test of rows: the rules only ask whether there is one."""
+
+
+def search(*files: str, day: str = "monday", **fields: Any) -> Reads:
+    """Rows of a day that were looked for in some files without a vector."""
+    keys = frozenset((path, "") for path in files)
+    return Reads(metadata=True, rows=(RowRead((Partition(day),), keys, **fields),))
+
+
+def verdict(mine: TableCommit | None, reads: Reads, *winners: Winner, level: Level = "serializable") -> Verdict:
+    return find_conflicts(mine, reads, winners, level)
+
+
+def of(obstacles: Sequence[Obstacle]) -> list[tuple[type[errors.VersionConflict], RowsChanged | None]]:
+    return [(obstacle.conflict.rule, obstacle.unless) for obstacle in obstacles]
+
+
+def by_vector(path: str, old: str, new: str, version: int = 5, **fields: Any) -> Winner:
+    """A commit that deletes rows of a file by a new vector."""
+    return Winner(version, [Added(path, new, in_partition("monday"))], [Removed(path, old)], **fields)
+
+
+MY_VECTOR = vector(9)
+DELETES_ROWS = commit(removed("a"), added("a", deletion_vector=MY_VECTOR, stats='{"numRecords":9}'))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_vector_change_of_a_file_that_both_change_can_be_settled_by_the_rows(level: Level) -> None:
+    found = verdict(DELETES_ROWS, search("a", changes_matches=True), by_vector("a", "", "u1"), level=level)
+    assert of(found.obstacles) == [(DELETE, RowsChanged("vector", "a", "", "u1", is_mine=True))]
+    assert found.is_settleable
+    assert found.conflict == Conflict(DELETE, 5, "version 5 changed rows of a, which this transaction changes too")
+
+
+def test_vector_change_is_no_append_even_for_who_read_the_table() -> None:
+    winner = by_vector("a", "", "u1")
+    assert rule(commit(added("x")), Reads(whole_table=True), winner) is READ
+    day = Reads(predicates=(Partition("monday"),), files=frozenset({("a", "")}))
+    assert rule(commit(added("x")), day, winner) is READ
+    # Of a file that was added meanwhile nothing is known: its rows count as new.
+    assert rule(commit(added("x")), dataclasses.replace(day, files=frozenset()), winner) is APPEND
+
+
+def test_vectors_of_raw_actions_are_not_united() -> None:
+    found = verdict(DELETES_ROWS, NOTHING_READ, by_vector("a", "", "u1"), level="snapshot")
+    assert of(found.obstacles) == [(DELETE, None)]
+    assert not found.is_settleable
+
+
+def test_file_level_read_of_a_file_that_is_changed_by_rows_stays_a_conflict() -> None:
+    reads = dataclasses.replace(search("a", changes_matches=True), files=frozenset({("a", "")}))
+    assert of(verdict(DELETES_ROWS, reads, by_vector("a", "", "u1")).obstacles) == [(READ, None)]
+
+
+def test_merge_that_left_matched_rows_alone_tests_the_rows_that_were_deleted() -> None:
+    winner = by_vector("a", "", "u1")
+    tested = RowsChanged("vector", "a", "", "u1", tested_by=(0,), is_mine=True)
+    assert of(verdict(DELETES_ROWS, search("a", row_filter=FILTER), winner).obstacles) == [(DELETE, tested)]
+    assert of(verdict(DELETES_ROWS, search("a"), winner).obstacles) == [(DELETE, None)]
+    # Snapshot checks nothing that was read: different rows are enough.
+    untested = dataclasses.replace(tested, tested_by=())
+    assert of(verdict(DELETES_ROWS, search("a"), winner, level="snapshot").obstacles) == [(DELETE, untested)]
+
+
+@pytest.mark.parametrize("changes_matches", [True, False])
+def test_vector_change_of_a_file_that_was_only_searched(changes_matches: bool) -> None:
+    mine = commit(added("x"))
+    found = verdict(mine, search("a", row_filter=FILTER, changes_matches=changes_matches), by_vector("a", "", "u1"))
+    tested = () if changes_matches else (0,)
+    # Even where every match is changed the vectors are looked at: it may have brought rows back.
+    assert of(found.obstacles) == [(READ, RowsChanged("vector", "a", "", "u1", tested_by=tested))]
+    elsewhere = dataclasses.replace(search("a", day="tuesday"), rows=(RowRead((Partition("tuesday"),)),))
+    assert not verdict(mine, elsewhere, by_vector("a", "", "u1")).obstacles
+
+
+def test_added_file_is_settled_by_its_rows_if_all_that_might_have_read_it_can_be_tested() -> None:
+    winner = Winner(5, [Added("new", "", in_partition("monday"))])
+    mine = commit(added("x"))
+    rows = RowsChanged("added", "new", tested_by=(0,))
+    assert of(verdict(mine, search(row_filter=FILTER), winner).obstacles) == [(APPEND, rows)]
+    assert of(verdict(mine, search(), winner).obstacles) == [(APPEND, None)]
+    assert of(verdict(mine, search(day="tuesday"), winner).obstacles) == []
+    two = dataclasses.replace(search(), rows=(*search(row_filter=FILTER).rows, *search().rows))
+    assert of(verdict(mine, two, winner).obstacles) == [(APPEND, None)]
+    framed = dataclasses.replace(search(row_filter=FILTER), predicates=(Partition("monday"),))
+    assert of(verdict(mine, framed, winner).obstacles) == [(APPEND, None)]
+    everything = Reads(rows=(RowRead(row_filter=FILTER),))
+    assert of(verdict(mine, everything, winner).obstacles) == [(APPEND, rows)]
+
+
+def test_removed_file_that_was_only_searched() -> None:
+    winner, mine = Winner(5, removes=[Removed("a")]), commit(added("x"))
+    assert of(verdict(mine, search("a"), winner).obstacles) == [(READ, None)]
+    tested = RowsChanged("removed", "a", tested_by=(0,))
+    assert of(verdict(mine, search("a", row_filter=FILTER), winner).obstacles) == [(READ, tested)]
+    # It held no matching row, or this transaction would change it.
+    assert of(verdict(mine, search("a", changes_matches=True), winner).obstacles) == []
+    assert of(verdict(commit(removed("a")), search("a", changes_matches=True), winner).obstacles) == [(DELETE, None)]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_compaction_refuses_only_changes_of_the_same_files(level: Level) -> None:
+    compaction = Winner(5, [Added("ab", data_change=False)], [Removed("a", "", False), Removed("b", "", False)])
+    searched = search("a", "b", "c")
+    assert verdict(commit(removed("c"), added("d")), searched, compaction, level=level).conflict is None
+    assert rule(commit(removed("a"), added("d")), searched, compaction, level=level) is DELETE
+    assert rule(DELETES_ROWS, searched, compaction, level=level) is DELETE
+    # A frame that was handed out keeps the rule of files.
+    framed = Reads(files=frozenset({("a", "")}))
+    assert rule(commit(added("x")), framed, compaction, level=level) == (None if level == "snapshot" else READ)
+
+
+def test_rows_that_were_moved_are_followed() -> None:
+    """An insert-only merge that found its key in `a`: the row moves to `ab`, and goes with it."""
+    compaction = Winner(5, [Added("ab", data_change=False)], [Removed("a", "", False)])
+    deletion = Winner(6, removes=[Removed("ab")])
+    found = verdict(commit(added("x")), search("a", row_filter=FILTER), compaction, deletion)
+    assert of(found.obstacles) == [(READ, RowsChanged("removed", "ab", tested_by=(0,)))]
+    assert found.reads.rows[0].files == {("a", ""), ("ab", "")}
+    assert not verdict(commit(added("x")), search("c", row_filter=FILTER), compaction, deletion).obstacles
+
+
+def test_every_winner_is_judged_though_the_first_can_be_settled() -> None:
+    """The winner appends, and removes a file that is changed here: looking at the new rows must not hide that."""
+    both = Winner(5, [Added("new", "", in_partition("monday"))], [Removed("a")])
+    searched = search("a", row_filter=FILTER)
+    assert [one.is_hard for one in verdict(DELETES_ROWS, searched, both).obstacles] == [False, True]
+    one_by_one = (Winner(5, both.adds), Winner(6, removes=both.removes))
+    found = verdict(DELETES_ROWS, searched, *one_by_one)
+    assert not found.is_settleable
+    assert found.conflict == Conflict(DELETE, 6, "version 6 removed a, which this transaction changes too")
+
+
+def test_vector_changed_twice_and_then_removed_is_a_conflict() -> None:
+    searched = search("a", changes_matches=True)
+    chain = [by_vector("a", "", "u1"), by_vector("a", "u1", "u2", 6)]
+    found = verdict(DELETES_ROWS, searched, *chain)
+    assert [one.unless and (one.unless.old_dv_id, one.unless.new_dv_id) for one in found.obstacles] == [
+        ("", "u1"),
+        ("u1", "u2"),
+    ]
+    assert ("a", "u2") in found.reads.rows[0].files
+    gone = verdict(DELETES_ROWS, searched, *chain, Winner(7, removes=[Removed("a", "u2")]))
+    assert gone.conflict is not None
+    assert (gone.conflict.rule, gone.conflict.version, gone.is_settleable) == (DELETE, 7, False)
+
+
+def test_who_searched_rows_is_no_blind_append_and_depends_on_the_metadata() -> None:
+    assert not is_blind_append(commit(added("x")), [search()])
+    assert rule(None, search(), Winner(5, metadata_changed=True)) is errors.MetadataChanged
+
+
+def test_vectors_of_the_winners_are_asked_for_even_where_reads_are_not_checked() -> None:
+    assert evidence(DELETES_ROWS, search("a"), "snapshot").vectors
+    assert not evidence(DELETES_ROWS, NOTHING_READ, "snapshot").vectors
+    assert not evidence(commit(removed("a")), search("a"), "snapshot").vectors
+
+
 # -- what a transaction is -----------------------------------------------------------------------------------------
 
 
@@ -383,6 +549,35 @@ commits = st.lists(
     max_size=3,
 ).map(lambda actions: commit(*actions))
 parts = st.one_of(st.none(), commits)
+vectors = st.sampled_from(["", "u1", "u2"])
+keys = st.tuples(paths, vectors)
+row_reads = st.lists(
+    st.builds(
+        RowRead,
+        st.lists(st.builds(Partition, days), max_size=1).map(tuple),
+        st.frozensets(keys, max_size=3),
+        st.booleans(),
+        st.sampled_from([None, FILTER]),
+    ),
+    max_size=2,
+).map(lambda rows: Reads(rows=tuple(rows)))
+row_winners = st.lists(
+    st.builds(
+        Winner,
+        version=st.integers(5, 9),
+        adds=st.lists(
+            st.builds(Added, paths, vectors, days.map(in_partition), data_change=st.booleans()),
+            max_size=2,
+            unique_by=lambda file: file.path,
+        ),
+        removes=st.lists(
+            st.builds(Removed, paths, vectors, st.booleans()), max_size=2, unique_by=lambda file: file.path
+        ),
+        is_blind_append=st.just(False),
+    ),
+    max_size=4,
+)
+row_commits = st.one_of(commits, st.just(DELETES_ROWS))
 
 
 @given(parts, reads, winners)
@@ -435,3 +630,51 @@ def test_reading_more_never_makes_a_conflict_go_away(
     )
     if conflict(mine, reads, *winners, level=level):
         assert conflict(mine, both, *winners, level=level)
+
+
+@given(row_commits, row_reads, row_winners, st.sampled_from(LEVELS))
+def test_rows_refuse_no_one_whom_files_would_not(
+    mine: TableCommit, reads: Reads, winners: list[Winner], level: Level
+) -> None:
+    """Reading the same files as frames is never the weaker claim."""
+    as_files = Reads(
+        predicates=tuple(predicate for read in reads.rows for predicate in read.conditions),
+        whole_table=any(not read.conditions for read in reads.rows),
+        files=frozenset(key for read in reads.rows for key in read.files),
+    )
+    followed = any(not removed.data_change for winner in winners for removed in winner.removes)
+    if conflict(mine, reads, *winners, level=level) and not followed:
+        assert conflict(mine, as_files, *winners, level=level)
+
+
+@given(row_commits, row_reads, row_winners, st.sampled_from(LEVELS), st.integers(0, 4))
+def test_judging_in_two_rounds_finds_what_judging_at_once_does(
+    mine: TableCommit, reads: Reads, winners: list[Winner], level: Level, cut: int
+) -> None:
+    """What was read advances with the winners that were judged; only what is changed stays the caller's to replace."""
+    if mine is DELETES_ROWS:
+        mine = commit(added("x"))
+    first = verdict(mine, reads, *winners[:cut], level=level)
+    at_once = verdict(mine, reads, *winners, level=level)
+    if first.obstacles and first.obstacles[-1].is_hard:
+        assert at_once == first
+    else:
+        second = verdict(mine, first.reads, *winners[cut:], level=level)
+        assert at_once.obstacles == first.obstacles + second.obstacles
+
+
+@given(row_commits, row_reads, row_winners, st.sampled_from(LEVELS))
+def test_evidence_is_enough_for_rows_too(mine: TableCommit, reads: Reads, winners: list[Winner], level: Level) -> None:
+    needed = evidence(mine, reads, level)
+
+    def kept(adds: Sequence[Added]) -> list[Added]:
+        return [file for file in adds if needed.adds or (needed.vectors and file.dv_id)]
+
+    fewer = [
+        dataclasses.replace(winner, adds=kept(winner.adds), removes=winner.removes if needed.removes else ())
+        for winner in winners
+    ]
+    all_of_it, rest = (verdict(mine, reads, *some, level=level) for some in (winners, fewer))
+    assert (rest.conflict is None) == (all_of_it.conflict is None)
+    # A vector that went altogether is not fetched: the file then counts as removed.
+    assert rest.is_settleable <= all_of_it.is_settleable

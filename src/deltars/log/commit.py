@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 from uuid import UUID
 
 import pyarrow as pa
@@ -161,6 +161,36 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
+class RowsChanged:
+    """Rows of a file that a concurrent commit added, removed, or deleted by a new deletion vector."""
+
+    kind: Literal["added", "removed", "vector"]
+    path: str
+    old_dv_id: str = ""
+    """Vector of the file that was removed."""
+    new_dv_id: str = ""
+    """Vector of the file that was added."""
+    tested_by: tuple[int, ...] = ()
+    """Row-level reads, by their place in `Reads.rows`, that must not match a changed row."""
+    is_mine: bool = False
+    """Whether this transaction changes rows of the file too, by a vector of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """A conflict found by the log alone."""
+
+    conflict: Conflict
+    unless: RowsChanged | None = None
+    """Rows to look at: the conflict is settled if no row was changed that this transaction read or changes. None if
+    the conflict is certain."""
+
+    @property
+    def is_hard(self) -> bool:
+        return self.unless is None
+
+
+@dataclass(frozen=True, slots=True)
 class VersionTaken:
     """Another transaction committed first; nothing was changed."""
 
@@ -170,6 +200,12 @@ class VersionTaken:
     actual: int
     conflict: Conflict | None = None
     """The rule that was broken; None if no rule was evaluated, as at isolation `strict`."""
+    obstacles: Sequence[Obstacle] = ()
+    """Everything that stands against a commit after `actual`, if all of it can be settled."""
+    reads: Reads = NOTHING_READ
+    """What was read, as of `actual`, if the obstacles are settled."""
+    head: Base | None = None
+    """The version `actual`, if there are obstacles to settle."""
 
 
 CommitOutcome: TypeAlias = Committed | VersionTaken
@@ -184,7 +220,9 @@ __all__ = [
     "Conflict",
     "Isolation",
     "NewTable",
+    "Obstacle",
     "RowGroup",
+    "RowsChanged",
     "TableCommit",
     "TableRead",
     "TableState",

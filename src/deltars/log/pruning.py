@@ -10,7 +10,7 @@ necessary. Row groups have statistics of the same form and use the same code.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -148,10 +148,41 @@ class Pruner:
         assert isinstance(predicate, _LEAVES)
         column = predicate.column
         test = span_test(predicate, nan_matches=column not in without_nan)
-        place, span = 1 + 3 * self._data.index(column), stats_span(column.type, is_nested=len(column.path) > 1)
-        if column.path in self._once_single:
-            return lambda values: test(widened(span(values[place], values[place + 1], values[place + 2], values[0])))
+        place, span = 1 + 3 * self._data.index(column), _span_of(column, self._once_single)
         return lambda values: test(span(values[place], values[place + 1], values[place + 2], values[0]))
+
+
+class ColumnSpans:
+    """The range of one column's values in each file."""
+
+    def __init__(self, column: Column, metadata: Metadata) -> None:
+        schema = metadata.schema
+        names = (path for path, _ in schema.leaves())
+        physical = dict(zip(names, (path for path, _ in schema.leaves(physical=True)), strict=True)).get(column.path)
+        self._column = column
+        self._partition = physical[0] if physical and column.path[0] in metadata.partition_columns else None
+        self._read = _StatsReader([physical]) if physical else None
+        self._span = _span_of(column, once_single(schema))
+
+    def of(self, partition_values: str | None, stats: str | None) -> Span:
+        """Return the range in a file with these partition values, as JSON text, and statistics."""
+        if self._read is None:
+            return ANYTHING
+        if self._partition is None:
+            records, *bounds = self._read(stats, None)
+            return self._span(*bounds, records)
+        values = msgspec.json.decode(partition_values) if partition_values else {}
+        if self._partition not in values:
+            return ANYTHING
+        return partition_span(values[self._partition], self._column.type)
+
+
+def _span_of(column: Column, once_single: Collection[_Path]) -> Callable[[Any, Any, Any, Any], Span]:
+    """Return the function from a column's statistics to its span."""
+    span = stats_span(column.type, is_nested=len(column.path) > 1)
+    if column.path not in once_single:
+        return span
+    return lambda minimum, maximum, nulls, records: widened(span(minimum, maximum, nulls, records))
 
 
 def _prunable(predicate: Predicate) -> Predicate:

@@ -1,4 +1,8 @@
-"""What a transaction read of a table, recorded to be checked against concurrent commits."""
+"""What a transaction read of a table, recorded to be checked against concurrent commits.
+
+tx.read, tx.files                  file-level    rows were handed out: every change of a file that held them counts
+tx.delete, tx.update, tx.merge     row-level     rows were looked for, to change them: changes of other rows do not
+"""
 
 from __future__ import annotations
 
@@ -29,6 +33,26 @@ class FilePredicate(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class RowRead:
+    """Rows that a statement looked for to change them. Rows that do not match are no part of it."""
+
+    conditions: tuple[FilePredicate, ...] = ()
+    """A file may hold a matching row if all of them could match. Without any, every file may."""
+    files: frozenset[FileKey] = frozenset()
+    """Files that were searched."""
+    changes_matches: bool = False
+    """Whether the statement changes every matching row, as DELETE and UPDATE do.
+
+    Then a file that it searched and does not change held no matching row.
+    """
+    row_filter: object | None = None
+    """Exact test of rows (`data.reader.RowFilter`). The rules only ask whether there is one."""
+
+    def could_match(self, file: Added) -> bool:
+        return all(condition.could_match(file) for condition in self.conditions)
+
+
+@dataclass(frozen=True, slots=True)
 class Reads:
     """What a transaction read of one table."""
 
@@ -37,11 +61,13 @@ class Reads:
     files: frozenset[FileKey] = frozenset()
     app_ids: frozenset[str] = frozenset()
     metadata: bool = False
+    rows: tuple[RowRead, ...] = ()
+    """Row-level reads. The other fields record file-level reads."""
 
     @property
     def has_rows(self) -> bool:
         """Return whether the transaction read rows, even if the read found none."""
-        return self.whole_table or bool(self.predicates) or bool(self.files)
+        return self.whole_table or bool(self.predicates) or bool(self.files) or bool(self.rows)
 
     @property
     def is_empty(self) -> bool:
