@@ -14,7 +14,7 @@ by footer statistics, which omit NaN in the files of many writers, and by dictio
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -51,8 +51,8 @@ class ScanColumns:
                 schema.add(field)
         return schema
 
-    def of_table(self, frame: DataFrame, path_columns: dict[str, Column] | None) -> DataFrame:
-        """Return a frame over files with the table's columns.
+    def of_table(self, frame: DataFrame, path_columns: dict[str, Column] | None, also: Sequence[str] = ()) -> DataFrame:
+        """Return a frame over files with the table's columns, and with `also`, which are columns of the frame.
 
         `path_columns` has expressions for columns that are not simply a column of the frame. None means that the frame
         has exactly the table's columns. They get new identities even then: otherwise Spark could not distinguish two
@@ -69,7 +69,7 @@ class ScanColumns:
                 # Only the names of nested fields differ, and a cast matches them by position.
                 column = column.cast(outside.dataType)
             columns.append(column.alias(outside.name, metadata=outside.metadata))
-        return frame.select(*columns)
+        return frame.select(*columns, *also)
 
     def _in_file(self, field: dict[str, Any]) -> dict[str, Any]:
         metadata = field["metadata"]

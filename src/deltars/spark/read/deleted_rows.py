@@ -1,15 +1,20 @@
-"""Removal of the rows that deletion vectors name, by a join on file and row number.
+"""Removal of the rows that deletion vectors name, by one bitmap per file.
 
-rows with their file and number ──anti-join── (file, number) of each deleted row
+rows with their file and number ──join on the file── its bitmap, broadcast ──> rows whose bit is not set
+
+Bitmaps that are too large to broadcast are joined as rows instead: an anti-join on file and row number.
+
+The join is on the hash of the file's name, because Spark finds a number faster than a string. The names are compared
+too, so equal hashes do no harm. They are compared by order: an equality would become a second key of the join.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import count
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -19,63 +24,88 @@ from deltars.data.scan import Scan
 from deltars.errors import DeltarsError
 from deltars.protocol import DeletionVector
 from deltars.spark.read.files import DataFile
-from deltars.spark.read.manifest import file_uri
+from deltars.spark.read.row_position import free_names, position_columns, spellings
 from deltars.storage import open_storage
 
+if TYPE_CHECKING:
+    from pyroaring import BitMap64
+
+MAX_BROADCAST_BYTES = 64 * 1024 * 1024
+"""Limit for the bitmaps of one scan. They have one bit for each row up to the last deleted one."""
 MAX_BROADCAST_ROWS = 1_000_000
+
+_WORD_BITS = 64
 
 _decode = msgspec.json.Decoder(DeletionVector).decode
 
 
-class PositionColumns(NamedTuple):
-    """Names of the two columns that hold a row's file and its row number there."""
-
-    path: str
-    row: str
-
-
-def position_columns(scan: Scan) -> PositionColumns:
-    """Return two names that neither the table nor its files use for a column."""
-    taken = {name.lower() for field in scan.schema.fields for name in (field.name, field.physical_name)}
-    for number in count():
-        position = PositionColumns(f"__deltars_path_{number}", f"__deltars_row_{number}")
-        if taken.isdisjoint(position):
-            return position
-    raise AssertionError("unreachable: some number is always free")
-
-
-def with_position(frame: DataFrame, position: PositionColumns, *, row: bool) -> DataFrame:
-    """Add each row's file and, with `row`, its row number in the file."""
-    metadata = frame.metadataColumn("_metadata")
-    # Spark writes three slashes or one, depending on how it found the file.
-    path = F.replace(metadata.getField("file_path"), F.lit("file:///"), F.lit("file:/"))
-    added = {position.path: path, position.row: metadata.getField("row_index")} if row else {position.path: path}
-    return frame.select("*", *(column.alias(name) for name, column in added.items()))
-
-
-def without_deleted(spark: SparkSession, scan: Scan, frame: DataFrame, files: Sequence[DataFile]) -> DataFrame:
-    position = position_columns(scan)
-    deleted = _deleted_rows(scan, files, position)
-    if not deleted.num_rows:
-        return frame
-    rows = spark.createDataFrame(deleted)
-    if deleted.num_rows <= MAX_BROADCAST_ROWS:
-        rows = F.broadcast(rows)
-    return frame.join(rows, list(position), "left_anti")
-
-
-def _deleted_rows(scan: Scan, files: Sequence[DataFile], position: PositionColumns) -> pa.Table:
+def read_vectors(scan: Scan, files: Sequence[DataFile]) -> list[BitMap64]:
+    """Return the deleted rows of each of these files, which all have a vector."""
     storage = open_storage(scan.root, scan.storage_options)
-    paths, rows = [], []
+    vectors = []
     for file in files:
         assert file.vector is not None
         try:
-            numbers = read_vector(storage, _decode(file.vector)).to_array()
+            vectors.append(read_vector(storage, _decode(file.vector)))
         except DeltarsError as error:
             error.message = f"{file.path}: {error.message}"
             raise error.located(table=scan.table, version=scan.version) from error.__cause__
-        rows.append(pa.array(numbers, pa.int64()))
-        paths.append(pa.repeat(pa.scalar(file_uri(file.location), pa.string()), len(numbers)))
-    return pa.table(
-        {position.path: pa.chunked_array(paths, pa.string()), position.row: pa.chunked_array(rows, pa.int64())}
+    return vectors
+
+
+def without_rows(
+    spark: SparkSession, scan: Scan, frame: DataFrame, files: Sequence[DataFile], deleted: Sequence[BitMap64]
+) -> DataFrame:
+    """Return the frame without these rows of its files. It has the position columns."""
+    if not any(deleted):
+        return frame
+    if size_bytes(deleted) > MAX_BROADCAST_BYTES:
+        return _without_listed_rows(spark, scan, frame, files, deleted)
+    names = [file.location.rpartition("/")[2] for file in files]
+    is_unique = len(set(names)) == len(names)
+    position = position_columns(scan)
+    key, words = free_names(("key", "words"), {*position, *(name.lower() for name in frame.columns)})
+    keys, bitmaps = [], []
+    for file, rows in zip(files, deleted, strict=True):
+        for uri in spellings(file.location)[: 1 if is_unique else None]:
+            keys.append(uri.rpartition("/")[2] if is_unique else uri)
+            bitmaps.append(_words(rows))
+    table = pa.table({key: pa.array(keys, pa.string()), words: pa.array(bitmaps, pa.list_(pa.int64()))})
+    file_column, key_column = F.col(position.name if is_unique else position.path), F.col(key)
+    is_same = (F.xxhash64(file_column) == F.xxhash64(key_column)) & (file_column >= key_column)
+    # A word beyond the last one has no deleted rows. Spark evaluates shifts faster than `bit_get`.
+    word = f"coalesce(get({words}, cast(shiftright({position.row}, 6) AS INT)), 0L)"
+    is_kept = F.expr(f"shiftrightunsigned({word}, cast({position.row} & 63 AS INT)) & 1L = 0L")
+    joined = frame.join(F.broadcast(spark.createDataFrame(table)), is_same & (file_column <= key_column))
+    return joined.where(is_kept).drop(key, words)
+
+
+def size_bytes(deleted: Sequence[BitMap64]) -> int:
+    """Return how much memory the rows need as bitmaps."""
+    return sum(rows.max() // 8 + 8 for rows in deleted if rows)
+
+
+def _words(rows: BitMap64) -> np.ndarray:
+    """Return the bitmap as 64-bit words, lowest bit first."""
+    numbers = np.frombuffer(rows.to_array(), np.uint64) if rows else np.empty(0, np.uint64)
+    bits = np.zeros((int(numbers[-1]) // _WORD_BITS + 1) * _WORD_BITS if rows else 0, np.bool_)
+    bits[numbers] = True
+    return np.packbits(bits, bitorder="little").view("<i8")
+
+
+def _without_listed_rows(
+    spark: SparkSession, scan: Scan, frame: DataFrame, files: Sequence[DataFile], deleted: Sequence[BitMap64]
+) -> DataFrame:
+    position = position_columns(scan)
+    paths, numbers = [], []
+    for file, rows in zip(files, deleted, strict=True):
+        for uri in spellings(file.location):
+            numbers.append(pa.array(rows.to_array(), pa.int64()))
+            paths.append(pa.repeat(pa.scalar(uri, pa.string()), len(rows)))
+    table = pa.table(
+        {position.path: pa.chunked_array(paths, pa.string()), position.row: pa.chunked_array(numbers, pa.int64())}
     )
+    listed = spark.createDataFrame(table)
+    if table.num_rows <= MAX_BROADCAST_ROWS:
+        listed = F.broadcast(listed)
+    return frame.join(listed, [position.path, position.row], "left_anti")

@@ -62,6 +62,8 @@ class DataFile(NamedTuple):
     modification_time: int
     values: PartitionValues
     vector: str | None
+    place: int = 0
+    """Row number in the scan's table of files."""
 
 
 def data_files(scan: Scan, root: str | None) -> tuple[list[DataFile], Directories | None]:
@@ -81,13 +83,13 @@ def data_files(scan: Scan, root: str | None) -> tuple[list[DataFile], Directorie
         repeat(None, scan.files.num_rows) if name in skipped else scan.files[name].to_pylist()
         for name in ("path", "size", "modification_time", "partition_values", "deletion_vector")
     )
-    for uri, size, time, text, vector in zip(*columns, strict=True):
+    for place, (uri, size, time, text, vector) in enumerate(zip(*columns, strict=True)):
         if text not in decoded:
             document = _decode_values(text)
             decoded[text] = tuple(document.get(name) or None for name in names)
         with located(table=scan.table, version=scan.version):
             path = relative_path(storage, uri)
-        files.append(DataFile(path, f"{root}/{path}", size, time, decoded[text], vector))
+        files.append(DataFile(path, f"{root}/{path}", size, time, decoded[text], vector, place))
     # Spark on other machines may see files that this machine does not.
     is_here = storage.location.is_local and os.path.isdir(storage.location.path)
     return files, _refuse_missing_file(scan, storage, files) if is_here else None

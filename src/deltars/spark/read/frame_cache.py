@@ -5,8 +5,8 @@
 
 A version never changes, and neither does the set of its files that a condition needs. Files can be deleted, by hand or
 by VACUUM. That changes the directory, and then the files are checked again. Frames are cached only for classic Spark,
-which reads the list of files when it creates the frame, and only if this machine sees the files. The least recently
-used frames are dropped first.
+which reads the list of files when it creates the frame, and only if this machine sees the files. A cached frame keeps
+the bitmaps of its deleted rows in memory. The least recently used frames are dropped first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from threading import Lock
 from typing import NamedTuple, TypeAlias
 
@@ -25,6 +25,8 @@ from deltars.data.scan import Scan
 MAX_FRAMES = 64
 MAX_FILES = 200_000
 """Limit for all frames together: Spark holds a few hundred bytes per file."""
+MAX_BYTES = 64 * 1024 * 1024
+"""Limit for the bitmaps of deleted rows of all frames together."""
 
 SETTLED_S = 2.0
 """Age from which a modification time is trusted: file system clocks are coarse, so two changes can share a time."""
@@ -84,6 +86,7 @@ class _Kept(NamedTuple):
     parts: list[FilesFrame]
     num_files: int
     directories: Directories
+    size_bytes: int
 
 
 _Key: TypeAlias = tuple[str, Hashable]
@@ -108,17 +111,29 @@ def recall(spark: SparkSession, scan: Scan) -> list[FilesFrame] | None:
 
 
 def keep(
-    spark: SparkSession, scan: Scan, parts: list[FilesFrame], num_files: int, directories: Directories | None
+    spark: SparkSession,
+    scan: Scan,
+    parts: list[FilesFrame],
+    num_files: int,
+    directories: Directories | None,
+    size_bytes: int = 0,
 ) -> None:
-    """Cache the frames of a scan, if a later change of its files can be detected."""
-    if directories is None or not directories.can_detect_changes or num_files > MAX_FILES:
+    """Cache the frames of a scan, if a later change of its files can be detected.
+
+    `size_bytes` is the size of the bitmaps of deleted rows that the frames hold.
+    """
+    if directories is None or not directories.can_detect_changes or num_files > MAX_FILES or size_bytes > MAX_BYTES:
         return
     if (key := _key(spark, scan)) is None:
         return
     with _lock:
-        _kept[key] = _Kept(parts, num_files, directories)
-        while len(_kept) > MAX_FRAMES or sum(kept.num_files for kept in _kept.values()) > MAX_FILES:
+        _kept[key] = _Kept(parts, num_files, directories, size_bytes)
+        while len(_kept) > MAX_FRAMES or _is_too_much(_kept.values()):
             _kept.popitem(last=False)
+
+
+def _is_too_much(kept: Collection[_Kept]) -> bool:
+    return sum(one.num_files for one in kept) > MAX_FILES or sum(one.size_bytes for one in kept) > MAX_BYTES
 
 
 def forget() -> None:

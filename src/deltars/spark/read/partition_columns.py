@@ -30,9 +30,8 @@ from deltars.protocol import (
     type_to_arrow,
 )
 from deltars.spark.read.columns import ScanColumns, quoted
-from deltars.spark.read.deleted_rows import position_columns, with_position
 from deltars.spark.read.files import DataFile, PartitionValues, open_files
-from deltars.spark.read.manifest import file_uri
+from deltars.spark.read.row_position import position_columns, spellings, with_position
 
 MAX_SCANS = 16
 """Most scans that one read may consist of, one for each distinct combination of partition values."""
@@ -44,21 +43,21 @@ _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(E-?[0-9]+)?|NaN|-?Infinity")
 
 
 def with_partition_columns(
-    spark: SparkSession, scan: Scan, scan_columns: ScanColumns, files: Sequence[DataFile], *, has_vectors: bool
+    spark: SparkSession, scan: Scan, scan_columns: ScanColumns, files: Sequence[DataFile], *, has_positions: bool
 ) -> tuple[DataFrame, dict[str, Column]]:
     """Return the rows of the files, and the expressions for columns that Spark read from the paths as text.
 
-    With `has_vectors`, the frame also has each row's file and row number.
+    With `has_positions`, the frame also has each row's file and row number.
     """
     from_paths = _columns_from_paths(scan, files)
     if from_paths is None:
         if len({file.values for file in files}) <= MAX_SCANS:
-            return _with_literals(spark, scan, scan_columns, files, has_vectors), {}
-        return _joined_with_values(spark, scan, scan_columns, files, has_vectors), {}
+            return _with_literals(spark, scan, scan_columns, files, has_positions), {}
+        return _joined_with_values(spark, scan, scan_columns, files), {}
     schema = scan_columns.in_files(as_text=from_paths)
     is_partitioned = bool(scan.partition_columns)
-    frame = open_files(spark, scan, schema, files, by_paths=is_partitioned, by_names=has_vectors)
-    return with_position(frame, position_columns(scan), row=True) if has_vectors else frame, from_paths
+    frame = open_files(spark, scan, schema, files, by_paths=is_partitioned, by_names=has_positions)
+    return with_position(frame, position_columns(scan)) if has_positions else frame, from_paths
 
 
 def _columns_from_paths(scan: Scan, files: Sequence[DataFile]) -> dict[str, Column] | None:
@@ -102,7 +101,7 @@ def _cast_text(text: Column, type_: DataType, values: set[str]) -> Column | None
 
 
 def _with_literals(
-    spark: SparkSession, scan: Scan, scan_columns: ScanColumns, files: Sequence[DataFile], has_vectors: bool
+    spark: SparkSession, scan: Scan, scan_columns: ScanColumns, files: Sequence[DataFile], has_positions: bool
 ) -> DataFrame:
     names = scan.value_names()
     schema = scan_columns.in_files(without=names)
@@ -111,9 +110,9 @@ def _with_literals(
         by_values[file.values].append(file)
     frames = []
     for values, partition in by_values.items():
-        frame = open_files(spark, scan, schema, partition, by_paths=False, by_names=has_vectors)
-        if has_vectors:
-            frame = with_position(frame, position_columns(scan), row=True)
+        frame = open_files(spark, scan, schema, partition, by_paths=False, by_names=has_positions)
+        if has_positions:
+            frame = with_position(frame, position_columns(scan))
         literals = [
             _literal(text, scan.schema[column].type).alias(name)
             for column, name, text in zip(scan.partition_columns, names, values, strict=True)
@@ -123,18 +122,19 @@ def _with_literals(
 
 
 def _joined_with_values(
-    spark: SparkSession, scan: Scan, scan_columns: ScanColumns, files: Sequence[DataFile], has_vectors: bool
+    spark: SparkSession, scan: Scan, scan_columns: ScanColumns, files: Sequence[DataFile]
 ) -> DataFrame:
     names = scan.value_names()
     frame = open_files(spark, scan, scan_columns.in_files(without=names), files, by_paths=False, by_names=True)
     position = position_columns(scan)
-    columns: dict[str, pa.Array] = {position.path: pa.array([file_uri(file.location) for file in files])}
+    listed = [(uri, file.values) for file in files for uri in spellings(file.location)]
+    columns: dict[str, pa.Array] = {position.path: pa.array([uri for uri, _ in listed])}
     for at, (column, name) in enumerate(zip(scan.partition_columns, names, strict=True)):
         type_ = scan.schema[column].type
-        parsed = {text: parse_partition_value(text, type_) for text in {file.values[at] for file in files}}
-        columns[name] = pa.array([parsed[file.values[at]] for file in files], type_to_arrow(type_))
+        parsed = {text: parse_partition_value(text, type_) for text in {values[at] for _, values in listed}}
+        columns[name] = pa.array([parsed[values[at]] for _, values in listed], type_to_arrow(type_))
     values = F.broadcast(spark.createDataFrame(pa.table(columns)))
-    return with_position(frame, position, row=has_vectors).join(values, position.path)
+    return with_position(frame, position).join(values, position.path)
 
 
 def _literal(text: str | None, type_: DataType) -> Column:

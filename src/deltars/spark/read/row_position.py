@@ -1,0 +1,57 @@
+"""Each row's place: its file, and its row number there.
+
+`_metadata` of Spark has both. The columns are added under names that are free in the table and in its files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import count
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame
+
+from deltars.data.scan import Scan
+from deltars.spark.read.manifest import file_uri
+
+
+class PositionColumns(NamedTuple):
+    """Names of the columns that hold a row's place."""
+
+    path: str
+    name: str
+    """The last part of the path, for which Spark needs less time than for the whole path."""
+    row: str
+
+
+def position_columns(scan: Scan) -> PositionColumns:
+    """Return names that neither the table nor its files use for a column."""
+    taken = {name.lower() for field in scan.schema.fields for name in (field.name, field.physical_name)}
+    path, name, row = free_names(("path", "name", "row"), taken)
+    return PositionColumns(path, name, row)
+
+
+def free_names(names: Collection[str], taken: Collection[str]) -> list[str]:
+    """Return a column name for each of these words. `taken` has the names that are in use, in lower case."""
+    for number in count():
+        free = [f"__deltars_{name}_{number}" for name in names]
+        if not any(name in taken for name in free):
+            return free
+    raise AssertionError("unreachable: some number is always free")
+
+
+def with_position(frame: DataFrame, position: PositionColumns) -> DataFrame:
+    """Add each row's place to a frame over files."""
+    metadata = frame.metadataColumn("_metadata")
+    return frame.select(
+        "*",
+        metadata.getField("file_path").alias(position.path),
+        metadata.getField("file_name").alias(position.name),
+        metadata.getField("row_index").alias(position.row),
+    )
+
+
+def spellings(location: str) -> list[str]:
+    """Return the URIs that Spark may report for a file: it writes three slashes or one, by how it found the file."""
+    uri = file_uri(location)
+    return [uri, uri.replace("file:/", "file:///", 1)] if uri.startswith("file:/") else [uri]
