@@ -62,7 +62,9 @@ STATEMENTS = {
         ],
         source=SOURCE,
     ),
-    "merge only deletes, sources twice": Merge([Clause("matched", "delete")], source={k: v * 2 for k, v in SOURCE.items()}),
+    "merge only deletes, sources twice": Merge(
+        [Clause("matched", "delete")], source={k: v * 2 for k, v in SOURCE.items()}
+    ),
     "merge on two keys": Merge([MATCHED_UPDATE, INSERT], on="t.id = s.id AND t.p = s.p", source=SOURCE),
     "merge on a range": Merge(
         [Clause("matched", "update", None, {"x": "s.x"})], on="t.id > s.id AND t.id < s.id + 2", source=SOURCE
@@ -119,8 +121,8 @@ def test_statements_give_the_rows_of_delta_spark(
             names = "id, p, x, d"
             of = f"VALUES {values}" if values else "SELECT 1L, '', 1D, 1BD WHERE false"
             delta_spark.run(
-                "CREATE OR REPLACE TEMP VIEW s AS SELECT CAST(id AS BIGINT) id, CAST(p AS STRING) p, CAST(x AS DOUBLE) x,"
-                f" CAST(d AS DECIMAL(10, 2)) d FROM ({of}) AS v({names})"
+                "CREATE OR REPLACE TEMP VIEW s AS SELECT CAST(id AS BIGINT) id, CAST(p AS STRING) p,"
+                f" CAST(x AS DOUBLE) x, CAST(d AS DECIMAL(10, 2)) d FROM ({of}) AS v({names})"
             )
         delta_spark.run(statement.sql(theirs))
         metrics = statement.run(ours, source).operation_metrics
@@ -141,8 +143,8 @@ def _create_theirs(delta_spark: DeltaSpark, table: str, has_vectors: bool, is_pa
     for rows in ROWS:
         values = ", ".join(_literals(row) for row in rows)
         delta_spark.run(
-            f"INSERT INTO {table} SELECT CAST(id AS BIGINT), CAST(p AS STRING), CAST(x AS DOUBLE), CAST(d AS DECIMAL(10, 2)),"
-            " timestamp_seconds(id), named_struct('a', CAST(id AS INT), 'b', CAST(p AS STRING))"
+            f"INSERT INTO {table} SELECT CAST(id AS BIGINT), CAST(p AS STRING), CAST(x AS DOUBLE),"
+            " CAST(d AS DECIMAL(10, 2)), timestamp_seconds(id), named_struct('a', CAST(id AS INT), 'b', CAST(p AS STRING))"
             f" FROM (VALUES {values}) AS v(id, p, x, d)"
         )
 

@@ -85,7 +85,9 @@ def test_update_of_a_partition_column_moves_rows(catalog: deltars.Catalog, prope
 @STORAGES
 def test_merge_updates_deletes_and_inserts(catalog: deltars.Catalog, properties: dict[str, str]) -> None:
     table = _features(catalog, properties)
-    source = pa.table({"id": [970, 971, 5, None], "day": ["u"] * 4, "score": [9.0, 9.5, 1.0, 2.0], "gone": [0, 1, 0, 0]})
+    source = pa.table(
+        {"id": [970, 971, 5, None], "day": ["u"] * 4, "score": [9.0, 9.5, 1.0, 2.0], "gone": [0, 1, 0, 0]}
+    )
     metrics = (
         table.merge(source, "t.id = s.id")
         .when_matched_delete("s.gone = 1")
@@ -171,7 +173,9 @@ def test_history_names_the_operation_its_condition_and_its_metrics(
     table = _features(catalog, properties)
     table.delete("id = 970")
     table.update({"score": 0.5}, "id = 971")
-    table.merge(pa.table({"id": [972], "day": ["q"], "score": [1.0]}), "t.id = s.id").when_matched_update_all().execute()
+    table.merge(
+        pa.table({"id": [972], "day": ["q"], "score": [1.0]}), "t.id = s.id"
+    ).when_matched_update_all().execute()
     merge, update, delete = table.history(3)
     assert [entry.operation for entry in (delete, update, merge)] == ["DELETE", "UPDATE", "MERGE"]
     assert msgspec.json.decode(delete.operation_params["predicate"]) == ["(id = 970)"]
@@ -254,10 +258,12 @@ def test_outside_readers_see_the_changes(catalog: deltars.Catalog, properties: d
             "source lacks",
         ),
         (
-            lambda t: t.merge(pa.table({"id": [1]}), "t.id = s.id")
-            .when_matched_delete()
-            .when_matched_update({"score": 1})
-            .execute(),
+            lambda t: (
+                t.merge(pa.table({"id": [1]}), "t.id = s.id")
+                .when_matched_delete()
+                .when_matched_update({"score": 1})
+                .execute()
+            ),
             ValidationError,
             "never applies",
         ),

@@ -34,7 +34,7 @@ class TableChanges:
 
     def update(
         self,
-        set: Assignments,  # noqa: A002
+        set: Assignments,
         where: Expression | None = None,
         **options: Unpack[ChangeOptions],
     ) -> ChangeMetrics:

@@ -74,6 +74,11 @@ class SparkPlane:
         zone = zone_of(_zone_name(spark))
         return [None] * len(schemas) if zone is None else query.predicates(schemas, zone)
 
+    def zone(self, spark: SparkSession | None) -> str:
+        """Return the session's time zone; UTC if Python does not know it."""
+        name = _zone_name(spark)
+        return "UTC" if zone_of(name) is None else name
+
     def query(
         self,
         spark: SparkSession | None,

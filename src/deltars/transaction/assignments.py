@@ -23,7 +23,7 @@ Assignments: TypeAlias = Mapping[str, Any]
 _LITERALS = (bool, int, float, Decimal, date, bytes)
 
 
-def resolved(given: Assignments, schema: StructType, *, field: str, alias: str | None = None) -> dict[str, Expression]:
+def resolved(given: object, schema: StructType, *, field: str, alias: str | None = None) -> dict[str, Expression]:
     """Return the assignments with the schema's names. `alias` may stand before a name.
 
     Raise ValidationError for a name that is unknown or given twice, a generated column, or a value of a wrong kind.

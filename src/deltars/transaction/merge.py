@@ -74,9 +74,8 @@ class GivenMerge:
                 hint="Add one before execute(), for example when_matched_update_all().",
             )
         for kind in ("matched", "not_matched", "not_matched_by_source"):
-            *before, _ = [clause for clause in self.clauses if clause.kind == kind] or [None]
-            for clause in before:
-                if clause is not None and clause.condition is None:
+            for clause in [clause for clause in self.clauses if clause.kind == kind][:-1]:
+                if clause.condition is None:
                     raise ValidationError(
                         f"{clause.call} has no condition, so the clause after it never applies",
                         field="condition",
@@ -97,8 +96,8 @@ def merge_builder(
     source: object,
     on: Expression,
     *,
-    target_alias: str,
-    source_alias: str,
+    target_alias: Any,
+    source_alias: Any,
     evolves: bool,
     options: ChangeOptions,
 ) -> MergeBuilder:
@@ -223,7 +222,7 @@ class MergeRows(RowChange):
         if any(clause.kind != "not_matched" for clause in merge.clauses):
             self._refuse_for(table, metadata, moves_rows=True)
         planes, merge, source = self._read_source(merge, metadata, data)
-        predicate, keys = self._condition(merge, source, metadata.schema)
+        predicate, keys = self._condition(merge, source, metadata)
         found = self._view.change_files(table, predicate, keys=keys, row_filter=row_filter(predicate))
         planes, merge, source = self._for_size(planes, merge, source, metadata, data, size_of(found))
         scan = self._scan(table, metadata, found)
@@ -306,7 +305,7 @@ class MergeRows(RowChange):
         return planes, merge, source
 
     def _condition(
-        self, merge: Merge, source: MergeSource, table: StructType
+        self, merge: Merge, source: MergeSource, metadata: Metadata
     ) -> tuple[Predicate | None, KeySet | None]:
         """Return a condition that every target row fulfils that the merge may read, and the keys if they are many."""
         if merge.of_kind("not_matched_by_source"):
@@ -315,10 +314,14 @@ class MergeRows(RowChange):
             return FALSE, None
         if is_spark_column(merge.on):
             return Unknown("a Spark Column"), None
-        join = parse_join(merge.on, table, source.schema, merge.target_alias, merge.source_alias, self._zone())
-        many = [key for key in source.keys if key.values is not None and len(key.values) > MANY_KEYS]
-        keys = KeySet.of(many[0].column, many[0].values) if many else None
-        return conjunction([join.target_only, *map(_key_condition, source.keys)]), keys
+        join = parse_join(
+            merge.on, metadata.schema, source.schema, merge.target_alias, merge.source_alias, self._zone()
+        )
+        predicate = conjunction([join.target_only, *map(_key_condition, source.keys)])
+        many = next((key for key in source.keys if key.values is not None and len(key.values) > MANY_KEYS), None)
+        if many is None or many.values is None:
+            return predicate, None
+        return predicate, KeySet(many.column, many.values, metadata, predicate)
 
 
 def _key_condition(key: KeyValues) -> Predicate:
@@ -327,7 +330,7 @@ def _key_condition(key: KeyValues) -> Predicate:
     return conjunction([Comparison(key.column, ">=", key.smallest), Comparison(key.column, "<=", key.largest)])
 
 
-def _given(values: Assignments, field: str) -> Assignments:
+def _given(values: object, field: str) -> Assignments:
     if not isinstance(values, Mapping) or not values:
         raise ValidationError(
             f"{field} must map at least one column to a value, got {values!r}",
