@@ -15,7 +15,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,10 +96,11 @@ class Bench:
         jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def run_parts(parts: Mapping[str, Callable[[Bench], tuple[str, str]]], description: str) -> None:
+    """Run the parts that the command line names, and write their sections."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="small sizes, nothing is written to the docs")
-    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--only", default=",".join(parts))
     arguments = parser.parse_args()
     sizes = QUICK if arguments.quick else Sizes()
     run = RunDirectory()
@@ -117,7 +118,7 @@ def main() -> None:
                     spark.conf.set(setting, str(CORES))
                 bench = Bench(spark, catalog, directory, sizes)
                 for name in arguments.only.split(","):
-                    title, body = PARTS[name](bench)
+                    title, body = parts[name](bench)
                     print(f"\n{title}\n\n{body}", flush=True)
                     if not arguments.quick:
                         write_section(title, "make bench-spark", body)
@@ -377,4 +378,4 @@ PARTS: dict[str, Callable[[Bench], tuple[str, str]]] = {
 }
 
 if __name__ == "__main__":
-    main()
+    run_parts(PARTS, __doc__ or "")

@@ -1,0 +1,288 @@
+"""Row-level changes beside delta-spark, in one session, and beside deltalake, without Spark.
+
+    python -m benchmarks.row_changes [--quick] [--only rewritten,vectors,scan,arrow]
+
+Both sides run the same statements on tables of the same rows, in turns. After each part the tables are compared.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+import deltars
+from benchmarks.report import table
+from benchmarks.rig import in_own_process
+from benchmarks.spark import HEADER, Bench, in_turns, line, run_parts
+from tests.support.delta_spark import DELTA
+
+FILES = 100
+ARROW_ROWS = 1_000_000
+TARGETS = {
+    "rewritten": {"merge": "2", "delete": "1.5", "update": "1.4", "upsert": "20", "partition": "20"},
+    "vectors": {"merge": "4", "delete": "3", "update": "2", "upsert": "20", "partition": "20"},
+}
+
+
+def _rounds(bench: Bench) -> int:
+    return max(2, bench.sizes.append_rounds - 1)
+
+
+def rewritten(bench: Bench) -> tuple[str, str]:
+    return _changes(bench, "rewritten")
+
+
+def vectors(bench: Bench) -> tuple[str, str]:
+    return _changes(bench, "vectors")
+
+
+def _changes(bench: Bench, storage: str) -> tuple[str, str]:
+    mine, peer = _pair(bench, storage)
+    peer_name = f"delta.`{peer}`"
+    size, spark = bench.sizes.rows, bench.spark
+    keys: Iterator[int] = count(1)
+
+    def merge() -> tuple[Callable[[], object], Callable[[], object]]:
+        """50 of 5,000 rows, nine of ten of them there already, in a fifth of the key's range."""
+        seed = next(keys)
+        few, start = size // 100, (seed * size // 7) % (size - size // 5)
+        ids = spark.range(few).select((F.lit(start) + F.floor(F.rand(seed) * (size // 5))).cast("long").alias("id"))
+        found = ids.distinct().where(f"id % 10 <> {seed % 10}")
+        new = spark.range(size * (seed + 1), size * (seed + 1) + few // 10).select("id")
+        place = str(bench.directory / f"merge-{storage}-{seed}")
+        _filled(found.union(new)).write.parquet(place)
+        source = spark.read.parquet(place)
+
+        def ours() -> None:
+            mine.merge(source, "t.id = s.id").when_matched_update_all().when_not_matched_insert_all().execute()
+
+        def theirs() -> None:
+            source.createOrReplaceTempView("source")
+            spark.sql(
+                f"MERGE INTO {peer_name} t USING source s ON t.id = s.id"
+                " WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+            ).collect()
+
+        return ours, theirs
+
+    def delete() -> tuple[Callable[[], object], Callable[[], object]]:
+        where = f"k = {next(keys) % 25} + 25 * (id % 40) AND id < {size}"
+        return lambda: mine.delete(where), lambda: spark.sql(f"DELETE FROM {peer_name} WHERE {where}").collect()
+
+    def update() -> tuple[Callable[[], object], Callable[[], object]]:
+        where = f"id % 100 = {next(keys) % 100}"
+        return (
+            lambda: mine.update({"name": "concat(name, '+')"}, where),
+            lambda: spark.sql(f"UPDATE {peer_name} SET name = concat(name, '+') WHERE {where}").collect(),
+        )
+
+    def upsert() -> tuple[Callable[[], object], Callable[[], object]]:
+        start = random.Random(next(keys)).randrange(size - 20)
+        rows = _filled(spark.range(start, start + 9).union(spark.range(size * 50 + start, size * 50 + start + 1)))
+        source = rows.toArrow()
+
+        def ours() -> None:
+            mine.merge(source, "t.id = s.id").when_matched_update_all().when_not_matched_insert_all().execute()
+
+        def theirs() -> None:
+            spark.createDataFrame(source).createOrReplaceTempView("source")
+            spark.sql(
+                f"MERGE INTO {peer_name} t USING source s ON t.id = s.id"
+                " WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+            ).collect()
+
+        return ours, theirs
+
+    lanes = {
+        "merge": (f"MERGE of {size // 100:,} rows into {size:,} in {FILES} files", merge),
+        "delete": (f"DELETE of {size // 25:,} scattered rows", delete),
+        "update": ("UPDATE of 1 % of the rows", update),
+        "upsert": ("upsert of 10 rows, from Arrow", upsert),
+    }
+    rows = []
+    for key, (name, prepare) in lanes.items():
+        taken = _prepared_in_turns(prepare, _rounds(bench))
+        _compare(bench, mine, peer)
+        rows.append(line(name, *taken, TARGETS[storage][key]))
+    rows.append(_partition(bench, storage))
+    note = (
+        f"{size:,} rows of eight columns in {FILES} files, clustered by `id`; "
+        + ("`delta.enableDeletionVectors` on both sides." if storage == "vectors" else "files are rewritten.")
+        + " After each line both tables had equal counts and sums."
+    )
+    title = "Row-level changes with deletion vectors" if storage == "vectors" else "Row-level changes by rewriting files"
+    return f"{title}, beside delta-spark {DELTA}", f"{note}\n\n{table(HEADER, rows)}"
+
+
+def _partition(bench: Bench, storage: str) -> list[object]:
+    name = f"partitions_{storage}"
+    frame = bench.source().repartition(2)
+    properties = _properties(storage)
+    bench.catalog.write(name, frame, partition_by=["p"], properties=properties)
+    _peer_table(bench, frame, name, properties, "p")
+    mine, peer = bench.catalog.table(name), f"delta.`{bench.peer(name)}`"
+    numbers = count()
+
+    def prepare() -> tuple[Callable[[], object], Callable[[], object]]:
+        where = f"p = {next(numbers)}"
+        return lambda: mine.delete(where), lambda: bench.spark.sql(f"DELETE FROM {peer} WHERE {where}").collect()
+
+    taken = _prepared_in_turns(prepare, _rounds(bench))
+    _compare(bench, mine, bench.peer(name))
+    return line("DELETE of one partition of 50", *taken, TARGETS[storage]["partition"])
+
+
+def scan(bench: Bench) -> tuple[str, str]:
+    mine, peer = _pair(bench, "vectors", name="scanned_vectors")
+    where = "id % 5 < 2"
+    mine.delete(where)
+    bench.spark.sql(f"DELETE FROM delta.`{peer}` WHERE {where}").collect()
+    _compare(bench, mine, peer)
+    ways: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+        "one column": (
+            lambda: mine.read(spark=bench.spark).agg(F.sum("r")).collect(),
+            lambda: bench.read_peer(peer).agg(F.sum("r")).collect(),
+        ),
+        "every column": (
+            lambda: mine.read(spark=bench.spark).write.format("noop").mode("overwrite").save(),
+            lambda: bench.read_peer(peer).write.format("noop").mode("overwrite").save(),
+        ),
+    }
+    rows = [line(f"scan, {name}", *in_turns(*way, bench.sizes.scan_rounds), "1") for name, way in ways.items()]
+    note = f"{bench.sizes.rows * 2 // 5:,} of {bench.sizes.rows:,} rows deleted by vectors, in {FILES} files."
+    return f"Scans of deleted rows, beside delta-spark {DELTA}", f"{note}\n\n{table(HEADER, rows)}"
+
+
+def arrow(bench: Bench) -> tuple[str, str]:
+    """Both sides in processes of their own, so that each one's memory is its own."""
+    size = min(ARROW_ROWS, bench.sizes.rows)
+    rows: list[list[object]] = []
+    for what in ("delete", "merge"):
+        ours = [in_own_process(_arrow_ours, str(bench.directory / f"{what}{i}"), what, size) for i in range(3)]
+        theirs = [in_own_process(_arrow_theirs, str(bench.directory / f"{what}{i}-p"), what, size) for i in range(3)]
+        made = line(f"{what} of 1,000 rows in {size:,}", [s for s, _ in ours], [s for s, _ in theirs], "1")
+        rows.append([*made, f"{max(m for _, m in ours)} / {max(m for _, m in theirs)}"])
+    header = ["what", "deltars, s", "deltalake, s", "times as fast: median (spread)", "target", "memory, MiB: ours / theirs"]
+    note = "Without Spark, from Arrow, on SQLite, published. Memory is the most that the process had (VmHWM)."
+    return "Row-level changes without Spark, beside deltalake", f"{note}\n\n{table(header, rows)}"
+
+
+def _arrow_rows(size: int) -> pa.Table:
+    ids = range(size)
+    return pa.table({"id": ids, "name": [f"name-{i % 1000}" for i in ids], "value": [i / 2 for i in ids]})
+
+
+def _arrow_source(size: int) -> pa.Table:
+    step = size // 1_000
+    ids = [i * step + (size if i % 10 == 0 else 0) for i in range(1_000)]
+    return pa.table({"id": ids, "name": ["new"] * 1_000, "value": [0.5] * 1_000})
+
+
+def _arrow_ours(place: str, what: str, size: int) -> tuple[float, float]:
+    from tests.support.memory import peak_mib
+
+    with deltars.connect(f"deltasql://sqlite/{place}/lake.db", warehouse=f"{place}/lake") as catalog:
+        catalog.write("t", _arrow_rows(size))
+        made, source = catalog.table("t"), _arrow_source(size)
+        begun = time.perf_counter()
+        if what == "delete":
+            made.delete(f"id % {size // 1_000} = 3")
+        else:
+            made.merge(source, "t.id = s.id").when_matched_update_all().when_not_matched_insert_all().execute()
+        took = time.perf_counter() - begun
+    shutil.rmtree(place)
+    return took, round(peak_mib())
+
+
+def _arrow_theirs(place: str, what: str, size: int) -> tuple[float, float]:
+    from deltalake import DeltaTable, write_deltalake
+
+    from tests.support.memory import peak_mib
+
+    write_deltalake(place, _arrow_rows(size))
+    made, source = DeltaTable(place), _arrow_source(size)
+    begun = time.perf_counter()
+    if what == "delete":
+        made.delete(f"id % {size // 1_000} = 3")
+    else:
+        merge = made.merge(source, predicate="t.id = s.id", source_alias="s", target_alias="t")
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    took = time.perf_counter() - begun
+    shutil.rmtree(place)
+    return took, round(peak_mib())
+
+
+# -- what the parts share ----------------------------------------------------------------------------------------------
+
+
+def _properties(storage: str) -> dict[str, str]:
+    return {"delta.enableDeletionVectors": str(storage == "vectors").lower()}
+
+
+def _pair(bench: Bench, storage: str, name: str | None = None) -> tuple[deltars.Table, str]:
+    """The same rows in as many files on both sides, clustered by id."""
+    name = name or f"changed_{storage}"
+    frame = bench.source().repartitionByRange(FILES, "id")
+    properties = _properties(storage)
+    bench.catalog.write(name, frame, properties=properties)
+    _peer_table(bench, frame, name, properties)
+    return bench.catalog.table(name), bench.peer(name)
+
+
+def _peer_table(bench: Bench, frame: DataFrame, name: str, properties: dict[str, str], *partition_by: str) -> None:
+    writer = frame.write.format("delta").partitionBy(*partition_by)
+    writer.options(**properties).save(bench.peer(name))
+
+
+def _filled(ids: DataFrame) -> DataFrame:
+    """The columns of `Bench.source` for these ids, with other values."""
+    return ids.selectExpr(
+        "id",
+        "id % 1000 AS k",
+        "0.5D AS r",
+        "concat('merged-', id % 100000) AS name",
+        "CAST(id % 50 AS INT) AS p",
+        "timestamp_micros(1700000000000000 + id * 1000) AS ts",
+        "CAST(id / 100 AS DECIMAL(18, 2)) AS d",
+        "date_add(DATE'2024-01-01', CAST(id % 365 AS INT)) AS day",
+    )
+
+
+def _prepared_in_turns(
+    prepare: Callable[[], tuple[Callable[[], object], Callable[[], object]]], rounds: int
+) -> tuple[list[float], list[float]]:
+    """As `in_turns`, with other rows each round; preparing them is not measured."""
+    taken: tuple[list[float], list[float]] = ([], [])
+    for number in range(rounds + 1):
+        sides = list(zip(prepare(), taken, strict=True))
+        for work, seconds in sides if number % 2 else reversed(sides):
+            begun = time.perf_counter()
+            work()
+            if number:
+                seconds.append(time.perf_counter() - begun)
+    return taken
+
+
+def _compare(bench: Bench, mine: deltars.Table, peer: str) -> None:
+    sums = [F.count("*"), F.sum("id"), F.sum(F.hash("id", "name", "k"))]
+    ours = mine.read(spark=bench.spark).agg(*sums).first()
+    theirs = bench.read_peer(peer).agg(*sums).first()
+    assert ours == theirs, (ours, theirs)
+
+
+PARTS: dict[str, Callable[[Bench], tuple[str, str]]] = {
+    "rewritten": rewritten,
+    "vectors": vectors,
+    "scan": scan,
+    "arrow": arrow,
+}
+
+if __name__ == "__main__":
+    run_parts(PARTS, __doc__ or "")
