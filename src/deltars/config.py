@@ -123,10 +123,10 @@ def configure(
     return CatalogConfig(parse_catalog_uri(named).absolute(), place, settings)
 
 
-def default_catalog(environment: Mapping[str, str] | None = None) -> CatalogUri | None:
+def default_catalog() -> CatalogUri | None:
     """Return the catalog named by `$DELTARS_CATALOG`, or None if that is not set."""
-    named = (os.environ if environment is None else environment).get(f"{PREFIX}CATALOG")
-    return configure(named, environment=environment).uri if named else None
+    named = os.environ.get(f"{PREFIX}CATALOG")
+    return configure(named).uri if named else None
 
 
 def _convert(name: str, value: Any) -> Any:

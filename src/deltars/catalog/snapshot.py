@@ -90,7 +90,7 @@ class CatalogSnapshot:
             self._scan(table, snapshots[table.table_id], predicate)
             for table, predicate in zip(tables, predicates, strict=True)
         ]
-        return plane.query(spark, parsed, scans, predicates, args)
+        return plane.query(spark, parsed, scans, args)
 
     def register_views(
         self, *, tables: Sequence[str | UUID] | None = None, prefix: str = "", spark: SparkSession | None = None

@@ -31,6 +31,7 @@ from deltars.protocol import (
     as_schema,
     protocol_for_new_table,
 )
+from deltars.protocol.log_files import LOG
 from deltars.protocol.properties import CONSTRAINT, boolean_property
 from deltars.session import CatalogSession, after_commit
 from deltars.storage import Places, Relation, open_storage, parse_location, refuse_overwriting
@@ -214,7 +215,7 @@ def _chosen(session: CatalogSession, name: str, table_id: UUID, location: str | 
     check_name(name)
     if location is not None:
         place = str(parse_location(location))
-        if _has_log(session, place):
+        if has_log(session, place):
             raise TableExists(
                 f"there is a Delta table at {place} already",
                 table=name,
@@ -229,13 +230,14 @@ def _chosen(session: CatalogSession, name: str, table_id: UUID, location: str | 
         )
     if _PLAIN_NAME.fullmatch(name):
         place = f"{warehouse.rstrip('/')}/{name}"
-        if not session.registry.neighbours(place) and not _has_log(session, place):
+        if not session.registry.neighbours(place) and not has_log(session, place):
             return place
     # The name cannot be a directory's, or its directory is in use or holds an old log.
     readable = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:100].strip("_") or "table"
     return f"{warehouse.rstrip('/')}/{readable}-{table_id.hex[:8]}"
 
 
-def _has_log(session: CatalogSession, location: str) -> bool:
+def has_log(session: CatalogSession, location: str) -> bool:
+    """Return whether a directory has files of a Delta log."""
     storage = open_storage(location, session.settings.storage_options)
-    return next(iter(storage.list("_delta_log")), None) is not None
+    return next(iter(storage.list(LOG)), None) is not None

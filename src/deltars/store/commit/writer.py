@@ -15,7 +15,6 @@ the lock and then wrote would miss what the previous holder of the lock had comm
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from uuid import UUID
 import msgspec
 from sqlalchemy import Connection, select
 
+from deltars.backoff import Backoff
 from deltars.errors import (
     CommitUnknown,
     DatabaseError,
@@ -367,16 +367,15 @@ class LogWriter:
         Reading once is not enough: the COMMIT may still run on the server and succeed a moment later. The marker
         uses the transaction's own primary key, so only one of the two rows can ever exist.
         """
-        pause_s = 0.05
+        backoff = Backoff(0.05, longest_s=1.0, least_s=0.025)
         while True:
             remaining_s = deadline - time.monotonic()
             try:
                 found = self.resolve(commit.txn_id, timeout_s=max(remaining_s, 0.1))
             except DeltarsError as error:
-                if remaining_s <= pause_s or not error.retryable:
+                if remaining_s <= backoff.next_s or not error.retryable:
                     raise CommitUnknown(txn_id=commit.txn_id, stage="commit") from error
-                time.sleep(random.uniform(pause_s / 2, pause_s))
-                pause_s = min(pause_s * 2, 1.0)
+                backoff.sleep()
                 continue
             if found is None and isinstance(lost, TimeoutError):
                 raise lost.located(txn_id=commit.txn_id, stage="commit")
