@@ -169,8 +169,8 @@ class ColumnSpans:
         if self._read is None:
             return ANYTHING
         if self._partition is None:
-            records, *bounds = self._read(stats, None)
-            return self._span(*bounds, records)
+            records, minimum, maximum, nulls = self._read(stats, None)
+            return self._span(minimum, maximum, nulls, records)
         values = msgspec.json.decode(partition_values) if partition_values else {}
         if self._partition not in values:
             return ANYTHING

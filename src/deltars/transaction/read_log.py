@@ -8,7 +8,7 @@ from uuid import UUID
 
 from deltars.log.commit import TableRead
 from deltars.log.pruning import Pruner
-from deltars.log.read_set import FileKey, FilePredicate, Reads
+from deltars.log.read_set import FileKey, FilePredicate, Reads, RowRead
 
 
 @dataclass(slots=True)
@@ -18,6 +18,7 @@ class _TableLog:
     predicates: list[FilePredicate] = field(default_factory=list)
     files: set[FileKey] = field(default_factory=set)
     app_ids: set[str] = field(default_factory=set)
+    rows: list[RowRead] = field(default_factory=list)
 
 
 class ReadLog:
@@ -33,6 +34,10 @@ class ReadLog:
         table = self._table(table_id, version)
         table.predicates.append(pruner)
         table.files.update(files)
+
+    def rows(self, table_id: UUID, version: int, read: RowRead) -> None:
+        """Record rows that a statement looked for to change them."""
+        self._table(table_id, version).rows.append(read)
 
     def application(self, table_id: UUID, version: int, app_id: str) -> None:
         self._table(table_id, version).app_ids.add(app_id)
@@ -53,6 +58,7 @@ class ReadLog:
                     frozenset() if table.whole_table else frozenset(table.files),
                     frozenset(table.app_ids),
                     metadata=True,
+                    rows=tuple(table.rows),
                 ),
             )
             for table_id, table in self._tables.items()

@@ -15,14 +15,16 @@ from uuid import UUID, uuid4
 
 import pyarrow as pa
 
+from deltars.data.reader import RowFilter
 from deltars.data.scan import Scan
 from deltars.errors import TableNotFound, ValidationError
 from deltars.log.arrow_adds import file_keys
 from deltars.log.commit import NO_VERSION, Base, NewTable, TableRead
+from deltars.log.key_set import KeySet
 from deltars.log.pruning import Pruner
-from deltars.log.read_set import FileKey
+from deltars.log.read_set import FileKey, RowRead
 from deltars.log.snapshot import Snapshot
-from deltars.predicate import Predicate
+from deltars.predicate import Predicate, conjunction
 from deltars.protocol import StructType
 from deltars.session import CatalogSession
 from deltars.store.names import name_key
@@ -167,18 +169,47 @@ class View:
         """Return the live and staged files that may hold matching rows, and remember them as read."""
         assert table.metadata is not None
         pruner = None if predicate is None else Pruner(predicate, table.metadata)
-        added = table.added()
-        if pruner is not None:
-            added = added.filter(pruner.keep(added))
+        added = table.added() if pruner is None else _kept(table.added(), pruner)
         if table.version == NO_VERSION:
             return added
-        snapshot = self._snapshot(table.table_id, table.version)
-        live = snapshot.select_files(where=predicate)
+        live = self._snapshot(table.table_id, table.version).select_files(where=predicate)
         with self._lifetime.open():
             if pruner is None:
                 self._reads.whole_table(table.table_id, table.version)
             else:
                 self._reads.matching(table.table_id, table.version, pruner, file_keys(live))
+        return pa.concat_tables([table.over(live), added])
+
+    def change_files(
+        self,
+        table: StagedTable,
+        predicate: Predicate | None,
+        keys: KeySet | None = None,
+        row_filter: RowFilter | None = None,
+        *,
+        changes_matches: bool = False,
+    ) -> pa.Table:
+        """Return the files that may hold rows to change, as `files` does, and remember only those rows as read.
+
+        A row is one to change if it matches the predicate and has one of the keys. Concurrent changes of other rows do
+        not conflict, even in the same files, as far as that can be found out (`transaction.settle`).
+
+        `row_filter` selects the rows to change, or more. Without it, a new file that may hold such a row is a conflict.
+        `changes_matches` says that every row that matches is changed, as by DELETE and UPDATE. A merge that only
+        inserts, or has conditions on its clauses, does not change every match and yet depends on it.
+        """
+        assert table.metadata is not None
+        conditions: list[Pruner | KeySet] = [] if predicate is None else [Pruner(predicate, table.metadata)]
+        conditions += [] if keys is None else [keys]
+        added = _kept(table.added(), *conditions)
+        if table.version == NO_VERSION:
+            return added
+        where = conjunction(condition.predicate for condition in conditions) if conditions else None
+        live = self._snapshot(table.table_id, table.version).select_files(where=where)
+        live = live if keys is None else _kept(live, keys)
+        searched = RowRead(tuple(conditions), frozenset(file_keys(live)), changes_matches, row_filter)
+        with self._lifetime.open():
+            self._reads.rows(table.table_id, table.version, searched)
         return pa.concat_tables([table.over(live), added])
 
     def scan(self, table: StagedTable, predicate: Predicate | None = None) -> Scan:
@@ -213,6 +244,12 @@ class View:
         return self._snapshots.setdefault(
             table_id, self.session.reader.snapshot(table_id, version, commit_ts=commit_ts)
         )
+
+
+def _kept(files: pa.Table, *conditions: Pruner | KeySet) -> pa.Table:
+    for condition in conditions:
+        files = files.filter(condition.keep(files))
+    return files
 
 
 class _Live:

@@ -13,10 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-<<<<<<< HEAD
 import numpy as np
-=======
->>>>>>> main
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -36,13 +33,8 @@ MAX_BROADCAST_BYTES = 64 * 1024 * 1024
 """Limit for the bitmaps of one scan. They have one bit for each row up to the last deleted one."""
 MAX_BROADCAST_ROWS = 1_000_000
 
-<<<<<<< HEAD
 _WORD_BITS = 64
 
-_decode = msgspec.json.Decoder(DeletionVector).decode
-
-=======
->>>>>>> main
 
 def read_vectors(scan: Scan, files: Sequence[DataFile]) -> list[BitMap64]:
     """Return the deleted rows of each of these files, which all have a vector."""
@@ -51,11 +43,7 @@ def read_vectors(scan: Scan, files: Sequence[DataFile]) -> list[BitMap64]:
     for file in files:
         assert file.vector is not None
         try:
-<<<<<<< HEAD
-            vectors.append(read_vector(storage, _decode(file.vector)))
-=======
-            numbers = read_vector(storage, decode_deletion_vector(file.vector)).to_array()
->>>>>>> main
+            vectors.append(read_vector(storage, decode_deletion_vector(file.vector)))
         except DeltarsError as error:
             error.message = f"{file.path}: {error.message}"
             raise error.located(table=scan.table, version=scan.version) from error.__cause__

@@ -34,7 +34,9 @@ from sqlalchemy import (
 from deltars.errors import VersionConflict
 from deltars.log.commit import Commit, Conflict, VersionTaken
 from deltars.log.conflicts import Added, Evidence, Reads, Removed, Winner
+from deltars.log.key_set import KeySet
 from deltars.log.pruning import Pruner
+from deltars.predicate import conjunction
 from deltars.store.backends import Backend, Prepared, Rows
 from deltars.store.commit.plan import LockedTable
 from deltars.store.commit.state_cache import KnownState
@@ -81,7 +83,7 @@ class Winners:
     ) -> Iterator[Winner]:
         """Yield the commits of a table after a version, oldest first. Skip those the rules need nothing from.
 
-        `matching` is a condition that is true for every added file that can conflict.
+        `matching` is a condition that is true for every added file that can conflict, but for files with a vector.
         """
 
         def rows(statement: Prepared) -> Rows:
@@ -91,8 +93,13 @@ class Winners:
         if needed.adds and matching is None:
             found = rows(self._adds)
         elif needed.adds and matching is not None:
-            later = select(*_ADDED).where(_files.table_id == table_id, _files.version > after, matching)
+            # A file with another vector was changed. Without the added one it would count as removed.
+            later = select(*_ADDED).where(
+                _files.table_id == table_id, _files.version > after, or_(matching, _files.dv_id != "")
+            )
             found = [tuple(row) for row in connection.execute(later)]
+        elif needed.vectors:
+            found = rows(self._vectors)
         added = _by_version(found, Added)
         removed = _by_version(rows(self._removes), Removed) if needed.removes else {}
         changed = _by_version(rows(self._changes), lambda kind, name: (kind, name))
@@ -138,6 +145,10 @@ class Winners:
         return self._backend.prepare(select(*_ADDED).where(self._is_later(dl_add_files)))
 
     @cached_property
+    def _vectors(self) -> Prepared:
+        return self._backend.prepare(select(*_ADDED).where(self._is_later(dl_add_files), _files.dv_id != ""))
+
+    @cached_property
     def _removes(self) -> Prepared:
         files = dl_remove_files.c
         columns = (files.version, files.path, files.dv_id, files.data_change)
@@ -159,7 +170,7 @@ def files_read(
     if (
         table.current_version - after < MANY_COMMITS
         or reads.whole_table
-        or not 0 < len(reads.predicates) <= MANY_CONDITIONS
+        or not 0 < len(reads.predicates) + len(reads.rows) <= MANY_CONDITIONS
         or known is None
         or metadata is None
         # Bounds have the layout of the table's current metadata; older metadata would look in the wrong places.
@@ -168,10 +179,15 @@ def files_read(
     ):
         return None
     translation, conditions = Translation(metadata, table.slot, backend), []
-    for predicate in reads.predicates:
-        if not isinstance(predicate, Pruner) or predicate.metadata != metadata:
+    for predicates in (*((predicate,) for predicate in reads.predicates), *(read.conditions for read in reads.rows)):
+        ranges = [
+            predicate.predicate
+            for predicate in predicates
+            if isinstance(predicate, Pruner | KeySet) and predicate.metadata == metadata
+        ]
+        if not ranges or len(ranges) < len(predicates):
             return None
-        conditions.append(translation.condition(predicate.predicate))
+        conditions.append(translation.condition(conjunction(ranges)))
     return or_(*conditions)
 
 

@@ -37,6 +37,7 @@ from deltars.errors import (
 )
 from deltars.log.commit import (
     NO_VERSION,
+    Base,
     Commit,
     CommitOutcome,
     Committed,
@@ -46,16 +47,16 @@ from deltars.log.commit import (
     TableState,
     VersionTaken,
 )
-from deltars.log.conflicts import evidence, find_conflict, level_of
+from deltars.log.conflicts import evidence, find_conflicts, level_of
 from deltars.log.table_rules import check_state
 from deltars.log.validation import check_commit
 from deltars.observe import Stopwatch, emit
-from deltars.protocol import RemoveFile
 from deltars.store.backends import Opening
 from deltars.store.commit.bounds_rewrite import rewrite_bounds
 from deltars.store.commit.bulk import BATCH_ROWS
 from deltars.store.commit.concurrent_commits import Winners, files_read, find_replaced
 from deltars.store.commit.event import commit_ended
+from deltars.store.commit.missing_files import find_missing
 from deltars.store.commit.plan import ROW_GROUPS, LockedTable, Plan
 from deltars.store.commit.state_cache import UNCOMMITTED, KnownState, StateCache
 from deltars.store.commit.statements import REMOVES, TRANSACTION, VERSIONS, CommitStatements, Shape, key_of
@@ -132,7 +133,10 @@ class LogWriter:
                 watch.enter("commit" if and_commit else "write")
                 self._write(connection, written, and_commit=and_commit)
                 if plan.removals and written.removed < plan.removals + plan.tolerated:
-                    self._refuse_missing_files(connection, commit, plan)
+                    removed = find_missing(connection, commit, locked, plan)
+                    if removed is not None:
+                        _roll_back(connection)
+                        return removed
                 watch.enter("commit")
         except DeltarsError as error:
             if watch.stage == "commit" and self._database.backend.is_outcome_unknown(_driver_error(error)):
@@ -246,10 +250,14 @@ class LogWriter:
         reads = commit.reads_of(row.table_id)
         matching = files_read(reads, expected, row, self._states.get(row.table_id), self._database.backend)
         since = self._winners.since(connection, row.table_id, expected, evidence(mine, reads, level), matching)
-        conflict = find_conflict(mine, reads, since, level)
-        if conflict is None:
+        verdict = find_conflicts(mine, reads, since, level)
+        if verdict.conflict is None:
             return None
-        return VersionTaken(row.table_id, row.name, expected, row.current_version, conflict)
+        taken = VersionTaken(row.table_id, row.name, expected, row.current_version, verdict.conflict)
+        if not verdict.is_settleable:
+            return taken
+        head = Base(row.current_version, row.last_commit_ts)
+        return replace(taken, obstacles=verdict.obstacles, reads=verdict.reads, head=head)
 
     def _earlier(self, connection: Connection, commit: Commit) -> CommitOutcome | None:
         """Return the result of the same transaction if it was committed before.
@@ -344,21 +352,6 @@ class LogWriter:
         if REMOVES in written.shape.kinds - written.shape.loaded:
             written.removed += len(results[0])
 
-    def _refuse_missing_files(self, connection: Connection, commit: Commit, plan: Plan) -> None:
-        """Raise ValidationError for the first removed file that was not live; look up each file to name it."""
-        for table in commit.tables:
-            if table.tolerate_missing:
-                continue
-            version = plan.versions[table.table_id]
-            for position, action in enumerate(table.actions):
-                if isinstance(action, RemoveFile) and not _was_live(connection, action, table.table_id, version):
-                    raise ValidationError(
-                        f"action {position} (RemoveFile): {action.path} is not a live file of the table",
-                        table_id=table.table_id,
-                        action=position,
-                        field="path",
-                    )
-
     # -- commit --------------------------------------------------------------------------------------------------
 
     def _settle(self, commit: Commit, deadline: float, lost: DeltarsError) -> Committed:
@@ -428,14 +421,3 @@ def _find_committed(connection: Connection, txn_id: UUID) -> Committed | None:
     if row is None:
         return None
     return Committed(txn_id, row.commit_ts, versions_of(connection, txn_id, row.participants))
-
-
-def _was_live(connection: Connection, remove: RemoveFile, table_id: UUID, version: int) -> bool:
-    files = dl_add_files.c
-    query = select(files.ord).where(
-        files.table_id == table_id,
-        files.path == remove.path,
-        files.dv_id == remove.dv_id,
-        files.removed_version == version,
-    )
-    return connection.execute(query).first() is not None
