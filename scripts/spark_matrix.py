@@ -28,7 +28,7 @@ PLACE = ROOT / "build" / "spark-matrix"
 BUILDERS = ("hatchling", "editables", "setuptools")
 PACKAGES = (
     "-e",
-    ".[spark,duckdb,deletion-vectors]",
+    ".[spark,duckdb]",
     "deltalake",
     "duckdb-extension-delta",
     "flask",

@@ -19,16 +19,15 @@ from __future__ import annotations
 
 import base64
 import zlib
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from deltars.errors import ConfigError, ValidationError
+from pyroaring import BitMap, BitMap64
+
+from deltars.errors import ValidationError
 from deltars.protocol import DeletionVector
 from deltars.protocol.deletion_vectors import relative_path
 from deltars.storage import Storage
 from deltars.storage.table_files import open_file, open_path
-
-if TYPE_CHECKING:
-    from pyroaring import BitMap64
 
 MAGIC = (1681511377).to_bytes(4, "little")
 """Magic number of the portable format: bitmaps with their keys, little-endian."""
@@ -79,7 +78,7 @@ def _decode85(text: str) -> bytes:
 
 def _rows(data: bytes) -> BitMap64:
     if data[:4] == MAGIC:
-        return _bitmap().deserialize(data[4:])
+        return BitMap64.deserialize(data[4:])
     for order in _BYTE_ORDERS:
         if data[:4] == NATIVE_MAGIC.to_bytes(4, order):
             return _native_rows(data, order)
@@ -88,9 +87,7 @@ def _rows(data: bytes) -> BitMap64:
 
 def _native_rows(data: bytes, order: Literal["little", "big"]) -> BitMap64:
     """Read one 32-bit bitmap for each key, counted from 0. Each bitmap follows its size."""
-    from pyroaring import BitMap
-
-    rows = _bitmap()()
+    rows = BitMap64()
     place = 8
     for key in range(int.from_bytes(data[4:8], order)):
         size = int.from_bytes(data[place : place + 4], order)
@@ -141,15 +138,3 @@ def _broken(vector: DeletionVector, reason: str) -> ValidationError:
     return ValidationError(
         f"the deletion vector {vector.unique_id:.80} cannot be read: {reason}", field="deletionVector"
     )
-
-
-def _bitmap() -> type[BitMap64]:
-    # pyroaring is an optional dependency: only tables with deletion vectors need it.
-    try:
-        from pyroaring import BitMap64
-    except ImportError as error:
-        raise ConfigError(
-            "the table has deletion vectors, but pyroaring is not installed",
-            hint="Install deltars[deletion-vectors].",
-        ) from error
-    return BitMap64

@@ -6,17 +6,20 @@ Scan ──for each file──> Parquet batches ──minus deleted rows──> 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyroaring import BitMap64
 
 from deltars.data.deletion_vectors import read_vector
 from deltars.data.read_schema import Alignment, arrow_schema
+from deltars.data.row_change import Positions
 from deltars.data.scan import Scan, missing_file
 from deltars.errors import DeltarsError, StorageError, ValidationError
 from deltars.protocol import (
@@ -57,32 +60,74 @@ class _Plan:
     result: pa.Schema
     row_filter: RowFilter | None
     alignment: Alignment
+    only: Positions | None
+    without: Positions
+
+
+class PlacedRows(NamedTuple):
+    """Rows of one data file, with their places in it."""
+
+    file: int
+    """Place of the file in `Scan.files`."""
+    numbers: pa.Array
+    """Number of each row in its file, counted from 0, ascending. Rows that a vector deletes are counted too."""
+    rows: pa.RecordBatch
 
 
 def read_scan(
     scan: Scan, *, columns: Sequence[str] | None = None, row_filter: RowFilter | None = None
 ) -> pa.RecordBatchReader:
     """Return a stream of the rows that the filter keeps. Files are read as the stream is consumed."""
+    plan = _plan(scan, columns, row_filter)
+    return pa.RecordBatchReader.from_batches(plan.result, (placed.rows for placed in _placed(plan)))
+
+
+def read_placed(
+    scan: Scan,
+    *,
+    columns: Sequence[str] | None = None,
+    row_filter: RowFilter | None = None,
+    only: Positions | None = None,
+    without: Positions | None = None,
+) -> Iterator[PlacedRows]:
+    """Yield the rows that the filter keeps, with their places. Rows that a vector deletes are left out.
+
+    `only` reads these rows alone, of the files that it has. `without` leaves rows out, as a vector does.
+    """
+    return _placed(_plan(scan, columns, row_filter, only, without or {}))
+
+
+def _plan(
+    scan: Scan,
+    columns: Sequence[str] | None,
+    row_filter: RowFilter | None,
+    only: Positions | None = None,
+    without: Positions = MappingProxyType({}),
+) -> _Plan:
     wanted = scan.select(columns)
     needed = row_filter.columns - {column.name for column in wanted} if row_filter is not None else ()
     extra = [column for column in scan.schema.fields if column.name in needed]
-    plan = _Plan(
+    return _Plan(
         scan=scan,
         storage=open_storage(scan.root, scan.storage_options),
         columns=(*wanted, *extra),
         result=arrow_schema(StructType(tuple(wanted))),
         row_filter=row_filter,
         alignment=Alignment(scan.column_mapping),
+        only=only,
+        without=without,
     )
-    return pa.RecordBatchReader.from_batches(plan.result, _batches(plan))
 
 
-def _batches(plan: _Plan) -> Iterator[pa.RecordBatch]:
+def _placed(plan: _Plan) -> Iterator[PlacedRows]:
     files = plan.scan.files
     columns = [files.column(name).to_pylist() for name in ("path", "partition_values", "deletion_vector")]
-    for path, values, vector in zip(*columns, strict=True):
+    for place, (path, values, vector) in enumerate(zip(*columns, strict=True)):
+        if plan.only is not None and not plan.only.get(place):
+            continue
         try:
-            yield from _file_batches(plan, path, values, vector)
+            for numbers, rows in _file_batches(plan, place, path, values, vector):
+                yield PlacedRows(place, numbers, rows)
         except DeltarsError as error:
             raise _located(plan, path, error) from error.__cause__
         except pa.ArrowException as error:
@@ -103,65 +148,109 @@ def _located(plan: _Plan, path: str, error: DeltarsError) -> DeltarsError:
     return error.located(**where)
 
 
-def _file_batches(plan: _Plan, path: str, values: str | None, vector: str | None) -> Iterator[pa.RecordBatch]:
+def _file_batches(
+    plan: _Plan, place: int, path: str, values: str | None, vector: str | None
+) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
     partition_values = _decode_values(values) if values else {}
     in_file = [column for column in plan.columns if column.name not in plan.scan.partition_columns]
     with (
         open_file(plan.storage, path) as source,
         pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True) as file,
     ):
-        deleted = _deleted_rows(plan, file, vector)
+        deleted = _deleted_rows(plan, file, vector) | _known_rows(file, plan.without.get(place))
+        only = None if plan.only is None else _known_rows(file, plan.only[place]) - deleted
         found = (plan.alignment.find(column, file.schema_arrow) for column in in_file)
         names = [file.schema_arrow.field(at).name for at in found if at is not None]
-        first = 0
-        for batch in _raw_batches(file, names):
-            start, end = bisect_left(deleted, first), bisect_left(deleted, first + batch.num_rows)
-            kept = batch if start == end else batch.filter(_all_but(deleted[start:end], first, batch.num_rows))
-            first += batch.num_rows
+        for first, batch in _raw_batches(file, names, only):
+            numbers, kept = _selected(batch, first, deleted, only)
             if kept.num_rows:
-                yield from _finished(plan, kept, partition_values)
+                yield from _finished(plan, numbers, kept, partition_values)
 
 
-def _deleted_rows(plan: _Plan, file: pq.ParquetFile, vector: str | None) -> Sequence[int]:
-    """Return the numbers of the deleted rows, in ascending order."""
+def _deleted_rows(plan: _Plan, file: pq.ParquetFile, vector: str | None) -> BitMap64:
     if vector is None:
-        return ()
+        return BitMap64()
     rows = read_vector(plan.storage, _decode_vector(vector))
     if rows and rows.max() >= file.metadata.num_rows:
         raise ValidationError(
             f"its deletion vector deletes row {rows.max()}, but the file has {file.metadata.num_rows} rows",
             field="deletionVector",
         )
-    deleted: Sequence[int] = rows.to_array()
-    return deleted
+    return rows
 
 
-def _all_but(deleted: Sequence[int], first: int, count: int) -> pa.Array:
+def _known_rows(file: pq.ParquetFile, rows: BitMap64 | None) -> BitMap64:
+    if rows and rows.max() >= file.metadata.num_rows:
+        raise ValidationError(f"it has no row {rows.max()}, but {file.metadata.num_rows} rows", field="positions")
+    return rows or BitMap64()
+
+
+def _selected(
+    batch: pa.RecordBatch, first: int, deleted: BitMap64, only: BitMap64 | None
+) -> tuple[pa.Array, pa.RecordBatch]:
+    """Return the rows to read of a batch that begins at row `first`, and their numbers."""
+    end = first + batch.num_rows
+    if only is not None:
+        numbers = _numbers(only, first, end)
+        return numbers, batch.take(pc.subtract(numbers, pa.scalar(first, pa.uint64())))
+    if not deleted.range_cardinality(first, end):
+        return _count(first, batch.num_rows), batch
+    kept = _numbers(BitMap64(range(first, end)) - deleted, first, end)
+    # A filter copies long runs of rows, `take` row by row.
+    return kept, batch.filter(_all_but(_numbers(deleted, first, end), first, batch.num_rows))
+
+
+def _numbers(rows: BitMap64, first: int, end: int) -> pa.Array:
+    """Return the rows from `first` on and before `end`, in ascending order."""
+    data = (rows & BitMap64(range(first, end))).to_array()
+    return pa.Array.from_buffers(pa.uint64(), len(data), [None, pa.py_buffer(data)])
+
+
+def _all_but(deleted: pa.Array, first: int, count: int) -> pa.Array:
     is_kept = bytearray(b"\x01") * count
-    for row in deleted:
+    for row in memoryview(deleted.buffers()[1]).cast("Q"):
         is_kept[row - first] = 0
     return pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(is_kept)]).cast(pa.bool_())
 
 
-def _raw_batches(file: pq.ParquetFile, names: list[str]) -> Iterator[pa.RecordBatch]:
-    if names:
-        yield from file.iter_batches(BATCH_ROWS, columns=names)
-        return
-    left = file.metadata.num_rows
-    while left > 0:
-        count = min(left, BATCH_ROWS)
+def _count(first: int, length: int) -> pa.Array:
+    ones = pa.repeat(pa.scalar(1, pa.uint64()), length)
+    return pc.subtract(pc.cumulative_sum(ones, start=first), pa.scalar(1, pa.uint64()))
+
+
+def _raw_batches(file: pq.ParquetFile, names: list[str], only: BitMap64 | None) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield batches with the number of their first row. Row groups without a row of `only` are not read."""
+    if not names:
         # A batch without columns has no length, so it gets a placeholder column.
-        yield pa.record_batch([pa.nulls(count)], names=[""])
-        left -= count
+        for first in range(0, file.metadata.num_rows, BATCH_ROWS):
+            yield first, pa.record_batch([pa.nulls(min(BATCH_ROWS, file.metadata.num_rows - first))], names=[""])
+        return
+    if only is None:
+        first = 0
+        for batch in file.iter_batches(BATCH_ROWS, columns=names):
+            yield first, batch
+            first += batch.num_rows
+        return
+    start = 0
+    for group in range(file.metadata.num_row_groups):
+        first, start = start, start + file.metadata.row_group(group).num_rows
+        if not only.range_cardinality(first, start):
+            continue
+        for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=names):
+            yield first, batch
+            first += batch.num_rows
 
 
-def _finished(plan: _Plan, batch: pa.RecordBatch, partition_values: dict[str, str | None]) -> Iterator[pa.RecordBatch]:
+def _finished(
+    plan: _Plan, numbers: pa.Array, batch: pa.RecordBatch, partition_values: dict[str, str | None]
+) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
     arrays = [_array(plan, column, batch, partition_values) for column in plan.columns]
     rows = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(StructType(plan.columns)))
     if plan.row_filter is not None:
-        rows = rows.filter(plan.row_filter.mask(rows))
+        mask = plan.row_filter.mask(rows)
+        numbers, rows = numbers.filter(mask), rows.filter(mask)
     if rows.num_rows:
-        yield rows.select(list(range(len(plan.result)))) if len(plan.result) < len(plan.columns) else rows
+        yield numbers, rows.select(list(range(len(plan.result)))) if len(plan.result) < len(plan.columns) else rows
 
 
 def _array(

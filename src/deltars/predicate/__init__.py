@@ -13,6 +13,7 @@ from deltars.predicate.expression import (
 from deltars.predicate.join import Equality, JoinCondition, parse_join
 from deltars.predicate.parser import parse
 from deltars.predicate.query import Query, TableReference
+from deltars.predicate.sides import Sides
 from deltars.predicate.source import named_in
 from deltars.predicate.tree import (
     FALSE,
@@ -63,6 +64,7 @@ __all__ = [
     "Or",
     "Predicate",
     "Query",
+    "Sides",
     "StartsWith",
     "TableReference",
     "Unknown",

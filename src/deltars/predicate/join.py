@@ -85,42 +85,18 @@ def parse_join(
     return _JoinBinder(text, Sides(((target_alias, target), (source_alias, source))), found).join(text.condition())
 
 
-class SidesBinder(Binder):
-    """Converter of conditions on the columns of a merge's two sides. A column's path begins with its alias."""
-
+class _JoinBinder(Binder):
     def __init__(self, source: Source, sides: Sides, zone: tzinfo) -> None:
-        super().__init__(source, sides.schema, zone)
-        self._sides = sides
+        super().__init__(source, sides, zone)
+        self._aliases = [alias for alias, _ in sides.tables]
 
-    def _names(self, node: exp.Expr) -> list[exp.Identifier]:
-        names = super()._names(node)
-        return self._sides.qualified(self._source, names) if names else names
-
-    def _comparison(self, node: exp.Expr, left: exp.Expr, operator: Operator, right: exp.Expr) -> Predicate:
-        one, other = self._column(left), self._column(right)
-        if one is not None and other is not None:
-            self._refuse_unlike(node, one, other)
-        return super()._comparison(node, left, operator, right)
-
-    def _refuse_unlike(self, node: exp.Expr, one: Column, other: Column) -> None:
-        """Raise for types that Spark would cast while it reads rows, so that a value such as 'x' fails the job."""
-        families = {_family(one.type), _family(other.type)} - {"void"}
-        if len(families) > 1:
-            raise self._source.error(
-                f"{one} is of type {one.type} and {other} of type {other.type}: they cannot be compared",
-                node,
-                hint="Cast one of them to the other's type.",
-            )
-
-
-class _JoinBinder(SidesBinder):
     def join(self, tree: exp.Expr) -> JoinCondition:
         check_legal(self._source, tree)
         with not_too_deep(self._source):
             return self._joined(tree)
 
     def _joined(self, tree: exp.Expr) -> JoinCondition:
-        (target, _), (source, _) = self._sides.tables
+        target, source = self._aliases
         equalities: dict[Equality, None] = {}
         others: list[Predicate] = []
         for node in _conjuncts(tree):
@@ -152,8 +128,24 @@ class _JoinBinder(SidesBinder):
         has_order = all(_is_atomic(column.type) and column.path not in self._unordered for column in (one, other))
         if len(by_side) < 2 or not has_order:
             return None
-        target, source = (by_side[alias] for alias, _ in self._sides.tables)
+        target, source = (by_side[alias] for alias in self._aliases)
         return Equality(replace(target, path=target.path[1:]), replace(source, path=source.path[1:]))
+
+    def _comparison(self, node: exp.Expr, left: exp.Expr, operator: Operator, right: exp.Expr) -> Predicate:
+        one, other = self._column(left), self._column(right)
+        if one is not None and other is not None:
+            self._refuse_unlike(node, one, other)
+        return super()._comparison(node, left, operator, right)
+
+    def _refuse_unlike(self, node: exp.Expr, one: Column, other: Column) -> None:
+        """Raise for types that Spark would cast while it reads rows, so that a value such as 'x' fails the job."""
+        families = {_family(one.type), _family(other.type)} - {"void"}
+        if len(families) > 1:
+            raise self._source.error(
+                f"{one} is of type {one.type} and {other} of type {other.type}: they cannot be compared",
+                node,
+                hint="Cast one of them to the other's type.",
+            )
 
     def _bare(self, node: exp.Expr) -> Predicate:
         is_cast = isinstance(node, exp.Cast) and delta_type(node.to) != PrimitiveType("boolean")

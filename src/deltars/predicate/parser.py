@@ -20,6 +20,7 @@ from sqlglot import exp
 from deltars.errors import PredicateError, ValidationError
 from deltars.predicate.literals import MAX_DIGITS, Literal, Misfit, cast, fit, negated, number_literal, zone_of
 from deltars.predicate.long_lists import ListNeededError, Lists, literal_of, shortened
+from deltars.predicate.sides import Sides
 from deltars.predicate.source import Source
 from deltars.predicate.strings import like_prefix, with_backslashes
 from deltars.predicate.syntax import check_legal, delta_type, names_of, not_too_deep, operands
@@ -54,8 +55,11 @@ _COLLATIONS = "__COLLATIONS"
 _VARCHAR = re.compile(r"varchar\(\d+\)", re.IGNORECASE)
 
 
-def parse(where: str, schema: StructType, *, zone: str = "UTC") -> Predicate:
-    """Return the condition on columns of the schema. `zone` is the time zone of literals that have none."""
+def parse(where: str, schema: StructType | Sides, *, zone: str = "UTC") -> Predicate:
+    """Return the condition on columns of the schema. `zone` is the time zone of literals that have none.
+
+    On the sides of a merge, the path of a column begins with its alias.
+    """
     found = zone_of(zone)
     if found is None:
         raise ValidationError(
@@ -75,7 +79,7 @@ def parse(where: str, schema: StructType, *, zone: str = "UTC") -> Predicate:
     return bind(source, source.condition(), schema, found)
 
 
-def bind(source: Source, tree: exp.Expr, schema: StructType, zone: tzinfo) -> Predicate:
+def bind(source: Source, tree: exp.Expr, schema: StructType | Sides, zone: tzinfo) -> Predicate:
     """Return the predicate of a condition within a larger text, on columns of the schema."""
     return Binder(source, schema, zone).bound(tree)
 
@@ -83,10 +87,11 @@ def bind(source: Source, tree: exp.Expr, schema: StructType, zone: tzinfo) -> Pr
 class Binder:
     """Converter of a syntax tree to a predicate, with names bound to the columns of a schema."""
 
-    def __init__(self, source: Source, schema: StructType, zone: tzinfo, lists: Lists | None = None) -> None:
+    def __init__(self, source: Source, schema: StructType | Sides, zone: tzinfo, lists: Lists | None = None) -> None:
         """Create a binder. `lists` are the lists that `shortened` removed from the source's text."""
         self.source = self._source = source
-        self._schema = schema
+        self._sides = schema if isinstance(schema, Sides) else None
+        self._schema = schema.schema if isinstance(schema, Sides) else schema
         self._zone = zone
         self._lists = lists or {}
         self.lists_taken: set[int] = set()
@@ -324,7 +329,8 @@ class Binder:
 
     def _names(self, node: exp.Expr) -> list[exp.Identifier]:
         """Return the names of a column from the top of the schema; empty if the node is not a column."""
-        return names_of(node)
+        names = names_of(node)
+        return self._sides.qualified(self._source, names) if names and self._sides else names
 
     def _resolve(self, names: Sequence[exp.Identifier]) -> Column:
         """Return the column with these names. A name inside an array or a map gives the array or map."""

@@ -1,0 +1,76 @@
+"""Purge of data files: each is written again without some of its rows.
+
+    data file ──minus rows, minus its deletion vector──> batch by batch ──> a new data file of the same partition
+
+The rows that remain keep their order, so a file stays as clustered as it was. They are not checked again: they are in
+the table already, by the rules of their time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import msgspec
+from pyroaring import BitMap64
+
+from deltars.data.reader import read_placed
+from deltars.data.row_change import Positions
+from deltars.data.scan import Scan
+from deltars.data.write_target import WriteTarget, WrittenFile
+from deltars.data.writer import write_table
+from deltars.protocol import ArrayType, DataType, MapType, StructType
+
+THREADS = 4
+
+_decode_values = msgspec.json.Decoder(dict[str, str | None]).decode
+
+
+def purge_files(scan: Scan, positions: Positions, target: WriteTarget) -> Mapping[int, Sequence[WrittenFile]]:
+    """Write these files again without the rows, several at a time. The result has the new files of each file."""
+    with ThreadPoolExecutor(min(THREADS, len(positions)) or 1, thread_name_prefix="deltars-purge") as pool:
+        found = {
+            place: pool.submit(purge_file, one_file(scan, place), rows, target, task=place)
+            for place, rows in positions.items()
+        }
+        try:
+            return {place: future.result() for place, future in found.items()}
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def one_file(scan: Scan, place: int) -> Scan:
+    """Return the scan of one of its files. It can be pickled, because Spark's tasks receive it."""
+    return replace(scan, source=scan.files.slice(place, 1).combine_chunks(), identity=None, condition=None)
+
+
+def purge_file(scan: Scan, rows: BitMap64 | bytes, target: WriteTarget, *, task: int = 0) -> list[WrittenFile]:
+    """Write the one file of the scan again without the rows, and without those that its vector deletes.
+
+    `rows` may be serialized. The result is empty if no row is left.
+    """
+    gone = BitMap64.deserialize(rows) if isinstance(rows, bytes) else rows
+    # Older files may have nulls in a column that is NOT NULL today. A purge does not add rows, so it accepts them.
+    target = target.with_options(schema=_nullable(target.schema))
+    written = write_table(target, (placed.rows for placed in read_placed(scan, without={0: gone})), task=task)
+    [text] = scan.files["partition_values"].to_pylist()
+    values = _decode_values(text) if text else {}
+    # The text of a value is kept too: a timestamp without a zone must not get one.
+    return [replace(file, add=msgspec.structs.replace(file.add, partition_values=values)) for file in written]
+
+
+def _nullable(schema: StructType) -> StructType:
+    return StructType(tuple(replace(field, type=_nullable_type(field.type), nullable=True) for field in schema.fields))
+
+
+def _nullable_type(type_: DataType) -> DataType:
+    match type_:
+        case StructType():
+            return _nullable(type_)
+        case ArrayType(element):
+            return ArrayType(_nullable_type(element))
+        case MapType(key, value):
+            return MapType(_nullable_type(key), _nullable_type(value))
+    return type_
