@@ -261,7 +261,7 @@ class DeleteRows(RowChange):
         began = time.perf_counter()
         self._params = {"predicate": _as_list(self._where)}
         predicate = self._predicate(self._where, metadata.schema)
-        found = self._view.change_files(table, predicate, row_filter=row_filter(predicate))
+        found = self._view.change_files(table, predicate, row_filter=row_filter(predicate), changes_matches=True)
         if boolean_property(metadata.configuration, APPEND_ONLY):
             self._refuse_for(table, metadata, moves_rows=False)
         certain, doubt = split_files(predicate, metadata, found)
@@ -299,7 +299,7 @@ class UpdateRows(RowChange):
         self._refuse_for(table, metadata, moves_rows=True)
         statement = Update(resolved(self._values, metadata.schema, field="set"), self._where)
         predicate = self._predicate(self._where, metadata.schema)
-        found = self._view.change_files(table, predicate, row_filter=row_filter(predicate))
+        found = self._view.change_files(table, predicate, row_filter=row_filter(predicate), changes_matches=True)
         planes = self._planes(ArrowChanges().refusal(statement, metadata.schema, None), size_of(found))
         scan = self._scan(table, metadata, found)
         changes = planes.changes.update(scan, statement)
