@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
-from deltars.config import Settings, default_catalog
+from deltars.config import Isolation, Settings, check_isolation, default_catalog
 from deltars.errors import DeltarsError, MirrorFailure, TableNotFound, ValidationError, VersionConflict
 from deltars.log.commit import Commit, Committed, VersionTaken
 from deltars.mirror.outcome import MirrorOutcome, Publication
@@ -59,6 +59,16 @@ class CatalogSession:
         self.uri = uri
         self.settings = settings
         self.database = Database(uri, pool_size=settings.pool_size, pool_timeout_s=settings.pool_timeout)
+
+    @_made_once
+    def isolation(self) -> Isolation:
+        """Level of transactions that set none: the connection's setting, else the catalog's, else `strict`."""
+        return self.settings.isolation or self.registry.default_isolation() or "strict"
+
+    def set_default_isolation(self, level: Isolation) -> None:
+        self.registry.set_default_isolation(check_isolation(level))
+        with self.making:
+            self.__dict__.pop("isolation", None)
 
     @_made_once
     def registry(self) -> Registry:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import pyarrow as pa
@@ -19,8 +19,6 @@ from deltars.config import Isolation
 from deltars.errors import VersionConflict
 from deltars.log.read_set import NOTHING_READ, Reads
 from deltars.protocol import Action, Metadata, Protocol, check_protocol
-
-ISOLATION_LEVELS: tuple[Isolation, ...] = get_args(Isolation)
 
 NO_VERSION = -1
 """The current version of a table before its first commit."""
@@ -175,7 +173,6 @@ class VersionTaken:
 CommitOutcome: TypeAlias = Committed | VersionTaken
 
 __all__ = [
-    "ISOLATION_LEVELS",
     "NO_VERSION",
     "Base",
     "Commit",

@@ -15,10 +15,10 @@ from uuid import UUID, uuid4
 
 import pyarrow as pa
 
-from deltars.config import check_timeout
+from deltars.config import check_isolation, check_timeout
 from deltars.data.conditions import Condition
 from deltars.errors import ConfigError, TableExists, TransactionTooLarge, ValidationError, located
-from deltars.log.commit import ISOLATION_LEVELS, NO_VERSION, Committed, RowGroup
+from deltars.log.commit import NO_VERSION, Committed, RowGroup
 from deltars.log.transaction_id import as_txn_id
 from deltars.observe import (
     TransactionBegun,
@@ -62,10 +62,8 @@ class OpenTransaction:
             self.id = uuid4() if txn_id is None else as_txn_id(txn_id)
         except ValidationError as error:
             raise ConfigError(f"txn_id cannot be used: {error.message}", hint=error.hint) from None
-        if isolation is not None and isolation not in ISOLATION_LEVELS:
-            raise ConfigError(
-                f"there is no isolation level {isolation!r}", hint=f"Levels are {', '.join(ISOLATION_LEVELS)}."
-            )
+        if isolation is not None:
+            check_isolation(isolation)
         if timeout is not None:
             check_timeout("timeout", timeout)
         self._open = session
@@ -291,7 +289,7 @@ class OpenTransaction:
         self._limits = self._limits.within(session.settings)
         self._earlier = session.writer.find_committed(self.id) if self._is_repeatable else None
         self._view = View(session, self._lifetime)
-        isolation = self._isolation or session.settings.isolation
+        isolation = self._isolation or session.isolation
         emit(TransactionBegun(session.database.source, self.id, isolation, began_ns))
         return self._view
 

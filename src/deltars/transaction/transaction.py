@@ -153,7 +153,7 @@ class Transaction(OpenTransaction):
             [staged.new for staged in changed if staged.new],
             committer=self._committer,
             user_metadata=self._user_metadata,
-            isolation=self._isolation or view.session.settings.isolation,
+            isolation=self._isolation or view.session.isolation,
             read=view.reads,
             is_repeatable=self._is_repeatable,
             bases=view.bases,
