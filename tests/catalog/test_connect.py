@@ -180,7 +180,7 @@ def test_older_schema_on_postgres_is_not_migrated_unasked(catalog_uri: str) -> N
     step_down(catalog_uri)
     with pytest.raises(deltars.SchemaVersionError, match="deltars migrate up"):
         deltars.connect(catalog_uri)
-    assert witness.rows(catalog_uri, f"SELECT version_num FROM {runner.VERSION_TABLE}") == [("0003",)]
+    assert witness.rows(catalog_uri, f"SELECT version_num FROM {runner.VERSION_TABLE}") == [("0004",)]
 
 
 @EMBEDDED

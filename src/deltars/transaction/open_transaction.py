@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from deltars.config import check_isolation, check_timeout
 from deltars.data.conditions import Condition
+from deltars.data.scan import Scan
 from deltars.errors import ConfigError, TableExists, TransactionTooLarge, ValidationError, located
 from deltars.log.commit import NO_VERSION, Committed, RowGroup
 from deltars.log.transaction_id import as_txn_id
@@ -35,6 +36,7 @@ from deltars.transaction.metadata import metadata_actions
 from deltars.transaction.options import BeginOptions, CheckedWriteOptions, WriteMode, WriteOptions, check_keywords
 from deltars.transaction.plane import Frame, any_breaks, plane_for, spark_plane
 from deltars.transaction.result import SkippedWrite
+from deltars.transaction.rows_by_table import RowsByTable
 from deltars.transaction.staged_table import StagedTable, Step
 from deltars.transaction.table_write import TableWrite
 from deltars.transaction.view import View
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class OpenTransaction:
+class OpenTransaction(RowsByTable):
     """The calls of a transaction that are allowed until it ends: read, write, stage and alter."""
 
     def __init__(
@@ -113,6 +115,13 @@ class OpenTransaction:
         plane = spark_plane()
         scan = view.scan(staged, plane.predicate(spark, where, staged.metadata.schema))
         return plane.read(spark, scan, where=where, columns=columns)
+
+    def _scan_of(self, table: str | UUID, where: str | None) -> Scan:
+        """Return a scan for the reads without Spark (`to_pandas` …). It is remembered as read, as for `files`."""
+        view = self._view_for(table)
+        staged = view.readable(table)
+        assert staged.metadata is not None
+        return view.scan(staged, None if where is None else parse(where, staged.metadata.schema))
 
     # -- staging -------------------------------------------------------------------------------------------------
 
