@@ -95,6 +95,14 @@ class Base:
 
 
 @dataclass(frozen=True, slots=True)
+class Drop:
+    """A table that the commit drops, and its version when the transaction began."""
+
+    table_id: UUID
+    expected_version: int
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """One transaction over one or more tables."""
 
@@ -111,11 +119,15 @@ class Commit:
     bases: Mapping[UUID, Base] = field(default_factory=dict)
     """The version of each table at the beginning, where known. Its `commit_ts` distinguishes it from another version
     with the same number, which a restored database may have."""
+    drops: Sequence[Drop] = ()
+    """Tables that it drops. They get no version, and are none of `tables`."""
 
     @property
     def existing_tables(self) -> list[UUID]:
+        """Return the tables that are locked before anything is checked."""
         new = {table.table_id for table in self.new_tables}
-        return [table.table_id for table in self.tables if table.table_id not in new]
+        written = [table.table_id for table in self.tables if table.table_id not in new]
+        return [*written, *(drop.table_id for drop in self.drops)]
 
     @property
     def checked_reads(self) -> dict[UUID, TableRead]:
@@ -179,6 +191,7 @@ __all__ = [
     "CommitOutcome",
     "Committed",
     "Conflict",
+    "Drop",
     "Isolation",
     "NewTable",
     "RowGroup",

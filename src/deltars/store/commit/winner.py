@@ -80,8 +80,8 @@ def _is_serializable(connection: Connection, database: Database, commit: Commit,
     The state may have more commits than the one that refused. Then the answer can only be more careful.
     """
     checked = list(_checked(commit))
-    if taken.table_id not in {table_id for table_id, _, _ in checked}:
-        return False  # It creates a table whose name is taken: no level allows that.
+    if commit.drops or taken.table_id not in {table_id for table_id, _, _ in checked}:
+        return False  # It drops tables, or creates one whose name is taken: no level allows the second.
     level, winners = level_of(commit.tables, "serializable"), Winners(database.backend)
     for table_id, mine, after in checked:
         current = _current_version(connection, commit, table_id, after)
@@ -102,9 +102,9 @@ def _is_serializable(connection: Connection, database: Database, commit: Commit,
 
 def _checked(commit: Commit) -> Iterator[tuple[UUID, TableCommit | None, int]]:
     """Yield the tables that a commit is checked against, with the version after which it is checked."""
-    existing = set(commit.existing_tables)
+    new = {table.table_id for table in commit.new_tables}
     for table in commit.tables:
-        if table.table_id in existing:
+        if table.table_id not in new:
             yield table.table_id, table, commit.checked_from(table)
     for table_id, read in commit.checked_reads.items():
         yield table_id, None, read.version
