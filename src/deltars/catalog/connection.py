@@ -17,7 +17,7 @@ from deltars.log.transaction_id import TxnId
 from deltars.observe import opentelemetry, prometheus
 from deltars.session import CatalogSession
 from deltars.storage import parse_location
-from deltars.store.migrations import runner as migrations
+from deltars.store.migrations import revisions
 from deltars.transaction import Transaction, TransactionResult
 from deltars.transaction.options import BeginOptions, MirrorChoice, WriteMode, WriteOptions, check_keywords
 from deltars.transaction.plane import Frame
@@ -106,9 +106,12 @@ def open_catalog(config: CatalogConfig, *, migrate: bool | None, claim: bool = T
 def _prepare(opened: Catalog, place: str | None, migrate: bool | None, claim: bool) -> None:
     database = opened._session.database
     wants_migration = database.backend.migrates_on_connect if migrate is None else migrate
-    if wants_migration and not migrations.status(database).is_current:
-        migrations.up(database)
-    migrations.check(database)
+    if wants_migration and not revisions.status(database).is_current:
+        # Imported late: Alembic is slow to load, and most calls of connect() find a current schema.
+        from deltars.store.migrations import runner
+
+        runner.up(database)
+    revisions.check(database)
     if opened.is_standby:
         _log.warning("%s is a hot standby: commits and snapshots of the past (as_of) are refused", database.uri)
     known = opened.warehouse

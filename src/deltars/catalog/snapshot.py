@@ -13,13 +13,15 @@ from deltars.data.scan import Scan
 from deltars.errors import TableNotFound, ValidationError
 from deltars.log.commit import NO_VERSION
 from deltars.log.snapshot import Snapshot
-from deltars.predicate import Predicate, Query, TableReference
+from deltars.predicate import Predicate
 from deltars.session import CatalogSession
 from deltars.store.read.cuts import Cut, CutTable
 from deltars.transaction.plane import spark_plane
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from deltars.predicate import Query, TableReference
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -81,6 +83,9 @@ class CatalogSnapshot:
         The catalog's database chooses each table's files by the query's conditions; Spark then runs the query, with
         `args` for its parameters. The query can name tables of this catalog only, not views of the Spark session.
         """
+        # Imported late, like Spark: sqlglot is slow to load.
+        from deltars.predicate import Query
+
         parsed = Query(query)
         plane = spark_plane()
         tables = [self._named(parsed, reference) for reference in parsed.tables]

@@ -22,6 +22,9 @@ from deltars.protocol.intervals import parse_interval_ms
 CONSTRAINT = "delta.constraints."
 """Prefix of the properties that hold CHECK constraints; the constraint's name follows."""
 
+ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
+ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
+
 UNIFORM = "delta.universalFormat.config."
 _SHOWN = 100
 """Most characters of a value that an error quotes."""
