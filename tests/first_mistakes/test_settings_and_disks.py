@@ -37,9 +37,9 @@ MISTAKES = {
     ),
     "another library's URL": Mistake(
         lambda: deltars.connect(f"postgresql://me:{SECRET}@db/lake"),
-        deltars.ConfigError,
-        "is not a deltasql:// URI",
-        "Write deltasql://postgres/<database>/<schema>?host=",
+        deltars.UriError,
+        "expected a deltasql:// URI",
+        "Write deltasql://postgres/lake/public?host=db&user=me, and give the password as &password=…",
     ),
     "a path in place of a URI": Mistake(
         lambda: deltars.connect("lake.db"), deltars.ConfigError, "is not a deltasql:// URI", "deltasql://sqlite/lake.db"

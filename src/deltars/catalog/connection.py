@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -69,14 +70,15 @@ class CatalogSettings(TypedDict, total=False):
 
 
 def connect(
-    catalog: str | None = None,
+    catalog: str | PathLike[str] | None = None,
     *,
-    warehouse: str | None = None,
+    warehouse: str | PathLike[str] | None = None,
     migrate: bool | None = None,
     **settings: Unpack[CatalogSettings],
 ) -> Catalog:
     """Open a catalog: a `deltasql://` URI, a name in `deltars.toml`, `$DELTARS_CATALOG`, or `./.deltars/lake.db`.
 
+    A `Path` names the file of an embedded catalog: `connect(Path("lake.db"))`, or `lake.duckdb` for DuckDB.
     An embedded catalog (SQLite, DuckDB) is created on first use, and its schema is upgraded when a newer release opens
     it. On PostgreSQL both happen only with `migrate=True`, `deltars init` or `deltars migrate up`.
 
