@@ -55,7 +55,7 @@ def test_what_to_do_stands_on_a_line_of_its_own() -> None:
     result = CliRunner().invoke(_program_that_fails_with(CONFLICT), ["fail"])
     assert result.stderr.splitlines() == [
         "Error: the table is at version 4, the commit expected version 3 [table features]",
-        "Read the table again and retry, or let catalog.run() do it.",
+        "Run the command again.",
     ]
 
 

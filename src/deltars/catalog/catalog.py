@@ -15,7 +15,7 @@ from deltars.catalog.snapshot import CatalogSnapshot
 from deltars.catalog.table import Table
 from deltars.catalog.transactions import TransactionDetail, transaction_detail
 from deltars.config import CatalogConfig
-from deltars.errors import TableNotFound, TransactionNotFound, ValidationError
+from deltars.errors import TransactionNotFound, ValidationError
 from deltars.log.commit import NewTable
 from deltars.log.moments import Moment, parse_moment, to_microseconds
 from deltars.log.transaction_id import TxnId, as_txn_id, is_uuid
@@ -31,6 +31,7 @@ from deltars.transaction import Transaction, TransactionResult
 from deltars.transaction.create_table import create_table, location_of
 from deltars.transaction.options import BeginOptions, WriteMode, WriteOptions
 from deltars.transaction.plane import Frame, spark_plane
+from deltars.verbs_to_come import RefusesVerbs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-class Catalog:
+class Catalog(RefusesVerbs):
     """An open catalog, made by `deltars.connect()`. It pickles: a forked or unpickled copy opens new connections."""
 
     def __init__(self, config: CatalogConfig) -> None:
@@ -184,7 +185,7 @@ class Catalog:
         else:
             record = self._session.registry.find_dropped(key)
         if record is None:
-            raise TableNotFound(f"there is no table {str(table)!r} in {self.uri}", table=str(table))
+            raise self._session.no_table(table)
         self._session.publish_registration(record.table_id)
         deletion.delete(record.table_id)
 

@@ -15,6 +15,7 @@ from deltars.log.commit import NO_VERSION
 from deltars.log.snapshot import Snapshot
 from deltars.predicate import Predicate
 from deltars.session import CatalogSession
+from deltars.store.names import meant
 from deltars.store.read.cuts import Cut, CutTable
 from deltars.transaction.plane import spark_plane
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from deltars.predicate import Query, TableReference
 
+SHOWN_NAMES = 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -127,7 +129,7 @@ class CatalogSnapshot:
             raise TableNotFound(
                 f"there is no table {str(table)!r} in this snapshot",
                 table=str(table),
-                hint=f"It has: {', '.join(sorted(self.versions)) or 'none'}.",
+                hint=f"{meant(str(table), self.versions)}It has: {_listed(sorted(self.versions))}.",
             )
         return found
 
@@ -160,3 +162,8 @@ class CatalogSnapshot:
 
     def __reduce__(self) -> tuple[Callable[..., CatalogSnapshot], tuple[CatalogSession, Cut]]:
         return CatalogSnapshot, (self._session, self._cut)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN_NAMES:,} more" if len(names) > SHOWN_NAMES else ""
+    return ", ".join(names[:SHOWN_NAMES]) + more or "none"
