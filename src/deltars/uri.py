@@ -120,9 +120,7 @@ def uri_of_file(path: PurePath) -> CatalogUri:
 
 def not_ours(text: str) -> UriError:
     """Return the error for a URI of another library, with the URI of the same database."""
-    return UriError(
-        f"expected a {SCHEME}:// URI, got {redacted(text)}", hint=_spelled_for_deltars(text) or _EXAMPLE
-    )
+    return UriError(f"expected a {SCHEME}:// URI, got {redacted(text)}", hint=_spelled_for_deltars(text) or _EXAMPLE)
 
 
 def _spelled_for_deltars(text: str) -> str | None:

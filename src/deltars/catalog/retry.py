@@ -38,7 +38,9 @@ def run(
             is_late = deadline is not None and time.monotonic() + pause_s > deadline
             if attempt > retries or is_late or not _is_worth_another_try(error):
                 raise
-            _log.debug("attempt %d of %d failed, the next one starts in %.2f s: %s", attempt, retries + 1, pause_s, error)
+            _log.debug(
+                "attempt %d of %d failed, the next one starts in %.2f s: %s", attempt, retries + 1, pause_s, error
+            )
         time.sleep(pause_s)
     raise AssertionError  # count() never ends
 

@@ -90,12 +90,11 @@ class CatalogSnapshot:
 
         parsed = Query(query)
         plane = spark_plane()
-        tables = [self._named(parsed, reference) for reference in parsed.tables]
-        snapshots = {table.table_id: self._snapshot(table) for table in tables}
-        predicates = plane.predicates(spark, parsed, [snapshots[table.table_id].schema for table in tables])
+        tables = self._tables_of(parsed)
+        predicates = plane.predicates(spark, parsed, [snapshot.schema for _, snapshot in tables])
         scans = [
-            self._scan(table, snapshots[table.table_id], predicate)
-            for table, predicate in zip(tables, predicates, strict=True)
+            self._scan(table, snapshot, predicate)
+            for (table, snapshot), predicate in zip(tables, predicates, strict=True)
         ]
         return plane.query(spark, parsed, scans, predicates, args)
 
@@ -132,6 +131,12 @@ class CatalogSnapshot:
                 hint=f"{meant(str(table), self.versions)}It has: {_listed(sorted(self.versions))}.",
             )
         return found
+
+    def _tables_of(self, query: Query) -> list[tuple[CutTable, Snapshot]]:
+        """Return each table that a query names, in the order of its text; one that is named twice is fetched once."""
+        tables = [self._named(query, reference) for reference in query.tables]
+        snapshots = {table.table_id: self._snapshot(table) for table in tables}
+        return [(table, snapshots[table.table_id]) for table in tables]
 
     def _named(self, query: Query, reference: TableReference) -> CutTable:
         try:

@@ -47,9 +47,11 @@ def exit_code(error: deltars.DeltarsError) -> int:
 
 def said(error: deltars.DeltarsError) -> str:
     """Return what happened and, on another line, what to do, so that a command in it can be copied."""
+    # A message that ends with a pointer into a text says where by itself.
+    what = error.message if "\n" in error.message else error.what_and_where
     hint = error.hint or ""
     # A verb to come names commands where there are any, and else Python on purpose.
-    return f"{error.what_and_where}\n{hint if isinstance(error, deltars.NotSupportedYet) else in_commands(hint)}".rstrip()
+    return f"{what}\n{hint if isinstance(error, deltars.NotSupportedYet) else in_commands(hint)}".rstrip()
 
 
 SYNONYMS = {
