@@ -17,11 +17,12 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from deltars.errors import ConfigError
-from deltars.uri import FILE_SUFFIXES, CatalogUri, is_uri, parse_catalog_uri, redacted
+from deltars.uri import FILE_SUFFIXES, CatalogUri, is_uri, not_ours, parse_catalog_uri, redacted, uri_of_file
 
 Isolation: TypeAlias = Literal["strict", "serializable", "write_serializable", "snapshot"]
 ISOLATION_LEVELS: tuple[Isolation, ...] = get_args(Isolation)
@@ -103,19 +104,25 @@ class CatalogConfig:
 
 
 def configure(
-    catalog: str | None = None,
+    catalog: str | PathLike[str] | None = None,
     *,
-    warehouse: str | None = None,
+    warehouse: str | PathLike[str] | None = None,
     environment: Mapping[str, str] | None = None,
     **given: Any,
 ) -> CatalogConfig:
     """Return the catalog's URI, its warehouse and its settings, merged from all sources."""
     environment = os.environ if environment is None else environment
+    if isinstance(warehouse, PathLike):
+        warehouse = os.path.abspath(warehouse)
+    if isinstance(catalog, PathLike):
+        catalog = uri_of_file(Path(catalog)).with_secrets()
     if catalog is not None and not catalog.strip():
         raise ConfigError("the catalog's name is empty", hint="Omit it for $DELTARS_CATALOG or the embedded catalog.")
     named = catalog or environment.get(f"{PREFIX}CATALOG") or DEFAULT_CATALOG
     entry: dict[str, Any] = {}
     if not is_uri(named):
+        if "://" in named:
+            raise not_ours(named)
         entry = _entry_of_file(named, environment)
         named = entry.pop("uri")
     known = {setting.name: setting for setting in fields(Settings)}
@@ -204,8 +211,6 @@ def _entry_of_file(name: str, environment: Mapping[str, str]) -> dict[str, Any]:
 
 def _suggestion(name: str) -> str:
     """Return a hint with the URI that the user probably meant."""
-    if name.startswith(("postgres://", "postgresql://")):
-        return "Write deltasql://postgres/<database>/<schema>?host=…&user=…"
     if name.endswith(FILE_SUFFIXES):
-        return f"Write deltasql://{'duckdb' if name.endswith('.duckdb') else 'sqlite'}/{name}"
+        return f"Write {uri_of_file(Path(name))}"
     return f"For example {DEFAULT_CATALOG}."

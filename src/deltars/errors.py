@@ -347,5 +347,9 @@ class UnsupportedFeature(ImportRefused):
         super().__init__(message, **where)
 
 
+class NotSupportedYet(DeltarsError, AttributeError):
+    """deltars cannot do this yet; the hint says what works today."""
+
+
 class LogDiverged(DeltarsError):
     """The table's `_delta_log` contradicts the catalog; nothing was changed."""

@@ -23,6 +23,7 @@ from deltars.store.commit.winner import lost_race
 from deltars.store.commit.writer import LogWriter
 from deltars.store.database import Database
 from deltars.store.mirror.status import MirrorMode
+from deltars.store.names import hint_for_missing
 from deltars.store.read.cuts import Cuts
 from deltars.store.read.reader import LogReader
 from deltars.store.registry import Registry, TableRecord
@@ -168,12 +169,17 @@ class CatalogSession:
         """Return a table by its name, id or URI."""
         record = self.registry.find(self.name_or_id(table))
         if record is None:
-            raise TableNotFound(
-                f"there is no table {str(table)!r} in {self.uri}",
-                table=str(table),
-                hint="catalog.tables() lists the tables.",
-            )
+            raise self.no_table(table)
         return record
+
+    def no_table(self, table: str | UUID) -> TableNotFound:
+        """Return the error for a table that does not exist, with the names that may have been meant."""
+        known = (record.name for record in self.registry.tables())
+        return TableNotFound(
+            f"there is no table {str(table)!r} in {self.uri}",
+            table=str(table),
+            hint=hint_for_missing(self.name_or_id(table), known),
+        )
 
     def name_or_id(self, table: str | UUID) -> str | UUID:
         if isinstance(table, UUID):

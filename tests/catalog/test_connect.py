@@ -145,7 +145,7 @@ def test_postgres_is_migrated_only_when_asked(catalog_uri: str) -> None:
     with pytest.raises(deltars.SchemaVersionError) as raised:
         deltars.connect(catalog_uri)
     assert "holds no deltars catalog yet" in str(raised.value)
-    assert f"Run: deltars migrate up --catalog '{parse_catalog_uri(catalog_uri)}'" in str(raised.value)
+    assert f"Run: deltars init --catalog '{parse_catalog_uri(catalog_uri)}'" in str(raised.value)
     tables = "SELECT count(*) FROM information_schema.tables WHERE table_schema = current_schema()"
     assert witness.rows(catalog_uri, tables) == [(0,)]
     with deltars.connect(catalog_uri, migrate=True) as catalog:

@@ -92,7 +92,7 @@ def test_the_command_that_an_error_names_mends_it(run: Run, catalog_uri: str) ->
     with pytest.raises(deltars.SchemaVersionError) as caught:
         deltars.connect(catalog_uri, migrate=False)
     command = shlex.split(str(caught.value.hint).partition("Run: ")[2].partition(" (")[0])
-    assert command[:4] == ["deltars", "migrate", "up", "--catalog"]
+    assert command[:3] == ["deltars", "init", "--catalog"]
     assert run(*command[1:]).exit_code == 0
     deltars.connect(catalog_uri, migrate=False).close()
 

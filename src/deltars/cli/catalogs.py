@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
@@ -32,7 +33,9 @@ def init(catalog: str | None, warehouse: str | None, isolation: Isolation | None
       deltars init --catalog deltasql://postgres/lake/public --warehouse s3://bucket/lake
       deltars init --isolation serializable
     """
-    with deltars.connect(catalog, warehouse=warehouse, migrate=True) as opened:
+    # A person types a path relative to where he is; the catalog stores an absolute one.
+    place = Path(warehouse) if warehouse and ":" not in warehouse else warehouse
+    with deltars.connect(catalog, warehouse=place, migrate=True) as opened:
         if isolation is not None:
             opened.set_default_isolation(isolation)
         output.record({"catalog": opened.uri, "warehouse": opened.warehouse, "isolation": opened.default_isolation})

@@ -19,7 +19,6 @@ import msgspec
 import pyarrow as pa
 
 from deltars.errors import ConfigError, StorageError, TableExists, ValidationError, VersionConflict
-from deltars.importer.fence import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from deltars.log.bounds import Bounds
 from deltars.log.commit import NO_VERSION, Commit, NewTable, TableCommit
 from deltars.log.table_rules import APPEND_ONLY
@@ -35,7 +34,7 @@ from deltars.protocol import (
 )
 from deltars.protocol import Protocol as TableProtocol
 from deltars.protocol.log_files import LOG
-from deltars.protocol.properties import CONSTRAINT, boolean_property
+from deltars.protocol.properties import CONSTRAINT, ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, boolean_property
 from deltars.session import CatalogSession, after_commit
 from deltars.storage import Places, Relation, open_storage, parse_location, refuse_overwriting
 from deltars.store.mirror.status import MirrorMode

@@ -43,6 +43,7 @@ from deltars.transaction.table_creation import TableCreation
 from deltars.transaction.table_write import TableWrite
 from deltars.transaction.view import View
 from deltars.uri import CatalogUri, is_uri, parse_table_uri
+from deltars.verbs_to_come import RefusesVerbs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class OpenTransaction(RowsByTable):
+class OpenTransaction(RefusesVerbs, RowsByTable):
     """The calls of a transaction that are allowed until it ends: read, write, stage and alter."""
 
     def __init__(
