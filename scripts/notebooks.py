@@ -58,9 +58,9 @@ def page(path: Path) -> str:
 
 def _shown(output: Any) -> str:
     data = output.get("data", {})
-    # No blank line inside: it would end the block of HTML.
-    table = data.get("text/html")
-    body = re.sub(r"\n\s*", "\n", table) if table else f"<pre>{html.escape(_text(output))}</pre>"
+    # Without the frame's own look: tables of the site look alike.
+    table = re.sub(r' (?:border|class|style)="[^"]*"|\n\s*', "", data.get("text/html", ""))
+    body = table or f"<pre>{html.escape(_text(output))}</pre>"
     return f'<div class="output">\n{body}\n</div>'
 
 
