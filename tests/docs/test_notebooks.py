@@ -1,4 +1,4 @@
-"""The notebooks run from their first cell to their last, in an empty directory, and return what they were saved with."""
+"""The notebooks run from their first cell to their last, in an empty directory, and return what was saved."""
 
 from __future__ import annotations
 
