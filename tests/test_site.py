@@ -100,7 +100,7 @@ def test_link_that_leads_nowhere_fails_the_build(tmp_path: Path) -> None:
     project = tmp_path / "project"
     for part in ("docs", "scripts"):
         shutil.copytree(ROOT / part, project / part)
-    for file in ("mkdocs.yml", "README.md"):
+    for file in ("mkdocs.yml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"):
         shutil.copy(ROOT / file, project)
     (project / "docs" / "where.md").write_text("# Conditions\n\n[gone](gone.md)\n")
     built = build(project, tmp_path / "site")
