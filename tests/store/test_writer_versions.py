@@ -16,6 +16,7 @@ from tests.support.log import Log, added, creation
 from tests.support.tap import Tap
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.requirement("W-03")
 @pytest.mark.parametrize("version", [0, 1, 2, 4, 9, 2**62])
 def test_only_the_version_after_the_current_one_is_accepted(log: Log, version: int) -> None:
