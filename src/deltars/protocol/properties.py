@@ -21,6 +21,9 @@ from deltars.protocol.features import FEATURE_PROPERTY, FEATURES
 CONSTRAINT = "delta.constraints."
 """Prefix of the properties that hold CHECK constraints; the constraint's name follows."""
 
+ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
+ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
+
 UNIFORM = "delta.universalFormat.config."
 _SHOWN = 100
 """Most characters of a value that an error quotes."""
