@@ -5,6 +5,7 @@ begin ── take a snapshot: every table's version at this moment
   write(table, df) ───── write data files, stage their add actions; nothing is visible yet
   stage(table, actions)
 commit ── in one SQL transaction: check every table as the isolation level demands, then advance all tables
+  ├─ settle a conflict by rows, where others changed other rows only, and try again
   └─ publish each table's new version to `_delta_log`
 """
 
@@ -25,6 +26,7 @@ from deltars.transaction.lifetime import Phase
 from deltars.transaction.open_transaction import OpenTransaction
 from deltars.transaction.options import BeginOptions
 from deltars.transaction.result import TransactionResult
+from deltars.transaction.settle import Settler
 
 
 class Transaction(OpenTransaction):
@@ -61,7 +63,7 @@ class Transaction(OpenTransaction):
         watch = Stopwatch("validate")
         try:
             committed = self._repeated(names.keys()) or session.commit(
-                self._as_commit(), timeout_s=self._timeout_s, watch=watch
+                self._as_commit(), timeout_s=self._timeout_s, watch=watch, settle=Settler(view)
             )
             # Set before publication: a failure there does not undo the commit.
             self._result = TransactionResult(
