@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Generic, Protocol, TypeVar
+from dataclasses import replace
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
 from deltars.config import Isolation, Settings, check_isolation, default_catalog
 from deltars.errors import DeltarsError, MirrorFailure, TableNotFound, ValidationError, VersionConflict
-from deltars.log.commit import Commit, Committed, VersionTaken
+from deltars.log.commit import Commit, CommitOutcome, Committed, VersionTaken
 from deltars.mirror.outcome import MirrorOutcome, Publication
 from deltars.mirror.publisher import Publisher
 from deltars.observe import Outcome, Stopwatch
@@ -32,6 +34,9 @@ from deltars.uri import CatalogUri, is_uri, parse_table_uri
 _log = logging.getLogger(__name__)
 
 Part = TypeVar("Part")
+
+Settle: TypeAlias = Callable[[Commit, VersionTaken], Commit | VersionTaken]
+"""Return the commit to try after a conflict that others caused by changing other rows, or the conflict if it stands."""
 
 
 class _made_once(Generic[Part]):  # noqa: N801 — a decorator
@@ -97,17 +102,24 @@ class CatalogSession:
             checkpoint_interval=self.settings.mirror_checkpoint_interval,
         )
 
-    def commit(self, commit: Commit, *, timeout_s: float | None = None, watch: Stopwatch | None = None) -> Committed:
+    def commit(
+        self,
+        commit: Commit,
+        *,
+        timeout_s: float | None = None,
+        watch: Stopwatch | None = None,
+        settle: Settle | None = None,
+    ) -> Committed:
         """Commit, or raise VersionConflict or a subclass if another transaction came first. `watch` records the stages.
+
+        `settle` is called without a lock for a conflict that rows may settle, and returns what to commit then.
 
         An exception that is no DeltarsError, such as an interrupt, gets a note with the transaction's id and whether it
         committed.
         """
         watch = watch or Stopwatch("validate")
         try:
-            outcome = self.writer.commit(
-                commit, timeout_s=self.settings.timeout if timeout_s is None else timeout_s, watch=watch
-            )
+            outcome = self._try(commit, self.settings.timeout if timeout_s is None else timeout_s, watch, settle)
         except DeltarsError:
             raise
         except BaseException as error:
@@ -137,6 +149,25 @@ class CatalogSession:
             txn_id=commit.txn_id,
             stage="check",
         )
+
+    def _try(self, commit: Commit, timeout_s: float, watch: Stopwatch, settle: Settle | None) -> CommitOutcome:
+        deadline = time.monotonic() + timeout_s
+        began: dict[UUID, int] = {}
+        while True:
+            outcome = self.writer.commit(commit, timeout_s=timeout_s, watch=watch)
+            if isinstance(outcome, Committed):
+                return outcome
+            # The user began with the first version, whatever versions were settled since.
+            outcome = replace(outcome, expected=began.setdefault(outcome.table_id, outcome.expected))
+            if settle is None or not outcome.obstacles:
+                return outcome
+            watch.enter("settle")
+            settled = settle(commit, outcome)
+            watch.enter("validate")
+            timeout_s = deadline - time.monotonic()
+            if isinstance(settled, VersionTaken) or timeout_s <= 0:
+                return settled if isinstance(settled, VersionTaken) else outcome
+            commit = settled
 
     def publish(self, versions: Mapping[UUID, int], *, mirror: MirrorMode | None = None) -> dict[UUID, MirrorOutcome]:
         """Publish committed versions in the mirror mode that the caller, the table or the catalog sets."""

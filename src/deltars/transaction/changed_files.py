@@ -22,7 +22,6 @@ from deltars.data.row_change import ChangePlane, Positions
 from deltars.data.scan import Scan
 from deltars.data.vector_writer import write_vectors
 from deltars.data.write_target import WriteTarget, WrittenFile
-from deltars.log.read_set import FileKey
 from deltars.protocol import AddFile, DeletionVector, Metadata, RemoveFile
 from deltars.protocol.properties import boolean_property
 from deltars.storage import open_storage
@@ -45,8 +44,6 @@ class ChangedFiles:
     adds: list[AddFile] = field(default_factory=list)
     """Files that stay, with a larger vector."""
     written: list[WrittenFile] = field(default_factory=list)
-    claims: dict[FileKey, BitMap64] = field(default_factory=dict)
-    """Rows that this statement deletes by vector, by the file as it was."""
     rows_copied: int = 0
     vectors_added: int = 0
     vectors_removed: int = 0
@@ -126,7 +123,6 @@ def _mark(
         old = _vector(file)
         found.removes.append(remove_of(file))
         found.adds.append(add_of(file, vectors[place]))
-        found.claims[file["path"], old.unique_id if old else ""] = rows[place]
         found.vectors_added += 1
         found.vectors_removed += old is not None
 

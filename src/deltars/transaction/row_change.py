@@ -119,10 +119,6 @@ class RowChange(ABC):
         groups = [group for file in written for group in file.row_groups]
         return actions, Step(self.operation, self._params, metrics), groups
 
-    def claims(self) -> Mapping[Any, Any]:
-        """Return the rows that the change deletes by vector, by file."""
-        return self._files.claims
-
     # -- parts that all statements share ---------------------------------------------------------------------------
 
     def _predicate(self, where: Expression | None, schema: StructType) -> Predicate | None:
@@ -230,7 +226,8 @@ class RowChange(ABC):
         files = self._files
         written = [file.add for file in (*files.written, *self._new)]
         # A file with a larger vector is neither added nor removed: its rows stay where they are.
-        removed = [remove for remove in files.removes if remove.key not in files.claims]
+        stays = {add.path for add in files.adds}
+        removed = [remove for remove in files.removes if remove.path not in stays]
         counts = {
             "files_added": len(written),
             "files_removed": len(removed),

@@ -115,9 +115,9 @@ class RowStatements(OpenTransaction):
                     if now is not base and self._is_done(view, now, change):
                         return ChangeMetrics(skipped=True)
                     if change.is_made_for(now):
-                        self._stage_change(view, now, change)
-                        if checked.user_metadata is not None and change.has_effect:
-                            self._user_metadata = checked.user_metadata
+                        if change.has_effect:
+                            self._stage(view, now, *change.steps(now))
+                            self._user_metadata = checked.user_metadata or self._user_metadata
                         return change.metrics
                 # Another thread has staged changes of the table since: repeat for its new state.
 
@@ -129,13 +129,6 @@ class RowStatements(OpenTransaction):
                 self._stage(view, table, (), Step(change.operation))
             return True
         return self._is_skipped(view, change.skipped(table))
-
-    def _stage_change(self, view: View, table: StagedTable, change: RowChange) -> None:
-        if not change.has_effect:
-            return
-        self._stage(view, table, *change.steps(table))
-        if claims := change.claims():
-            view.claim_rows(table, claims)
 
     def _unexecuted(self) -> ValidationError | None:
         """Return the error for a merge that was described and never executed: its rows would be missing silently."""

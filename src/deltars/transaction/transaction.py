@@ -6,6 +6,7 @@ begin ── take a snapshot: every table's version at this moment
   delete, update, merge ── find the rows, write files or deletion vectors, stage their actions
   stage(table, actions)
 commit ── in one SQL transaction: check every table as the isolation level demands, then advance all tables
+  ├─ settle a conflict by rows, where others changed other rows only, and try again
   └─ publish each table's new version to `_delta_log`
 """
 
@@ -26,6 +27,7 @@ from deltars.transaction.lifetime import Phase
 from deltars.transaction.options import BeginOptions
 from deltars.transaction.result import TransactionResult
 from deltars.transaction.row_statements import RowStatements
+from deltars.transaction.settle import Settler
 
 
 class Transaction(RowStatements):
@@ -66,7 +68,7 @@ class Transaction(RowStatements):
         watch = Stopwatch("validate")
         try:
             committed = self._repeated(names.keys()) or session.commit(
-                self._as_commit(), timeout_s=self._timeout_s, watch=watch
+                self._as_commit(), timeout_s=self._timeout_s, watch=watch, settle=Settler(view)
             )
             # Set before publication: a failure there does not undo the commit.
             self._result = TransactionResult(
