@@ -11,10 +11,10 @@ too, so equal hashes do no harm. They are compared by order: an equality would b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -25,9 +25,6 @@ from deltars.protocol.actions import decode_deletion_vector
 from deltars.spark.read.files import DataFile
 from deltars.spark.read.row_position import free_names, position_columns, spellings
 from deltars.storage import open_storage
-
-if TYPE_CHECKING:
-    from pyroaring import BitMap64
 
 MAX_BROADCAST_BYTES = 64 * 1024 * 1024
 """Limit for the bitmaps of one scan. They have one bit for each row up to the last deleted one."""

@@ -13,10 +13,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import compress
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pyarrow as pa
+from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -30,9 +30,6 @@ from deltars.spark.read.deleted_rows import read_vectors, size_bytes, without_ro
 from deltars.spark.read.files import DataFile, data_files
 from deltars.spark.read.frame_cache import Directories, FilesFrame, keep, recall
 from deltars.spark.read.partition_columns import with_partition_columns
-
-if TYPE_CHECKING:
-    from pyroaring import BitMap64
 
 
 def read_scan(

@@ -43,7 +43,7 @@ def write_by_arrow(
     with limit_files(rows.sparkSession, target.max_files, lambda: made.value):
         answers = rows.mapInArrow(task, "file binary, rows binary").collect()
     files = [decode_file(answer.file) for answer in answers if answer.file is not None]
-    _refuse_unseen_files(files, target)
+    refuse_unseen_files(files, target)
     few = [answer.rows for answer in answers if answer.rows is not None]
     return files + write_table(target, chain.from_iterable(map(pa.ipc.open_stream, few)))
 
@@ -81,7 +81,7 @@ def _take_if_few(
     return None, chain(taken, batches)
 
 
-def _refuse_unseen_files(files: Sequence[WrittenFile], target: WriteTarget) -> None:
+def refuse_unseen_files(files: Sequence[WrittenFile], target: WriteTarget) -> None:
     place = parse_location(target.root)
     for path in (uri_to_path(file.add.path) for file in files) if place.is_local else ():
         if not os.path.exists(os.path.join(place.path, path)):

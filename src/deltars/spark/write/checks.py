@@ -21,7 +21,7 @@ from deltars.errors import ConfigError, DeltarsError, SchemaMismatch, StorageErr
 from deltars.protocol import StructType
 from deltars.spark.read.columns import quoted
 from deltars.spark.schema import schema_to_spark
-from deltars.spark.write.computed_columns import length_error
+from deltars.spark.write.computed_columns import value_error
 
 _VIOLATED = "deltars: a row breaks check "
 _OWN_ERROR = re.compile(r"\ndeltars\.errors\.(\w+): (.*)", re.DOTALL)
@@ -68,7 +68,7 @@ def translate_task_errors(checks: Sequence[Check]) -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        own = _own_error(error) or _violation(error, checks) or length_error(error)
+        own = _own_error(error) or _violation(error, checks) or value_error(error)
         if own is None:
             raise
         raise own from error

@@ -21,7 +21,8 @@ from deltars.protocol.column_rules import default_of, generation_of, has_rules, 
 from deltars.spark.read.columns import quoted
 from deltars.spark.schema import schema_to_spark
 
-_TOO_LONG = "deltars refuses: "
+REFUSED = "deltars refuses: "
+"""Beginning of the messages that Spark's jobs raise for values that do not fit a column."""
 
 
 def with_computed_columns(frame: DataFrame, table: StructType) -> DataFrame:
@@ -52,10 +53,10 @@ def with_computed_columns(frame: DataFrame, table: StructType) -> DataFrame:
     return computed.select(*map(quoted, [*whole.columns, *generated]))
 
 
-def length_error(error: PySparkException) -> ValidationError | None:
-    """Return the error for a string that exceeds its limit, if that made the Spark job fail."""
+def value_error(error: PySparkException) -> ValidationError | None:
+    """Return the error for a value that does not fit its column, if that made the Spark job fail."""
     said = (error.getMessageParameters() or {}).get("errorMessage", "")
-    found = re.search(rf"{_TOO_LONG}([^\n]*)\.", said or str(error))
+    found = re.search(rf"{REFUSED}([^\n]*)\.", said or str(error))
     return ValidationError(found[1]) if found else None
 
 
@@ -103,7 +104,7 @@ def _fitted(
 
 
 def _limited_text(text: Column, limit: Limit, name: str) -> Column:
-    message = f"{_TOO_LONG}column {name} has a string that is longer than {limit}."
+    message = f"{REFUSED}column {name} has a string that is longer than {limit}."
     cut = F.substring(text, 1, limit.length)
     fits = F.when(text.isNull() | (F.length(F.rtrim(text)) <= limit.length), cut)
     fitted = fits.otherwise(F.raise_error(F.lit(message)).cast("string"))

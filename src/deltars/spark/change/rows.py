@@ -1,0 +1,85 @@
+"""DELETE and UPDATE of rows that match a condition.
+
+delete    target ──where──> positions                                        one job
+update    target ──where──> new values, once ──┬──> positions
+                                               └──> rows that come
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from deltars.data.row_change import Delete, Expression, RowChanges, Update
+from deltars.data.scan import Scan
+from deltars.predicate import named_in
+from deltars.protocol import StructType
+from deltars.protocol.column_rules import generation_of
+from deltars.spark.change.assignment import Assignments, Value
+from deltars.spark.change.expressions import checked_condition, checked_values
+from deltars.spark.change.materialize import materialized
+from deltars.spark.change.positions import positions_of
+from deltars.spark.change.target import target_rows
+from deltars.spark.read.columns import ScanColumns, quoted
+from deltars.spark.read.row_position import free_names
+from deltars.spark.write.checks import translate_task_errors
+
+
+def delete_rows(spark: SparkSession, scan: Scan, statement: Delete) -> RowChanges:
+    condition = checked_condition(rows_like(spark, scan), statement.where, "the condition", "where")
+    target = target_rows(spark, scan, needed_columns(scan.schema, statement.where))
+    rows = target.frame if statement.where is None else target.frame.where(condition)
+    with translate_task_errors([]):
+        positions = positions_of(rows, target, scan)
+    return RowChanges(positions, deleted=sum(map(len, positions.values())))
+
+
+def update_rows(spark: SparkSession, scan: Scan, statement: Update) -> RowChanges:
+    like = rows_like(spark, scan)
+    condition = checked_condition(like, statement.where, "the condition", "where")
+    values = checked_values(like, statement.values, "SET")
+    target = target_rows(spark, scan)
+    rows = target.frame if statement.where is None else target.frame.where(condition)
+    table = ScanColumns(scan).table
+    kept = written_columns(scan.schema, Assignments(table, _typed(like, values)).columns)
+    # Values are evaluated in a projection of their own: a cast that is checked uses its value more than once.
+    names = free_names([f"value{at}" for at in range(len(values))], {name.lower() for name in rows.columns})
+    evaluated = rows.select("*", *(value.alias(name) for name, value in zip(names, values.values(), strict=True)))
+    types = {field.name: field.dataType for field in evaluated.schema.fields}
+    assignments = Assignments(
+        table, {column: Value(F.col(name), types[name]) for column, name in zip(values, names, strict=True)}
+    )
+    columns = [assignments.apply(name, F.col(quoted(name))).alias(name) for name in kept]
+    with translate_task_errors([]):
+        changed = materialized(evaluated.select(*columns, *target.place))
+        positions = positions_of(changed, target, scan)
+    updated = sum(map(len, positions.values()))
+    return RowChanges(positions, [changed.select(*map(quoted, kept))] if updated else (), updated=updated)
+
+
+def rows_like(spark: SparkSession, scan: Scan) -> DataFrame:
+    """Return a frame with the table's columns and no rows, to analyse expressions."""
+    return spark.createDataFrame([], ScanColumns(scan).table)
+
+
+def needed_columns(schema: StructType, *expressions: Expression | None) -> Sequence[str] | None:
+    """Return the columns that these expressions may name; None for all of them."""
+    if any(expression is not None and not isinstance(expression, str) for expression in expressions):
+        return None
+    return named_in(" ".join(filter(None, expressions)), schema.names)
+
+
+def written_columns(schema: StructType, assigned: frozenset[str]) -> list[str]:
+    """Return the columns of an updated row. A generated column that is not assigned is left out: it is computed anew."""
+    return [field.name for field in schema.fields if generation_of(field) is None or field.name.lower() in assigned]
+
+
+def _typed(like: DataFrame, values: Mapping[str, Column]) -> dict[str, Value]:
+    if not values:
+        return {}
+    found = like.select(*(value.alias(f"v{at}") for at, value in enumerate(values.values()))).schema
+    return {
+        name: Value(value, field.dataType) for (name, value), field in zip(values.items(), found.fields, strict=True)
+    }

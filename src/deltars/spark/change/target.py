@@ -1,0 +1,99 @@
+"""Rows of the table that a statement may change, each with its place.
+
+Scan ──files that Spark reads──> parts: a path that is live twice is in two of them ─┬─> union: columns of the table,
+     ──other files─────────────> by Arrow in tasks ──────────────────────────────────┘   part, path and row number
+
+Spark's own spelling of a path stays in the rows. The driver translates the few distinct ones to places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from itertools import compress
+from typing import NamedTuple
+
+from pyroaring import BitMap64
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from deltars.data.scan import Scan
+from deltars.spark.read.arrow import read_positions_by_arrow
+from deltars.spark.read.columns import ScanColumns, quoted
+from deltars.spark.read.deleted_rows import read_vectors
+from deltars.spark.read.files import DataFile
+from deltars.spark.read.row_position import free_names, position_columns, spellings
+from deltars.spark.read.scan import bypass_spark_cache, files_for_spark, open_part, read_by_field_ids, split_files
+
+_NOTHING_HIDDEN: Mapping[int, BitMap64] = {}
+
+
+class PlaceColumns(NamedTuple):
+    """Names of the columns that hold a row's place."""
+
+    part: str
+    path: str
+    row: str
+
+
+class TargetRows(NamedTuple):
+    frame: DataFrame
+    """The columns of the table that were asked for, and the place columns."""
+    place: PlaceColumns
+    places: Mapping[tuple[int, str], int]
+    """Place in `Scan.files` of each part and path."""
+    columns: Sequence[str]
+
+
+def place_columns(scan: Scan, *others: str) -> PlaceColumns:
+    """Return names that are free in the table and differ from `others`."""
+    taken = {field.name.lower() for field in scan.schema.fields} | {name.lower() for name in others}
+    return PlaceColumns(*free_names(("at_part", "at_path", "at_row"), taken))
+
+
+def target_rows(
+    spark: SparkSession,
+    scan: Scan,
+    columns: Sequence[str] | None = None,
+    hidden: Mapping[int, BitMap64] = _NOTHING_HIDDEN,
+    place: PlaceColumns | None = None,
+) -> TargetRows:
+    """Return the live rows of a scan. `hidden` has further rows that are left out, by the place of their file."""
+    place = place or place_columns(scan)
+    scan_columns = ScanColumns(scan)
+    # A frame without columns would have no rows for Arrow.
+    wanted = list(scan.schema.names if columns is None else columns) or [scan.schema.names[0]]
+    if not scan.files.num_rows:
+        empty = spark.createDataFrame([], scan_columns.table).select(*map(quoted, wanted))
+        nowhere = (F.lit(0).alias(place.part), F.lit("").alias(place.path), F.lit(0).cast("bigint").alias(place.row))
+        return TargetRows(empty.select("*", *nowhere), place, {}, wanted)
+    if scan.column_mapping == "id":
+        read_by_field_ids(spark)
+    position = position_columns(scan)
+    files, is_for_arrow, _ = files_for_spark(spark, scan)
+    frames, places = [], {}
+
+    def add(frame: DataFrame) -> None:
+        part = F.lit(len(frames)).alias(place.part)
+        where = (part, F.col(position.path).alias(place.path), F.col(position.row).alias(place.row))
+        frames.append(frame.select(*map(quoted, wanted), *where))
+
+    def is_filtered(file: DataFile) -> bool:
+        return file.vector is not None or file.place in hidden
+
+    for part in split_files(list(compress(files, (not is_for for is_for in is_for_arrow))), is_filtered):
+        deleted = _left_out(scan, part, hidden) if is_filtered(part[0]) else None
+        opened = open_part(spark, scan, scan_columns, part, deleted, has_positions=True)
+        places |= {(len(frames), uri): file.place for file in part for uri in spellings(file.location)}
+        add(scan_columns.of_table(opened.frame, opened.path_columns or {}, (position.path, position.row)))
+    if for_arrow := [file.place for file in compress(files, is_for_arrow)]:
+        places |= {(len(frames), str(at)): at for at in for_arrow}
+        add(read_positions_by_arrow(spark, scan, scan_columns, for_arrow, wanted, position, hidden))
+    return TargetRows(bypass_spark_cache(reduce(DataFrame.union, frames)), place, places, wanted)
+
+
+def _left_out(scan: Scan, files: Sequence[DataFile], hidden: Mapping[int, BitMap64]) -> list[BitMap64]:
+    with_vector = [file for file in files if file.vector is not None]
+    vectors = dict(zip((file.place for file in with_vector), read_vectors(scan, with_vector), strict=True))
+    nothing = BitMap64()
+    return [vectors.get(file.place, nothing) | hidden.get(file.place, nothing) for file in files]
