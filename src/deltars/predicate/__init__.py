@@ -3,12 +3,16 @@
 from deltars.predicate.column_rules import check_column_rules
 from deltars.predicate.expression import (
     Call,
+    Case,
     Expression,
     Given,
+    Truth,
     check_expression,
+    columns_in,
     only_spark,
     parse_default,
     parse_expression,
+    parse_truth,
 )
 from deltars.predicate.join import Equality, JoinCondition, parse_join
 from deltars.predicate.parser import parse
@@ -50,6 +54,7 @@ __all__ = [
     "TRUE",
     "And",
     "Call",
+    "Case",
     "Column",
     "Comparison",
     "Constant",
@@ -67,10 +72,12 @@ __all__ = [
     "Sides",
     "StartsWith",
     "TableReference",
+    "Truth",
     "Unknown",
     "Value",
     "check_column_rules",
     "check_expression",
+    "columns_in",
     "columns_of",
     "conjunction",
     "disjunction",
@@ -85,6 +92,7 @@ __all__ = [
     "parse_default",
     "parse_expression",
     "parse_join",
+    "parse_truth",
     "partition_part",
     "to_sql",
 ]
