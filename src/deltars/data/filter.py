@@ -7,10 +7,10 @@ other number. A part that only Spark can evaluate is refused, with its text.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal
 from functools import reduce
-from typing import Any, assert_never
+from typing import Any, TypeAlias, assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -48,12 +48,17 @@ _LONG = 2**63
 _DECIMAL_DIGITS = 76
 
 
+Computed: TypeAlias = Callable[[pa.RecordBatch], pa.Array]
+
+
 class PredicateFilter:
     """Row filter that keeps the rows that match a predicate."""
 
-    def __init__(self, predicate: Predicate) -> None:
+    def __init__(self, predicate: Predicate, computed: Mapping[Unknown, Computed] | None = None) -> None:
+        """Take `computed` for parts of the predicate that the filter cannot evaluate itself."""
+        self._computed = computed or {}
         for leaf in leaves_of(predicate):
-            if isinstance(leaf, Unknown):
+            if isinstance(leaf, Unknown) and leaf not in self._computed:
                 raise PredicateError(
                     f"only Spark can evaluate {leaf.sql}",
                     field="where",
@@ -92,8 +97,8 @@ class PredicateFilter:
                 return pc.is_valid(values_) if negated else pc.is_null(values_)
             case Constant(value):
                 return pa.repeat(pa.scalar(value, pa.bool_()), batch.num_rows)
-            case Unknown(sql):
-                raise PredicateError(f"only Spark can evaluate {sql}", field="where")
+            case Unknown():
+                return self._computed[predicate](batch)
             case _:
                 assert_never(predicate)
 

@@ -97,6 +97,12 @@ class ArrowPlane:
         return read_scan(scan, row_filter=Unmatched(parse(where, scan.schema)))
 
 
+def read_table(frame: object) -> pa.Table:
+    """Read all rows of a frame that `ArrowPlane` accepts, once."""
+    opened = ArrowPlane().opened(frame)
+    return pa.Table.from_batches(_batches(opened), _arrow_schema(opened))
+
+
 @dataclass(frozen=True, slots=True)
 class _ComputedFrame:
     """Batches with computed columns. An Arrow stream would turn our errors into Arrow's."""

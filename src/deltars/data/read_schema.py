@@ -37,6 +37,11 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return file_schema(schema_to_arrow(schema))
 
 
+def arrow_type(type_: DataType) -> pa.DataType:
+    """Return the type of a column of rows that are read."""
+    return arrow_schema(StructType((StructField("", type_),))).field(0).type
+
+
 @dataclass(frozen=True, slots=True)
 class Alignment:
     """Finds the table's columns in files, and converts them to the table's types."""

@@ -36,12 +36,16 @@ from deltars.protocol import StructType
 if TYPE_CHECKING:
     from deltars.predicate.expression import (
         Call,
+        Case,
         Expression,
         Given,
+        Truth,
         check_expression,
+        columns_in,
         only_spark,
         parse_default,
         parse_expression,
+        parse_truth,
     )
     from deltars.predicate.join import Equality, JoinCondition, parse_join
     from deltars.predicate.query import Query, TableReference
@@ -51,6 +55,7 @@ if TYPE_CHECKING:
 # What parses SQL needs sqlglot, which is slow to load. Most commands, and most commits, parse nothing.
 _LOADED_WHEN_USED = {
     "Call": "expression",
+    "Case": "expression",
     "Equality": "join",
     "Expression": "expression",
     "Given": "expression",
@@ -58,12 +63,15 @@ _LOADED_WHEN_USED = {
     "Query": "query",
     "Sides": "sides",
     "TableReference": "query",
+    "Truth": "expression",
     "check_expression": "expression",
+    "columns_in": "expression",
     "named_in": "source",
     "only_spark": "expression",
     "parse_default": "expression",
     "parse_expression": "expression",
     "parse_join": "join",
+    "parse_truth": "expression",
 }
 
 
@@ -96,6 +104,7 @@ __all__ = [
     "TRUE",
     "And",
     "Call",
+    "Case",
     "Column",
     "Comparison",
     "Constant",
@@ -113,10 +122,12 @@ __all__ = [
     "Sides",
     "StartsWith",
     "TableReference",
+    "Truth",
     "Unknown",
     "Value",
     "check_column_rules",
     "check_expression",
+    "columns_in",
     "columns_of",
     "conjunction",
     "disjunction",
@@ -131,6 +142,7 @@ __all__ = [
     "parse_default",
     "parse_expression",
     "parse_join",
+    "parse_truth",
     "partition_part",
     "to_sql",
 ]

@@ -1,14 +1,14 @@
-"""Expressions of generated columns and defaults, for computing them without Spark.
+"""Expressions of generated columns, of defaults and of row-level changes, for computing them without Spark.
 
-    text ──sqlglot──▶ syntax tree ──bind names──▶ Expression = Column | Given | Call
+    text ──sqlglot──▶ syntax tree ──bind names──▶ Expression = Column | Given | Call | Case | Truth
 
-It covers the functions that are common for partition columns. Everything else raises `only_spark`, and the frame must
-be written through Spark, which supports the whole language.
+It covers the functions that are common for such expressions. Everything else raises `only_spark`, and Spark, which
+supports the whole language, must do the work.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from typing import Any, Literal, TypeAlias
@@ -18,14 +18,15 @@ from sqlglot import exp
 from deltars.errors import PredicateError
 from deltars.predicate.literals import Misfit, cast
 from deltars.predicate.parser import Binder
+from deltars.predicate.sides import Sides
 from deltars.predicate.source import Source
 from deltars.predicate.syntax import check_legal, delta_type, not_too_deep
-from deltars.predicate.tree import Column
+from deltars.predicate.tree import Column, Predicate, Unknown, columns_of, leaves_of, negation
 from deltars.protocol import DataType, PrimitiveType, StructType
 
 Function: TypeAlias = Literal[
     "+", "-", "*", "%", "cast", "year", "quarter", "month", "day", "hour", "date_trunc", "concat", "coalesce",
-    "substring", "current_date", "current_timestamp",
+    "substring", "current_date", "current_timestamp", "/", "negate", "not", "<=>", "=", "<>", "<", "<=", ">", ">=",
 ]  # fmt: skip
 
 
@@ -46,9 +47,35 @@ class Call:
     """The target type of a cast."""
 
 
-Expression: TypeAlias = Column | Given | Call
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The value of the first branch whose condition is true, or else `otherwise`."""
 
-_ARITHMETIC: dict[type[exp.Expr], Function] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Mod: "%"}
+    branches: tuple[tuple[Truth, Expression], ...]
+    otherwise: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """A condition: TRUE, FALSE or NULL."""
+
+    predicate: Predicate
+    computed: tuple[tuple[Unknown, Expression], ...] = ()
+    """The value of each `Unknown` part of the predicate, such as a comparison of two columns."""
+
+
+Expression: TypeAlias = Column | Given | Call | Case | Truth
+
+_ARITHMETIC: dict[type[exp.Expr], Function] = {
+    exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Mod: "%", exp.Div: "/",
+}  # fmt: skip
+_COMPARISONS: dict[type[exp.Expr], Function] = {
+    exp.EQ: "=", exp.NEQ: "<>", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=", exp.NullSafeEQ: "<=>",
+}  # fmt: skip
+_CONDITIONS = (
+    *_COMPARISONS, exp.And, exp.Or, exp.Not, exp.Is, exp.In, exp.Between, exp.Like, exp.Escape, exp.StartsWith,
+    exp.NullSafeNEQ,
+)  # fmt: skip
 _PARTS: dict[type[exp.Expr], Function] = {
     exp.Year: "year", exp.Quarter: "quarter", exp.Month: "month", exp.Day: "day", exp.DayOfMonth: "day",
     exp.Hour: "hour",
@@ -69,11 +96,35 @@ def only_spark(what: str) -> PredicateError:
     )
 
 
-def parse_expression(sql: str, schema: StructType) -> Expression:
-    """Return the parsed expression on columns of the schema."""
+def parse_expression(sql: str, schema: StructType | Sides) -> Expression:
+    """Return the parsed expression on columns of the schema, or of the sides of a merge."""
     binder = _ExpressionBinder(sql, schema)
     with not_too_deep(binder.source):
         return binder.expression(binder.checked())
+
+
+def parse_truth(sql: str, schema: StructType | Sides) -> Truth:
+    """Return the parsed condition. Unlike `parse`, it can have computed parts; all of them can be computed here."""
+    binder = _ExpressionBinder(sql, schema)
+    with not_too_deep(binder.source):
+        return binder.truth(binder.checked())
+
+
+def columns_in(expression: Expression) -> Iterator[Column]:
+    """Yield the columns that it reads."""
+    match expression:
+        case Column():
+            yield expression
+        case Call(_, arguments):
+            for argument in arguments:
+                yield from columns_in(argument)
+        case Case(branches, otherwise):
+            for truth, value in branches:
+                yield from columns_in(truth)
+                yield from columns_in(value)
+            yield from columns_in(otherwise)
+        case Truth(predicate):
+            yield from columns_of(predicate)
 
 
 def parse_default(sql: str, type_: DataType) -> Given | Call:
@@ -95,8 +146,9 @@ def check_expression(sql: str, schema: StructType, *, is_steady: bool = True) ->
 
 
 class _ExpressionBinder(Binder):
-    def __init__(self, sql: str, schema: StructType) -> None:
+    def __init__(self, sql: str, schema: StructType | Sides) -> None:
         super().__init__(Source(sql, "expression"), schema, UTC)
+        self._nodes: dict[Unknown, exp.Expr] = {}
 
     def checked(self) -> exp.Expr:
         tree = self._source.condition()
@@ -131,14 +183,43 @@ class _ExpressionBinder(Binder):
             return column
         if type(node) in _ARITHMETIC:
             return self._call(_ARITHMETIC[type(node)], [node.this, node.expression])
+        if isinstance(node, _CONDITIONS):
+            return self.truth(node)
         if type(node) in _PARTS:
             # sqlglot converts the argument to a date first, which does not change the result.
             inner = node.this
             return self._call(_PARTS[type(node)], [inner.this if isinstance(inner, exp.TsOrDsToDate) else inner])
         return self._function(node)
 
+    def truth(self, node: exp.Expr) -> Truth:
+        predicate = self.condition(node)
+        unknown = [leaf for leaf in leaves_of(predicate) if isinstance(leaf, Unknown)]
+        return Truth(predicate, tuple((leaf, self._computed(leaf)) for leaf in unknown))
+
+    def _unknown(self, node: exp.Expr) -> Unknown:
+        found = super()._unknown(node)
+        self._nodes[found] = node
+        return found
+
+    def _computed(self, leaf: Unknown) -> Expression:
+        if leaf not in self._nodes:
+            opposite = negation(leaf)
+            assert isinstance(opposite, Unknown)
+            return Call("not", (self._computed(opposite),))
+        node = self._nodes[leaf]
+        is_ordered = not any(column.path in self._unordered for column in leaf.columns)
+        if type(node) in _COMPARISONS and is_ordered:
+            return self._call(_COMPARISONS[type(node)], [node.this, node.expression])
+        raise only_spark(leaf.sql)
+
     def _function(self, node: exp.Expr) -> Expression:
         match node:
+            case exp.Neg():
+                return self._call("negate", [node.this])
+            case exp.Case() if node.this is None:
+                return self._case(node.args["ifs"], node.args.get("default"))
+            case exp.If():
+                return self._case([node], node.args.get("false"))
             case exp.Cast() if not node.args.get("safe") and (type_ := delta_type(node.to)) is not None:
                 return Call("cast", (self.expression(node.this),), type_)
             case exp.TsOrDsToDate() if node.args.get("format") is None:
@@ -155,6 +236,12 @@ class _ExpressionBinder(Binder):
             case exp.Substring() if node.args.get("start") is not None and node.args.get("length") is not None:
                 return self._call("substring", [node.this, node.args["start"], node.args["length"]])
         raise only_spark(node.sql("spark"))
+
+    def _case(self, branches: Sequence[exp.Expr], otherwise: exp.Expr | None) -> Case:
+        return Case(
+            tuple((self.truth(branch.this), self.expression(branch.args["true"])) for branch in branches),
+            Given("void", None) if otherwise is None else self.expression(otherwise),
+        )
 
     def _call(self, function: Function, arguments: Sequence[exp.Expr]) -> Call:
         return Call(function, tuple(map(self.expression, arguments)))
