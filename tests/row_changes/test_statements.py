@@ -203,7 +203,7 @@ def test_merge_adds_new_columns_when_asked(catalog: deltars.Catalog) -> None:
     source = pa.table({"id": [970, 5], "day": ["u", "u"], "score": [9.0, 1.0], "extra": ["e", "f"]})
     merge = table.merge(source, "t.id = s.id", merge_schema=True)
     merge.when_matched_update_all().when_not_matched_insert_all().execute()
-    assert table.schema.names == ["id", "day", "score", "extra"]
+    assert table.schema.names == ("id", "day", "score", "extra")
     rows = {row[0]: row for row in _rows(table)}
     assert rows[970] == (970, "u", 9.0, "e")
     assert rows[971] == (971, "a", 0.2, None)
@@ -213,7 +213,7 @@ def test_a_merge_without_evolution_leaves_the_sources_other_columns_out(catalog:
     table = _features(catalog, {})
     source = pa.table({"id": [5], "day": ["u"], "score": [1.0], "extra": ["e"]})
     table.merge(source, "t.id = s.id").when_not_matched_insert_all().execute()
-    assert table.schema.names == ["id", "day", "score"]
+    assert table.schema.names == ("id", "day", "score")
     assert (5, "u", 1.0) in _rows(table)
 
 

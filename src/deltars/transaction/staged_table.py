@@ -146,7 +146,9 @@ class StagedTable:
             params = {
                 "operations": [{"operation": step.operation, "parameters": dict(step.params)} for step in self._steps]
             }
-        metrics = sum((Counter(step.metrics) for step in self._steps), Counter[str]())
+        metrics = Counter[str]()
+        for step in self._steps:
+            metrics.update(step.metrics)  # unlike a sum of counters, this keeps zeros
         paths = {action.path for action in self._files.values() if isinstance(action, AddFile)}
         return TableCommit(
             self.table_id,
