@@ -19,12 +19,12 @@ from tests.support.soak import is_soak
 pytestmark = [pytest.mark.backends("sqlite"), pytest.mark.timeout(900)]
 
 DDL = "id BIGINT, p STRING, x DOUBLE, d DECIMAL(10, 2), ts TIMESTAMP, s STRUCT<a: INT, b: STRING>"
-ROWS = [
+ROWS: list[list[tuple[Any, ...]]] = [
     [(1, "a", 0.0, "1.50"), (2, "a", math.nan, "2.50"), (3, "b", None, None), (None, "b", -0.0, "0.00")],
     [(4, "b", 1e300, "-3.25"), (5, None, -1.0, "99999999.99"), (6, "a", 2.5, "6.00")],
     [(7, "c", 0.0, "7.00"), (8, "c", 8.0, "8.00"), (9, "c", 9.0, "9.00")],
 ]
-SOURCE = {
+SOURCE: dict[str, list[Any]] = {
     "id": [2, 4, 7, 10, None],
     "p": ["a", "z", "c", "n", "n"],
     "x": [20.0, None, math.nan, 1.0, 2.0],
@@ -33,7 +33,7 @@ SOURCE = {
 MATCHED_UPDATE = Clause("matched", "update", None, {"x": "s.x", "d": "s.d"})
 INSERT = Clause("not_matched", "insert", None, {"id": "s.id", "p": "s.p", "x": "s.x", "d": "s.d"})
 
-STATEMENTS = {
+STATEMENTS: dict[str, Delete | Update | Merge] = {
     "delete by a number": Delete("id >= 3"),
     "delete NaN": Delete("x > 5"),
     "delete zeros": Delete("x = 0.0"),

@@ -170,7 +170,8 @@ def test_every_version_is_as_a_model_says(backend: str, catalog_templates: Catal
         catalog_templates.lay_out(uri)
         return deltars.connect(uri, warehouse=str(place / "lake"))
 
-    machine: Any = type("Machine", (Sequences,), {"open_catalog": staticmethod(open_catalog)}).TestCase
+    kind: Any = type("Machine", (Sequences,), {"open_catalog": staticmethod(open_catalog)})
+    machine = kind.TestCase
     examples = scaled(5, soak=400) if backend == "sqlite" else scaled(1, soak=40)
     machine.settings = settings(max_examples=examples, stateful_step_count=scaled(8, soak=25), deadline=None)
     machine().runTest()

@@ -287,9 +287,12 @@ def test_a_table_that_does_not_exist_is_named(catalog: deltars.Catalog) -> None:
 
 def test_append_only_tables_refuse_changes_and_take_inserts(catalog: deltars.Catalog) -> None:
     table = _features(catalog, {"delta.appendOnly": "true"})
-    for change in (lambda: table.delete("id = 970"), lambda: table.update({"score": 1.0}), lambda: table.delete()):
-        with pytest.raises(ValidationError, match="append-only"):
-            change()
+    with pytest.raises(ValidationError, match="append-only"):
+        table.delete("id = 970")
+    with pytest.raises(ValidationError, match="append-only"):
+        table.delete()
+    with pytest.raises(ValidationError, match="append-only"):
+        table.update({"score": 1.0})
     source = pa.table({"id": [970, 5], "day": ["u", "u"], "score": [9.0, 1.0]})
     assert table.merge(source, "t.id = s.id").when_not_matched_insert_all().execute().rows_inserted == 1
 
@@ -355,4 +358,3 @@ def test_purge_writes_deleted_rows_away(catalog: deltars.Catalog) -> None:
     assert metrics.files_removed == metrics.files_added == 2
     assert table.files()["deletion_vector"].null_count == 3
     assert _rows(table) == before
-    assert not any(table.history(1)[0].metrics.get("numDeletedRows", "0") != "0" for _ in range(1))
