@@ -144,7 +144,8 @@ def _create_theirs(delta_spark: DeltaSpark, table: str, has_vectors: bool, is_pa
         values = ", ".join(_literals(row) for row in rows)
         delta_spark.run(
             f"INSERT INTO {table} SELECT CAST(id AS BIGINT), CAST(p AS STRING), CAST(x AS DOUBLE),"
-            " CAST(d AS DECIMAL(10, 2)), timestamp_seconds(id), named_struct('a', CAST(id AS INT), 'b', CAST(p AS STRING))"
+            " CAST(d AS DECIMAL(10, 2)), timestamp_seconds(id),"
+            " named_struct('a', CAST(id AS INT), 'b', CAST(p AS STRING))"
             f" FROM (VALUES {values}) AS v(id, p, x, d)"
         )
 
