@@ -84,6 +84,11 @@ class SparkPlane:
     ) -> DataFrame:
         return run_query(running_session(spark), query, scans, predicates, args)
 
+    def has_view(self, spark: SparkSession | None, name: str) -> bool:
+        """Return whether the session has a temporary view of this name."""
+        catalog, quoted = running_session(spark).catalog, "`" + name.replace("`", "``") + "`"
+        return bool(catalog.tableExists(quoted)) and bool(catalog.getTable(quoted).isTemporary)
+
     def access(self, spark: SparkSession | None, root: str, path: str) -> Access:
         return access_to(running_session(spark), root, path)
 
