@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         migrate,
         rebuild,
     )
+    from deltars.catalog.as_of import AsOf
     from deltars.catalog.connection import CatalogSettings, begin, connect, read, sql, table, write
     from deltars.config import Isolation
     from deltars.data.scan import Scan
@@ -120,6 +121,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LOADED_WHEN_USED = {
+    "deltars.catalog.as_of": ("AsOf",),
     "deltars.catalog": (
         "Catalog",
         "CatalogSnapshot",
@@ -232,6 +234,7 @@ __all__ = [
     "AddFile",
     "Alter",
     "ArrayType",
+    "AsOf",
     "BeginOptions",
     "Catalog",
     "CatalogSettings",

@@ -111,6 +111,9 @@ def configure(
 ) -> CatalogConfig:
     """Return the catalog's URI, its warehouse and its settings, merged from all sources."""
     environment = os.environ if environment is None else environment
+    if catalog is not None and not isinstance(catalog, str):
+        shown = f"deltasql://sqlite/{catalog}" if isinstance(catalog, os.PathLike) else DEFAULT_CATALOG
+        raise ConfigError(f"a catalog is a deltasql:// URI or a name, got {catalog!r:.100}", hint=f"Write {shown!r}.")
     if catalog is not None and not catalog.strip():
         raise ConfigError("the catalog's name is empty", hint="Omit it for $DELTARS_CATALOG or the embedded catalog.")
     named = catalog or environment.get(f"{PREFIX}CATALOG") or DEFAULT_CATALOG

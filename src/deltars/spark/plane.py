@@ -34,6 +34,13 @@ class SparkPlane:
         return isinstance(frame, DataFrame)
 
     def opened(self, frame: object) -> object:
+        if cast(DataFrame, frame).isStreaming:
+            raise ValidationError(
+                "a streaming DataFrame cannot be written as a whole",
+                field="df",
+                hint="Write each batch: df.writeStream.foreachBatch(lambda batch, number: catalog.write(table, batch,"
+                " app_id='my-stream', app_version=number)).start(). A repeated batch is then written once.",
+            )
         return frame
 
     def schema(self, frame: object) -> StructType:

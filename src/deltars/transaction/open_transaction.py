@@ -245,6 +245,12 @@ class OpenTransaction(RowsByTable):
         """
         view = self._view_for(table)
         expected_version = None if expected_version is None else check_expected_version(expected_version)
+        if not isinstance(actions, Sequence | pa.Table) or isinstance(actions, str | bytes):
+            raise ValidationError(
+                f"actions are a list of actions or a pyarrow table of add actions, got {actions!r:.100}",
+                field="actions",
+                hint="To write rows, use tx.write(table, df).",
+            )
         staged = view.seen(table, expected_version)
         self._stage(view, staged, actions, Step(operation, operation_params or {}), expected_version=expected_version)
 

@@ -16,6 +16,7 @@ from deltars.config import Isolation
 from deltars.data.write_target import COMPRESSIONS
 from deltars.errors import ValidationError
 from deltars.log.commit import NO_VERSION
+from deltars.log.snapshot import as_whole
 from deltars.log.transaction_id import TxnId
 from deltars.transaction.metadata import check_properties
 
@@ -142,8 +143,13 @@ class CheckedWriteOptions:
             raise ValidationError("merge_schema and overwrite_schema exclude each other", field="merge_schema")
         if (self.app_id is None) != (self.app_version is None):
             raise ValidationError("app_id and app_version must be given together", field="app_id")
-        if self.app_version is not None and type(self.app_version) is not int:
-            raise ValidationError(f"app_version must be a whole number, got {self.app_version!r}", field="app_version")
+        if self.app_id is not None and not isinstance(self.app_id, str):
+            raise ValidationError(
+                f"app_id must be a text, got {self.app_id!r}", field="app_id", hint="Name the job: app_id='daily'."
+            )
+        if self.app_version is not None:
+            number = as_whole(self.app_version, "app_version", field="app_version", hint="Count up: 1, 2, 3.")
+            object.__setattr__(self, "app_version", number)
 
     @property
     def overwrites(self) -> bool:
@@ -157,10 +163,10 @@ class CheckedWriteOptions:
 def check_expected_version(version: Any) -> int:
     """Return the version as an int. Raise `ValidationError` if a table cannot have it."""
     try:
-        number = version if isinstance(version, bool) else index(version)
+        number = NO_VERSION - 1 if isinstance(version, bool) else index(version)
     except TypeError:
-        number = None
-    if type(number) is not int or number < NO_VERSION:
+        number = NO_VERSION - 1
+    if number < NO_VERSION:
         raise ValidationError(
             f"expected_version must be −1 or more, got {version!r}",
             field="expected_version",
