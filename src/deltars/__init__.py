@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         TransactionDetail,
         migrate,
     )
+    from deltars.catalog.as_of import AsOf
     from deltars.catalog.connection import CatalogSettings, begin, connect, read, sql, table, write
     from deltars.catalog.log_acceptance import LogComparison
     from deltars.catalog.recovery import Rebuilt, rebuild
@@ -123,6 +124,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LOADED_WHEN_USED = {
+    "deltars.catalog.as_of": ("AsOf",),
     "deltars.catalog": (
         "Catalog",
         "CatalogSnapshot",
@@ -237,6 +239,7 @@ __all__ = [
     "AddFile",
     "Alter",
     "ArrayType",
+    "AsOf",
     "BeginOptions",
     "Catalog",
     "CatalogSettings",

@@ -116,6 +116,11 @@ def configure(
         warehouse = os.path.abspath(warehouse)
     if isinstance(catalog, PathLike):
         catalog = uri_of_file(Path(catalog)).with_secrets()
+    if catalog is not None and not isinstance(catalog, str):
+        raise ConfigError(
+            f"a catalog is a deltasql:// URI, a path or a name, got {catalog!r:.100}",
+            hint=f"Write {DEFAULT_CATALOG!r}.",
+        )
     if catalog is not None and not catalog.strip():
         raise ConfigError("the catalog's name is empty", hint="Omit it for $DELTARS_CATALOG or the embedded catalog.")
     named = catalog or environment.get(f"{PREFIX}CATALOG") or DEFAULT_CATALOG

@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from deltars.data.frames import as_duckdb, as_pandas, as_polars, stream
 from deltars.data.scan import Scan
+from deltars.errors import ValidationError
 from deltars.log.moments import Moment
+from deltars.log.snapshot import as_whole
 
 if TYPE_CHECKING:
     import pandas
@@ -95,6 +97,11 @@ class ArrowRows(ABC):
 
     def head(self, count: int = SHOWN_ROWS) -> pa.Table:
         """Return a few rows, in no particular order."""
+        count = as_whole(count, "a number of rows", field="count", hint="Write table.head(10).")
+        if count < 0:
+            raise ValidationError(
+                f"count must be 0 or more, got {count}", field="count", hint="to_arrow() returns all rows."
+            )
         reader = self.to_arrow_batch_reader()
         batches: list[pa.RecordBatch] = []
         for batch in reader:

@@ -6,19 +6,17 @@ The importer is loaded by the calls that need it: it is slow to load, and most p
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from uuid import UUID, uuid4
 
+from deltars.catalog.as_of import AsOf, as_moment, cut_as_of
 from deltars.catalog.retry import run
 from deltars.catalog.snapshot import CatalogSnapshot
 from deltars.catalog.table import Table
 from deltars.catalog.transactions import TransactionDetail, transaction_detail
 from deltars.config import CatalogConfig, Isolation
-from deltars.errors import TransactionNotFound, ValidationError
 from deltars.log.commit import NewTable
-from deltars.log.moments import Moment, parse_moment, to_microseconds
-from deltars.log.transaction_id import TxnId, as_txn_id, is_uuid
+from deltars.log.transaction_id import TxnId, as_txn_id
 from deltars.mirror import Reconciler
 from deltars.mirror.deletion import Deletion
 from deltars.mirror.divergence import Divergence
@@ -26,7 +24,6 @@ from deltars.protocol import SchemaLike
 from deltars.session import CatalogSession
 from deltars.store.mirror.status import MirrorStatus
 from deltars.store.names import check_name
-from deltars.store.read.cuts import Cut
 from deltars.transaction import Transaction, TransactionResult
 from deltars.transaction.create_table import create_table, location_of
 from deltars.transaction.options import BeginOptions, WriteMode, WriteOptions
@@ -249,29 +246,21 @@ class Catalog(RefusesVerbs):
         """
         return run(lambda: self.begin(**options), function, retries=retries, timeout=retry_timeout)
 
-    def snapshot(self, as_of: TxnId | datetime | None = None, *, timeout: float | None = None) -> CatalogSnapshot:
-        """Return every table at one moment: now, as of a transaction (its id or its text), or as of a time.
+    def snapshot(self, as_of: AsOf | None = None, *, timeout: float | None = None) -> CatalogSnapshot:
+        """Return every table at one moment: now, as of a transaction (its id, text or result), or as of a time.
 
         A snapshot of the past waits for commits that may still belong to it, at most `timeout` seconds. The snapshot
         as of a time never changes once it was returned. A role that can only read, and gives a time after the newest
         commit, gets the snapshot as of that commit: see its `as_of`. A standby refuses snapshots of the past.
         """
         wait_s = self._session.settings.timeout if timeout is None else timeout
-        moment = self._as_moment(as_of)
-        match moment:
-            case None:
-                cut = self._session.cuts.now()
-            case UUID():
-                cut = self._cut_of(moment, as_of, wait_s)
-            case _:
-                cut = self._session.cuts.at(_commit_ts(moment), timeout_s=wait_s)
-        return CatalogSnapshot(self._session, cut)
+        return CatalogSnapshot(self._session, cut_as_of(self._session, as_of, wait_s))
 
     def sql(
         self,
         query: str,
         *,
-        as_of: TxnId | datetime | None = None,
+        as_of: AsOf | None = None,
         args: Mapping[str, Any] | Sequence[Any] | None = None,
         spark: SparkSession | None = None,
     ) -> DataFrame:
@@ -279,7 +268,7 @@ class Catalog(RefusesVerbs):
 
         `as_of` is that of `snapshot`; a time without a zone is in the Spark session's zone.
         """
-        moment = self._as_moment(as_of)
+        moment = as_moment(self._session, as_of)
         cut = as_of if isinstance(moment, UUID) else spark_plane().moment(spark, moment)
         return self.snapshot(cut).sql(query, args=args, spark=spark)
 
@@ -379,38 +368,3 @@ class Catalog(RefusesVerbs):
 
     def __reduce__(self) -> tuple[Callable[..., Catalog], tuple[CatalogConfig]]:
         return Catalog, (self._config,)
-
-    def _cut_of(self, txn_id: UUID, as_of: TxnId | datetime | None, wait_s: float) -> Cut:
-        try:
-            return self._session.cuts.of(txn_id, timeout_s=wait_s)
-        except TransactionNotFound:
-            if not isinstance(as_of, str) or is_uuid(as_of):
-                raise
-            raise ValidationError(
-                f"{as_of!r} is neither a transaction's id nor a time",
-                field="as_of",
-                hint="Write 2026-01-31T12:00:00Z, or the text that a committed transaction was begun with.",
-            ) from None
-
-    def _as_moment(self, as_of: TxnId | datetime | None) -> UUID | datetime | str | None:
-        """Parse `as_of`: text is an id if it is a UUID, a time if it is a time, else the text of a `txn_id`."""
-        if not isinstance(as_of, str) or not as_of.strip():
-            return as_of
-        key = as_txn_id(as_of)
-        if parse_moment(as_of) is None:
-            return key
-        if self._session.writer.find_committed(key) is not None:
-            raise ValidationError(
-                f"{as_of!r} is a time, and a transaction was committed with this text as its id",
-                field="as_of",
-                hint=f"Give the time as a datetime, or the transaction's id: {key}.",
-            )
-        return as_of
-
-
-def _commit_ts(moment: Moment) -> int:
-    if parse_moment(moment) is None:
-        raise ValidationError(
-            f"{moment!r} is neither a transaction's id nor a time", field="as_of", hint="Write 2026-01-31T12:00:00Z."
-        )
-    return to_microseconds(moment)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from deltars.catalog.as_of import AsOf
 from deltars.catalog.catalog import Catalog
 from deltars.catalog.table import Table
 from deltars.config import CatalogConfig, Isolation, configure
 from deltars.errors import ConfigError, DeltarsError, ValidationError, WarehouseTaken
 from deltars.log.moments import Moment
-from deltars.log.transaction_id import TxnId
 from deltars.observe import opentelemetry, prometheus
 from deltars.session import CatalogSession
 from deltars.storage import parse_location
@@ -149,10 +148,11 @@ def _claim(session: CatalogSession, place: str) -> None:
         _log.warning("the warehouse %s could not be marked as this catalog's: %s", place, error)
 
 
-def _warehouse(text: str) -> str:
+def _warehouse(given: str | PathLike[str]) -> str:
     """Return the warehouse as an absolute location. A relative path would differ from process to process."""
+    text = str(given)
     try:
-        return str(parse_location(text))
+        return str(parse_location(given))
     except ValidationError as error:
         relative = not text.startswith("/") and ":" not in text
         hint = f"Give the whole path: {Path(text).absolute()}." if relative else error.hint
@@ -208,7 +208,7 @@ def sql(
     query: str,
     *,
     catalog: Catalog | str | None = None,
-    as_of: TxnId | datetime | None = None,
+    as_of: AsOf | None = None,
     args: Mapping[str, Any] | Sequence[Any] | None = None,
     spark: SparkSession | None = None,
 ) -> DataFrame:

@@ -50,9 +50,17 @@ def hint_for_missing(table: object, known: Iterable[str]) -> str:
 
 
 def check_name(name: str) -> None:
+    if not isinstance(name, str):
+        raise ValidationError(
+            f"a table's name is a text, got {name!r:.100}", field="name", hint='Write the name in quotes: "features".'
+        )
     problem = _name_problem(name)
     if problem:
-        raise ValidationError(f"{_shortened(name)} is not a table name: it {problem}", field="name")
+        raise ValidationError(
+            f"{_shortened(name)} is not a table name: it {problem}",
+            field="name",
+            hint="Use letters, digits and _, such as daily_features.",
+        )
 
 
 def _name_problem(name: str) -> str | None:
