@@ -14,7 +14,7 @@ import click
 import deltars
 from deltars.cli.options import pairs, table_argument, with_common_options, with_format
 from deltars.cli.output import Output, rows_of, rows_output
-from deltars.cli.progress import working
+from deltars.cli.progress import counting
 from deltars.uri import is_uri, parse_table_uri
 
 if TYPE_CHECKING:
@@ -206,8 +206,8 @@ def verify(
       deltars verify features --deep --orphans --json
       deltars verify features --orphans --min-age 0
     """
-    with catalog_with(table, catalog) as opened, working(f"Comparing {table} with its files"):
-        found = opened.table(table).verify(deep=deep, orphans=orphans, min_age=timedelta(hours=min_age))
+    with catalog_with(table, catalog) as opened, counting(f"Comparing {table}", "files") as report:
+        found = opened.table(table).verify(deep=deep, orphans=orphans, min_age=timedelta(hours=min_age), report=report)
     compared = f"{found.commits} commits and {found.data_files} data files of {found.table}"
     output.records(
         [asdict(finding) for finding in found.findings],
