@@ -156,6 +156,7 @@ def _getter(member: Any) -> Any:
 def _hints(value: Any) -> dict[str, Any]:
     known = {"DataFrame": DataFrame, "SparkSession": SparkSession, "pandas": pandas, "polars": polars}
     known |= {"SupportsArrowStream": object, "SupportsArrowArray": object}
+    known |= {name: getattr(deltars, name) for name in ("LogComparison", "Progress")}
     return typing.get_type_hints(value, localns=known)
 
 

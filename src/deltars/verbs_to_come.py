@@ -44,7 +44,7 @@ VERBS = {
     "clone": Verb("clone a table", 'catalog.write("copy", table.to_arrow())'),
     "convert": Verb(
         "convert Parquet files in place",
-        "catalog.import_table(location) imports a Delta table in place; rows of other files: catalog.write(table, rows)",
+        "catalog.import_table(location) imports a Delta table in place; catalog.write(table, rows) copies other rows",
         "deltars import LOCATION imports a Delta table in place; deltars load TABLE FILE… --create copies other files",
     ),
     "stream": Verb(

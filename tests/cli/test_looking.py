@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -134,3 +135,14 @@ def test_completion_knows_the_commands(run: Run) -> None:
     for shell in ("bash", "zsh", "fish"):
         assert "_DELTARS_COMPLETE" in run("completion", shell).stdout
     assert run("completion", "cmd").exit_code == 2
+
+
+def test_verification_reports_how_far_it_is(tmp_path: Path) -> None:
+    with deltars.connect(tmp_path / "lake.db") as catalog:
+        for key in range(3):
+            catalog.write("features", pa.table({"id": [key]}))
+        for deep in (False, True):
+            seen: list[int] = []
+            assert catalog.table("features").verify(deep=deep, report=seen.append).is_ok
+            assert seen == sorted(seen)
+            assert seen[-1] >= 3

@@ -146,8 +146,8 @@ def test_query_comes_from_standard_input_or_a_file(lake: deltars.Catalog, run: R
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("SELECT idd FROM features", ["there is no column 'idd', at position 8", "Did you mean id?"]),
-        ("SELECT f.labl FROM labels AS f", ["there is no column 'labl'", "Did you mean label?"]),
+        ("SELECT idd FROM features", ["there is no column idd, at position 8", "Did you mean id?"]),
+        ("SELECT f.labl FROM labels AS f", ["there is no column labl", "Did you mean label?"]),
         ("SELECT * FROM featurs", ["there is no table 'featurs'", "Did you mean 'features'?"]),
         ("SELECT id FORM features WHERE", ["syntax error"]),
         ("SELEC 1", ["syntax error, at position 7", "      ^"]),

@@ -50,7 +50,7 @@ def test_verb_to_come_is_refused_on_objects_and_hasattr_says_no(tmp_path: Path) 
         table = catalog.table("features")
         for held in (catalog, table, catalog.begin()):
             assert not hasattr(held, "optimize")
-            with pytest.raises(deltars.NotSupportedYet, match="cannot delete data files .* Today: table.verify"):
+            with pytest.raises(deltars.NotSupportedYet, match=r"cannot delete data files .* Today: table\.verify"):
                 held.vacuum()  # type: ignore[union-attr]
             with pytest.raises(AttributeError, match="no attribute 'nonsense'") as raised:
                 held.nonsense  # type: ignore[union-attr]  # noqa: B018

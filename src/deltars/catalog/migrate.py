@@ -26,7 +26,8 @@ __all__ = ["SchemaStatus", "down", "grants", "sql", "status", "up"]
 def up(catalog: str | None = None, *, views: bool = True) -> SchemaStatus:
     """Create or upgrade the schema. Do nothing if it is up to date. `views=False` leaves out the views."""
     with _database(catalog) as database:
-        return _runner().up(database, views=views)
+        status: SchemaStatus = _runner().up(database, views=views)
+        return status
 
 
 def down(catalog: str | None = None) -> None:
@@ -44,7 +45,8 @@ def status(catalog: str | None = None) -> SchemaStatus:
 def sql(catalog: str | None = None, *, views: bool = True) -> str:
     """Return the statements that create the schema in an empty database, to be run by hand."""
     with _database(catalog) as database:
-        return _runner().sql(database, views=views)
+        statements: str = _runner().sql(database, views=views)
+        return statements
 
 
 def grants(

@@ -172,15 +172,23 @@ class Table(TableChanges, RefusesVerbs, ArrowRows):
             # A notebook that shows a table must not fail because one of its files is missing.
             return f"<p>{escape(repr(self))}: {escape(str(error))}</p>"
 
-    def verify(self, *, deep: bool = False, orphans: bool = False, min_age: timedelta = MIN_AGE) -> Verification:
+    def verify(
+        self,
+        *,
+        deep: bool = False,
+        orphans: bool = False,
+        min_age: timedelta = MIN_AGE,
+        report: Callable[[int], None] | None = None,
+    ) -> Verification:
         """Compare the catalog with the published log and the data files, in both directions. Change nothing.
 
         `deep` also reads every commit, checksum, checkpoint and data file's footer. `orphans` also lists files that
         the log never named and files that killed writers left unfinished, if they are at least `min_age` old: younger
         ones may belong to a transaction that has not committed yet. The result counts those in `young_files`.
+        `report` is called with the number of files compared so far.
         """
         verifier = Verifier(self._session.database, self._session.publisher)
-        return verifier.verify(self.id, deep=deep, orphans=orphans, min_age=min_age)
+        return verifier.verify(self.id, deep=deep, orphans=orphans, min_age=min_age, report=report)
 
     def clean_up_log(self) -> list[str]:
         """Delete published log files older than `delta.logRetentionDuration`, and return their paths.

@@ -7,7 +7,7 @@ import os.path
 import click
 
 import deltars
-from deltars.cli.options import with_common_options
+from deltars.cli.options import table_argument, with_common_options
 from deltars.cli.output import Output
 from deltars.cli.progress import bar, working
 
@@ -46,7 +46,7 @@ def import_table(
 
 
 @click.command
-@click.argument("table")
+@table_argument
 @with_common_options
 def release(table: str, catalog: str | None, output: Output) -> None:
     """Release TABLE to other Delta writers. deltars cannot commit to it until you adopt it again.
@@ -61,7 +61,7 @@ def release(table: str, catalog: str | None, output: Output) -> None:
 
 
 @click.command
-@click.argument("table")
+@table_argument
 @with_common_options
 def adopt(table: str, catalog: str | None, output: Output) -> None:
     """Adopt TABLE, which was released or imported read-only, with the commits of other writers.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 import deltars
-from deltars.cli.options import with_common_options
+from deltars.cli.options import table_argument, with_common_options
 from deltars.cli.output import Output, Record
 from deltars.cli.progress import working
 
@@ -143,7 +143,7 @@ def status(catalog: str | None, output: Output) -> None:
 
 
 @mirror.command("accept-log")
-@click.argument("table")
+@table_argument
 @click.option("--discard", is_flag=True, help="Discard the catalog's versions that contradict the log.")
 @with_common_options
 @click.pass_context
@@ -185,7 +185,7 @@ def accept_log(context: click.Context, table: str, discard: bool, catalog: str |
 
 
 @mirror.command
-@click.argument("table")
+@table_argument
 @with_common_options
 def clean(table: str, catalog: str | None, output: Output) -> None:
     """Delete the published log files of TABLE that are older than its delta.logRetentionDuration (default 30 days).

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
+import deltars
 from deltars.cli.output import Output, output_for
 
 _DEBUG = "deltars.debug"
@@ -29,6 +31,31 @@ def with_output_options(command: F) -> F:
 
 def is_debugging(context: click.Context) -> bool:
     return bool(context.meta.get(_DEBUG))
+
+
+def table_names(context: click.Context, parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Return the tables whose names begin with what was typed. A shell shows nothing if the catalog cannot be read."""
+    try:
+        with deltars.connect(context.params.get("catalog"), migrate=False) as opened:
+            names = [table.name for table in opened.tables()]
+    except deltars.DeltarsError:
+        return []
+    return [CompletionItem(name) for name in names if name.lower().startswith(typed.lower())]
+
+
+table_argument = click.argument("table", shell_complete=table_names)
+"""TABLE: a name, an id or a full deltasql:// URI."""
+
+
+def pairs(option: str, settings: Iterable[str]) -> dict[str, str]:
+    """Return the values of a repeated option NAME=VALUE."""
+    found = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{setting!r} is not NAME=VALUE", param_hint=option)
+        found[name] = value
+    return found
 
 
 def _choose_output(context: click.Context, parameter: click.Parameter, as_json: bool) -> Output:

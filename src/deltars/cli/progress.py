@@ -47,6 +47,15 @@ def working(what: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def counting(what: str, unit: str) -> Iterator[Callable[[int], None]]:
+    """Show a spinner, the number of things done so far, and the elapsed time."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn(f"{{task.completed:,.0f}} {unit},"))
+    with _shown(*columns, TimeElapsedColumn()) as shown:
+        task = shown.add_task(what, total=None)
+        yield lambda done: shown.update(task, completed=done)
+
+
 def _shown(*columns: ProgressColumn) -> Progress:
     console = Console(stderr=True)
     # Disabled without a terminal, because an empty line would remain.

@@ -19,6 +19,7 @@ from typing import Any
 import click
 
 import deltars
+from deltars.cli.alter import alter
 from deltars.cli.catalogs import cut, init, tables
 from deltars.cli.changes import delete, update
 from deltars.cli.demo import demo
@@ -30,8 +31,9 @@ from deltars.cli.mirror import mirror
 from deltars.cli.options import is_debugging, with_debug
 from deltars.cli.shell_completion import completion
 from deltars.cli.sql import sql
-from deltars.cli.tables import diff, files, history, properties, rename, show, verify
+from deltars.cli.tables import diff, files, head, history, properties, rename, show, verify
 from deltars.cli.transactions import resolve, txn
+from deltars.cli.writing import create, drop, load
 from deltars.verbs_to_come import verb_to_come
 
 FAILED, WRONG_USAGE, CONFLICT, BROKEN_PIPE = 1, 2, 3, 128 + 13
@@ -124,8 +126,8 @@ def main() -> None:
     \b
     Example:
       deltars init --warehouse /data/lake
-      deltars tables
-      deltars history features
+      deltars load features features.parquet --create
+      deltars sql "SELECT count(*) FROM features"
     """
 
 
@@ -133,6 +135,10 @@ for _command in (
     init,
     migrate,
     tables,
+    create,
+    load,
+    head,
+    sql,
     show,
     history,
     files,
@@ -140,11 +146,12 @@ for _command in (
     cut,
     txn,
     resolve,
-    sql,
     delete,
     update,
+    alter,
     properties,
     rename,
+    drop,
     verify,
     mirror,
     import_table,

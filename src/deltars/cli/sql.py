@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from itertools import chain, count
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 import click
 
@@ -35,11 +35,11 @@ _log = logging.getLogger(__name__)
 
 
 class Result(NamedTuple):
-    """Rows of a query, up to a limit. `count` counts them all."""
+    """Rows of a query, up to a limit. `count_all` counts them without it."""
 
     names: list[str]
     batches: Iterator[pa.RecordBatch]
-    count: Callable[[], int]
+    count_all: Callable[[], int]
 
 
 @click.command
@@ -65,7 +65,7 @@ class Result(NamedTuple):
 @with_common_options
 def sql(
     query: str | None,
-    file: click.utils.LazyFile | None,
+    file: TextIO | None,
     engine: str,
     as_of: str | None,
     limit: int | None,
@@ -98,19 +98,19 @@ def sql(
         if cut is not None:
             shown = list(rows)
             with working("Counting"):
-                left_out = result.count() - cut if len(shown) > cut else 0
+                left_out = result.count_all() - cut if len(shown) > cut else 0
             rows = iter(shown[:cut])
         output.records(rows, columns=result.names, none="No rows.")
         if cut is not None and left_out:
             click.echo(f"{left_out:,} more rows are left out: --limit {cut + left_out} shows them all.", err=True)
 
 
-def _text(query: str | None, file: click.utils.LazyFile | None) -> str:
+def _text(query: str | None, file: TextIO | None) -> str:
     if (query is None) == (file is None):
         raise click.UsageError("Give one query: as an argument, as - for standard input, or with -f FILE.")
     try:
         if file is not None:
-            return str(file.read())
+            return file.read()
         return sys.stdin.read() if query == "-" else str(query)
     except UnicodeDecodeError as error:
         raise click.UsageError(f"The query is not UTF-8: {error}") from None

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
 
 import deltars
-from deltars.cli.options import with_common_options
-from deltars.cli.output import Output, rows_of
-from deltars.cli.progress import working
+from deltars.cli.options import pairs, table_argument, with_common_options, with_format
+from deltars.cli.output import Output, rows_of, rows_output
+from deltars.cli.progress import counting
 from deltars.uri import is_uri, parse_table_uri
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command
-@click.argument("table")
+@table_argument
 @with_common_options
 def show(table: str, catalog: str | None, output: Output) -> None:
     """Show the columns, partitions with their sizes, properties and features of TABLE.
@@ -31,7 +32,7 @@ def show(table: str, catalog: str | None, output: Output) -> None:
       deltars show features
       deltars show features --json | jq .columns
     """
-    with _catalog_with(table, catalog) as opened:
+    with catalog_with(table, catalog) as opened:
         detail = asdict(opened.table(table).detail(partitions=True))
     properties = [{"name": name, "value": value} for name, value in detail.pop("properties").items()]
     parts = {"columns": detail.pop("columns"), "partitions": detail.pop("partitions"), "properties": properties}
@@ -39,7 +40,7 @@ def show(table: str, catalog: str | None, output: Output) -> None:
 
 
 @click.command
-@click.argument("table")
+@table_argument
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="List only the newest N commits.")
 @with_common_options
 def history(table: str, limit: int | None, catalog: str | None, output: Output) -> None:
@@ -50,7 +51,7 @@ def history(table: str, limit: int | None, catalog: str | None, output: Output) 
       deltars history features --limit 10
       deltars history deltasql://postgres/lake/public/features
     """
-    with _catalog_with(table, catalog) as opened:
+    with catalog_with(table, catalog) as opened:
         output.records(
             [asdict(entry) for entry in opened.table(table).history(limit)],
             columns=("version", "committed_at", "operation", "committer", "txn_id"),
@@ -59,7 +60,51 @@ def history(table: str, limit: int | None, catalog: str | None, output: Output) 
 
 
 @click.command
-@click.argument("table")
+@table_argument
+@click.option(
+    "-n", "--rows", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="Rows to print."
+)
+@click.option("--where", metavar="CONDITION", help="Only matching rows. Spark SQL.")
+@click.option("--columns", metavar="COLUMNS", help="Only these columns, separated by commas.")
+@click.option("--version", type=int, metavar="N", help="Rows of this version.  [default: the current one]")
+@click.option("--as-of", metavar="TXN|TIME", help="Rows after a transaction, or at a time.")
+@with_format
+@with_common_options
+def head(
+    table: str,
+    rows: int,
+    where: str | None,
+    columns: str | None,
+    version: int | None,
+    as_of: str | None,
+    form: str | None,
+    catalog: str | None,
+    output: Output,
+) -> None:
+    """Print a few rows of TABLE, in no particular order. Needs no Spark.
+
+    \b
+    Example:
+      deltars head features
+      deltars head features -n 100 --where "day = '2026-01-01'" --columns id,score --format csv
+      deltars head features --version 3
+    """
+    if version is not None and as_of is not None:
+        raise click.UsageError("Give --version or --as-of, not both.")
+    names = None if columns is None else [name.strip() for name in columns.split(",")]
+    with catalog_with(table, catalog) as opened:
+        if as_of is not None:
+            version = opened.snapshot(as_of).table(table).version
+        reader = opened.table(table).to_arrow_batch_reader(version=version, where=where, columns=names)
+        rows_output(output, form).records(
+            islice(rows_of(reader), rows),
+            columns=reader.schema.names,
+            none="No matching rows." if where else f"{table} has no rows.",
+        )
+
+
+@click.command
+@table_argument
 @click.option("--where", metavar="CONDITION", help="Only files that may contain a matching row. Spark SQL.")
 @click.option("--version", type=int, metavar="N", help="Files of this version.  [default: the current one]")
 @with_common_options
@@ -71,7 +116,7 @@ def files(table: str, where: str | None, version: int | None, catalog: str | Non
       deltars files features --where "day = '2026-01-01' AND id > 100"
       deltars files features --version 3 --json
     """
-    with _catalog_with(table, catalog) as opened:
+    with catalog_with(table, catalog) as opened:
         output.records(
             rows_of(opened.table(table).snapshot(version).select_files(where=where).to_batches()),
             columns=("path", "size", "num_records", "partition_values", "version"),
@@ -80,7 +125,7 @@ def files(table: str, where: str | None, version: int | None, catalog: str | Non
 
 
 @click.command
-@click.argument("table")
+@table_argument
 @click.argument("from_version", metavar="V1", type=int)
 @click.argument("to_version", metavar="[V2]", type=int, required=False)
 @with_common_options
@@ -92,13 +137,13 @@ def diff(table: str, from_version: int, to_version: int | None, catalog: str | N
       deltars diff features 3 7
       deltars diff features 3 | grep ^files
     """
-    with _catalog_with(table, catalog) as opened:
+    with catalog_with(table, catalog) as opened:
         found = asdict(opened.table(table).diff(from_version, to_version))
     output.report(found, {"changes": found.pop("changes"), "files": found.pop("files")})
 
 
 @click.command
-@click.argument("table")
+@table_argument
 @click.argument("name")
 @with_common_options
 def rename(table: str, name: str, catalog: str | None, output: Output) -> None:
@@ -108,13 +153,13 @@ def rename(table: str, name: str, catalog: str | None, output: Output) -> None:
     Example:
       deltars rename features features_2026
     """
-    with _catalog_with(table, catalog) as opened:
+    with catalog_with(table, catalog) as opened:
         renamed = opened.rename_table(table, name)
         output.record({"name": renamed.name, "id": renamed.id, "location": renamed.location})
 
 
 @click.command
-@click.argument("table")
+@table_argument
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Set a property; may be repeated.")
 @click.option("--unset", multiple=True, metavar="NAME", help="Remove a property; may be repeated.")
 @with_common_options
@@ -128,17 +173,14 @@ def properties(
       deltars properties features
       deltars properties features --set delta.appendOnly=true --unset owner
     """
-    wrong = [setting for setting in settings if "=" not in setting]
-    if wrong:
-        raise click.BadParameter(f"{wrong[0]!r} is not NAME=VALUE", param_hint="--set")
-    wanted = dict(setting.split("=", 1) for setting in settings)
-    with _catalog_with(table, catalog) as opened:
+    wanted = pairs("--set", settings)
+    with catalog_with(table, catalog) as opened:
         found = opened.set_properties(table, wanted, unset=unset) if wanted or unset else opened.table(table)
         output.record(found.properties)
 
 
 @click.command
-@click.argument("table")
+@table_argument
 @click.option("--deep", is_flag=True, help="Also read every commit, checksum, checkpoint and data file footer.")
 @click.option("--orphans", is_flag=True, help="Also list files older than --min-age that belong to no version.")
 @click.option(
@@ -164,8 +206,8 @@ def verify(
       deltars verify features --deep --orphans --json
       deltars verify features --orphans --min-age 0
     """
-    with _catalog_with(table, catalog) as opened, working(f"Comparing {table} with its files"):
-        found = opened.table(table).verify(deep=deep, orphans=orphans, min_age=timedelta(hours=min_age))
+    with catalog_with(table, catalog) as opened, counting(f"Comparing {table}", "files") as report:
+        found = opened.table(table).verify(deep=deep, orphans=orphans, min_age=timedelta(hours=min_age), report=report)
     compared = f"{found.commits} commits and {found.data_files} data files of {found.table}"
     output.records(
         [asdict(finding) for finding in found.findings],
@@ -182,7 +224,7 @@ def verify(
 
 
 @contextmanager
-def _catalog_with(table: str, catalog: str | None) -> Iterator[Catalog]:
+def catalog_with(table: str, catalog: str | None) -> Iterator[Catalog]:
     """Open the given catalog or, without one, the catalog in the table's URI."""
     named = parse_table_uri(table)[0].with_secrets() if catalog is None and is_uri(table) else catalog
     with deltars.connect(named, migrate=False) as opened:

@@ -115,8 +115,15 @@ class Verifier:
         self._registry = Registry(database, timeout_s=TIMEOUT_S)
 
     def verify(
-        self, table_id: UUID, *, deep: bool = False, orphans: bool = False, min_age: timedelta = MIN_AGE
+        self,
+        table_id: UUID,
+        *,
+        deep: bool = False,
+        orphans: bool = False,
+        min_age: timedelta = MIN_AGE,
+        report: Callable[[int], None] | None = None,
     ) -> Verification:
+        """Compare. `report` is called with the number of files compared so far."""
         check_min_age(min_age)
         status = self._publisher.status.read(table_id)
         storage = self._publisher.storage_at(status.location)
@@ -129,6 +136,7 @@ class Verifier:
         newest = self._publisher.status.read(table_id).current_version
         seen = _Seen(status, published, hint, sizes, newest)
         check = _Check(self._publisher, self._rows, self._audit, self._registry, storage, seen)
+        check.report = report
         findings = [*check.state(), *check.commits(deep=deep), *check.hint()]
         if deep:
             findings += [*check.checksums(), *check.checkpoints()]
@@ -183,6 +191,8 @@ class _Check:
         self._sizes = seen.sizes
         self.num_commits = 0
         self.num_data_files = 0
+        self.report: Callable[[int], None] | None = None
+        self._num_compared = 0
 
     def state(self) -> Iterator[Finding]:
         if self._status.state is MirrorState.DIVERGED:
@@ -276,7 +286,9 @@ class _Check:
             ]
             self.num_data_files += len(inside)
             yield from self._sizes_of(inside)
-            if deep:
+            if not deep:
+                self._compared(len(inside))
+            else:
                 yield from self._rows_of([(path, stats) for path, _, stats in inside if path in self._sizes])
             for vector in _vectors(batch):
                 if vector is not None and (path := relative_path(vector)) is not None:
@@ -397,8 +409,14 @@ class _Check:
     ) -> Iterator[Finding]:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             for thing, reason in zip(things, pool.map(differs, things), strict=True):
+                self._compared(1)
                 if reason is not None:
                     yield self._finding(Problem.DIFFERENT, path_of(thing), reason)
+
+    def _compared(self, files: int) -> None:
+        self._num_compared += files
+        if self.report is not None:
+            self.report(self._num_compared)
 
     def _finding(self, problem: Problem, path: str, detail: str) -> Finding:
         return Finding(problem, self._storage.url_of(path), detail)

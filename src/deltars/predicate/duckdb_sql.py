@@ -90,7 +90,9 @@ def _doubts(statement: exp.Expr, schemas: Mapping[str, StructType], text: str) -
             yield f"the alias {node.alias}, which is also a column's name"
         else:
             yield from filter(None, [_doubt_of_shape(node)])
-    types = {name: {column.name: str(column.type) for column in schema.fields} for name, schema in schemas.items()}
+    types: dict[str, object] = {
+        name: {column.name: str(column.type) for column in schema.fields} for name, schema in schemas.items()
+    }
     try:
         typed = qualify(
             statement.copy(), schema=types, dialect="spark", validate_qualify_columns=False, quote_identifiers=False

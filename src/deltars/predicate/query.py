@@ -120,7 +120,7 @@ class Query:
         return whole + escape(self._source.text[end:])
 
     def in_duckdb(self, schemas: Sequence[StructType]) -> DuckDBText:
-        """Return the query in DuckDB's SQL, with the n-th table named `table_n`. Raise Untranslatable if it has none."""
+        """Return the query in DuckDB's SQL, the n-th table named `table_n`. Raise Untranslatable if it has none."""
         statement = self._statement.copy()
         named = {}
         for place, node in enumerate(_tables(statement)):
@@ -177,7 +177,7 @@ class Query:
         meant = [one for one in dict.fromkeys(known) if one.lower() in close]
         shown = ", ".join(dict.fromkeys(known))
         hint = f"Did you mean {' or '.join(meant)}?" if meant else f"The columns are: {shown}." if shown else None
-        return self._source.error(f"there is no column {name!r}", column, hint=hint)
+        return self._source.error(f"there is no column {name}", column, hint=hint)
 
     def _behind_sample(self, node: exp.Table, stop: int) -> int:
         sample = node.args.get("sample")
@@ -209,8 +209,10 @@ class Query:
 
 
 _WITHOUT_PARENTHESES = frozenset(
-    ["current_catalog", "current_database", "current_date", "current_schema", "current_time", "current_timestamp"]
-    + ["current_timezone", "current_user", "localtimestamp", "now", "session_user", "user", "value", "col"]
+    {
+        *("current_catalog", "current_database", "current_date", "current_schema", "current_time", "current_timestamp"),
+        *("current_timezone", "current_user", "localtimestamp", "now", "session_user", "user", "value", "col"),
+    }
 )
 """Functions that are called without parentheses, which look like columns, and columns that functions define."""
 
