@@ -1,17 +1,76 @@
-"""The page on architecture names modules and folders that exist, in walks of at most ten steps."""
+"""The page on architecture names modules and folders that exist, in short walks that the code follows."""
 
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
+import pyarrow as pa
 import pytest
+
+import deltars
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "deltars"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 MODULES = sorted(set(re.findall(r"`(\w+(?:/\w+)*\.py)`", PAGE)) - {"base.py"})
 FOLDERS = sorted(set(re.findall(r"`(\w+(?:/\w+)+)`", PAGE)) - {"src/deltars"})
+
+
+WITHOUT_SPARK = {"spark/plane.py": "data/plane.py", "spark/read/scan.py": "data/reader.py"}
+ONLY_SPARK = {"spark/read/files.py"}
+
+
+def modules_of(walk: str) -> list[str]:
+    """Return the modules of a walk's steps, as they are without Spark."""
+    section = PAGE.partition(f"# {walk}\n")[2].partition("\n#")[0]
+    steps = re.findall(r"^(?:\| \d+ \||\d+\.) `([\w/]+\.py)`", section, re.MULTILINE)
+    return [WITHOUT_SPARK.get(step, step) for step in steps if step not in ONLY_SPARK]
+
+
+def entered(run: Callable[[], Any]) -> list[str]:
+    """Return the modules of deltars that a call enters in this thread, in the order of the first entry."""
+    seen: dict[str, None] = {}
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        file = frame.f_code.co_filename
+        if event == "call" and file.startswith(f"{SOURCE}/"):
+            seen.setdefault(file.removeprefix(f"{SOURCE}/"))
+
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return list(seen)
+
+
+@pytest.mark.backends("sqlite")
+def test_a_write_passes_through_the_modules_of_its_walks(catalog: deltars.Catalog) -> None:
+    catalog.write("t", pa.table({"a": [1]}))
+
+    def write() -> None:
+        with catalog.begin() as tx:
+            tx.write("t", pa.table({"a": [2]}))
+
+    seen = entered(write)
+    ten = modules_of("From the call to the published file, in ten modules")
+    assert len(ten) == 10
+    for walk in (modules_of("One write"), modules_of("One publication"), ten):
+        assert len(walk) > 5
+        assert set(walk) - set(seen) == set()
+
+
+@pytest.mark.backends("sqlite")
+def test_a_read_passes_through_the_modules_of_its_walk(catalog: deltars.Catalog) -> None:
+    catalog.write("t", pa.table({"a": [1]}))
+    walk = modules_of("One read")
+    assert len(walk) > 5
+    assert set(walk) - set(entered(lambda: catalog.table("t").to_arrow(where="a = 1"))) == set()
 
 
 def test_page_names_modules_and_folders() -> None:

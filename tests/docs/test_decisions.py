@@ -34,3 +34,15 @@ def test_every_decision_has_a_status_that_names_decisions_of_the_index() -> None
             assert {int(other) for other in re.findall(r"\d+", status)} <= PAGES.keys(), number
         else:
             assert status == "", number
+
+
+def test_every_page_says_its_status_below_its_title() -> None:
+    for number, _, status in ROWS:
+        if number in PAGES:
+            said = PAGES[number].read_text().split("\n", 3)[2]
+            assert re.sub(r"\[(\d+)\]\([^)]*\)", r"\1", said) == f"Status: {status}.", number
+
+
+def test_index_explains_every_number_without_a_page() -> None:
+    [explained] = re.findall(r"The numbers ([\d, and]+) have no page", (DECISIONS / "README.md").read_text())
+    assert {int(number) for number in re.findall(r"\d+", explained)} == {n for n, _, _ in ROWS} - PAGES.keys()

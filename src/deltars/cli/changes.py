@@ -9,7 +9,7 @@ import click
 
 from deltars.cli.options import with_common_options
 from deltars.cli.output import Output
-from deltars.cli.tables import _catalog_with as catalog_with
+from deltars.cli.tables import catalog_with
 
 if TYPE_CHECKING:
     import deltars
