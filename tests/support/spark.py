@@ -26,7 +26,6 @@ def local_session(scratch: Path) -> Iterator[SparkSession]:
         SparkSession.builder.master("local[2]")
         .appName("deltars tests")
         .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", SHORT_LIVED)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
