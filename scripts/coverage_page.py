@@ -1,8 +1,8 @@
 """Writes docs/coverage.md from a coverage report in JSON: `make coverage`.
 
-    coverage run ─▶ coverage json ─▶ report.json ─▶ this ─▶ docs/coverage.md
+coverage run ─▶ coverage json ─▶ report.json ─▶ this ─▶ docs/coverage.md
 
-    python scripts/coverage_page.py report.json ["the options of pytest that the run had"]
+python scripts/coverage_page.py report.json ["the options of pytest that the run had"]
 """
 
 from __future__ import annotations
@@ -95,8 +95,9 @@ def page(report: Mapping[str, Any], options: str, today: str) -> Iterator[str]:
     files: Mapping[str, Any] = report["files"]
     ran = f"`pytest {options}`" if options else "the whole suite"
     yield from ("# Coverage", "")
-    yield f"Written by `make coverage` on {today}, from {ran}. Branches count: a condition that only ever went one way is"
-    yield "half covered. Processes that the tests start are measured too; Spark's executors are not."
+    yield f"Written by `make coverage` on {today}, from {ran}."
+    yield "Branches count: a condition that only ever went one way is half covered. Processes that the tests start are"
+    yield "measured too; Spark's executors are not."
     yield from ("", "| layer | statements | missed | branches | missed | covered |", "|---|---|---|---|---|---|")
     layers = tallies(files)
     whole = Tally()
@@ -107,7 +108,8 @@ def page(report: Mapping[str, Any], options: str, today: str) -> Iterator[str]:
     yield from ("", "## The largest uncovered places", "")
     yield from ("| place | statements | missed | why |", "|---|---|---|---|")
     for place in places(files)[:PLACES]:
-        yield f"| `{place.path}:{place.first_line}` {place.name} | {place.statements} | {place.missed} | {why(place.path)} |"
+        where = f"`{place.path}:{place.first_line}` {place.name}"
+        yield f"| {where} | {place.statements} | {place.missed} | {why(place.path)} |"
 
 
 def _row(layer: str, tally: Tally) -> str:

@@ -12,9 +12,17 @@ import deltars
 from tests.support.golden import SAMPLE, GoldenTable, golden_tables, same_rows
 from tests.support.soak import is_soak
 
-
 # These differ in their logs, which Spark does not see: a sample of them is enough for `make test`.
-OF_THE_LOG = ("basic-", "corrupted-", "data-skipping-", "deltalog-", "hive/", "log-replay-", "snapshot-", "time-travel-")
+OF_THE_LOG = (
+    "basic-",
+    "corrupted-",
+    "data-skipping-",
+    "deltalog-",
+    "hive/",
+    "log-replay-",
+    "snapshot-",
+    "time-travel-",
+)
 
 
 def is_chosen(golden: GoldenTable) -> bool:

@@ -108,9 +108,7 @@ def test_transaction_that_takes_too_long_is_rolled_back_and_says_so(open_lake: O
 
 
 @pytest.fixture(params=[18, 16], ids=["18", "16, which has no transaction_timeout"])
-def server_lake(
-    request: pytest.FixtureRequest, tmp_path: Path, catalog_templates: CatalogTemplates
-) -> Iterator[Lake]:
+def server_lake(request: pytest.FixtureRequest, tmp_path: Path, catalog_templates: CatalogTemplates) -> Iterator[Lake]:
     """Two tables on a server that knows transaction_timeout, and on one that does not."""
     server: PostgresServer = request.getfixturevalue("postgres_server" if request.param == 18 else "postgres16_server")
     database = server.create_database("deadlines")
