@@ -6,7 +6,7 @@ WORKERS ?= 2
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports quick unit format soak test-spark-matrix bench-log bench-import bench-mirror bench-spark bench-observe docs notebooks requirements constraints clean
+.PHONY: help setup demo test lint types imports quick unit coverage format soak test-spark-matrix bench-log bench-import bench-mirror bench-spark bench-observe docs notebooks requirements constraints clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -34,11 +34,17 @@ types: setup  ## Check types, strictly
 imports: setup  ## Check that each layer imports only from the layers below it
 	@$(PY) -c 'from importlinter.cli import lint_imports_command as check; check()' --no-logo --no-cache
 
-quick: setup  ## Run what needs neither Java nor PostgreSQL
-	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not spark and not postgres" $(PYTEST_ARGS)
+quick: setup  ## Run, in two minutes, what needs no Java and has SQLite for a catalog; no soak test
+	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not (spark or postgres or duckdb or soak)" $(PYTEST_ARGS)
 
 unit: setup  ## Run the test suite; PYTEST_ARGS="-k name" for a part of it, WORKERS=0 for one process
 	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+
+coverage: setup  ## Measure which branches the suite reaches and write docs/coverage.md; PYTEST_ARGS as in `make unit`
+	@rm -rf build/coverage && mkdir -p build/coverage
+	@-$(PY) -m coverage run -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	@$(PY) -m coverage combine --quiet && $(PY) -m coverage json --quiet
+	@$(PY) scripts/coverage_page.py build/coverage/report.json '$(PYTEST_ARGS)'
 
 format: setup  ## Put style and formatting right
 	@$(PY) -m ruff check --fix .

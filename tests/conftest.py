@@ -21,6 +21,7 @@ from deltars.uri import BACKENDS, CatalogUri
 from tests.support import soak, soak_report
 from tests.support.delta_spark import DeltaSpark, delta_jars
 from tests.support.durations import Durations
+from tests.support.jvm import SHORT_LIVED
 from tests.support.maven import NoJars
 from tests.support.postgres import URL_VARIABLE, PostgresServer, server_elsewhere, server_of_this_run
 from tests.support.run_directory import RunDirectory
@@ -55,6 +56,9 @@ def pytest_configure(config: pytest.Config) -> None:
         if name.startswith("DELTARS_") and not name.startswith(_OURS):
             del os.environ[name]
     soak.seed()
+    # Of every JVM that a test starts, in a notebook and an example too; these variables are Spark's own.
+    for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+        os.environ.setdefault(variable, SHORT_LIVED)
     if not _is_worker(config):
         config.pluginmanager.register(Durations())
     if not _is_worker(config) and not config.option.collectonly:

@@ -53,6 +53,7 @@ def v2_in_json_without_sidecars(log: HandmadeLog) -> None:
     (log.log / f"{AT}.{UUID}.json").write_text("\n".join(map(json.dumps, actions)))
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.parametrize(
     "write", [classic, several_parts, v2_in_parquet, v2_in_json, v2_in_json_without_sidecars], ids=lambda f: f.__name__
 )

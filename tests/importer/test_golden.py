@@ -20,29 +20,8 @@ from deltars.mirror.files.checkpoint import write_checkpoint
 from deltars.protocol import Action, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
 from deltars.storage import open_storage
 from deltars.store.mirror.checkpoint_state import CheckpointRows
-from tests.support.golden import GoldenTable, golden_tables, same_rows
+from tests.support.golden import SAMPLE, GoldenTable, golden_tables, same_rows
 from tests.support.soak import is_soak
-
-# The servers take longer for each; every kind of table is among these.
-SAMPLE = frozenset(
-    {
-        "basic-with-inserts-deletes-checkpoint/delta",
-        "checkpoint/delta",
-        "data-reader-escaped-chars/delta",
-        "data-reader-partition-values/delta",
-        "data-reader-timestamp_ntz-id-mode/delta",
-        "deltalog-state-reconstruction-without-metadata/delta",
-        "dv-partitioned-with-checkpoint/delta",
-        "dv-with-columnmapping/delta",
-        "log-replay-dv-key-cases/delta",
-        "multi-part-checkpoint/delta",
-        "only-checkpoint-files/delta",
-        "time-travel-schema-changes-b/delta",
-        "v2-checkpoint-json/delta",
-        "v2-checkpoint-parquet/delta",
-        "versions-not-contiguous/delta",
-    }
-)
 
 
 def _chosen(backend: str) -> Iterator[GoldenTable]:

@@ -68,6 +68,7 @@ def test_an_imported_table_has_its_history_and_goes_on_in_place(catalog: deltars
     assert table.verify(deep=True).findings == ()
 
 
+@pytest.mark.backends("sqlite")
 def test_other_writers_are_fenced_off_and_readers_are_not(catalog: deltars.Catalog, plain: str) -> None:
     catalog.import_table(plain)
     assert FENCE in (DeltaTable(plain).protocol().writer_features or ())
@@ -107,6 +108,7 @@ def test_a_table_is_imported_once(catalog: deltars.Catalog, plain: str) -> None:
         catalog.import_table(plain, "features")
 
 
+@pytest.mark.backends("sqlite")
 def test_a_table_that_was_made_here_is_no_import(catalog: deltars.Catalog) -> None:
     place = catalog.create_table("features", "id BIGINT").location
     with pytest.raises(deltars.TableExists, match="in this catalog already, as 'features'"):
@@ -122,6 +124,7 @@ def test_an_import_goes_on_under_its_own_name_alone(catalog: deltars.Catalog, pl
     assert catalog.import_table(plain, "FEATURES", read_only=True).name == "features"
 
 
+@pytest.mark.backends("sqlite")
 def test_a_name_that_another_table_has_is_told_with_its_place(catalog: deltars.Catalog, plain: str) -> None:
     place = catalog.create_table("features", "id BIGINT").location
     with pytest.raises(deltars.TableExists, match=f"already a table named 'features', at {re.escape(place)}"):
@@ -180,6 +183,7 @@ def test_raw_commits_to_a_held_table_are_refused_by_reason(catalog: deltars.Cata
     assert _ids(table) == [1, 3, 4, 5]
 
 
+@pytest.mark.backends("postgres", "sqlite")
 def test_a_read_only_import_follows_its_owner_when_asked(catalog: deltars.Catalog, plain: str) -> None:
     catalog.import_table(plain, "features", read_only=True)
     write_deltalake(plain, _rows(7), mode="append")
@@ -211,6 +215,7 @@ class _Steps:
         return call
 
 
+@pytest.mark.backends("postgres", "sqlite")
 def test_an_import_interrupted_anywhere_is_finished_by_running_it_again(
     catalog: deltars.Catalog, plain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,6 +328,7 @@ def test_a_refused_import_killed_while_it_is_taken_back_is_in_nobodys_way(
     assert _ids(catalog.import_table(plain, "features")) == [1, 3, 4, 5]
 
 
+@pytest.mark.backends("sqlite")
 @pytest.mark.soak
 def test_a_writer_that_commits_during_the_import_loses_nothing(catalog: deltars.Catalog, tmp_path: Path) -> None:
     place = str(tmp_path / "busy")
@@ -354,6 +360,7 @@ def test_a_writer_that_commits_during_the_import_loses_nothing(catalog: deltars.
     assert sorted(DeltaTable(place).to_pyarrow_table()["id"].to_pylist()) == committed
 
 
+@pytest.mark.backends("sqlite")
 def test_a_version_lost_to_a_foreign_commit_is_imported_and_the_fence_comes_after_it(
     catalog: deltars.Catalog, plain: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -402,6 +409,7 @@ def _append_plain(location: str, number: int) -> None:
     write_deltalake(location, _rows(number), mode="append")
 
 
+@pytest.mark.backends("sqlite")
 def test_a_table_that_is_not_published_by_itself_is_published_before_it_is_released(
     catalog: deltars.Catalog,
 ) -> None:
@@ -431,6 +439,7 @@ def test_a_release_that_cannot_publish_leaves_the_table_to_the_catalog(
         assert _ids(allowing.table("t")) == [1, 2]
 
 
+@pytest.mark.backends("sqlite")
 def test_a_log_that_was_rewritten_while_released_is_not_adopted(catalog: deltars.Catalog) -> None:
     catalog.create_table("t", "id BIGINT, day STRING")
     version = catalog.release("t")
@@ -443,6 +452,7 @@ def test_a_log_that_was_rewritten_while_released_is_not_adopted(catalog: deltars
         catalog.write("t", _rows(1))
 
 
+@pytest.mark.backends("sqlite")
 def test_a_table_of_another_catalog_is_taken_only_when_told_to(catalog: deltars.Catalog, tmp_path: Path) -> None:
     with deltars.connect(f"deltasql://sqlite/{tmp_path}/other.db", warehouse=str(tmp_path / "theirs")) as other:
         other.create_table("t", "id BIGINT, day STRING")
@@ -456,6 +466,7 @@ def test_a_table_of_another_catalog_is_taken_only_when_told_to(catalog: deltars.
     assert _ids(table) == [1, 2]
 
 
+@pytest.mark.backends("sqlite")
 def test_importer_follows_only_held_tables(catalog: deltars.Catalog) -> None:
     table = catalog.create_table("t", "id BIGINT")
     with pytest.raises(deltars.TableHeld, match="nothing to follow"):

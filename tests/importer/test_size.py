@@ -17,6 +17,7 @@ from tests.support.soak import record, scaled
 MEMORY_LIMIT_MIB = 2048
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.soak
 @pytest.mark.parametrize("form", list(LARGE_LOGS))
 def test_a_large_table_is_imported_in_bounded_memory(

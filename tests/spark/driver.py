@@ -30,7 +30,7 @@ from tests.spark.behaviours import chosen
 from tests.support.cluster import NOT_ON_EXECUTORS, OF_THE_DRIVER
 from tests.support.jvm import SHORT_LIVED
 
-TABLES = {"flat": (), "partitioned": ("p",)}
+TABLES: dict[str, tuple[str, ...]] = {"partitioned": ("p",), "flat": ()}
 ROWS, TASKS = 400, 4
 PATIENCE_S = 120
 

@@ -27,7 +27,7 @@ from tests.support.soak import is_soak, record, scaled
 def test_executors_without_a_database_write_and_read_and_a_lost_worker_loses_no_row(
     catalog: deltars.Catalog, catalog_uri: str, tmp_path: Path
 ) -> None:
-    losses = scaled(2, soak=20)
+    losses = scaled(1, soak=20)
     (tmp_path / "cluster").mkdir()
     with (
         standalone_cluster(tmp_path / "cluster") as cluster,

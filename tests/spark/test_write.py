@@ -350,7 +350,7 @@ def test_frame_whose_size_is_known_is_not_handed_over(spark: SparkSession) -> No
     assert bytes_to_hand_over(listed) == small_frames.SMALL_BYTES // listed.rdd.getNumPartitions()
     for other in (spark.range(10), listed.repartition(3), listed.orderBy("id"), listed.groupBy("id").count()):
         assert bytes_to_hand_over(other) is None
-    assert bytes_to_hand_over(spark.range(10_000_000).localCheckpoint()) is None
+    assert bytes_to_hand_over(spark.range(10_000).localCheckpoint()) is None
 
 
 def test_small_frame_becomes_one_file_with_its_rows_as_they_were_drawn(spark: SparkSession, tmp_path: Path) -> None:

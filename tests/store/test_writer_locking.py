@@ -23,6 +23,7 @@ from tests.store.conftest import OpenLog
 from tests.support.log import Log, added, every_kind
 from tests.support.postgres import PostgresServer
 from tests.support.tap import Tap
+from tests.support.templates import CatalogTemplates
 from tests.support.together import Meanwhile
 from tests.support.wire import Verdict
 from tests.support.witness import postgres_connection
@@ -206,12 +207,12 @@ def test_pool_has_ten_connections_and_thirty_seconds_unless_told_otherwise(open_
 
 
 @pytest.fixture(params=[18, 16])
-def server_uri(request: pytest.FixtureRequest) -> Iterator[str]:
+def server_uri(request: pytest.FixtureRequest, catalog_templates: CatalogTemplates) -> Iterator[str]:
     """A migrated catalog on a server that knows transaction_timeout, and on one that does not."""
     server: PostgresServer = request.getfixturevalue("postgres_server" if request.param == 18 else "postgres16_server")
     database = server.create_database("time_outs")
     uri = server.create_catalog_uri(database)
-    deltars.connect(uri, migrate=True).close()
+    catalog_templates.lay_out(uri)
     yield uri
     server.drop_database(database)
 

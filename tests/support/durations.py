@@ -31,8 +31,11 @@ class Durations:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if len(self._seconds) > 1:
             terminalreporter.section("seconds per folder")
-            for line in table(self._seconds, self._tests):
+            for line in self.lines():
                 terminalreporter.write_line(line)
+
+    def lines(self) -> list[str]:
+        return list(table(self._seconds, self._tests))
 
 
 def folder_of(nodeid: str) -> str:

@@ -15,6 +15,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+SAMPLE = frozenset(
+    {
+        "basic-with-inserts-deletes-checkpoint/delta",
+        "checkpoint/delta",
+        "data-reader-escaped-chars/delta",
+        "data-reader-partition-values/delta",
+        "data-reader-timestamp_ntz-id-mode/delta",
+        "deltalog-state-reconstruction-without-metadata/delta",
+        "dv-partitioned-with-checkpoint/delta",
+        "dv-with-columnmapping/delta",
+        "log-replay-dv-key-cases/delta",
+        "multi-part-checkpoint/delta",
+        "only-checkpoint-files/delta",
+        "time-travel-schema-changes-b/delta",
+        "v2-checkpoint-json/delta",
+        "v2-checkpoint-parquet/delta",
+        "versions-not-contiguous/delta",
+    }
+)
+"""Every kind of table is among these: for whom all of them take long."""
+
 _BESIDE_THE_REPOSITORY = Path(__file__).parents[2] / ".." / "shared" / "golden"
 
 

@@ -24,6 +24,7 @@ from tests.support.lake import Lake, OpenLake
 from tests.support.log import added
 from tests.support.postgres import PostgresServer
 from tests.support.tap import Tap
+from tests.support.templates import CatalogTemplates
 from tests.support.together import Meanwhile
 from tests.support.witness import postgres_connection
 from tests.transaction import stuck
@@ -107,12 +108,13 @@ def test_transaction_that_takes_too_long_is_rolled_back_and_says_so(open_lake: O
 
 
 @pytest.fixture(params=[18, 16], ids=["18", "16, which has no transaction_timeout"])
-def server_lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lake]:
+def server_lake(request: pytest.FixtureRequest, tmp_path: Path, catalog_templates: CatalogTemplates) -> Iterator[Lake]:
     """Two tables on a server that knows transaction_timeout, and on one that does not."""
     server: PostgresServer = request.getfixturevalue("postgres_server" if request.param == 18 else "postgres16_server")
     database = server.create_database("deadlines")
     uri = server.create_catalog_uri(database)
-    with deltars.connect(uri, migrate=True, warehouse=str(tmp_path / "warehouse")) as catalog:
+    catalog_templates.lay_out(uri)
+    with deltars.connect(uri, warehouse=str(tmp_path / "warehouse")) as catalog:
         yield Lake(catalog, uri, "a", "b")
     server.drop_database(database)
 
