@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
-from deltars.data.row_change import Delete, Positions, RowChanges, Update
+from deltars.data.row_change import Delete, Merge, MergeSource, Positions, RowChanges, Update
 from deltars.data.scan import Scan
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.errors import located
+from deltars.protocol import StructType
+from deltars.spark.change.merge import merge_rows
 from deltars.spark.change.purge import purge_by_spark
 from deltars.spark.change.rows import delete_rows, update_rows
+from deltars.spark.change.source import SparkSource, read_source
 from deltars.spark.progress import shown
 from deltars.spark.session import running_session
 
@@ -29,6 +32,15 @@ class SparkChanges:
     def update(self, scan: Scan, statement: Update) -> RowChanges:
         with located(table=scan.table, version=scan.version), shown(self._spark, f"updates of {scan.table}"):
             return update_rows(self._spark, scan, statement)
+
+    def source(self, statement: Merge, target: StructType) -> SparkSource:
+        with shown(self._spark, "the source of a merge"):
+            return read_source(self._spark, statement, target)
+
+    def merge(self, scan: Scan, statement: Merge, source: MergeSource) -> RowChanges:
+        assert isinstance(source, SparkSource)
+        with located(table=scan.table, version=scan.version), shown(self._spark, f"changes of {scan.table}"):
+            return merge_rows(self._spark, scan, statement, source)
 
     def purge(self, scan: Scan, positions: Positions, target: WriteTarget) -> Mapping[int, Sequence[WrittenFile]]:
         with located(table=scan.table, version=scan.version), shown(self._spark, scan.table):

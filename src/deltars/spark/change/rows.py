@@ -40,10 +40,13 @@ def update_rows(spark: SparkSession, scan: Scan, statement: Update) -> RowChange
     like = rows_like(spark, scan)
     condition = checked_condition(like, statement.where, "the condition", "where")
     values = checked_values(like, statement.values, "SET")
+    table = ScanColumns(scan).table
+    typed = Assignments(table, _typed(like, values))
+    kept = written_columns(scan.schema, typed.columns)
+    for name in kept:
+        typed.apply(name, F.col(quoted(name)))  # raises if a value has the wrong type
     target = target_rows(spark, scan)
     rows = target.frame if statement.where is None else target.frame.where(condition)
-    table = ScanColumns(scan).table
-    kept = written_columns(scan.schema, Assignments(table, _typed(like, values)).columns)
     # Values are evaluated in a projection of their own: a cast that is checked uses its value more than once.
     names = free_names([f"value{at}" for at in range(len(values))], {name.lower() for name in rows.columns})
     evaluated = rows.select("*", *(value.alias(name) for name, value in zip(names, values.values(), strict=True)))
@@ -72,7 +75,7 @@ def needed_columns(schema: StructType, *expressions: Expression | None) -> Seque
 
 
 def written_columns(schema: StructType, assigned: frozenset[str]) -> list[str]:
-    """Return the columns of an updated row. A generated column that is not assigned is left out: it is computed anew."""
+    """Return the columns of an updated row. A generated column is left out, to be computed again, unless assigned."""
     return [field.name for field in schema.fields if generation_of(field) is None or field.name.lower() in assigned]
 
 

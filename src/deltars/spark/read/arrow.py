@@ -95,7 +95,7 @@ def read_positions_by_arrow(
     files = scan.files.select(SCAN_COLUMNS).take(pa.array(places, pa.int64()))
     files = files.append_column("place", pa.array(places, pa.int64()))
     files = files.append_column("hidden", pa.array(bitmaps, pa.binary()))
-    plain = _plain_schema(scan_columns, columns).add("path", "string").add("row", "bigint")
+    plain = _plain_schema(scan_columns, columns).add("path", "string").add("row", "long")
     task = partial(read_positions, scan_fields(scan), list(columns))
     rows = spark.createDataFrame(files).repartition(min(len(places), MAX_TASKS)).mapInArrow(task, plain)
     return rows.select(
