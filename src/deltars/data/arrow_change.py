@@ -40,7 +40,7 @@ class ArrowChanges:
         statement: Delete | Update | Merge, schema: StructType, source_schema: StructType | None = None
     ) -> str | None:
         """Return why only Spark can carry out the statement, or None. Raise the errors that Spark would raise too."""
-        for sql in _expressions(statement):
+        for sql in expressions_of(statement):
             if not isinstance(sql, str):
                 return f"{type(sql).__name__} is not SQL text"
         try:
@@ -95,7 +95,8 @@ class ArrowChanges:
         return purge_files(scan, positions, target)
 
 
-def _expressions(statement: Delete | Update | Merge) -> list[Any]:
+def expressions_of(statement: Delete | Update | Merge) -> list[Any]:
+    """Return the conditions and values of a statement, without columns that come from the source as they are."""
     match statement:
         case Delete(where):
             found = [where]

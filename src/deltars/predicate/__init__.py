@@ -1,5 +1,7 @@
 """Spark SQL conditions on the columns of one table (`where`), and queries over several tables. No I/O."""
 
+from __future__ import annotations
+
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -75,7 +77,7 @@ _LOADED_WHEN_USED = {
 }
 
 
-def parse(where: str, schema: StructType, *, zone: str = "UTC") -> Predicate:
+def parse(where: str, schema: StructType | Sides, *, zone: str = "UTC") -> Predicate:
     """Return the condition on columns of the schema. `zone` is the time zone of literals that have none."""
     from deltars.predicate import parser
 

@@ -279,7 +279,7 @@ class MergeRows(RowChange):
         if self._source is not None:
             merge = replace(merge, source=self._source[3].frame)
         is_spark = type(self._given.source).__module__.startswith("pyspark.")
-        reason = ArrowChanges().refusal(merge, metadata.schema, data)
+        reason = self._refusal(merge, metadata.schema, data)
         if is_spark:
             reason = reason or "the source is a Spark DataFrame"
         planes = self._planes(reason, 0)
@@ -297,10 +297,10 @@ class MergeRows(RowChange):
             by_spark = self._planes("the target is large", size_bytes)
             merge = replace(merge, source=source.frame)
             return by_spark, merge, by_spark.changes.source(merge, metadata.schema)
-        if not is_arrow and is_small and ArrowChanges().refusal(merge, metadata.schema, data) is None:
-            rows = planes.changes.rows_of(source)  # type: ignore[attr-defined]
+        held = getattr(source, "rows", None)
+        if held is not None and is_small and self._refusal(merge, metadata.schema, data) is None:
             by_arrow = self._planes(None, 0)
-            merge = replace(merge, source=rows)
+            merge = replace(merge, source=held.drop_columns([source.number]))  # type: ignore[attr-defined]
             return by_arrow, merge, by_arrow.changes.source(merge, metadata.schema)
         return planes, merge, source
 

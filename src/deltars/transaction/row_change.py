@@ -11,6 +11,7 @@ handled in this process; otherwise Spark runs a job.
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -23,19 +24,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from deltars.data.arrow_change import ArrowChanges
+from deltars.data.arrow_change import ArrowChanges, expressions_of
 from deltars.data.conditions import conditions_of
 from deltars.data.filter import PredicateFilter
 from deltars.data.plane import ArrowPlane, DataPlane
-from deltars.data.row_change import ChangePlane, Delete, Expression, RowChanges, Update
+from deltars.data.row_change import ChangePlane, Delete, Expression, Merge, RowChanges, Update
 from deltars.data.scan import Scan
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.errors import ConfigError, ValidationError, located
 from deltars.log.commit import RowGroup
 from deltars.log.coverage import split_files
 from deltars.log.table_rules import APPEND_ONLY, tracks_rows
-from deltars.predicate import Predicate, Unknown, leaves_of, parse
-from deltars.protocol import Action, Metadata, StructType, Txn
+from deltars.predicate import Predicate, Unknown, leaves_of, named_in, parse
+from deltars.protocol import Action, Metadata, PrimitiveType, StructType, Txn
 from deltars.protocol.properties import boolean_property
 from deltars.transaction.assignments import is_spark_column, resolved
 from deltars.transaction.change_metrics import ChangeMetrics, measured
@@ -54,6 +55,8 @@ SMALL_BYTES = 32 * 1024 * 1024
 """Files in doubt up to this size are handled in this process. Starting a Spark job costs more."""
 
 _CHANGE_FEED = "delta.enableChangeDataFeed"
+_UTC = ("UTC", "Etc/UTC", "Z", "+00:00", "GMT")
+_TIMES = re.compile(r"timestamp|current_|now\s*\(|date|unix", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,15 @@ class RowChange(ABC):
                 if self._options.spark is not None:
                     raise
         return None
+
+    def _refusal(
+        self, statement: Delete | Update | Merge, schema: StructType, source: StructType | None = None
+    ) -> str | None:
+        """Return why only Spark can carry out the statement; None if Arrow can, with the same result."""
+        reason = ArrowChanges.refusal(statement, schema, source)
+        if reason is None and self._zone() not in _UTC and depends_on_zone(statement, schema, source):
+            return f"it depends on the session's time zone {self._zone()}"
+        return reason
 
     def _planes(self, refusal: str | None, size_bytes: int) -> Planes:
         """Choose the planes. `refusal` says why Arrow cannot do it; `size_bytes` are the files in doubt."""
@@ -267,7 +279,7 @@ class DeleteRows(RowChange):
         if doubt.num_rows:
             self._refuse_for(table, metadata, moves_rows=not uses_vectors(metadata))
             statement = Delete(self._where)
-            planes = self._planes(ArrowChanges().refusal(statement, metadata.schema, None), size_of(doubt))
+            planes = self._planes(self._refusal(statement, metadata.schema), size_of(doubt))
             scan = self._scan(table, metadata, doubt)
             changes = planes.changes.delete(scan, statement)
             scanned = time.perf_counter()
@@ -297,7 +309,7 @@ class UpdateRows(RowChange):
         statement = Update(resolved(self._values, metadata.schema, field="set"), self._where)
         predicate = self._predicate(self._where, metadata.schema)
         found = self._view.change_files(table, predicate, row_filter=row_filter(predicate), changes_matches=True)
-        planes = self._planes(ArrowChanges().refusal(statement, metadata.schema, None), size_of(found))
+        planes = self._planes(self._refusal(statement, metadata.schema), size_of(found))
         scan = self._scan(table, metadata, found)
         changes = planes.changes.update(scan, statement)
         scanned = time.perf_counter()
@@ -333,6 +345,17 @@ def row_filter(predicate: Predicate | None) -> PredicateFilter | None:
     if predicate is None or any(isinstance(leaf, Unknown) for leaf in leaves_of(predicate)):
         return None
     return PredicateFilter(predicate)
+
+
+def depends_on_zone(statement: Delete | Update | Merge, schema: StructType, source: StructType | None) -> bool:
+    """Return whether a condition or a value may have another result in another time zone."""
+    names = [
+        field.name
+        for side in (schema, source or StructType())
+        for field in side.fields
+        if any(isinstance(type_, PrimitiveType) and type_.name == "timestamp" for type_ in StructType((field,)).types())
+    ]
+    return any(_TIMES.search(text) or named_in(text, names) for text in map(str, expressions_of(statement)))
 
 
 def size_of(files: pa.Table) -> int:
