@@ -43,7 +43,7 @@ def as_schema(schema: SchemaLike) -> StructType:
     )
 
 
-def as_names(names: str | Iterable[str]) -> tuple[str, ...]:
+def as_names(names: Any) -> tuple[str, ...]:
     """Return column names as a tuple. A single name may be a string."""
     found = (names,) if isinstance(names, str) else tuple(names) if isinstance(names, Iterable) else (names,)
     for name in found:
