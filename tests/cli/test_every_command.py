@@ -45,6 +45,8 @@ COMMANDS = {
     ("cut",): (),
     ("txn",): ("{txn}",),
     ("resolve",): (str(uuid4()),),
+    ("delete",): ("features", "--where", "day = 'z'"),
+    ("update",): ("features", "--set", "day=day", "--where", "day = 'z'"),
     ("properties",): ("features", "--set", "owner=me"),
     ("verify",): ("features",),
     ("rename",): ("labels", "targets"),

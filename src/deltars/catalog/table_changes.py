@@ -10,7 +10,7 @@ from deltars.session import CatalogSession
 from deltars.transaction import Transaction
 from deltars.transaction.assignments import Assignments
 from deltars.transaction.change_metrics import ChangeMetrics
-from deltars.transaction.merge import GivenMerge, MergeBuilder, merge_builder
+from deltars.transaction.merge_builder import GivenMerge, MergeBuilder, merge_builder
 from deltars.transaction.options import ChangeOptions
 from deltars.transaction.plane import Frame
 

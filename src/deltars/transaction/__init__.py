@@ -2,7 +2,7 @@
 
 from deltars.transaction.alter import Alter
 from deltars.transaction.change_metrics import ChangeMetrics
-from deltars.transaction.merge import MergeBuilder
+from deltars.transaction.merge_builder import MergeBuilder
 from deltars.transaction.options import BeginOptions, ChangeOptions, MirrorChoice, WriteMode, WriteOptions
 from deltars.transaction.plane import Frame, SupportsArrowStream
 from deltars.transaction.raw_log import CommitResult, SqlTxnLogReader, SqlTxnLogWriter, TxnLogReader, TxnLogWriter

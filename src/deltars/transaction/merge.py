@@ -1,4 +1,4 @@
-"""MERGE: the builder that describes it, and the change of the target that it makes.
+"""MERGE: the change of a table that a merge makes.
 
 tx.merge(table, source, on).when_matched_update_all().when_not_matched_insert_all().execute()
    │                         └ clauses, in order: the first whose condition is true for a row applies
@@ -8,30 +8,28 @@ tx.merge(table, source, on).when_matched_update_all().when_not_matched_insert_al
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from deltars.data.arrow_change import ArrowChanges
 from deltars.data.row_change import Clause, ClauseKind, Expression, KeyValues, Merge, MergeSource
-from deltars.errors import ValidationError
 from deltars.log.key_set import KeySet
 from deltars.predicate import FALSE, Comparison, In, Predicate, Unknown, conjunction, parse_join
-from deltars.protocol import Metadata, StructType, as_names, merged
+from deltars.protocol import Metadata, StructType, merged
 from deltars.protocol.properties import boolean_property
 from deltars.transaction.assignments import (
-    Assignments,
-    check_condition,
     is_spark_column,
     new_columns,
     of_source,
     resolved,
 )
 from deltars.transaction.change_metrics import ChangeMetrics
+from deltars.transaction.merge_builder import GivenMerge
 from deltars.transaction.metadata import changed
-from deltars.transaction.options import ChangeOptions, CheckedChangeOptions, check_keywords
+from deltars.transaction.options import CheckedChangeOptions
 from deltars.transaction.plane import plane_for
 from deltars.transaction.row_change import SMALL_BYTES, Planes, RowChange, row_filter, size_of
 from deltars.transaction.staged_table import StagedTable
@@ -39,162 +37,6 @@ from deltars.transaction.view import View
 
 MANY_KEYS = 1_000
 """Up to this number, the keys of the source are a list in the condition on the target. More are a range, and a set."""
-
-
-@dataclass(frozen=True, slots=True)
-class GivenClause:
-    """A clause as the caller gave it, before the table and the source are known."""
-
-    call: str
-    kind: ClauseKind
-    action: str
-    condition: Expression | None
-    values: Assignments | None = None
-    """Values by column; None for those of the source's columns of the same name."""
-    except_columns: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class GivenMerge:
-    """A merge as the caller gave it."""
-
-    source: object
-    on: Expression
-    target_alias: str
-    source_alias: str
-    clauses: tuple[GivenClause, ...] = ()
-    evolves: bool = False
-
-    def check(self) -> None:
-        """Raise ValidationError for a merge that no table can have."""
-        if not self.clauses:
-            raise ValidationError(
-                "the merge has no clause",
-                field="merge",
-                hint="Add one before execute(), for example when_matched_update_all().",
-            )
-        for kind in ("matched", "not_matched", "not_matched_by_source"):
-            for clause in [clause for clause in self.clauses if clause.kind == kind][:-1]:
-                if clause.condition is None:
-                    raise ValidationError(
-                        f"{clause.call} has no condition, so the clause after it never applies",
-                        field="condition",
-                        hint="Give it a condition, or put it last.",
-                    )
-
-
-@dataclass(slots=True)
-class Pending:
-    """Whether a merge that a transaction began was executed."""
-
-    table: str
-    is_executed: bool = False
-
-
-def merge_builder(
-    execute: Callable[[GivenMerge], ChangeMetrics],
-    source: object,
-    on: Expression,
-    *,
-    target_alias: Any,
-    source_alias: Any,
-    evolves: bool,
-    options: ChangeOptions,
-) -> MergeBuilder:
-    """Return a builder without clauses. Raise ValidationError for arguments that no merge can have."""
-    condition = check_condition(on, field="on")
-    if condition is None:
-        raise ValidationError("on must be a condition, got None", field="on", hint='Write on="t.id = s.id".')
-    for name, alias in (("target_alias", target_alias), ("source_alias", source_alias)):
-        if not isinstance(alias, str) or not alias:
-            raise ValidationError(f"{name} must be a name, got {alias!r}", field=name)
-    if target_alias.lower() == source_alias.lower():
-        raise ValidationError(f"target and source have the same alias {target_alias!r}", field="source_alias")
-    check_keywords("merge", options, ChangeOptions)
-    CheckedChangeOptions(**options)
-    plane_for(source)
-    return MergeBuilder(execute, GivenMerge(source, condition, target_alias, source_alias, evolves=evolves))
-
-
-class MergeBuilder:
-    """A merge being described. Each method returns a builder with one more clause; `execute` carries the merge out.
-
-    Conditions and values are SQL text or Spark Columns. `t` is the target and `s` the source, unless `merge` was given
-    other aliases.
-    """
-
-    def __init__(
-        self, execute: Callable[[GivenMerge], ChangeMetrics], merge: GivenMerge, pending: Pending | None = None
-    ) -> None:
-        self._execute = execute
-        self._merge = merge
-        self._pending = pending or Pending("")
-
-    def pending(self, table: str) -> Pending:
-        """Return the record of whether this merge, with whatever clauses, was executed."""
-        self._pending.table = table
-        return self._pending
-
-    def when_matched_update(self, set: Assignments, condition: Expression | None = None) -> MergeBuilder:
-        """Update a target row that a source row matches. `set` maps columns to values."""
-        return self._with("when_matched_update", "matched", "update", condition, _given(set, "set"))
-
-    def when_matched_update_all(
-        self, condition: Expression | None = None, *, except_columns: str | Sequence[str] = ()
-    ) -> MergeBuilder:
-        """Update every column of a matched row by the source's column of the same name."""
-        return self._with("when_matched_update_all", "matched", "update", condition, None, except_columns)
-
-    def when_matched_delete(self, condition: Expression | None = None) -> MergeBuilder:
-        """Delete a target row that a source row matches."""
-        return self._with("when_matched_delete", "matched", "delete", condition, {})
-
-    def when_not_matched_insert(self, values: Assignments, condition: Expression | None = None) -> MergeBuilder:
-        """Insert a source row that matches no target row. Columns left out get their default or null."""
-        return self._with("when_not_matched_insert", "not_matched", "insert", condition, _given(values, "values"))
-
-    def when_not_matched_insert_all(
-        self, condition: Expression | None = None, *, except_columns: str | Sequence[str] = ()
-    ) -> MergeBuilder:
-        """Insert every column of a source row that matches no target row."""
-        return self._with("when_not_matched_insert_all", "not_matched", "insert", condition, None, except_columns)
-
-    def when_not_matched_by_source_update(
-        self,
-        set: Assignments,
-        condition: Expression | None = None,
-    ) -> MergeBuilder:
-        """Update a target row that no source row matches."""
-        values = _given(set, "set")
-        return self._with("when_not_matched_by_source_update", "not_matched_by_source", "update", condition, values)
-
-    def when_not_matched_by_source_delete(self, condition: Expression | None = None) -> MergeBuilder:
-        """Delete a target row that no source row matches."""
-        return self._with("when_not_matched_by_source_delete", "not_matched_by_source", "delete", condition, {})
-
-    def with_schema_evolution(self) -> MergeBuilder:
-        """Add new columns of the source to the table, as `merge_schema=True` does."""
-        return MergeBuilder(self._execute, replace(self._merge, evolves=True), self._pending)
-
-    def execute(self) -> ChangeMetrics:
-        """Carry the merge out, and return what it changed. Nothing is visible before the transaction commits."""
-        self._pending.is_executed = True
-        self._merge.check()
-        return self._execute(self._merge)
-
-    def _with(
-        self,
-        call: str,
-        kind: ClauseKind,
-        action: str,
-        condition: Expression | None,
-        values: Assignments | None,
-        except_columns: str | Sequence[str] = (),
-    ) -> MergeBuilder:
-        condition = check_condition(condition, field="condition")
-        clause = GivenClause(call, kind, action, condition, values, tuple(as_names(except_columns)))
-        merge = replace(self._merge, clauses=(*self._merge.clauses, clause))
-        return MergeBuilder(self._execute, merge, self._pending)
 
 
 class MergeRows(RowChange):
@@ -330,16 +172,6 @@ def _key_condition(key: KeyValues) -> Predicate:
     return conjunction([Comparison(key.column, ">=", key.smallest), Comparison(key.column, "<=", key.largest)])
 
 
-def _given(values: object, field: str) -> Assignments:
-    if not isinstance(values, Mapping) or not values:
-        raise ValidationError(
-            f"{field} must map at least one column to a value, got {values!r}",
-            field=field,
-            hint=f'Write {field}={{"column": "expression"}}.',
-        )
-    return dict(values)
-
-
 def _parameters(merge: GivenMerge) -> dict[str, Any]:
     """Return the merge as Delta's history shows it."""
 
@@ -359,4 +191,4 @@ def _parameters(merge: GivenMerge) -> dict[str, Any]:
     }
 
 
-__all__ = ["GivenMerge", "MergeBuilder", "MergeRows", "Pending", "merge_builder"]
+__all__ = ["MergeRows"]

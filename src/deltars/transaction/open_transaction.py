@@ -33,7 +33,7 @@ from deltars.transaction.alter import Alter, Change, StageChange
 from deltars.transaction.create_table import CREATE, check_request
 from deltars.transaction.lifetime import Lifetime
 from deltars.transaction.limits import FEWER_FILES, Limits, how_to_raise
-from deltars.transaction.merge import Pending
+from deltars.transaction.merge_builder import Pending
 from deltars.transaction.metadata import metadata_actions
 from deltars.transaction.options import (
     BeginOptions,

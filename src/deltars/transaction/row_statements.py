@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 from uuid import UUID
 
 from deltars.data.row_change import Expression
 from deltars.errors import ValidationError
 from deltars.transaction.assignments import Assignments, as_expression, check_condition
 from deltars.transaction.change_metrics import ChangeMetrics
-from deltars.transaction.merge import GivenMerge, MergeBuilder, MergeRows, merge_builder
+from deltars.transaction.merge_builder import GivenMerge, MergeBuilder, merge_builder
 from deltars.transaction.open_transaction import OpenTransaction
 from deltars.transaction.options import ChangeOptions, CheckedChangeOptions, check_keywords
 from deltars.transaction.plane import Frame
-from deltars.transaction.row_change import DeleteRows, PurgeFiles, RowChange, UpdateRows
 from deltars.transaction.staged_table import StagedTable, Step
 from deltars.transaction.view import View
+
+if TYPE_CHECKING:
+    from deltars.transaction.row_change import RowChange
+
+# The statements are imported late: they load sqlglot, which most transactions do not need.
 
 
 class RowStatements(OpenTransaction):
@@ -30,6 +34,8 @@ class RowStatements(OpenTransaction):
         `where` is SQL text or a Spark Column. Files without a matching row are not opened, and neither are files of
         which every row matches. See `ChangeOptions` for the options.
         """
+        from deltars.transaction.row_change import DeleteRows
+
         condition = check_condition(where, field="where")
         return self._change(table, "delete", options, lambda view, checked: DeleteRows(view, checked, condition))
 
@@ -45,6 +51,8 @@ class RowStatements(OpenTransaction):
         `set` maps columns to values: SQL text such as `"score + 1"` or `"'text'"`, a Spark Column, or a number, date,
         time, bool or None. `a.b` is the field b of the struct a.
         """
+        from deltars.transaction.row_change import UpdateRows
+
         condition = check_condition(where, field="where")
         for column, value in (set or {}).items() if hasattr(set, "items") else ():
             as_expression(value, str(column), field="set")
@@ -76,10 +84,13 @@ class RowStatements(OpenTransaction):
             options=options,
         )
         with self._lifetime.open():
-            self._pending_merges.append(builder.pending(str(table)))
+            builder._pending.table = str(table)
+            self._pending_merges.append(builder._pending)
         return builder
 
     def _merge(self, table: str | UUID, merge: GivenMerge, options: ChangeOptions) -> ChangeMetrics:
+        from deltars.transaction.merge import MergeRows
+
         return self._change(table, "merge", options, lambda view, checked: MergeRows(view, checked, merge))
 
     def purge(
@@ -89,6 +100,8 @@ class RowStatements(OpenTransaction):
 
         `where` limits it to files that may hold a matching row. No row changes.
         """
+        from deltars.transaction.row_change import PurgeFiles
+
         condition = check_condition(where, field="where")
         return self._change(table, "purge", options, lambda view, checked: PurgeFiles(view, checked, condition))
 
