@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ from deltars.data.scan import Scan
 from deltars.errors import ValidationError
 from deltars.log.moments import Moment
 from deltars.log.snapshot import as_whole
+from deltars.transaction.html import html_table
 
 if TYPE_CHECKING:
     import pandas
@@ -113,16 +113,5 @@ class ArrowRows(ABC):
 
 def as_html(caption: str, rows: pa.Table) -> str:
     """Return rows as an HTML table for a notebook."""
-    heads = "".join(
-        f"<th>{escape(field.name)}<br><small>{escape(str(field.type))}</small></th>" for field in rows.schema
-    )
-    lines = "".join(
-        "<tr>" + "".join(f"<td>{escape(_shown(value))}</td>" for value in row.values()) + "</tr>"
-        for row in rows.to_pylist()
-    )
-    return f"<table><caption>{escape(caption)}</caption><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table>"
-
-
-def _shown(value: Any) -> str:
-    text = "NULL" if value is None else str(value)
-    return text if len(text) <= 100 else f"{text[:99]}…"
+    heads = [f"{field.name}: {field.type}" for field in rows.schema]
+    return html_table(caption, heads, [row.values() for row in rows.to_pylist()])

@@ -6,15 +6,18 @@ The importer is loaded by the calls that need it: it is slow to load, and most p
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from uuid import UUID, uuid4
 
 from deltars.catalog.as_of import AsOf, as_moment, cut_as_of
+from deltars.catalog.listings import TableList
 from deltars.catalog.retry import run
 from deltars.catalog.snapshot import CatalogSnapshot
 from deltars.catalog.table import Table
 from deltars.catalog.transactions import TransactionDetail, transaction_detail
 from deltars.config import CatalogConfig, Isolation
+from deltars.errors import DeltarsError
 from deltars.log.commit import NewTable
 from deltars.log.transaction_id import TxnId, as_txn_id
 from deltars.mirror import Reconciler
@@ -161,11 +164,17 @@ class Catalog(RefusesVerbs):
 
     def tables(self) -> list[Table]:
         """Return every table, by name."""
-        return [Table(self._session, record) for record in self._session.registry.tables()]
+        return TableList(Table(self._session, record) for record in self._session.registry.tables())
 
     def table(self, table: str | UUID) -> Table:
         """Return a table by its name (in any case), its id or its whole `deltasql://` URI."""
         return Table(self._session, self._session.find(table))
+
+    def __getitem__(self, table: str | UUID) -> Table:
+        return self.table(table)
+
+    def __contains__(self, table: str | UUID) -> bool:
+        return self.table_exists(table)
 
     def table_exists(self, table: str | UUID) -> bool:
         return self._session.registry.find(self._session.name_or_id(table)) is not None
@@ -365,6 +374,14 @@ class Catalog(RefusesVerbs):
 
     def __repr__(self) -> str:
         return f"<Catalog {self.uri}>"
+
+    def _repr_html_(self) -> str:
+        try:
+            tables = TableList(self.tables())._repr_html_()
+        except DeltarsError as error:
+            # A notebook that shows a catalog must not fail because its database is away.
+            tables = f"<p>{escape(str(error))}</p>"
+        return f"<p>{escape(repr(self))}</p>{tables}"
 
     def __reduce__(self) -> tuple[Callable[..., Catalog], tuple[CatalogConfig]]:
         return Catalog, (self._config,)
