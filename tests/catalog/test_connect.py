@@ -23,7 +23,7 @@ from psycopg import sql
 
 import deltars
 from deltars.store.database import Database
-from deltars.store.migrations import runner
+from deltars.store.migrations import revisions, runner
 from deltars.uri import BackendName, CatalogUri, parse_catalog_uri
 from tests.support import witness
 from tests.support.crowd import at_once, failures
@@ -67,7 +67,9 @@ def set_schema_version(uri: str, revision: str) -> None:
     database = Database(parse_catalog_uri(uri), pool_size=1, pool_timeout_s=10)
     with database.write(10) as connection:
         table = (
-            f'"{database.backend.schema}".{runner.VERSION_TABLE}' if database.backend.schema else runner.VERSION_TABLE
+            f'"{database.backend.schema}".{revisions.VERSION_TABLE}'
+            if database.backend.schema
+            else revisions.VERSION_TABLE
         )
         connection.exec_driver_sql(f"UPDATE {table} SET version_num = '{revision}'")
     database.close()
@@ -131,7 +133,7 @@ def test_embedded_catalog_is_created_and_migrated_on_first_use(catalog_uri: str)
     assert not Path(parse_catalog_uri(catalog_uri).database).exists()
     with deltars.connect(catalog_uri) as catalog:
         assert catalog.tables() == []
-        assert runner.status(catalog._session.database).is_current
+        assert revisions.status(catalog._session.database).is_current
 
 
 @EMBEDDED
@@ -168,10 +170,10 @@ def test_older_schema_says_which_command_to_run(catalog_uri: str) -> None:
     step_down(catalog_uri)
     with pytest.raises(deltars.SchemaVersionError) as raised:
         deltars.connect(catalog_uri, migrate=False)
-    assert f"has the older schema 0004; this release needs schema {runner.head_revision()}" in str(raised.value)
+    assert f"has the older schema 0004; this release needs schema {revisions.head_revision()}" in str(raised.value)
     assert f"Run: deltars migrate up --catalog '{parse_catalog_uri(catalog_uri)}'" in str(raised.value)
     with deltars.connect(catalog_uri, migrate=True) as catalog:
-        assert runner.status(catalog._session.database).is_current
+        assert revisions.status(catalog._session.database).is_current
 
 
 @POSTGRES
@@ -180,7 +182,7 @@ def test_older_schema_on_postgres_is_not_migrated_unasked(catalog_uri: str) -> N
     step_down(catalog_uri)
     with pytest.raises(deltars.SchemaVersionError, match="deltars migrate up"):
         deltars.connect(catalog_uri)
-    assert witness.rows(catalog_uri, f"SELECT version_num FROM {runner.VERSION_TABLE}") == [("0004",)]
+    assert witness.rows(catalog_uri, f"SELECT version_num FROM {revisions.VERSION_TABLE}") == [("0004",)]
 
 
 @EMBEDDED
@@ -198,9 +200,9 @@ def test_newer_schema_says_to_upgrade_the_package_and_changes_nothing(catalog_ur
     for wanted in (None, True, False):
         with pytest.raises(deltars.SchemaVersionError) as raised:
             deltars.connect(catalog_uri, migrate=wanted)
-        assert f"has the newer schema 9999; this release knows up to {runner.head_revision()}" in str(raised.value)
+        assert f"has the newer schema 9999; this release knows up to {revisions.head_revision()}" in str(raised.value)
         assert "pip install --upgrade deltars" in str(raised.value)
-    assert witness.rows(catalog_uri, f"SELECT version_num FROM {runner.VERSION_TABLE}") == [("9999",)]
+    assert witness.rows(catalog_uri, f"SELECT version_num FROM {revisions.VERSION_TABLE}") == [("9999",)]
 
 
 # -- the warehouse ------------------------------------------------------------------------------------------------
@@ -259,9 +261,9 @@ def test_ten_processes_at_first_use_of_an_embedded_catalog_all_succeed(catalog_u
 def test_ten_processes_migrating_at_once_make_one_catalog(catalog_uri: str) -> None:
     outcomes = at_once(10, migrate_up, catalog_uri)
     assert failures(outcomes) == []
-    assert outcomes == [runner.head_revision()] * 10
+    assert outcomes == [revisions.head_revision()] * 10
     assert witness.rows(catalog_uri, "SELECT count(*) FROM dl_catalog") == [(1,)]
-    assert witness.rows(catalog_uri, f"SELECT count(*) FROM {runner.VERSION_TABLE}") == [(1,)]
+    assert witness.rows(catalog_uri, f"SELECT count(*) FROM {revisions.VERSION_TABLE}") == [(1,)]
 
 
 def together(*jobs: Callable[[], Any]) -> list[Any]:
@@ -288,7 +290,7 @@ def test_threads_that_migrate_different_databases_do_not_meet(tmp_path: Path) ->
     uris = [f"deltasql://sqlite/{tmp_path}/{number}.db" for number in range(4)]
     uris += [f"deltasql://duckdb/{tmp_path}/{number}.duckdb" for number in range(2)]
     for catalog in together(*[lambda uri=uri: deltars.connect(uri) for uri in uris]):
-        assert runner.status(catalog._session.database).is_current
+        assert revisions.status(catalog._session.database).is_current
         catalog.close()
 
 

@@ -182,7 +182,7 @@ def test_migrations_make_what_the_definition_says(catalog_uri: str, second_uri: 
 
 def _only_ours(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Without the table that Alembic keeps for itself."""
-    return [row for row in rows if row[0] != runner.VERSION_TABLE]
+    return [row for row in rows if row[0] != revisions.VERSION_TABLE]
 
 
 def test_script_for_a_dba_makes_the_same_catalog(catalog_uri: str, second_uri: str, backend: str) -> None:
@@ -270,7 +270,7 @@ def test_view_of_somebody_else_over_our_tables_stops_down_and_nothing_is_lost(ca
 def test_migration_that_fails_half_way_leaves_nothing(catalog_uri: str, table: str) -> None:
     run_script(catalog_uri, f"CREATE TABLE {table} (version_num text)")
     before = everything(catalog_uri)
-    if table == runner.VERSION_TABLE:
+    if table == revisions.VERSION_TABLE:
         run_script(catalog_uri, f"INSERT INTO {table} VALUES ('somebody else''s')")
     with pytest.raises(deltars.DatabaseError):
         public.up(catalog_uri)

@@ -61,7 +61,8 @@ class DuckDBQuery:
                 connection.execute("SET python_enable_replacements = false")
                 connection.execute("SET enable_external_access = false")
                 for place, stream in enumerate(streams):
-                    connection.register(f"table_{place}", stream)
+                    connection.register(f"rows_{place}", stream)
+                    connection.execute(f"CREATE TEMP VIEW table_{place} AS SELECT {stream.columns} FROM rows_{place}")
                 relation = connection.sql(self._text.sql)
                 if relation is None:
                     raise ValidationError("the query returns no rows", field="query")
@@ -127,6 +128,20 @@ class _Rows:
         self._names = columns
         self.failure: DeltarsError | None = None
 
+    @property
+    def columns(self) -> str:
+        """The columns as DuckDB selects them.
+
+        DuckDB lets pyarrow filter the batches by a query's conditions and joins. pyarrow has other rules for NaN and
+        −0.0, so a column with floats is hidden behind an expression, which only DuckDB evaluates.
+        """
+        selected = []
+        for field in read_scan(self._scan, columns=self._names).schema:
+            name = '"' + field.name.replace('"', '""') + '"'
+            hidden = f"CASE WHEN {name} IS NOT NULL THEN {name} END AS {name}"
+            selected.append(hidden if _has_floats(field.type) else name)
+        return ", ".join(selected)
+
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         reader = read_scan(self._scan, columns=self._names)
         return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader)).__arrow_c_stream__()
@@ -137,6 +152,11 @@ class _Rows:
         except DeltarsError as error:
             self.failure = error
             raise
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    inner = (kind.field(place).type for place in range(kind.num_fields)) if pa.types.is_nested(kind) else ()
+    return bool(pa.types.is_floating(kind)) or any(map(_has_floats, inner))
 
 
 def _reader(relation: Any) -> pa.RecordBatchReader:

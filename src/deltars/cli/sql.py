@@ -97,8 +97,9 @@ def sql(
         left_out = 0
         if cut is not None:
             shown = list(rows)
-            with working("Counting"):
-                left_out = result.count_all() - cut if len(shown) > cut else 0
+            if len(shown) > cut:
+                with working("Counting"):
+                    left_out = result.count_all() - cut
             rows = iter(shown[:cut])
         output.records(rows, columns=result.names, none="No rows.")
         if cut is not None and left_out:

@@ -45,6 +45,8 @@ _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Neg, exp.Div)
 _AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)
 _AGREED = (*_SHAPE, *_SAME_KIND, *_ARITHMETIC, *_AGGREGATES, exp.And, exp.Or, exp.Not, exp.Is, exp.Like)
 """The operations that are the same in both, on the types that are checked below."""
+_CONDITIONAL = (exp.Where, exp.Having, exp.Join, exp.And, exp.Or, exp.Not, exp.If)
+"""What takes a condition; DuckDB also takes a number, which Spark refuses."""
 _ANY_TYPE = (exp.Select, exp.Ordered, exp.Group, exp.Count, exp.Min, exp.Max, exp.Is, exp.Subquery)
 """The operations that are the same for values of any type."""
 
@@ -113,8 +115,14 @@ def _doubt_of_shape(node: exp.Expr) -> str | None:
     match node:
         case exp.Join() if node.method or node.kind in ("SEMI", "ANTI") or node.args.get("match_condition"):
             return f"a {node.method or node.kind} join"
+        case exp.Join() if node.args.get("using") and node.side in ("RIGHT", "FULL"):
+            return f"a {node.side} join with USING"
         case exp.Star() if any(node.args.values()):
             return "* with a list of columns"
+        case exp.Star() if not isinstance(node.parent, exp.Count) and _has_using(node):
+            return "* of a join with USING, whose columns are in another order"
+        case exp.Case() if node.this is not None:
+            return "CASE with a value"
         case exp.Table() if any(node.args.get(part) for part in ("sample", "pivots", "joins", "laterals")):
             return "a sample or a pivot"
         case exp.Group() if any(value for name, value in node.args.items() if name != "expressions"):
@@ -138,6 +146,11 @@ def _doubt_of_shape(node: exp.Expr) -> str | None:
     return None
 
 
+def _has_using(star: exp.Star) -> bool:
+    select = star.find_ancestor(exp.Select)
+    return select is not None and any(join.args.get("using") for join in select.args.get("joins") or ())
+
+
 def _is_compared(node: exp.Expr) -> bool:
     parent = node.parent
     while isinstance(parent, exp.Paren | exp.Neg):
@@ -152,6 +165,8 @@ def _doubt_of_types(node: exp.Expr) -> str | None:
         allowed = ("number", "decimal") if isinstance(node, exp.Sum) else ("number",)
         if _kind(node.this.expressions[0] if isinstance(node.this, exp.Distinct) else node.this) not in allowed:
             return _shown(node)
+    if isinstance(node, _CONDITIONAL) and any(_kind(part) not in ("boolean", "null") for part in _conditions(node)):
+        return "a condition that is not a boolean"
     if isinstance(node, exp.Like) and not (_kind(node.this) == "string" and isinstance(node.expression, exp.Literal)):
         return _shown(node)
     if isinstance(node, _SAME_KIND):
@@ -163,6 +178,13 @@ def _doubt_of_types(node: exp.Expr) -> str | None:
     if isinstance(node, exp.Column) and _kind(node) not in _PLAIN_KINDS and not _is_for_any_type(node):
         return f"{node.sql('spark')} of type {node.type}"
     return None
+
+
+def _conditions(node: exp.Expr) -> list[exp.Expr]:
+    if isinstance(node, exp.Join):
+        on = node.args.get("on")
+        return [] if on is None else [on]
+    return [node.this, node.expression] if isinstance(node, exp.And | exp.Or) else [node.this]
 
 
 def _is_for_any_type(column: exp.Column) -> bool:
