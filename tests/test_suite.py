@@ -60,6 +60,6 @@ def test_test_is_counted_once_with_the_seconds_of_its_fixtures() -> None:
     for when in ("setup", "call", "teardown"):
         for folder in ("a", "b"):
             nodeid = f"tests/{folder}/test_x.py::test_x[sqlite]"
-            report = pytest.TestReport(nodeid, ("", 0, ""), {}, "passed", None, when, duration=2.0)  # type: ignore[arg-type]
+            report = pytest.TestReport(nodeid, ("", 0, ""), {}, "passed", None, when, duration=2.0)
             durations.pytest_runtest_logreport(report)
     assert durations.lines()[-1].split() == ["together", "2", "12", "0", "12", "0", "0"]
