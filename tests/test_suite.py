@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 MANY_CASES = "tests/store/test_writer_validation.py::test_illegal_path_is_refused"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_soak", [False, True], ids=["test", "soak"])
 def test_other_backends_take_the_first_case_and_in_a_soak_run_the_rest(is_soak: bool) -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", MANY_CASES]
