@@ -34,8 +34,8 @@ types: setup  ## Check types, strictly
 imports: setup  ## Check that each layer imports only from the layers below it
 	@$(PY) -c 'from importlinter.cli import lint_imports_command as check; check()' --no-logo --no-cache
 
-quick: setup  ## Run, in two minutes, what needs no Java and has SQLite for a catalog; no soak test
-	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not (spark or postgres or duckdb or soak)" $(PYTEST_ARGS)
+quick: setup  ## Run, in two minutes, what needs no Java and has SQLite for a catalog; nothing slow
+	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not (spark or postgres or duckdb or soak or slow)" $(PYTEST_ARGS)
 
 unit: setup  ## Run the test suite; PYTEST_ARGS="-k name" for a part of it, WORKERS=0 for one process
 	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)

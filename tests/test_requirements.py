@@ -8,7 +8,7 @@ from tests.support import requirements as source
 from tests.support.requirements import Proof, Requirement, Requirements
 
 # Collecting the whole suite takes seconds; one worker does it once.
-pytestmark = pytest.mark.xdist_group("requirements")
+pytestmark = [pytest.mark.xdist_group("requirements"), pytest.mark.slow]
 
 LISTED = Requirements(
     {

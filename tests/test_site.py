@@ -19,7 +19,7 @@ from deltars.store import schema
 ROOT = Path(__file__).parents[1]
 
 # One build serves the module.
-pytestmark = pytest.mark.xdist_group("site")
+pytestmark = [pytest.mark.xdist_group("site"), pytest.mark.slow]
 
 
 def build(project: Path, site: Path) -> subprocess.CompletedProcess[str]:

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 MANY_CASES = "tests/store/test_writer_validation.py::test_illegal_path_is_refused"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_soak", [False, True], ids=["test", "soak"])
 def test_other_backends_take_the_first_case_and_in_a_soak_run_the_rest(is_soak: bool) -> None:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", MANY_CASES]
@@ -60,6 +61,6 @@ def test_test_is_counted_once_with_the_seconds_of_its_fixtures() -> None:
     for when in ("setup", "call", "teardown"):
         for folder in ("a", "b"):
             nodeid = f"tests/{folder}/test_x.py::test_x[sqlite]"
-            report = pytest.TestReport(nodeid, ("", 0, ""), {}, "passed", None, when, duration=2.0)  # type: ignore[arg-type]
+            report = pytest.TestReport(nodeid, ("", 0, ""), {}, "passed", None, when, duration=2.0)
             durations.pytest_runtest_logreport(report)
     assert durations.lines()[-1].split() == ["together", "2", "12", "0", "12", "0", "0"]

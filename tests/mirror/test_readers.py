@@ -73,6 +73,7 @@ def rows_of(found: pa.Table) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: int(row["id"]))
 
 
+@pytest.mark.slow
 @each_reader
 def test_every_version_is_read_back_as_it_was_committed(history: History, read: Read) -> None:
     for version in history.rows:
@@ -80,6 +81,7 @@ def test_every_version_is_read_back_as_it_was_committed(history: History, read: 
     assert rows_of(read(history.location, None)) == history.expected(history.last)
 
 
+@pytest.mark.slow
 @each_reader
 def test_versions_from_a_checkpoint_on_are_read_without_the_commits_before_it(
     history: History, without_old_commits: Path, read: Read

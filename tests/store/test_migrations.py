@@ -335,6 +335,7 @@ def test_schema_may_have_any_name(catalog_uri: str, tmp_path: Path) -> None:
     assert described(odd)["columns"] == []
 
 
+@pytest.mark.slow
 def test_package_that_is_a_zip_brings_its_migrations(tmp_path: Path) -> None:
     """As `spark-submit --py-files` hands it to the driver."""
     source = Path(deltars.__file__).parent

@@ -130,6 +130,7 @@ def test_ten_thousand_files_take_far_less_than_five_seconds(open_log: OpenLog, f
     assert log.one("SELECT count(*) FROM dl_add_files WHERE table_id = ?") == 10_000
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("D-17")
 def test_hundred_thousand_files_fit_into_one_commit(open_log: OpenLog) -> None:
     log = open_log().create()

@@ -27,6 +27,7 @@ USED = (
 )
 
 
+@pytest.mark.slow
 def test_program_passes_mypy_strict() -> None:
     # The cache is the one of `make lint`: without it all of deltars is analysed, which takes half a minute.
     checked = subprocess.run(
