@@ -45,7 +45,6 @@ def _array(name: str) -> pa.Array:
 
 
 def test_keys_match_as_in_spark_for_every_pair_of_types(spark: SparkSession) -> None:
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
     kinds = {pair: comparison_type(PrimitiveType(pair[0]), PrimitiveType(pair[1])) for pair in PAIRS}
     decided = {pair: kind for pair, kind in kinds.items() if kind is not None}
     assert len(decided) >= 30
@@ -108,7 +107,6 @@ def _shown_all(values: list[Any]) -> list[str]:
 
 
 def test_values_and_conditions_are_computed_as_in_spark(spark: SparkSession) -> None:
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
     batch = _batch(SCHEMA)
     columns = [f"CAST({sql} AS {type_.replace('long', 'bigint')}) AS c{i}" for i, (sql, type_) in enumerate(VALUES)]
     columns += [f"({sql}) AS w{i}" for i, sql in enumerate(CONDITIONS)]
