@@ -178,6 +178,8 @@ def _evaluate(expression: Expression, batch: pa.RecordBatch) -> pa.Array:
             return pa.repeat(pa.scalar(value, _GIVEN[kind]), batch.num_rows)
         case Call("date_trunc", (Given(_, unit), inner)):
             return _truncated(unit, _evaluate(inner, batch))
+        case Call("substring", (text, Given(_, int(start)), Given(_, int(length)))) if start > 0:
+            return _substring(_evaluate(text, batch), start, length)
         case Call("coalesce", arguments):
             return _coalesced(_alike(arguments, batch))
         case Call(function, arguments) if function in _COMPARISONS:
@@ -344,8 +346,9 @@ def _chosen(branches: Sequence[tuple[Truth, Expression]], otherwise: Expression,
 
 
 def _call(function: str, arguments: list[pa.Array], to: DataType | None) -> pa.Array:
-    first, *rest = arguments or [None]
-    kinds = [argument.type for argument in arguments]
+    if not arguments:
+        raise only_spark(function)
+    first, kinds = arguments[0], [argument.type for argument in arguments]
     if function == "not" and types.is_boolean(kinds[0]):
         return pc.invert(first)
     if function == "negate" and (is_number(kinds[0])):
@@ -354,8 +357,6 @@ def _call(function: str, arguments: list[pa.Array], to: DataType | None) -> pa.A
         return _PARTS[function](first).cast(pa.int32())
     if function == "concat" and all(map(types.is_string, kinds)):
         return pc.binary_join_element_wise(*arguments, pa.scalar(""))
-    if function == "substring" and types.is_string(kinds[0]):
-        return _substring(first, *rest)
     if function == "cast" and to is not None and _can_cast(kinds[0], type_to_arrow(to)):
         # Casting a timestamp to a date drops the time of day, so that cast must not be safe.
         return first.cast(type_to_arrow(to), safe=not types.is_timestamp(kinds[0]))
@@ -368,14 +369,10 @@ def _truncated(unit: str, moments: pa.Array) -> pa.Array:
     return pc.floor_temporal(moments, unit=unit)
 
 
-def _substring(text: pa.Array, start: pa.Array, length: pa.Array) -> pa.Array:
-    begin, count = pc.min_max(start), pc.min_max(length)
-    if not len(text):
-        return text
-    if begin["min"] != begin["max"] or count["min"] != count["max"] or begin["min"].as_py() < 1:
-        raise only_spark("substring with a start or length that is not constant, or a start below 1")
-    first = begin["min"].as_py() - 1
-    return pc.utf8_slice_codeunits(text, first, first + max(0, count["min"].as_py()))
+def _substring(text: pa.Array, start: int, length: int) -> pa.Array:
+    if not types.is_string(text.type):
+        raise only_spark(f"substring of {text.type}")
+    return pc.utf8_slice_codeunits(text, start - 1, start - 1 + max(0, length))
 
 
 def _can_cast(source: pa.DataType, target: pa.DataType) -> bool:
