@@ -9,21 +9,28 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 from uuid import UUID
 
 from sqlalchemy import Select
 
+from deltars.log.commit import Base
 from deltars.log.snapshot import Snapshot
 from deltars.store.backends import duckdb
 from deltars.store.backends.duckdb import DuckDB
+from deltars.store.commit import writer
 from deltars.store.commit.writer import LogWriter
+from deltars.transaction import settle
+from deltars.transaction.read_log import ReadLog
+from deltars.transaction.transaction import Transaction
 from deltars.transaction.view import View
 from tests.support.racers import unpublished
 
 _with_for_update: Callable[..., Any] = Select.with_for_update
 _plan: Callable[..., Any] = LogWriter._plan
+_as_commit: Callable[..., Any] = Transaction._as_commit
 
 
 @contextmanager
@@ -82,4 +89,66 @@ def no_cut() -> Iterator[None]:
         return view.session.reader.snapshot(table_id)
 
     with unpublished(), mock.patch.object(View, "_snapshot", snapshot):
+        yield
+
+
+@contextmanager
+def crowds() -> Iterator[None]:
+    """Everyone waits before the commit, so that several others come between. That alone breaks nothing."""
+
+    def as_commit(transaction: Transaction) -> Any:
+        time.sleep(random.uniform(0, 0.2))
+        return _as_commit(transaction)
+
+    with unpublished(), mock.patch.object(Transaction, "_as_commit", as_commit):
+        yield
+
+
+@contextmanager
+def no_row_reads() -> Iterator[None]:
+    """What a statement looked for is not recorded."""
+    with crowds(), mock.patch.object(ReadLog, "rows", return_value=None):
+        yield
+
+
+@contextmanager
+def no_union() -> Iterator[None]:
+    """A vector takes the place of the winner's, and what that deleted comes back."""
+    united = settle._Round._united
+
+    def forgotten(self: Any, obstacle: Any, path: str, theirs: Any, deleted: Any) -> Any:
+        vector, rows = united(self, obstacle, path, theirs, deleted)
+        return vector, rows - deleted
+
+    with crowds(), mock.patch.object(settle._Round, "_united", forgotten):
+        yield
+
+
+@contextmanager
+def first_obstacle_only() -> Iterator[None]:
+    """Once the first obstacle is settled, everything up to the version found counts as judged."""
+    find = writer.find_conflicts
+
+    def first(*arguments: Any) -> Any:
+        verdict = find(*arguments)
+        return replace(verdict, obstacles=verdict.obstacles[:1])
+
+    with crowds(), mock.patch.object(writer, "find_conflicts", first):
+        yield
+
+
+@contextmanager
+def head_not_judged() -> Iterator[None]:
+    """After settling, reads count as made now, and not at the version that was judged."""
+    advanced = settle._Round._advanced
+
+    def now(self: Any, mine: Any) -> Any:
+        time.sleep(random.uniform(0, 0.2))
+        version = self._view.session.reader.current_version(self._taken.table_id)
+        snapshot = self._view.session.reader.snapshot(self._taken.table_id, version)
+        head = Base(version, snapshot.commit[1])
+        self._taken = replace(self._taken, actual=version, head=head)
+        return advanced(self, mine)
+
+    with crowds(), mock.patch.object(settle._Round, "_advanced", now):
         yield

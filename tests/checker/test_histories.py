@@ -11,6 +11,7 @@ import deltars
 from deltars.config import ISOLATION_LEVELS, Isolation
 from tests.checker import anomalies, sabotage
 from tests.checker.anomalies import find_anomalies, kinds
+from tests.checker.rows import AMENDS, INSERTS, run_row_workload
 from tests.checker.workload import ANYTHING, CROSSWISE, run_workload
 from tests.support.soak import record, scaled, seed
 
@@ -104,3 +105,54 @@ def test_missing_version_check_is_found(catalog: deltars.Catalog, catalog_uri: s
 def test_missing_cut_is_found(catalog: deltars.Catalog, catalog_uri: str) -> None:
     found = _with_bug(catalog, catalog_uri, sabotage.no_cut, "snapshot")
     assert found & {anomalies.FRACTURED_READ, anomalies.UNREPEATABLE_READ, anomalies.SINGLE}
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7_200)
+def test_random_changes_of_rows_show_no_anomaly_that_their_level_forbids(
+    catalog: deltars.Catalog, catalog_uri: str, backend: str
+) -> None:
+    rounds, clients, count = scaled(1, soak=1 if backend == "duckdb" else 5), scaled(3, soak=8), scaled(8, soak=100)
+    histories = run_row_workload(
+        catalog, catalog_uri, ISOLATION_LEVELS * rounds, clients=clients, count=count, seed=seed()
+    )
+    for history, errors in histories:
+        assert find_anomalies(history) == [], f"seed {seed()}, {history.level}"
+        assert set(errors) <= CONFLICTS
+        assert len(history.committed) > clients * count / 10
+    record(
+        f"histories of rows checked, {backend}",
+        levels=len(ISOLATION_LEVELS),
+        clients=clients,
+        transactions=sum(len(history.txns) for history, _ in histories),
+        committed=sum(len(history.committed) for history, _ in histories),
+        anomalies=0,
+    )
+
+
+@pytest.mark.soak
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize(
+    ("bug", "mix", "kind"),
+    [
+        (sabotage.no_row_reads, INSERTS, anomalies.LOST_UPDATE),
+        (sabotage.no_union, AMENDS, anomalies.REPEATED_VALUE),
+        (sabotage.first_obstacle_only, INSERTS, anomalies.LOST_UPDATE),
+        (sabotage.head_not_judged, INSERTS, anomalies.LOST_UPDATE),
+    ],
+)
+def test_rule_of_rows_that_is_missing_is_found(
+    catalog: deltars.Catalog,
+    catalog_uri: str,
+    bug: Callable[[], AbstractContextManager[object]],
+    mix: Mapping[str, int],
+    kind: str,
+) -> None:
+    count = scaled(30, soak=200)
+    [(history, _)] = run_row_workload(
+        catalog, catalog_uri, ["serializable"], clients=4, count=count, seed=seed(), tables=1, mix=mix, sabotage=bug
+    )
+    assert kind in kinds(find_anomalies(history))

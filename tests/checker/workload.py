@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import NoReturn
 
 import pyarrow as pa
 
@@ -77,27 +78,40 @@ def run_workload(
             catalog.create_table(name, "id BIGINT, part STRING", partition_by=["part"])
     catalog.close()
     tapes = run_racers(uri, clients, play, rounds, count, seed, around=sabotage)
-    return [_together(catalog, *of_round) for of_round in zip(rounds, *tapes, strict=True)]
+    return [
+        together(round_, of_round, {k: v for name in round_.tables for k, v in _final(catalog, name).items()})
+        for round_, *of_round in zip(rounds, *tapes, strict=True)
+    ]
 
 
-def _together(catalog: deltars.Catalog, round_: Round, *tapes: Tape) -> tuple[History, Counter[str]]:
-    final: dict[str, list[str]] = {}
-    for name in round_.tables:
-        final |= lists_of(name, catalog.table(name).snapshot().files)
+def _final(catalog: deltars.Catalog, name: str) -> dict[str, list[str]]:
+    return lists_of(name, catalog.table(name).snapshot().files)
+
+
+def together(round_: Round, tapes: Sequence[Tape], final: Mapping[str, Sequence[str]]) -> tuple[History, Counter[str]]:
     txns = [txn for tape in tapes for txn in tape.txns]
     return History(round_.level, txns, final), sum((tape.errors for tape in tapes), Counter[str]())
 
 
-def play(catalog: deltars.Catalog, number: int, rounds: Sequence[Round], count: int, seed: int) -> list[Tape]:
+def play(
+    catalog: deltars.Catalog,
+    number: int,
+    rounds: Sequence[Round],
+    count: int,
+    seed: int,
+    kind: type[Client] | None = None,
+) -> list[Tape]:
     """One client: in each round so many transactions drawn by lot."""
     lot = random.Random(f"{seed}-{number}")
-    return [_play_round(catalog, number, round_, count, lot) for round_ in rounds]
+    return [_play_round(catalog, number, round_, count, lot, kind or Client) for round_ in rounds]
 
 
-def _play_round(catalog: deltars.Catalog, number: int, round_: Round, count: int, lot: random.Random) -> Tape:
+def _play_round(
+    catalog: deltars.Catalog, number: int, round_: Round, count: int, lot: random.Random, kind: type[Client]
+) -> Tape:
     tape = Tape()
     for i in range(count):
-        client = Client(catalog, round_, f"{number}-{i}", lot)
+        client = kind(catalog, round_, f"{number}-{i}", lot)
         tape.txns.append(client.run())
         if client.error:
             tape.errors[type(client.error).__name__] += 1
@@ -152,7 +166,10 @@ class Client:
             # A pause now and then, so that others come between.
             time.sleep(self._lot.choice([0, 0, 0.001, 0.004]))
         if kind == "give up":
-            raise GivenUp
+            self._give_up()
+
+    def _give_up(self) -> NoReturn:
+        raise GivenUp
 
     def _step(self, step: str, tx: deltars.Transaction, table: str) -> None:
         match step:

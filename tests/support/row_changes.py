@@ -9,9 +9,9 @@ insert_absent(tx, "t", {7: "new"})   rows whose ids are not there are inserted
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 import pyarrow as pa
@@ -35,15 +35,15 @@ from deltars.transaction.view import View
 DDL = "id BIGINT, name STRING"
 ID = Column(("id",), PrimitiveType("long"))
 
-Rows = Mapping[int, str | None]
+Rows: TypeAlias = Mapping[int, str | None]
 
 
-def data_file(location: str, rows: Rows, path: str | None = None, **fields: Any) -> AddFile:
+def data_file(location: str, rows: Rows | Sequence[tuple[int, str | None]], **fields: Any) -> AddFile:
     """Write rows as a data file, and describe it."""
-    path = path or f"{uuid4()}.parquet"
+    path = f"{uuid4()}.parquet"
     target = Path(location) / path
     target.parent.mkdir(parents=True, exist_ok=True)
-    ids, names = list(rows), list(rows.values())
+    ids, names = zip(*(rows.items() if isinstance(rows, Mapping) else rows), strict=True)
     pq.write_table(pa.table({"id": pa.array(ids, pa.int64()), "name": pa.array(names, pa.string())}), target)
     stats = {"numRecords": len(ids), "minValues": {"id": min(ids)}, "maxValues": {"id": max(ids)}}
     values: dict[str, Any] = {
@@ -69,7 +69,7 @@ def delete(tx: deltars.Transaction, table: str, where: str, *, vectors: bool = T
     predicate = parse(where, staged.metadata.schema)
     row_filter = PredicateFilter(predicate)
     files = view.change_files(staged, predicate, row_filter=row_filter if tests_rows else None, changes_matches=True)
-    return _delete(tx, view, staged, files, row_filter, vectors=vectors)
+    return dict(_delete(tx, staged, files, row_filter, vectors=vectors))
 
 
 def update(tx: deltars.Transaction, table: str, where: str, name: str, **options: Any) -> Rows:
@@ -82,29 +82,49 @@ def update(tx: deltars.Transaction, table: str, where: str, name: str, **options
 
 def upsert(tx: deltars.Transaction, table: str, rows: Rows, *, vectors: bool = True, tests_rows: bool = True) -> Rows:
     """Replace or insert rows by id, and return those replaced."""
-    view, staged, files, row_filter = _matched(tx, table, rows, tests_rows=tests_rows, changes_matches=True)
-    old = _delete(tx, view, staged, files, row_filter, vectors=vectors)
+    staged, files, row_filter = _matched(tx, table, rows, tests_rows=tests_rows, changes_matches=True)
+    old = _delete(tx, staged, files, row_filter, vectors=vectors)
     tx.stage(table, [data_file(staged.location, rows)])
-    return old
+    return dict(old)
+
+
+def amend(
+    tx: deltars.Transaction, table: str, number: int, name: Callable[[list[str]], str], *, vectors: bool = True
+) -> None:
+    """Replace the rows with an id by one whose name is made of theirs."""
+    staged, files, row_filter = _matched(tx, table, {number: None}, tests_rows=True, changes_matches=True)
+    old = _delete(tx, staged, files, row_filter, vectors=vectors)
+    tx.stage(table, [data_file(staged.location, {number: name([name or "" for _, name in old])})])
 
 
 def insert_absent(tx: deltars.Transaction, table: str, rows: Rows, *, tests_rows: bool = True) -> Rows:
     """Insert the rows whose ids are not there, and return them. Matching rows are left as they are."""
-    view, staged, files, row_filter = _matched(tx, table, rows, tests_rows=tests_rows, changes_matches=False)
-    there = {number for batch in read_scan(_scan(view, staged, files), columns=["id"], row_filter=row_filter)
-             for number in batch["id"].to_pylist()}  # fmt: skip
+    staged, files, row_filter = _matched(tx, table, rows, tests_rows=tests_rows, changes_matches=False)
+    found = read_scan(_scan(staged, files), columns=["id"], row_filter=row_filter).read_all()
+    there = set(found["id"].to_pylist())
     new = {number: name for number, name in rows.items() if number not in there}
     tx.stage(table, [data_file(staged.location, new)] if new else [])
     return new
 
 
-def read_rows(tx: deltars.Transaction, table: str, where: str) -> Rows:
+def read_rows(tx: deltars.Transaction, table: str, where: str) -> list[tuple[int, str | None]]:
     """Read rows as a user does: the transaction depends on whole files."""
     view, staged = _opened(tx, table)
     assert staged.metadata is not None
     predicate = parse(where, staged.metadata.schema)
     found = read_scan(view.scan(staged, predicate), row_filter=PredicateFilter(predicate)).read_all()
-    return dict(zip(found["id"].to_pylist(), found["name"].to_pylist(), strict=True))
+    return sorted(zip(found["id"].to_pylist(), found["name"].to_pylist(), strict=True))
+
+
+def compact(tx: deltars.Transaction, table: str) -> None:
+    """Move the rows of two files to one, if there are two."""
+    view, staged = _opened(tx, table)
+    files = view.files(staged, None).slice(0, 2)
+    rows = read_scan(_scan(staged, files)).read_all()
+    if files.num_rows == 2 and rows.num_rows:
+        pairs = list(zip(rows["id"].to_pylist(), rows["name"].to_pylist(), strict=True))
+        new = data_file(staged.location, pairs, data_change=False)
+        tx.stage(table, [*removes_of(files, data_change=False), new], operation="OPTIMIZE")
 
 
 def _opened(tx: deltars.Transaction, table: str) -> tuple[View, StagedTable]:
@@ -119,10 +139,10 @@ def _matched(tx: deltars.Transaction, table: str, rows: Rows, *, tests_rows: boo
     same_key: Predicate = In(ID, tuple(sorted(rows)))
     row_filter = PredicateFilter(same_key)
     files = view.change_files(staged, None, keys, row_filter if tests_rows else None, changes_matches=changes_matches)
-    return view, staged, files, row_filter
+    return staged, files, row_filter
 
 
-def _scan(view: View, staged: StagedTable, files: pa.Table) -> Scan:
+def _scan(staged: StagedTable, files: pa.Table) -> Scan:
     assert staged.metadata is not None
     return Scan.of(
         staged.metadata, files, root=staged.location, table=staged.name, version=staged.version, storage_options={}
@@ -130,14 +150,14 @@ def _scan(view: View, staged: StagedTable, files: pa.Table) -> Scan:
 
 
 def _delete(
-    tx: deltars.Transaction, view: View, staged: StagedTable, files: pa.Table, row_filter: Any, *, vectors: bool
-) -> Rows:
-    scan, storage = _scan(view, staged, files), open_storage(staged.location)
+    tx: deltars.Transaction, staged: StagedTable, files: pa.Table, row_filter: Any, *, vectors: bool
+) -> list[tuple[int, str | None]]:
+    scan, storage = _scan(staged, files), open_storage(staged.location)
     positions: dict[int, BitMap64] = {}
-    gone: dict[int, str | None] = {}
+    gone: list[tuple[int, str | None]] = []
     for placed in read_placed(scan, row_filter=row_filter):
         positions.setdefault(placed.file, BitMap64()).update(placed.numbers.to_pylist())
-        gone |= dict(zip(placed.rows["id"].to_pylist(), placed.rows["name"].to_pylist(), strict=True))
+        gone += zip(placed.rows["id"].to_pylist(), placed.rows["name"].to_pylist(), strict=True)
     actions: list[Action] = []
     touched = files.take(pa.array(list(positions), pa.int64()))
     removes: dict[str, RemoveFile] = {one.path: one for one in removes_of(touched)}
@@ -162,10 +182,10 @@ def _delete(
                     )
                 )
         else:
-            left = [one.rows for one in read_placed(_scan(view, staged, files.slice(place, 1)), without={0: rows})]
+            left = [one.rows for one in read_placed(_scan(staged, files.slice(place, 1)), without={0: rows})]
             if left:
                 kept = pa.Table.from_batches(left)
                 pairs = zip(kept["id"].to_pylist(), kept["name"].to_pylist(), strict=True)
-                actions.append(data_file(staged.location, dict(pairs)))
+                actions.append(data_file(staged.location, list(pairs)))
     tx.stage(staged.name, actions, operation="DELETE")
     return gone
