@@ -22,7 +22,8 @@ from deltars.errors import ValidationError
 from deltars.predicate import Column
 from deltars.protocol import StructField, StructType, schema_from_ddl
 from deltars.protocol.column_rules import GENERATION
-from deltars.spark.change import SparkChanges
+from deltars.spark import SparkPlane
+from deltars.spark.change import SparkChanges, materialize
 from deltars.spark.change import source as change_source
 from tests.support.row_changes import Rows, ordered, rows_after
 from tests.support.scans import TestFile, scan_of_files, write_file
@@ -170,7 +171,7 @@ def test_merge_does_what_its_clauses_say(
     assert found.metrics["numTargetRowsMatchedUpdated"] + by_source == count["updated"]
 
 
-@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "batch", "range"])
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "batch", "range", "the table itself"])
 def test_source_may_be_any_frame(spark: SparkSession, changes: SparkChanges, tmp_path: Path, kind: str) -> None:
     scan = target_scan(tmp_path)
     table = pa.table({"ID": [1, 50], "v": pa.array(["x", "y"], pa.large_string()), "p": pa.array([5, 6], pa.uint8())})
@@ -179,6 +180,11 @@ def test_source_may_be_any_frame(spark: SparkSession, changes: SparkChanges, tmp
         "polars": lambda: pl.DataFrame({"ID": [1, 50], "v": ["x", "y"], "p": [5, 6]}),
         "arrow": lambda: table,
         "batch": lambda: table.to_batches()[0],
+        "the table itself": lambda: (
+            SparkPlane()
+            .read(spark, scan, where="id IN (1, 2)")
+            .selectExpr("if(id = 1, 1, 50) ID", "if(id = 1, 'x', 'y') v", "if(id = 1, 5, 6) p")
+        ),
         "range": lambda: spark.range(1, 51, 49).selectExpr("id ID", "if(id = 1, 'x', 'y') v", "if(id = 1, 5, 6) p"),
     }[kind]()
     found = merged(changes, scan, Merge(source, ON, CASES["upsert"][0]))
@@ -249,6 +255,7 @@ def test_one_source_row_may_change_several_rows(spark: SparkSession, changes: Sp
         (2, "c"),
         (5, "five"),
     ]
+    assert merged(changes, scan, Merge(frame, F.col("t.id") == F.col("s.id"), CASES["upsert"][0])).updated == 2
     # Null-safe equality matches null with null.
     found = merged(changes, scan, Merge(frame, "t.id <=> s.id", CASES["upsert"][0]))
     assert (found.updated, found.inserted) == (3, 1)
@@ -379,6 +386,46 @@ def test_everything_comes_from_one_evaluation_of_the_source(
     updated = {row["id"] for row in rows if row["v"] >= 1}
     assert updated == set(found.positions.get(0, ()))
     assert found.updated == len(updated)
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["held", "large"])
+def test_each_batch_of_a_stream_can_be_merged(
+    spark: SparkSession, changes: SparkChanges, tmp_path: Path, held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not held:
+        monkeypatch.setattr(change_source, "MAX_HELD_ROWS", 0)
+    scan = target_scan(tmp_path / "table")
+    write_file(tmp_path / "stream", "a.parquet", {"id": [1, 70], "v": ["x", "y"], "p": pa.array([1, 2], pa.int32())})
+    found: list[Rows] = []
+
+    def merge(batch: DataFrame, _: int) -> None:
+        found.append(rows_after(scan, merged(changes, scan, Merge(batch, ON, CASES["upsert"][0]))))
+
+    stream = spark.readStream.schema(COLUMNS).parquet(str(tmp_path / "stream"))
+    query = stream.writeStream.foreachBatch(merge).option("checkpointLocation", str(tmp_path / "state"))
+    query.trigger(availableNow=True).start().awaitTermination(120)
+    assert {"id": 1, "v": "x", "p": 1} in found[0]
+    assert {"id": 70, "v": "y", "p": 2} in found[0]
+    assert len(found[0]) == len(rows_after(scan, RowChanges({}))) + 1
+
+
+def test_rows_are_kept_in_files_where_tasks_may_run_twice(
+    spark: SparkSession,
+    changes: SparkChanges,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(materialize, "is_speculative", lambda spark: True)
+    scan = target_scan(tmp_path / "table")
+    statement = Merge(spark.range(1, 3), ON, [Clause("matched", "update", None, {"v": "'new'"})])
+    if spark.sparkContext.getCheckpointDir() is None:
+        assert merged(changes, scan, statement).updated == 2
+        assert "set spark.checkpoint.dir" in caplog.text
+    spark.sparkContext.setCheckpointDir(str(tmp_path / "checkpoints"))
+    found = merged(changes, scan, statement)
+    assert list((tmp_path / "checkpoints").rglob("part-*"))
+    assert sum(row["v"] == "new" for row in rows_after(scan, found)) == found.updated == 2
 
 
 def test_a_small_source_is_broadcast_and_only_keys_are_read(

@@ -26,7 +26,7 @@ from tests.support.row_changes import ordered, positions_in, rows_after
 from tests.support.scans import TestFile, scan_of_files, write_file
 from tests.support.spark import connected
 
-DELETED = ([], [1], [0, 2])
+DELETED: tuple[list[int], ...] = ([], [1], [0, 2])
 
 
 @pytest.fixture
@@ -209,7 +209,7 @@ def test_values_are_assigned_as_spark_stores_them_whatever_the_session_says(
     assert str(value("n", "1.005")) == "1.01"
     assert value("s", "12") == "12"
     assert value("a", "array(1L, null)") == [1, None]
-    assert value("m", "map('k', 2L)") == [("k", 2)]
+    assert value("m", "map('k', 2L)") == {"k": 2}
     assert value("r", "named_struct('q', 'x', 'P', 3L)") == {"p": 3, "q": "x"}
     assert value("i", F.lit(7)) == 7
     for column, sql in {
