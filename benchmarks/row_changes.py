@@ -117,7 +117,9 @@ def _changes(bench: Bench, storage: str) -> tuple[str, str]:
         + ("`delta.enableDeletionVectors` on both sides." if storage == "vectors" else "files are rewritten.")
         + " After each line both tables had equal counts and sums."
     )
-    title = "Row-level changes with deletion vectors" if storage == "vectors" else "Row-level changes by rewriting files"
+    title = (
+        "Row-level changes with deletion vectors" if storage == "vectors" else "Row-level changes by rewriting files"
+    )
     return f"{title}, beside delta-spark {DELTA}", f"{note}\n\n{table(HEADER, rows)}"
 
 
@@ -169,7 +171,14 @@ def arrow(bench: Bench) -> tuple[str, str]:
         theirs = [in_own_process(_arrow_theirs, str(bench.directory / f"{what}{i}-p"), what, size) for i in range(3)]
         made = line(f"{what} of 1,000 rows in {size:,}", [s for s, _ in ours], [s for s, _ in theirs], "1")
         rows.append([*made, f"{max(m for _, m in ours)} / {max(m for _, m in theirs)}"])
-    header = ["what", "deltars, s", "deltalake, s", "times as fast: median (spread)", "target", "memory, MiB: ours / theirs"]
+    header = [
+        "what",
+        "deltars, s",
+        "deltalake, s",
+        "times as fast: median (spread)",
+        "target",
+        "memory, MiB: ours / theirs",
+    ]
     note = "Without Spark, from Arrow, on SQLite, published. Memory is the most that the process had (VmHWM)."
     return "Row-level changes without Spark, beside deltalake", f"{note}\n\n{table(header, rows)}"
 

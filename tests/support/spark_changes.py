@@ -18,9 +18,10 @@ def rows_after(scan: Scan, changes: RowChanges) -> Rows:
     rows = [row for placed in read_placed(scan, without=changes.positions) for row in placed.rows.to_pylist()]
     for frame in changes.rows:
         names = list(scan.schema.names)
-        for row in cast(DataFrame, frame).toArrow().to_pylist():
-            assert set(row) <= set(names)
-            rows.append({name: row.get(name) for name in names})
+        for row in cast(DataFrame, frame).collect():
+            values = row.asDict(recursive=True)
+            assert set(values) <= set(names)
+            rows.append({name: values.get(name) for name in names})
     return ordered(rows)
 
 

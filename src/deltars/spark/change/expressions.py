@@ -38,7 +38,7 @@ def checked_condition(frame: DataFrame, expression: Expression | None, what: str
         return F.lit(True)
     condition = as_column(expression, what, field)
     with analysis_errors(what, field):
-        _ = frame.where(condition).schema
+        analyse(frame.where(condition))
     return condition
 
 
@@ -48,8 +48,14 @@ def checked_values(frame: DataFrame, values: Mapping[str, Expression], what: str
     for name, column in columns.items():
         with analysis_errors(_value_of(name, what), name):
             # A condition may not have aggregates, window functions or generators, and neither may a value.
-            _ = frame.where(column.isNull()).schema
+            analyse(frame.where(column.isNull()))
     return columns
+
+
+def analyse(frame: DataFrame) -> None:
+    """Raise if Spark cannot resolve the frame's plan. No job runs."""
+    # Spark Connect gives a filtered frame the known schema of its parent, without a look at the condition.
+    _ = frame.select(F.lit(1)).schema
 
 
 @contextmanager

@@ -126,9 +126,10 @@ class _Merge:
 
     def _collect(self, rows: DataFrame, target: TargetRows, num_clauses: int) -> _Matches:
         """Return the bitmaps of the pairs, by one job: each row counts for its target and for its source."""
-        group = F.col(self._place.part) * (num_clauses + 1) + F.coalesce(F.col(self._clause), F.lit(num_clauses))
+        clause = F.coalesce(F.col(self._clause), F.lit(num_clauses))
+        code = F.col(self._place.part) * (num_clauses + 1) + clause
         path, row = F.col(self._place.path), F.col(self._place.row)
-        of_target = F.struct(group.alias("group"), path.alias("path"), row.alias("n"))
+        of_target = F.struct(code.alias("group"), path.alias("path"), row.alias("n"))
         of_source = F.struct(
             F.lit(_SOURCE).alias("group"), F.lit("").alias("path"), F.col(self._source.number).alias("n")
         )
@@ -136,8 +137,10 @@ class _Merge:
         found = collect_bitmaps(each, [F.col("group"), F.col("path")], F.col("n"), is_large=is_large(self._scan))
         of_source_rows = found.pop((_SOURCE, ""), Found(BitMap64(), 0))
         positions = _by_clause(found, target, num_clauses + 1)
-        num_changes = sum(group.count for (code, _), group in found.items() if code % (num_clauses + 1) < num_clauses)
-        return _Matches(positions, num_changes, of_source_rows.count, of_source_rows.rows)
+        num_changes = sum(
+            group.num_found for (code, _), group in found.items() if code % (num_clauses + 1) < num_clauses
+        )
+        return _Matches(positions, num_changes, of_source_rows.num_found, of_source_rows.rows)
 
     def _refuse_several_matches(self, matches: _Matches) -> None:
         if self._statement.is_only_delete:

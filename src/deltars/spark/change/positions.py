@@ -28,10 +28,11 @@ MAX_COLLECTED_BYTES = 16 * 1024**3
 
 
 class Found(NamedTuple):
-    """Numbers of one group, and how often the rows of the group were found."""
+    """Numbers of one group."""
 
     rows: BitMap64
-    count: int
+    num_found: int
+    """Number of rows that have them: more than there are numbers if some repeat."""
 
 
 def positions_of(rows: DataFrame, target: TargetRows, scan: Scan) -> dict[int, BitMap64]:
@@ -46,7 +47,8 @@ def by_place(found: Mapping[tuple[int, str], BitMap64], places: Mapping[tuple[in
 
 
 def is_large(scan: Scan) -> bool:
-    return sum(scan.files["size"].to_pylist()) > MAX_COLLECTED_BYTES
+    size_bytes: int = sum(scan.files["size"].to_pylist())
+    return size_bytes > MAX_COLLECTED_BYTES
 
 
 def collect_bitmaps(
@@ -64,7 +66,7 @@ def collect_bitmaps(
     for part_, path_, bucket, bits, count in _streamed(buckets) if is_large else _fetched(buckets):
         before = found.get((part_, path_), Found(BitMap64(), 0))
         before.rows.update(_numbers(bucket, bits))
-        found[part_, path_] = Found(before.rows, before.count + count)
+        found[part_, path_] = Found(before.rows, before.num_found + count)
     return found
 
 

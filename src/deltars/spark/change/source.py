@@ -76,8 +76,9 @@ class SparkSource(MergeSource):
 
 def read_source(spark: SparkSession, statement: Merge, target: StructType) -> SparkSource:
     """Read the source once. Names, types and `on` are checked before."""
-    frame, rows = _opened(statement.source)
-    schema = schema_from_arrow(rows.schema) if frame is None else table_schema(frame.schema)
+    opened = _opened(statement.source)
+    frame, rows = (opened, None) if isinstance(opened, DataFrame) else (None, opened)
+    schema = table_schema(opened.schema) if isinstance(opened, DataFrame) else schema_from_arrow(opened.schema)
     _refuse_repeated(schema)
     equalities = _equalities(spark, statement, target, schema)
     [number] = free_names(("source_row",), {name.lower() for name in (*target.names, *schema.names)})
@@ -95,20 +96,20 @@ def read_source(spark: SparkSession, statement: Merge, target: StructType) -> Sp
     return SparkSource(whole, schema, count, keys, size_bytes, number)
 
 
-def _opened(source: object) -> tuple[DataFrame | None, pa.Table | None]:
+def _opened(source: object) -> DataFrame | pa.Table:
     if isinstance(source, DataFrame):
         if source.isStreaming:
             raise ValidationError(
                 "the source of the merge is a stream", field="source", hint="Merge each batch, in foreachBatch."
             )
-        return source, None
+        return source
     plane = ArrowPlane()
     if not plane.accepts(source):
         raise ValidationError(
             f"the source of a merge must be a Spark, pandas, Polars or Arrow frame, got {type(source).__name__}",
             field="source",
         )
-    return None, _as_table(source)
+    return _as_table(source)
 
 
 def _as_table(source: Any) -> pa.Table:

@@ -71,7 +71,8 @@ def target_rows(
         read_by_field_ids(spark)
     position = position_columns(scan)
     files, is_for_arrow, _ = files_for_spark(spark, scan)
-    frames, places = [], {}
+    frames: list[DataFrame] = []
+    places: dict[tuple[int, str], int] = {}
 
     def add(frame: DataFrame) -> None:
         part = F.lit(len(frames)).alias(place.part)
