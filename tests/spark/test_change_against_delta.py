@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from deltars.data.row_change import Clause, Delete, Merge, RowChanges, Update
 from deltars.spark.change import SparkChanges
 from tests.support.delta_spark import DeltaSpark
-from tests.support.spark_changes import ordered, rows_after
 from tests.support.scans import scan_of_files, write_file
+from tests.support.spark_changes import ordered, rows_after
 
 COLUMNS = "id BIGINT, v STRING, d DOUBLE, r STRUCT<a: INT, b: STRING>"
 ROWS = [

@@ -25,9 +25,9 @@ from deltars.protocol.column_rules import GENERATION
 from deltars.spark import SparkPlane
 from deltars.spark.change import SparkChanges, materialize
 from deltars.spark.change import source as change_source
-from tests.support.spark_changes import Rows, ordered, rows_after
 from tests.support.scans import TestFile, scan_of_files, write_file
 from tests.support.spark import connected
+from tests.support.spark_changes import Rows, ordered, rows_after
 
 Row = dict[str, Any]
 ON = "t.id = s.id"
