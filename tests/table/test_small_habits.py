@@ -65,7 +65,7 @@ def test_notebook_shows_lists_and_results_without_markup_of_theirs(catalog: delt
         tx.write("a<i>", ROWS)
     history, tables = catalog.table("a<i>").history(), catalog.tables()
     for shown in (catalog, tables, history, tx.result):
-        html = shown._repr_html_()  # type: ignore[attr-defined]
+        html = shown._repr_html_()  # type: ignore[union-attr]
         assert "<table>" in html
         for markup in ("<b>", "<i>", "<script>"):
             assert markup not in html
