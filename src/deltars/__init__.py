@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from deltars.log.snapshot import HistoryEntry, Snapshot, Totals
     from deltars.log.transaction_id import TxnId
     from deltars.mirror import MirrorOutcome, Publication, Reconciler, Reconciliation, Repair
-    from deltars.mirror.verify import Discrepancy, Verification
+    from deltars.mirror.verify import Verification
     from deltars.protocol import (
         Action,
         AddFile,
@@ -167,7 +167,7 @@ _LOADED_WHEN_USED = {
         "Reconciliation",
         "Repair",
     ),
-    "deltars.mirror.verify": ("Discrepancy", "Verification"),
+    "deltars.mirror.verify": ("Verification",),
     "deltars.protocol": (
         "Action",
         "AddFile",
@@ -264,7 +264,6 @@ __all__ = [
     "DatabaseError",
     "DeletionVector",
     "DeltarsError",
-    "Discrepancy",
     "DomainMetadata",
     "FileChange",
     "Finding",

@@ -45,7 +45,8 @@ def as_schema(schema: SchemaLike) -> StructType:
 
 def as_names(names: Any) -> tuple[str, ...]:
     """Return column names as a tuple. A single name may be a string."""
-    found = (names,) if isinstance(names, str) else tuple(names) if isinstance(names, Iterable) else (names,)
+    given: Any = names
+    found = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
     for name in found:
         if not isinstance(name, str):
             raise ValidationError(
