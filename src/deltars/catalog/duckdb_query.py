@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from deltars.catalog.arrow_rows import _module
 from deltars.catalog.snapshot import CatalogSnapshot
+from deltars.data.frames import library
 from deltars.data.reader import read_scan
 from deltars.data.scan import Scan
 from deltars.errors import ConfigError, DeltarsError, ValidationError
@@ -37,7 +37,7 @@ class DuckDBQuery:
         # Imported late: sqlglot is slow to load.
         from deltars.predicate.duckdb_sql import Untranslatable
 
-        self._duckdb = _module("duckdb")
+        self._duckdb = library("duckdb")
         self._query = query
         self._tables = snapshot._tables_of(query)
         self._schemas = [table.schema for _, table in self._tables]
@@ -167,7 +167,7 @@ def _reader(relation: Any) -> pa.RecordBatchReader:
 
 def has_duckdb() -> bool:
     try:
-        _module("duckdb")
+        library("duckdb")
     except ConfigError:
         return False
     return True
