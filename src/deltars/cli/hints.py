@@ -22,6 +22,7 @@ _IN_COMMANDS = (
     (r"Use if_not_exists=True or replace=True, or another name", "Give --if-not-exists, or another name"),
     (r"table\.alter\.add_constraint\('([^']*)', …\)", r"deltars alter TABLE add-constraint \1 CONDITION"),
     (r"then call set_default\(column, …\)", "then deltars alter TABLE set-default COLUMN VALUE"),
+    (r"catalog\.drop_table\(table_id, delete_data=True\)", "deltars drop ID --delete-data"),
     (r"Leave warehouse= out", "Leave --warehouse out"),
     (r"pass discard=True", "give --discard"),
     (r"Pass that moment as as_of", "Give that moment as --as-of"),
