@@ -15,9 +15,8 @@ from dataclasses import replace
 import msgspec
 from pyroaring import BitMap64
 
-from deltars.data.reader import read_placed
 from deltars.data.row_change import Positions
-from deltars.data.row_ids import reading_ids, tracks_ids, with_hidden_columns, with_ids
+from deltars.data.row_ids import FILE_COLUMNS, read_rows, reading_ids, with_hidden_columns
 from deltars.data.scan import Scan
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.data.writer import write_table
@@ -58,13 +57,11 @@ def purge_file(scan: Scan, rows: BitMap64 | bytes, target: WriteTarget, *, task:
     # Older files may have nulls in a column that is NOT NULL today. A purge does not add rows, so it accepts them.
     target = target.with_options(schema=_nullable(target.schema))
     names = materialized_names(target.properties)
-    if names and tracks_ids(scan):
-        target = target.with_options(schema=with_hidden_columns(target.schema, names))
+    if names and not scan.hidden_columns and set(FILE_COLUMNS) <= set(scan.files.column_names):
         scan = reading_ids(scan, names)
-        left = (with_ids(scan, placed).rows for placed in read_placed(scan, without={0: gone}))
-    else:
-        left = (placed.rows for placed in read_placed(scan, without={0: gone}))
-    written = write_table(target, left, task=task)
+    if scan.hidden_columns:
+        target = target.with_options(schema=with_hidden_columns(target.schema, scan.hidden_columns))
+    written = write_table(target, (placed.rows for placed in read_rows(scan, without={0: gone})), task=task)
     [text] = scan.files["partition_values"].to_pylist()
     values = _decode_values(text) if text else {}
     # The text of a value is kept too: a timestamp without a zone must not get one.
