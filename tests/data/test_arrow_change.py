@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from deltars.data.arrow_change import ArrowChanges
 from deltars.data.row_change import Clause, Delete, Merge, RowChanges, Update
+from deltars.data.row_ids import reading_ids
 from deltars.data.scan import Scan
 from deltars.errors import PredicateError, SchemaMismatch, SourceConsumed, ValidationError
 from deltars.protocol import StructType, schema_from_ddl
@@ -245,6 +247,26 @@ def test_generated_column_is_left_to_the_table(tmp_path: Path) -> None:
     scan = scan_of_files(tmp_path, schema, [write_file(tmp_path, "a.parquet", {"id": [1], "double": [2]})])
     assert _came(PLANE.update(scan, Update({"id": "5"}, None))) == [{"id": 5}]
     assert _came(PLANE.update(scan, Update({"id": "5", "double": "10"}, None))) == [{"id": 5, "double": 10}]
+
+
+def _tracked(scan: Scan) -> Scan:
+    files = scan.files.append_column("base_row_id", pa.array([100, 200], pa.int64()))
+    files = files.append_column("default_row_commit_version", pa.array([1, 2], pa.int64()))
+    return reading_ids(replace(scan, source=files), ["_id", "_version"])
+
+
+def test_updated_rows_keep_their_ids_and_get_a_new_commit_version(scan: Scan) -> None:
+    tracked = _tracked(scan)
+    changes = PLANE.update(tracked, Update({"name": "'x'"}, "id >= 3"))
+    assert _came(changes) == [{"id": 3, "name": "x", "_id": 102}, {"id": 4, "name": "x", "_id": 200}]
+    source = pa.table({"id": [1, 4, 9], "name": ["x", "y", "z"]})
+    upserted = _came(_merge(tracked, source, *UPSERT))
+    assert upserted[:2] == [{"id": 1, "name": "x", "_id": 100}, {"id": 4, "name": "y", "_id": 200}]
+    assert upserted[2] == {"id": 9, "name": "z"}
+    others = _merge(tracked, source, Clause("not_matched_by_source", "update", None, {"name": "'o'"}))
+    assert sorted(row["_id"] for row in _came(others)) == [102, 201]
+    with pytest.raises(ValidationError, match="does not know the ids"):
+        reading_ids(scan, ["_id", "_version"])
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from deltars.data.reader import read_placed, read_scan
 from deltars.data.scan import Scan
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.errors import StorageError, ValidationError
-from deltars.protocol import StructType
+from deltars.protocol import ColumnMapping, StructType
 from tests.support.scans import TestFile, scan_of_files, write_file
 
 DDL = "id BIGINT, name STRING, region STRING"
@@ -161,3 +162,30 @@ def test_numbers_count_deleted_rows_across_batches(tmp_path: Path) -> None:
     for columns in (["id"], ["p"]):
         numbers = [number for placed in read_placed(scan, columns=columns) for number in placed.numbers.to_pylist()]
         assert numbers == expected
+
+
+@pytest.mark.parametrize("mapping", ["none", "name", "id"])
+def test_rows_keep_their_ids_when_they_move(tmp_path: Path, mapping: ColumnMapping) -> None:
+    names = {"delta.rowTracking.materializedRowIdColumnName": "_row-id-1",
+             "delta.rowTracking.materializedRowCommitVersionColumnName": "_row-commit-version-1"}  # fmt: skip
+    ids = [pa.field("c-id" if mapping != "none" else "id", pa.int64(), metadata={"PARQUET:field_id": "0"})]
+    write_file(tmp_path, "a.parquet", pa.table([[10, 11, 12, 13]], schema=pa.schema(ids)))
+    schema = StructType(MAPPED.fields[:1])
+    scan = scan_of_files(tmp_path, schema, [TestFile("a.parquet", 1, {}, None)], mapping=mapping)
+    target = WriteTarget(str(tmp_path), schema, properties=names | {"delta.columnMapping.mode": mapping})
+
+    def purge(path: str, first: int | None, version: int, row: int) -> tuple[WrittenFile, dict[str, list[int]]]:
+        files = scan_of_files(tmp_path, schema, [TestFile(path, 1, {}, None)], mapping=mapping).files
+        files = files.append_column("base_row_id", pa.array([first], pa.int64()))
+        files = files.append_column("default_row_commit_version", pa.array([version], pa.int64()))
+        [written] = purge_file(replace(scan, source=files), BitMap64([row]), target)
+        stored = pq.ParquetFile(tmp_path / written.add.path).read()
+        return written, {name.removeprefix("c-"): values for name, values in stored.to_pydict().items()}
+
+    once, stored = purge("a.parquet", 100, 3, 1)
+    assert stored == {"id": [10, 12, 13], "_row-id-1": [100, 102, 103], "_row-commit-version-1": [3, 3, 3]}
+    assert "_row-id-1" not in (once.add.stats or "")
+    _, again = purge(once.add.path, 500, 9, 0)
+    assert again == {"id": [12, 13], "_row-id-1": [102, 103], "_row-commit-version-1": [3, 3]}
+    _, unknown = purge("a.parquet", None, 9, 0)
+    assert unknown["_row-id-1"] == [None] * 3

@@ -25,6 +25,7 @@ from deltars.data.purge import purge_files
 from deltars.data.read_schema import arrow_schema
 from deltars.data.reader import PlacedRows, read_placed
 from deltars.data.row_change import Delete, KeyValues, Merge, MergeSource, Positions, RowChanges, Update
+from deltars.data.row_ids import read_rows, with_row_ids
 from deltars.data.scan import Scan
 from deltars.data.write_schema import fit
 from deltars.data.write_target import WriteTarget, WrittenFile
@@ -66,16 +67,13 @@ class ArrowChanges:
         return RowChanges(positions, deleted=sum(map(len, positions.values())))
 
     def update(self, scan: Scan, statement: Update) -> RowChanges:
-        new = NewRows(statement.values, scan.schema, scan.schema)
+        new = NewRows(statement.values, scan.table_schema, scan.table_schema)
         positions: dict[int, BitMap64] = {}
-        if statement.where is None:
-            found = read_placed(scan)
-        else:
-            found = read_placed(scan, only=_matching(scan, statement.where))
+        matching = None if statement.where is None else _matching(scan, statement.where)
         batches = []
-        for placed in found:
+        for placed in read_rows(scan, only=matching):
             _collect(positions, placed)
-            batches.append(new.updated(placed.rows, placed.rows))
+            batches.append(with_row_ids(new.updated(placed.rows, placed.rows), placed.rows, scan))
         rows = [pa.Table.from_batches(batches)] if batches else []
         return RowChanges(positions, rows, updated=sum(map(len, positions.values())))
 
@@ -89,7 +87,7 @@ class ArrowChanges:
         return MergeSource(table, schema, table.num_rows, _keys(statement, target, schema, table), table.nbytes)
 
     def merge(self, scan: Scan, statement: Merge, source: MergeSource) -> RowChanges:
-        return MergePlan(statement, scan.schema, source.schema).run(scan, source)
+        return MergePlan(statement, scan.table_schema, source.schema).run(scan, source)
 
     def purge(self, scan: Scan, positions: Positions, target: WriteTarget) -> Mapping[int, Sequence[WrittenFile]]:
         return purge_files(scan, positions, target)
@@ -116,7 +114,7 @@ def _try_condition(where: str | None, schema: StructType) -> None:
 
 def _matching(scan: Scan, where: str | None) -> dict[int, BitMap64]:
     """Return the rows for which the condition is true. Only its columns are read."""
-    condition = None if where is None else RowCondition(where, scan.schema)
+    condition = None if where is None else RowCondition(where, scan.table_schema)
     columns = [name for name in scan.schema.names if condition is not None and name in condition.columns]
     positions: dict[int, BitMap64] = {}
     for placed in read_placed(scan, columns=columns or _any_column(scan), row_filter=condition):

@@ -24,6 +24,7 @@ from deltars.data.new_rows import NewRows, SourceRows
 from deltars.data.read_schema import arrow_schema
 from deltars.data.reader import read_placed
 from deltars.data.row_change import Clause, ClauseKind, Merge, MergeSource, RowChanges
+from deltars.data.row_ids import read_rows, with_row_ids
 from deltars.data.scan import Scan
 from deltars.errors import ValidationError
 from deltars.predicate import TRUE, JoinCondition, Sides, columns_of, only_spark, parse_join
@@ -92,6 +93,7 @@ class MergeClause:
 class _Outcome:
     """What the clauses did so far."""
 
+    scan: Scan
     positions: dict[int, BitMap64] = field(default_factory=dict)
     batches: dict[int, list[pa.RecordBatch]] = field(default_factory=dict)
     """New rows by clause."""
@@ -160,7 +162,7 @@ class MergePlan:
         rows = one_batch(source.frame)
         keys = [values_of(equality.source, rows) for equality in self.join.equalities]
         index = KeyIndex(keys, self.kinds, candidates(self.join, rows))
-        outcome = _Outcome()
+        outcome = _Outcome(scan)
         matches = _Matches(self, scan, index)
         matches.find(with_others=bool(self._of_kind("not_matched_by_source")))
         self._change_matched(scan, rows, index, matches, outcome)
@@ -182,10 +184,12 @@ class MergePlan:
         clauses = self._of_kind("matched")
         if not clauses:
             return
-        if clauses[0].needs_no_target:
+        # An updated row keeps its id, which only the old row has.
+        has_all = clauses[0].action == "delete" or not scan.hidden_columns
+        if clauses[0].needs_no_target and has_all:
             self._change_by_source(clauses[0], source, index, matches, outcome)
             return
-        for placed in read_placed(scan, only=matches.matched):
+        for placed in read_rows(scan, only=matches.matched):
             places, source_rows = index.source_rows(matches.codes_of(placed.rows))
             pairs = self._pair(placed.rows.take(places), source.take(source_rows))
             self._apply(clauses, placed.file, placed.numbers.take(places), pairs, outcome)
@@ -215,7 +219,7 @@ class MergePlan:
                 outcome.positions[place] = outcome.positions.get(place, BitMap64()) | numbers
             outcome.add(clauses[0], sum(map(len, matches.others.values())))
             return
-        for placed in read_placed(scan, only=matches.others):
+        for placed in read_rows(scan, only=matches.others):
             self._apply(clauses, placed.file, placed.numbers, self._pair(placed.rows, None), outcome)
 
     def _insert(self, source: pa.RecordBatch, matched: pa.Array, outcome: _Outcome) -> None:
@@ -247,7 +251,10 @@ class MergePlan:
     def _emit(self, clause: MergeClause, rows: Rows, outcome: _Outcome) -> None:
         if rows.given.num_rows:
             outcome.add(clause, rows.given.num_rows)
-            outcome.batches.setdefault(self._clauses.index(clause), []).append(clause.new_rows(rows))
+            new = clause.new_rows(rows)
+            if clause.action == "update" and rows.target is not None:
+                new = with_row_ids(new, rows.target, outcome.scan)
+            outcome.batches.setdefault(self._clauses.index(clause), []).append(new)
 
 
 class _Matches:

@@ -15,12 +15,13 @@ from dataclasses import replace
 import msgspec
 from pyroaring import BitMap64
 
-from deltars.data.reader import read_placed
 from deltars.data.row_change import Positions
+from deltars.data.row_ids import FILE_COLUMNS, read_rows, reading_ids, with_hidden_columns
 from deltars.data.scan import Scan
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.data.writer import write_table
 from deltars.protocol import ArrayType, DataType, MapType, StructType
+from deltars.protocol.row_tracking import materialized_names
 
 THREADS = 4
 
@@ -49,12 +50,18 @@ def one_file(scan: Scan, place: int) -> Scan:
 def purge_file(scan: Scan, rows: BitMap64 | bytes, target: WriteTarget, *, task: int = 0) -> list[WrittenFile]:
     """Write the one file of the scan again without the rows, and without those that its vector deletes.
 
-    `rows` may be serialized. The result is empty if no row is left.
+    `rows` may be serialized. The result is empty if no row is left. Rows keep their ids if the table names the columns
+    for them, and the scan's files have the columns `row_ids.FILE_COLUMNS`.
     """
     gone = BitMap64.deserialize(rows) if isinstance(rows, bytes) else rows
     # Older files may have nulls in a column that is NOT NULL today. A purge does not add rows, so it accepts them.
     target = target.with_options(schema=_nullable(target.schema))
-    written = write_table(target, (placed.rows for placed in read_placed(scan, without={0: gone})), task=task)
+    names = materialized_names(target.properties)
+    if names and not scan.hidden_columns and set(FILE_COLUMNS) <= set(scan.files.column_names):
+        scan = reading_ids(scan, names)
+    if scan.hidden_columns:
+        target = target.with_options(schema=with_hidden_columns(target.schema, scan.hidden_columns))
+    written = write_table(target, (placed.rows for placed in read_rows(scan, without={0: gone})), task=task)
     [text] = scan.files["partition_values"].to_pylist()
     values = _decode_values(text) if text else {}
     # The text of a value is kept too: a timestamp without a zone must not get one.

@@ -51,9 +51,9 @@ class Alignment:
     def find(self, column: StructField, fields: Iterable[pa.Field]) -> int | None:
         """Return the index of the file's field for this column, or None."""
         fields = list(fields)
-        if self.mapping == "id":
+        if self.mapping == "id" and COLUMN_ID in column.metadata:
             return self._find_by_id(column, fields)
-        name = column.physical_name if self.mapping == "name" else column.name
+        name = column.name if self.mapping == "none" else column.physical_name
         same = [i for i, field in enumerate(fields) if field.name == name]
         if not same and self.mapping == "none":
             same = [i for i, field in enumerate(fields) if field.name.lower() == name.lower()]

@@ -36,6 +36,8 @@ class Scan:
     """Scans with equal identities have the same files. None equals no other scan."""
     condition: Predicate | None = field(default=None, repr=False)
     """The condition that selected the files, if known. A reader may leave out rows that do not match it."""
+    hidden_columns: tuple[str, ...] = ()
+    """The last columns of `schema`, if they are those of row tracking (`data.row_ids`)."""
 
     @cached_property
     def files(self) -> pa.Table:
@@ -96,6 +98,11 @@ class Scan:
             identity=(catalog, snapshot.table_id, snapshot.version, snapshot.commit, root, repr(where)),
             condition=where,
         )
+
+    @property
+    def table_schema(self) -> StructType:
+        """The table's schema, without hidden columns."""
+        return StructType(tuple(field for field in self.schema.fields if field.name not in self.hidden_columns))
 
     def select(self, columns: Sequence[str] | None) -> list[StructField]:
         """Return the named columns in the given order, or all of them for None. Names ignore case.

@@ -20,6 +20,7 @@ from pyarrow import types
 from deltars.data.write_target import WriteTarget
 from deltars.protocol import FileStats, LeafType, encode_stats, has_bounds, indexed_leaves
 from deltars.protocol.properties import number_property
+from deltars.protocol.row_tracking import materialized_names
 from deltars.protocol.schema import PrimitiveType
 from deltars.protocol.stats import STRING_PREFIX_LENGTH
 
@@ -43,7 +44,8 @@ class Statistics:
 
     def __init__(self, target: WriteTarget) -> None:
         self._schema = target.schema
-        leaves = indexed_leaves(target.schema, target.partition_columns, target.properties)
+        indexed = indexed_leaves(target.schema, target.partition_columns, target.properties)
+        leaves = [leaf for leaf in indexed if leaf[0][0] not in materialized_names(target.properties)]
         # The names that data files and the log use.
         names = (path for path, _ in target.schema.leaves())
         in_files = dict(zip(names, (path for path, _ in target.schema.leaves(physical=target.is_mapped)), strict=True))
