@@ -6,7 +6,7 @@ WORKERS ?= 2
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports quick unit format soak test-spark-matrix bench-log bench-import bench-mirror bench-spark bench-observe docs requirements constraints clean
+.PHONY: help setup demo test lint types imports quick unit format soak test-spark-matrix bench-log bench-import bench-mirror bench-spark bench-observe docs notebooks requirements constraints clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -19,6 +19,7 @@ setup: .venv/.installed  ## Make .venv with the pinned versions and see to Java;
 
 demo: setup  ## Play a feature store in seven acts, on SQLite and a local Spark; under two minutes
 	@$(PY) -m deltars.cli demo
+	@echo '    make docs                           # builds the documentation; then open build/site/index.html'
 
 test: setup lint types imports unit  ## Check everything: lint, types, import rules and the whole test suite
 
@@ -72,6 +73,10 @@ requirements: setup  ## Write docs/requirements.md from the markers on the tests
 
 docs: setup  ## Build the documentation as a site, strictly, into build/site
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
+	@echo 'Open build/site/index.html in a browser.'
+
+notebooks: setup  ## Run the notebooks, and save them with their outputs
+	@$(PY) scripts/notebooks.py
 
 constraints: setup  ## Write constraints.txt from what .venv holds now
 	@bash scripts/constraints.sh

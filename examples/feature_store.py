@@ -22,5 +22,5 @@ with deltars.begin() as tx:
     tx.write("features", features)
     tx.write("labels", labels)
 
-print(f"transaction {tx.id} made {tx.result.versions}")
+print(f"transaction {tx.id} made {tx.result.versions}; look at it: deltars txn {tx.id}")
 deltars.read("features").join(deltars.read("labels"), "customer").show()

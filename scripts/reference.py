@@ -1,6 +1,6 @@
 """Pages that mkdocs generates from the code when it builds the site, so that they cannot become outdated.
 
-README.md                       ─▶ index.md
+README.md, CHANGELOG.md, …      ─▶ index.md, changelog.md, …
 deltars.__all__, docstrings     ─▶ reference/api/<name>.md, functions.md
 the click commands              ─▶ reference/commands.md
 errors.py                       ─▶ reference/errors.md
@@ -38,6 +38,13 @@ from deltars.store.rows import TABLE_OF
 from deltars.store.views import VIEWS
 
 ROOT = Path(__file__).parent.parent
+ROOT_PAGES = {
+    "README.md": "index.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+}
+"""Files of the project's directory that are pages of the site."""
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -69,7 +76,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Replace a link to a project file that is not a page of the site with the file's name."""
+    """Lead links to files of the project to their pages, and replace those without a page with the file's name."""
     here = Path(page.file.src_uri).parent
 
     def unlinked(link: re.Match[str]) -> str:
@@ -79,6 +86,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         file = Path(os.path.relpath(ROOT / "docs" / here / target, ROOT))
         if not (ROOT / file).exists():
             return link[0]  # the target does not exist: mkdocs reports it
+        if file.name in ROOT_PAGES and file.parent == Path():
+            return f"[{text}]({os.path.relpath(ROOT_PAGES[file.name], here)}{link[3] or ''})"
         return f"`{text}`" if text.strip("`") == file.as_posix() else f"{text} (`{file.as_posix()}`)"
 
     return _LINK.sub(unlinked, markdown)
@@ -88,7 +97,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    yield "index.md", _index()
+    for file, page in ROOT_PAGES.items():
+        yield page, _root_page(file)
     yield "reference/api/functions.md", _functions()
     for cls in _classes():
         yield _page(cls), _class_page(cls)
@@ -99,12 +109,12 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "reference/tables/views.md", _views()
 
 
-def _index() -> str:
+def _root_page(file: str) -> str:
     # Links become relative to docs/, the root of the site.
     return re.sub(
         r"\]\((?!https?:)([^)]+)\)",
         lambda link: f"]({link[1].removeprefix('docs/') if link[1].startswith('docs/') else '../' + link[1]})",
-        (ROOT / "README.md").read_text(),
+        (ROOT / file).read_text(),
     )
 
 

@@ -1,7 +1,8 @@
 """Fixtures for the whole suite: three catalog backends, PostgreSQL servers, a Spark session.
 
 A test that takes `catalog_uri` runs on PostgreSQL, SQLite and DuckDB; `@pytest.mark.backends("sqlite")`
-narrows that at collection, so nothing is skipped.
+narrows that at collection, so nothing is skipped. `@pytest.mark.every_case_on("sqlite")` narrows the cases of a
+parametrised test: the other backends take its first case, and their other cases run in `make soak`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import deltars
 from deltars.uri import BACKENDS, CatalogUri
 from tests.support import soak, soak_report
 from tests.support.delta_spark import DeltaSpark, delta_jars
+from tests.support.durations import Durations
 from tests.support.maven import NoJars
 from tests.support.postgres import URL_VARIABLE, PostgresServer, server_elsewhere, server_of_this_run
 from tests.support.run_directory import RunDirectory
@@ -53,6 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
         if name.startswith("DELTARS_") and not name.startswith(_OURS):
             del os.environ[name]
     soak.seed()
+    if not _is_worker(config):
+        config.pluginmanager.register(Durations())
     if not _is_worker(config) and not config.option.collectonly:
         config.stash[_RUN] = RunDirectory()
         if soak.is_soak():
@@ -79,12 +83,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if unknown or not marker.args:
             raise pytest.UsageError(f"{metafunc.definition.nodeid}: backends() takes some of {', '.join(BACKENDS)}")
         chosen = tuple(name for name in chosen if name in marker.args)
-    marks = {"postgres": [pytest.mark.postgres]}
+    marks = {"postgres": [pytest.mark.postgres], "duckdb": [pytest.mark.duckdb]}
     metafunc.parametrize("backend", [pytest.param(name, marks=marks.get(name, [])) for name in chosen], indirect=True)
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _leave_cases_to_soak(config, items)
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if "spark" in fixtures:
@@ -101,6 +106,34 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.postgres)
         if item.path.relative_to(_HERE).as_posix().startswith(_STARTS_JAVA):
             item.add_marker(pytest.mark.spark)
+    if _is_worker(config):
+        # What starts a JVM takes longest: begun last, it would keep one worker busy while the other has nothing to do.
+        items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
+def _leave_cases_to_soak(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep, of a test with `every_case_on`, all cases on the backends that it names, and the first on each other."""
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    taken: set[tuple[str, str]] = set()
+    for item in items:
+        marker, callspec = item.get_closest_marker("every_case_on"), getattr(item, "callspec", None)
+        backend = callspec.params.get("backend") if callspec is not None else None
+        if marker is None or backend is None or backend in marker.args:
+            kept.append(item)
+            continue
+        test = item.nodeid.partition("[")[0], backend
+        if test not in taken:
+            taken.add(test)
+            kept.append(item)
+        elif soak.is_soak():
+            item.add_marker(pytest.mark.soak)
+            kept.append(item)
+        else:
+            left.append(item)
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = kept
 
 
 def _is_worker(config: pytest.Config) -> bool:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -53,11 +55,52 @@ def test_every_table_of_the_catalog_has_its_page(site: Path) -> None:
         assert all(f"<code>{column.name}</code>" in page for column in table.columns), name
 
 
+class Loaded(HTMLParser):
+    """Collect the addresses that a page loads, and the diagrams that a script from elsewhere would have to draw."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: set[str] = set()
+        self.diagrams = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag != "a":
+            self.addresses |= {given[name] or "" for name in ("src", "href", "srcset", "data") if name in given}
+        self.diagrams += "mermaid" in (given.get("class") or "")
+
+
+def test_pages_load_no_script_style_font_or_picture_from_another_site(site: Path) -> None:
+    num_pages = num_pictures = 0
+    for page in site.rglob("*.html"):
+        loaded = Loaded()
+        loaded.feed(page.read_text())
+        assert loaded.addresses, page
+        assert [address for address in loaded.addresses if re.match(r"(\w+:)?//", address)] == [], page
+        assert loaded.diagrams == 0, page
+        num_pages += 1
+        for address in loaded.addresses:
+            if address.endswith(".svg"):
+                assert (page.parent / address).is_file(), (page, address)
+                num_pictures += 1
+    assert num_pages > 100
+    assert num_pictures == 5
+    for file in (*site.rglob("*.css"), *site.rglob("*.svg")):
+        assert re.findall(r"(?:@import|url\(|href=)\s*[\"']?(?:https?:)?//[^)\"']*", file.read_text()) == [], file
+
+
+def test_notebooks_are_pages_with_what_their_cells_returned(site: Path) -> None:
+    for notebook in (ROOT / "docs/notebooks").glob("*.ipynb"):
+        page = (site / "notebooks" / f"{notebook.stem}.html").read_text()
+        assert page.count('class="output"') >= 3, notebook
+        assert f'href="notebooks/{notebook.stem}.html"' in (site / "index.html").read_text()
+
+
 def test_link_that_leads_nowhere_fails_the_build(tmp_path: Path) -> None:
     project = tmp_path / "project"
     for part in ("docs", "scripts"):
         shutil.copytree(ROOT / part, project / part)
-    for file in ("mkdocs.yml", "README.md"):
+    for file in ("mkdocs.yml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"):
         shutil.copy(ROOT / file, project)
     (project / "docs" / "where.md").write_text("# Conditions\n\n[gone](gone.md)\n")
     built = build(project, tmp_path / "site")

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import deltars
+from deltars.config import configure
+from deltars.errors import UriError
 from deltars.uri import (
     FILE_SUFFIXES,
     LIBPQ_PARAMETERS,
@@ -223,3 +225,42 @@ def test_password_survives_the_round_trip_with_secrets_and_only_that(uri: Catalo
     secret = CatalogUri("postgres", uri.database, uri.schema, MappingProxyType({"password": password}))
     assert parse_catalog_uri(secret.with_secrets()) == secret
     assert parse_catalog_uri(str(secret)).parameters == {"password": "***"}
+
+
+@pytest.mark.parametrize(
+    ("text", "spelled"),
+    [
+        ("sqlite:///lake.db", "Write deltasql://sqlite/lake.db"),
+        ("sqlite:////data/my lake.db", "Write deltasql://sqlite//data/my%20lake.db"),
+        ("sqlite+pysqlite:///lake.sqlite", "Write deltasql://sqlite/lake.sqlite"),
+        ("sqlite:///lake.sqlite3", "Write deltasql://sqlite/lake.sqlite3. The name must end in .db, .sqlite, .duckdb."),
+        ("sqlite://", "A catalog is a file, for example deltasql://sqlite/lake.db."),
+        ("duckdb:///lake.duckdb", "Write deltasql://duckdb/lake.duckdb"),
+        ("postgres://db/lake", "Write deltasql://postgres/lake/public?host=db"),
+        (
+            "postgresql://etl:hunter2@db:5432/lake?sslmode=require&options=x",
+            "Write deltasql://postgres/lake/public?host=db&port=5432&user=etl&sslmode=require,"
+            " and give the password as &password=… or in $PGPASSWORD",
+        ),
+        ("postgresql+psycopg://etl@/lake", "Write deltasql://postgres/lake/public?user=etl"),
+        ("postgresql://db", "Write deltasql://postgres/<database>/public?host=db"),
+        ("postgresql://[::1]/lake", "Write deltasql://postgres/<database>/<schema>?host=…&user=…"),
+        ("mysql://db/lake", "For example deltasql://postgres/lake/public/features"),
+    ],
+)
+def test_uri_of_another_library_is_spelled_for_deltars(text: str, spelled: str) -> None:
+    with pytest.raises(UriError) as raised:
+        parse_uri(text)
+    assert str(raised.value.hint).startswith(spelled)
+    with pytest.raises(UriError) as raised:
+        configure(text)
+    assert str(raised.value.hint).startswith(spelled)
+
+
+def test_path_names_the_file_of_an_embedded_catalog(tmp_path: Path) -> None:
+    assert configure(tmp_path / "a b.db").uri == CatalogUri("sqlite", f"{tmp_path}/a b.db")
+    assert configure(tmp_path / "x.db" / "lake.duckdb").uri == CatalogUri("duckdb", f"{tmp_path}/x.db/lake.duckdb")
+    assert configure(Path("lake.db")).uri == CatalogUri("sqlite", f"{Path.cwd()}/lake.db")
+    assert configure(Path("lake.db"), warehouse=Path("there")).warehouse == f"{Path.cwd()}/there"
+    with pytest.raises(UriError, match=r"'lake' is not the file of a catalog.*\.db, \.sqlite, \.duckdb"):
+        configure(Path("lake"))

@@ -25,6 +25,7 @@ from deltars.errors import (
     MetadataChanged,
     MirrorFailure,
     NotADeltaTable,
+    NotSupportedYet,
     PredicateError,
     ProtocolChanged,
     SchemaMismatch,
@@ -53,9 +54,7 @@ if TYPE_CHECKING:
         CatalogSnapshot,
         ColumnDetail,
         FileChange,
-        LogComparison,
         PartitionDetail,
-        Rebuilt,
         Table,
         TableChange,
         TableCommitDetail,
@@ -63,9 +62,10 @@ if TYPE_CHECKING:
         TableDiff,
         TransactionDetail,
         migrate,
-        rebuild,
     )
     from deltars.catalog.connection import CatalogSettings, begin, connect, read, sql, table, write
+    from deltars.catalog.log_acceptance import LogComparison
+    from deltars.catalog.recovery import Rebuilt, rebuild
     from deltars.config import Isolation
     from deltars.data.scan import Scan
     from deltars.doctor import Finding, diagnose
@@ -94,7 +94,7 @@ if TYPE_CHECKING:
         Txn,
     )
     from deltars.store.imports.reversal import Contradiction
-    from deltars.store.migrations.runner import SchemaStatus
+    from deltars.store.migrations.revisions import SchemaStatus
     from deltars.store.mirror.status import MirrorMode, MirrorState, MirrorStatus
     from deltars.store.read.committed_versions import CommittedTransaction, CommittedVersion
     from deltars.store.read.cuts import CutTable
@@ -125,9 +125,7 @@ _LOADED_WHEN_USED = {
         "CatalogSnapshot",
         "ColumnDetail",
         "FileChange",
-        "LogComparison",
         "PartitionDetail",
-        "Rebuilt",
         "Table",
         "TableChange",
         "TableCommitDetail",
@@ -135,7 +133,6 @@ _LOADED_WHEN_USED = {
         "TableDiff",
         "TransactionDetail",
         "migrate",
-        "rebuild",
     ),
     "deltars.catalog.connection": (
         "CatalogSettings",
@@ -146,6 +143,8 @@ _LOADED_WHEN_USED = {
         "table",
         "write",
     ),
+    "deltars.catalog.log_acceptance": ("LogComparison",),
+    "deltars.catalog.recovery": ("Rebuilt", "rebuild"),
     "deltars.config": ("Isolation",),
     "deltars.data.scan": ("Scan",),
     "deltars.doctor": (
@@ -183,7 +182,7 @@ _LOADED_WHEN_USED = {
         "Txn",
     ),
     "deltars.store.imports.reversal": ("Contradiction",),
-    "deltars.store.migrations.runner": ("SchemaStatus",),
+    "deltars.store.migrations.revisions": ("SchemaStatus",),
     "deltars.store.mirror.status": (
         "MirrorMode",
         "MirrorState",
@@ -275,6 +274,7 @@ __all__ = [
     "Moment",
     "MultiTableTransaction",
     "NotADeltaTable",
+    "NotSupportedYet",
     "PartitionDetail",
     "PredicateError",
     "PrimitiveType",

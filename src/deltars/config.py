@@ -17,13 +17,15 @@ import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from deltars.errors import ConfigError
-from deltars.uri import FILE_SUFFIXES, CatalogUri, is_uri, parse_catalog_uri, redacted
+from deltars.uri import FILE_SUFFIXES, CatalogUri, is_uri, not_ours, parse_catalog_uri, redacted, uri_of_file
 
 Isolation: TypeAlias = Literal["strict", "serializable", "write_serializable", "snapshot"]
+ISOLATION_LEVELS: tuple[Isolation, ...] = get_args(Isolation)
 
 DEFAULT_CATALOG = "deltasql://sqlite/.deltars/lake.db"
 CONFIG_FILE = "deltars.toml"
@@ -44,8 +46,9 @@ class Settings:
     """Longest wait for a connection when all are in use."""
     copy_threshold: int = 1_000
     """Number of rows from which a commit uses the database's bulk load."""
-    isolation: Isolation = "strict"
-    """Which concurrent changes to the tables that it read or writes make a transaction fail."""
+    isolation: Isolation | None = None
+    """Which concurrent changes to the tables that it read or writes make a transaction fail. None: what the catalog
+    stores, else `strict`."""
     max_tables: int = 10
     """Most tables that one transaction may write."""
     max_files_per_table: int = 1_000
@@ -69,16 +72,22 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("timeout", "pool_timeout", "mirror_wait"):
             check_timeout(name, getattr(self, name))
-        if self.isolation not in get_args(Isolation):
-            raise ConfigError(
-                f"there is no isolation level {self.isolation!r}", hint=f"Levels are {', '.join(get_args(Isolation))}."
-            )
+        if self.isolation is not None:
+            check_isolation(self.isolation)
         if self.mirror not in MIRROR_MODES:
             raise ConfigError(f"mirror must be one of {', '.join(MIRROR_MODES)}, not {self.mirror!r}")
         counts = ("pool_size", "copy_threshold", "max_tables", "max_files_per_table")
         for name in (*counts, "mirror_concurrency", "mirror_checkpoint_interval"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
+
+
+def check_isolation(level: Any) -> Isolation:
+    """Return the level. Raise `ConfigError` if there is none of this name."""
+    if level not in ISOLATION_LEVELS:
+        raise ConfigError(f"there is no isolation level {level!r}", hint=f"Levels are {', '.join(ISOLATION_LEVELS)}.")
+    found: Isolation = level
+    return found
 
 
 def check_timeout(name: str, seconds: Any) -> None:
@@ -95,19 +104,25 @@ class CatalogConfig:
 
 
 def configure(
-    catalog: str | None = None,
+    catalog: str | PathLike[str] | None = None,
     *,
-    warehouse: str | None = None,
+    warehouse: str | PathLike[str] | None = None,
     environment: Mapping[str, str] | None = None,
     **given: Any,
 ) -> CatalogConfig:
     """Return the catalog's URI, its warehouse and its settings, merged from all sources."""
     environment = os.environ if environment is None else environment
+    if isinstance(warehouse, PathLike):
+        warehouse = os.path.abspath(warehouse)
+    if isinstance(catalog, PathLike):
+        catalog = uri_of_file(Path(catalog)).with_secrets()
     if catalog is not None and not catalog.strip():
         raise ConfigError("the catalog's name is empty", hint="Omit it for $DELTARS_CATALOG or the embedded catalog.")
     named = catalog or environment.get(f"{PREFIX}CATALOG") or DEFAULT_CATALOG
     entry: dict[str, Any] = {}
     if not is_uri(named):
+        if "://" in named:
+            raise not_ours(named)
         entry = _entry_of_file(named, environment)
         named = entry.pop("uri")
     known = {setting.name: setting for setting in fields(Settings)}
@@ -123,14 +138,16 @@ def configure(
     return CatalogConfig(parse_catalog_uri(named).absolute(), place, settings)
 
 
-def default_catalog(environment: Mapping[str, str] | None = None) -> CatalogUri | None:
+def default_catalog() -> CatalogUri | None:
     """Return the catalog named by `$DELTARS_CATALOG`, or None if that is not set."""
-    named = (os.environ if environment is None else environment).get(f"{PREFIX}CATALOG")
-    return configure(named, environment=environment).uri if named else None
+    named = os.environ.get(f"{PREFIX}CATALOG")
+    return configure(named).uri if named else None
 
 
 def _convert(name: str, value: Any) -> Any:
     default = getattr(Settings(), name)
+    if name == "isolation":
+        return check_isolation(value)
     try:
         if isinstance(default, Mapping):
             # In an environment variable the options are a JSON object.
@@ -194,8 +211,6 @@ def _entry_of_file(name: str, environment: Mapping[str, str]) -> dict[str, Any]:
 
 def _suggestion(name: str) -> str:
     """Return a hint with the URI that the user probably meant."""
-    if name.startswith(("postgres://", "postgresql://")):
-        return "Write deltasql://postgres/<database>/<schema>?host=…&user=…"
     if name.endswith(FILE_SUFFIXES):
-        return f"Write deltasql://{'duckdb' if name.endswith('.duckdb') else 'sqlite'}/{name}"
+        return f"Write {uri_of_file(Path(name))}"
     return f"For example {DEFAULT_CATALOG}."

@@ -14,16 +14,18 @@ from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
-from deltars.config import Settings, default_catalog
+from deltars.config import Isolation, Settings, check_isolation, default_catalog
 from deltars.errors import DeltarsError, MirrorFailure, TableNotFound, ValidationError, VersionConflict
 from deltars.log.commit import Commit, CommitOutcome, Committed, VersionTaken
 from deltars.mirror.outcome import MirrorOutcome, Publication
 from deltars.mirror.publisher import Publisher
 from deltars.observe import Outcome, Stopwatch
 from deltars.store.backends import backend_for
+from deltars.store.commit.winner import lost_race
 from deltars.store.commit.writer import LogWriter
 from deltars.store.database import Database
 from deltars.store.mirror.status import MirrorMode
+from deltars.store.names import hint_for_missing
 from deltars.store.read.cuts import Cuts
 from deltars.store.read.reader import LogReader
 from deltars.store.registry import Registry, TableRecord
@@ -63,6 +65,16 @@ class CatalogSession:
         self.uri = uri
         self.settings = settings
         self.database = Database(uri, pool_size=settings.pool_size, pool_timeout_s=settings.pool_timeout)
+
+    @_made_once
+    def isolation(self) -> Isolation:
+        """Level of transactions that set none: the connection's setting, else the catalog's, else `strict`."""
+        return self.settings.isolation or self.registry.default_isolation() or "strict"
+
+    def set_default_isolation(self, level: Isolation) -> None:
+        self.registry.set_default_isolation(check_isolation(level))
+        with self.making:
+            self.__dict__.pop("isolation", None)
 
     @_made_once
     def registry(self) -> Registry:
@@ -119,18 +131,7 @@ class CatalogSession:
             )
             raise
         if isinstance(outcome, VersionTaken):
-            conflict = outcome.conflict
-            rule = VersionConflict if conflict is None else conflict.rule
-            raise rule(
-                None if conflict is None else conflict.reason,
-                winning_version=None if conflict is None else conflict.version,
-                table_id=outcome.table_id,
-                table=outcome.table,
-                expected=outcome.expected,
-                actual=outcome.actual,
-                txn_id=commit.txn_id,
-                stage="check",
-            )
+            raise self._conflict(commit, outcome)
         return outcome
 
     def _try(self, commit: Commit, timeout_s: float, watch: Stopwatch, settle: Settle | None) -> CommitOutcome:
@@ -151,6 +152,22 @@ class CatalogSession:
             if isinstance(settled, VersionTaken) or timeout_s <= 0:
                 return settled if isinstance(settled, VersionTaken) else outcome
             commit = settled
+
+    def _conflict(self, commit: Commit, taken: VersionTaken) -> VersionConflict:
+        race, conflict = lost_race(self.database, commit, taken), taken.conflict
+        rule = VersionConflict if conflict is None else conflict.rule
+        return rule(
+            None if conflict is None else conflict.reason,
+            winning_version=None if conflict is None else conflict.version,
+            winner=race.winner,
+            is_serializable=race.is_serializable,
+            table_id=taken.table_id,
+            table=taken.table,
+            expected=taken.expected,
+            actual=taken.actual,
+            txn_id=commit.txn_id,
+            stage="check",
+        )
 
     def publish(self, versions: Mapping[UUID, int], *, mirror: MirrorMode | None = None) -> dict[UUID, MirrorOutcome]:
         """Publish committed versions in the mirror mode that the caller, the table or the catalog sets."""
@@ -183,12 +200,17 @@ class CatalogSession:
         """Return a table by its name, id or URI."""
         record = self.registry.find(self.name_or_id(table))
         if record is None:
-            raise TableNotFound(
-                f"there is no table {str(table)!r} in {self.uri}",
-                table=str(table),
-                hint="catalog.tables() lists the tables.",
-            )
+            raise self.no_table(table)
         return record
+
+    def no_table(self, table: str | UUID) -> TableNotFound:
+        """Return the error for a table that does not exist, with the names that may have been meant."""
+        known = (record.name for record in self.registry.tables())
+        return TableNotFound(
+            f"there is no table {str(table)!r} in {self.uri}",
+            table=str(table),
+            hint=hint_for_missing(self.name_or_id(table), known),
+        )
 
     def name_or_id(self, table: str | UUID) -> str | UUID:
         if isinstance(table, UUID):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import MappingProxyType
 from typing import Literal, TypeAlias, cast
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
@@ -109,6 +109,54 @@ def is_uri(text: str) -> bool:
     return text.startswith(f"{SCHEME}://")
 
 
+def uri_of_file(path: PurePath) -> CatalogUri:
+    """Return the embedded catalog in a file: DuckDB for `.duckdb`, else SQLite."""
+    if not path.name.endswith(FILE_SUFFIXES) or path.name in FILE_SUFFIXES:
+        raise UriError(
+            f"{str(path)!r} is not the file of a catalog", hint=f"Its name must end in {', '.join(FILE_SUFFIXES)}."
+        )
+    return CatalogUri("duckdb" if path.suffix == ".duckdb" else "sqlite", str(path))
+
+
+def not_ours(text: str) -> UriError:
+    """Return the error for a URI of another library, with the URI of the same database."""
+    return UriError(f"expected a {SCHEME}:// URI, got {redacted(text)}", hint=_spelled_for_deltars(text) or _EXAMPLE)
+
+
+def _spelled_for_deltars(text: str) -> str | None:
+    """Return a hint with the URI of the same database, without its password; None for an unknown kind of database."""
+    scheme, separator, rest = text.partition("://")
+    kind = scheme.removeprefix("jdbc:").partition("+")[0].lower()
+    if kind in ("postgres", "postgresql") and separator:
+        return _spelled_postgres(rest)
+    if kind not in ("sqlite", "duckdb") or not separator:
+        return None
+    # SQLAlchemy's form: a host that is empty, then a relative path, or an absolute one with a second slash.
+    path = unquote(rest.partition("?")[0].removeprefix("/"))
+    if path in ("", ":memory:"):
+        return f"A catalog is a file, for example deltasql://{kind}/lake.db."
+    suffix = "" if path.endswith(FILE_SUFFIXES) else f". The name must end in {', '.join(FILE_SUFFIXES)}."
+    return f"Write {CatalogUri(cast(BackendName, kind), path)}{suffix}"
+
+
+def _spelled_postgres(rest: str) -> str:
+    # A password may contain / ? or @, so everything before the last @ is credentials, and only a plain user is shown.
+    credentials, at, place = rest.rpartition("@")
+    user = credentials.partition(":")[0]
+    address, _, query = place.partition("?")
+    server, _, database = address.partition("/")
+    host, _, port = server.partition(":")
+    if (at and not _PLAIN.fullmatch(user)) or not all(map(_PLAIN_OR_EMPTY.fullmatch, (host, port, database))):
+        return "Write deltasql://postgres/<database>/<schema>?host=…&user=…"
+    given = {"host": host, "port": port, "user": user} | dict(parse_qsl(query))
+    shown = {name: value for name, value in given.items() if value and name in LIBPQ_PARAMETERS - SECRETS}
+    uri = CatalogUri("postgres", database or "<database>", "public", MappingProxyType(shown))
+    has_password = ":" in credentials or "password" in query
+    # Angle brackets mark what to replace, so they are not quoted.
+    spelled = str(uri).replace("%3C", "<").replace("%3E", ">")
+    return f"Write {spelled}" + (", and give the password as &password=… or in $PGPASSWORD" if has_password else "")
+
+
 def parse_uri(text: str) -> tuple[CatalogUri, str | None]:
     """Return the catalog and, if the URI names one, the table."""
     _refuse_invalid_characters(text, text)
@@ -117,7 +165,7 @@ def parse_uri(text: str) -> tuple[CatalogUri, str | None]:
     except ValueError:
         raise UriError(f"{redacted(text)} is not a URI", hint=_EXAMPLE) from None
     if split.scheme != SCHEME:
-        raise UriError(f"expected a {SCHEME}:// URI, got {redacted(text)}", hint=_EXAMPLE)
+        raise not_ours(text)
     backend = split.netloc
     if backend not in BACKENDS:
         raise UriError(
@@ -158,6 +206,8 @@ _EXAMPLE = "For example deltasql://postgres/lake/public/features or deltasql://s
 _INVALID_CHARACTER = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _NOT_ENCODED = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _PASSWORD = re.compile(r"(\w*(?:password|passwd|pwd)\w*\s*[=:]\s*)(?:'[^']*'|\S+)", re.IGNORECASE)
+_PLAIN = re.compile(r"[\w.%+-]+")
+_PLAIN_OR_EMPTY = re.compile(r"[\w.%+-]*")
 _CREDENTIALS = re.compile(r"[^/:]*:[^/]*@")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -53,7 +55,7 @@ def test_what_to_do_stands_on_a_line_of_its_own() -> None:
     result = CliRunner().invoke(_program_that_fails_with(CONFLICT), ["fail"])
     assert result.stderr.splitlines() == [
         "Error: the table is at version 4, the commit expected version 3 [table features]",
-        "Read the table again and retry, or let catalog.run() do it.",
+        "Run the command again.",
     ]
 
 
@@ -103,3 +105,22 @@ def test_a_password_is_never_shown(run: Run) -> None:
     assert result.exit_code == 1
     assert "no connection to deltasql://postgres/lake/public" in result.stderr
     assert "hunter2" not in result.output
+
+
+def test_program_that_logs_at_info_sees_nothing_of_other_libraries(run: Run) -> None:
+    """Neither Alembic's steps when a catalog is created, nor a line for each retry."""
+    program = (
+        "import logging, deltars\n"
+        "logging.basicConfig(level=logging.INFO, format='%(name)s')\n"
+        "catalog = deltars.connect()\n"
+        "table = catalog.create_table('features', 'id BIGINT')\n"
+        "def lose_once(tx, seen=[]):\n"
+        "    tx.alter('features').set_properties({'a': 'b'})\n"
+        "    seen.append(1)\n"
+        "    if len(seen) == 1:\n"
+        "        table.alter.set_properties({'a': 'c'})\n"
+        "catalog.run(lose_once)\n"
+        "assert table.version == 2\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert {line.partition(".")[0] for line in ended.stderr.splitlines()} <= {"deltars"}

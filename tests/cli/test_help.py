@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import click
 import pytest
@@ -11,7 +11,9 @@ import deltars
 from deltars.cli import main
 from tests.cli.conftest import Run
 
-HEAVY = ("pyarrow", "sqlalchemy", "pyspark", "psycopg", "duckdb", "obstore")
+HEAVY = ("pyarrow", "sqlalchemy", "pyspark", "psycopg", "duckdb", "obstore", "numpy", "pandas", "polars")
+SELDOM = ("alembic", "sqlglot", "deltars.importer", "pyspark", "pandas", "polars", "duckdb", "psycopg")
+"""What few commands need: a command that does not must not wait for it."""
 
 
 def _commands(group: click.Group, *path: str) -> Iterator[tuple[str, ...]]:
@@ -47,16 +49,29 @@ def test_every_command_takes_json_and_debug_and_a_catalog_if_it_has_to_do_with_o
     assert ("--catalog" in options) == (command != ("completion",))
 
 
+def _loaded(names: Iterable[str], program: str) -> list[str]:
+    """Return which of these modules a new process has loaded at the end of a program."""
+    program = f"import sys\n{program}\nprint('loaded:', *(name for name in {tuple(names)!r} if name in sys.modules))\n"
+    output = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    return output.splitlines()[-1].split()[1:]
+
+
+def _command(*arguments: str) -> str:
+    return f"from deltars.cli import main\nmain({list(arguments)!r}, standalone_mode=False)"
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["migrate", "up", "--help"], ["--version"]], ids=" ".join)
 def test_help_loads_no_heavy_library(arguments: list[str]) -> None:
-    program = (
-        "import sys\n"
-        "from deltars.cli import main\n"
-        f"main({arguments!r}, standalone_mode=False)\n"
-        f"print('loaded:', [name for name in {HEAVY!r} if name in sys.modules])\n"
-    )
-    output = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
-    assert output.splitlines()[-1] == "loaded: []"
+    assert _loaded({*HEAVY, *SELDOM}, _command(*arguments)) == []
+
+
+def test_import_of_the_package_loads_no_heavy_library() -> None:
+    assert _loaded({*HEAVY, *SELDOM}, "import deltars") == []
+
+
+def test_listing_tables_loads_only_what_it_needs(run: Run) -> None:
+    assert run("init").exit_code == 0
+    assert _loaded(SELDOM, _command("tables")) == []
 
 
 def test_version_is_the_packages(run: Run) -> None:

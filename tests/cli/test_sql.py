@@ -31,11 +31,25 @@ JOIN = "SELECT f.id, l.id, name FROM features f JOIN labels l ON f.id = l.id ORD
 
 
 def test_rows_of_a_query_over_two_tables(first: str, run: Run) -> None:
-    assert run("sql", JOIN).stdout == "1\t1\tn1\n2\t2\tn2\n"
+    assert run("sql", JOIN).stdout == "id,id_2,name\n1,1,n1\n2,2,n2\n"
     assert json.loads(run("sql", JOIN, "--json").stdout)[0] == {"id": 1, "id_2": 1, "name": "n1"}
-    assert run("sql", JOIN, "--limit", "1").stdout == "1\t1\tn1\n"
-    assert run("sql", JOIN, "--as-of", first).stdout == "1\t1\tn1\n"
-    assert run("sql", "SELECT 1 AS a, 2 AS a, 3 AS a_2, 4 AS a").stdout == "1\t2\t3\t4\n"
+    assert run("sql", JOIN, "--limit", "1").stdout == "id,id_2,name\n1,1,n1\n"
+    assert run("sql", JOIN, "--as-of", first).stdout == "id,id_2,name\n1,1,n1\n"
+    assert run("sql", "SELECT 1 AS a, 2 AS a, 3 AS a_2, 4 AS a").stdout == "a,a_3,a_2,a_4\n1,2,3,4\n"
+
+
+def test_both_engines_give_the_same_text(first: str, run: Run) -> None:
+    for query in (JOIN, "SELECT count(*) AS n, sum(id) AS s, max(score) AS m FROM features", "SELECT * FROM features"):
+        duckdb, spark = (run("sql", query, "--engine", engine) for engine in ("duckdb", "spark"))
+        assert (duckdb.exit_code, spark.exit_code) == (0, 0)
+        assert sorted(duckdb.stdout.splitlines()) == sorted(spark.stdout.splitlines())
+
+
+def test_what_spark_refuses_is_one_sentence(first: str, run: Run) -> None:
+    result = run("sql", "SELECT no_such_function(id) FROM features", "--engine", "spark")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: Spark cannot run the query: [UNRESOLVED_ROUTINE]")
+    assert len(result.stderr.splitlines()) == 1
 
 
 MANY = "SELECT id AS n, CAST(id AS STRING) AS text FROM (SELECT explode(sequence(1, 2500)) AS id) ORDER BY n"
@@ -44,10 +58,10 @@ MANY = "SELECT id AS n, CAST(id AS STRING) AS text FROM (SELECT explode(sequence
 def test_pipe_and_json_get_every_row_in_order(first: str, run: Run) -> None:
     numbers = [str(number) for number in range(1, 2_501)]
     result = run("sql", MANY)
-    assert [line.split("\t")[0] for line in result.stdout.splitlines()] == numbers
+    assert [line.split(",")[0] for line in result.stdout.splitlines()] == ["n", *numbers]
     assert result.stderr == ""
     assert [row["text"] for row in json.loads(run("sql", MANY, "--json").stdout)] == numbers
-    assert len(run("sql", MANY, "--limit", "2000").stdout.splitlines()) == 2_000
+    assert len(run("sql", MANY, "--limit", "2000").stdout.splitlines()) == 1 + 2_000
 
 
 def test_terminal_says_how_many_rows_it_leaves_out(first: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,10 +102,3 @@ class _Counting:
             self.batches += 1
             self.most = max(self.most, batch.num_rows)
             yield from rows_of([batch])
-
-
-def test_what_is_no_table_of_the_catalog_is_an_error_that_shows_where(first: str, run: Run) -> None:
-    result = run("sql", "SELECT * FROM nothing")
-    assert result.exit_code == 1
-    assert "'nothing'" in result.stderr
-    assert "features, labels" in result.stderr

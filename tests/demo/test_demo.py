@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from uuid import UUID
 
@@ -18,7 +20,14 @@ from deltalake import DeltaTable
 import deltars
 from deltars import demo
 from deltars.cli import main
-from deltars.demo.setting import open_catalog
+from deltars.cli.demo import _next_steps
+from deltars.demo import readers
+from deltars.demo.batches import features_of, labels_of
+from deltars.demo.setting import OURS, open_catalog
+from deltars.demo.story import Story
+from deltars.errors import DeltarsError
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -53,9 +62,87 @@ def test_the_story_is_told_on_sqlite_and_the_next_one_begins_anew() -> None:
 @pytest.mark.backends("postgres")
 def test_the_story_on_a_server_answers_in_json(catalog_uri: str) -> None:
     told = json.loads(_demo("--catalog", catalog_uri, "--json").stdout)
-    assert (told["version"], told["rows"], told["readers"]) == (3, 500, ["deltalake", "polars"])
+    assert (told["version"], told["rows"], told["readers"]) == (3, 500, ["deltalake", "polars", "duckdb"])
     with deltars.connect(catalog_uri) as catalog:
         assert catalog.snapshot(UUID(told["winner"])).versions == {"features": 1, "labels": 1}
+
+
+@pytest.mark.parametrize(
+    ("missing", "seen"),
+    [
+        ((), ["deltalake", "polars", "duckdb"]),
+        (("deltalake",), ["duckdb"]),
+        (("polars", "duckdb_extension_delta"), ["deltalake"]),
+        (("deltalake", "duckdb"), []),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_the_last_act_uses_the_readers_that_are_installed(
+    missing: tuple[str, ...], seen: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "find_spec", lambda name: None if name in missing else find_spec(name))
+    with open_catalog(demo.DEFAULT_CATALOG) as catalog:
+        for batch in range(4):
+            with catalog.begin() as tx:
+                tx.write("features", features_of(range(5), batch), properties=OURS)
+                tx.write("labels", labels_of(range(5), batch), properties=OURS)
+        told = Notes()
+        story = Story(catalog, None, told)  # type: ignore[arg-type]
+        story.rows = 20
+        assert list(story.others_read()) == seen
+    assert sorted(str(row[0]) for row in told.rows) == sorted(seen * 2)
+    assert ("pip install deltalake" in told.said[-1]) == (not seen)
+    assert "\n" not in told.said[-1]
+
+
+def test_a_reader_that_sees_something_else_stops_the_demo(here: Path) -> None:
+    with open_catalog(demo.DEFAULT_CATALOG) as catalog:
+        for name in ("features", "labels"):
+            catalog.write(name, features_of(range(5), 0), properties=OURS)
+        story = Story(catalog, None, Notes())  # type: ignore[arg-type]
+        story.rows = 5
+        with pytest.raises(DeltarsError, match="deltalake sees version 0 and 5 rows of features"):
+            story.others_read()
+
+
+def test_next_steps_begin_with_activation_where_the_command_is_not_on_the_path(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "bin").mkdir()
+    (here / "bin" / "activate").touch()
+    monkeypatch.setattr(sys, "prefix", str(here))
+    done = demo.DemoResult("deltasql://sqlite/x.db", "w", 3, 500, UUID(int=1), UUID(int=2), ())
+    monkeypatch.setattr("deltars.cli.demo.which", lambda name: None)
+    assert _next_steps(done, is_gone=False).splitlines()[0] == ". bin/activate"
+    monkeypatch.setattr("deltars.cli.demo.which", lambda name: "/usr/bin/deltars")
+    steps = _next_steps(done, is_gone=False)
+    assert "activate" not in steps
+    assert "examples" not in steps, "there is no such directory here"
+
+
+def test_make_demo_ends_with_a_line_that_opens_the_documentation() -> None:
+    steps = subprocess.run(["make", "-n", "demo"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(["sh", "-c", steps.splitlines()[-1]], capture_output=True, text=True, check=True).stdout
+    assert "make docs" in said
+    assert "build/site/index.html" in said
+
+
+class Notes:
+    """Narrator that remembers."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.rows: list[Sequence[object]] = []
+
+    def chapter(self, title: str) -> None: ...
+
+    def code(self, text: str) -> None: ...
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def table(self, headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        self.rows.extend(rows)
 
 
 def test_tables_that_no_demo_made_are_left_alone(here: Path) -> None:

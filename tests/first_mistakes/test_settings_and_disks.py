@@ -37,9 +37,9 @@ MISTAKES = {
     ),
     "another library's URL": Mistake(
         lambda: deltars.connect(f"postgresql://me:{SECRET}@db/lake"),
-        deltars.ConfigError,
-        "is not a deltasql:// URI",
-        "Write deltasql://postgres/<database>/<schema>?host=",
+        deltars.UriError,
+        "expected a deltasql:// URI",
+        "Write deltasql://postgres/lake/public?host=db&user=me, and give the password as &password=…",
     ),
     "a path in place of a URI": Mistake(
         lambda: deltars.connect("lake.db"), deltars.ConfigError, "is not a deltasql:// URI", "deltasql://sqlite/lake.db"
@@ -77,7 +77,7 @@ def test_the_message_says_what_is_wrong_and_how_to_mend_it_and_shows_no_secret(
 def test_a_server_without_a_catalog_and_one_without_a_warehouse_say_what_to_run(
     catalog_uri: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(deltars.SchemaVersionError, match=r"holds no deltars catalog yet.*Run: deltars migrate up"):
+    with pytest.raises(deltars.SchemaVersionError, match=r"holds no deltars catalog yet.*Run: deltars init"):
         deltars.connect(catalog_uri)
     with deltars.connect(catalog_uri, migrate=True) as catalog:
         with pytest.raises(deltars.ConfigError, match=r"has no warehouse.*connect\(…, warehouse=…\)"):

@@ -310,6 +310,7 @@ def test_checksum_adds_up_at_every_version(ledger: Ledger, publisher: Publisher)
         assert document["protocol"]["minWriterVersion"] == 7
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.parametrize("left", ["nothing", "of another commit", "damaged"])
 def test_checksum_is_counted_where_nothing_reliable_is_left_to_add_to(
     ledger: Ledger, publisher: Publisher, left: str

@@ -87,6 +87,7 @@ def test_process_killed_before_any_call_to_the_storage_leaves_a_log_that_is_fini
     record(f"publisher killed before every step, {ledger.database.backend.name}", kills=kills - 1, lost=0)
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.parametrize("every", [2, 5])
 def test_storage_that_fails_now_and_then_delays_and_breaks_nothing(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch, every: int

@@ -83,6 +83,7 @@ def look_once(catalog: deltars.Catalog) -> bool:
     return "no version after 2" in str(catalog.reconciler().once().errors)
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.parametrize("look", [look_status, look_once])
 def test_commit_file_above_the_catalogs_version_is_divergence_at_once_and_refuses_commits(
     restored: deltars.Catalog, catalog_uri: str, look: Callable[[deltars.Catalog], bool]

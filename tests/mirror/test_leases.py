@@ -158,6 +158,7 @@ def test_writers_killed_at_any_moment_hold_up_none_of_those_who_go_on(
     record(name, kills=kills, versions=versions, slowest_ms=round(slowest_s * 1000))
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.backends("postgres", "sqlite")
 @pytest.mark.parametrize(
     "frozen_before", [("create", "1.json"), ("touch", "1.json"), ("sync", "_delta_log"), ("create", "1.crc")]

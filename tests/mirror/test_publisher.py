@@ -53,6 +53,7 @@ def test_nothing_pending_is_published_already(ledger: Ledger, publisher: Publish
     assert publisher.status.read(table).published_version == before.published_version
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.parametrize("at_once", [2, 10_000])
 def test_every_kind_of_action_is_published_as_it_was_committed_and_in_its_order(
     ledger: Ledger, publisher: Publisher, monkeypatch: pytest.MonkeyPatch, at_once: int

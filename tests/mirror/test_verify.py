@@ -71,6 +71,7 @@ def test_table_as_it_was_written_has_no_difference(table: deltars.Table) -> None
     assert (checked.commits, checked.data_files, checked.published_version) == (12, 22, 11)
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_commits_and_checkpoints_meanwhile_are_no_difference(
     table: deltars.Table, catalog: deltars.Catalog, moment: str, monkeypatch: pytest.MonkeyPatch

@@ -57,6 +57,7 @@ def no_threads() -> Iterator[None]:
         threading.stack_size(before)
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.parametrize("tables", ["a", "ab"])
 def test_commit_where_no_thread_can_be_started_is_published_by_the_caller(
     catalog: deltars.Catalog, tables: str, tmp_path: Path

@@ -62,11 +62,6 @@ class TestNewTable:
             1, 7, None, ["appendOnly", "invariants", "inCommitTimestamp", FENCE]
         )
 
-    def test_fence_can_be_left_off(self) -> None:
-        assert protocol_for_new_table(PLAIN, {}, fenced=False) == versions(
-            1, 7, None, ["appendOnly", "invariants", "inCommitTimestamp"]
-        )
-
     def test_reader_feature_stands_in_both_lists(self) -> None:
         protocol = protocol_for_new_table(schema_from_ddl("a MAP<STRING, ARRAY<TIMESTAMP_NTZ>>"), {})
         assert (protocol.min_reader_version, protocol.min_writer_version) == (3, 7)

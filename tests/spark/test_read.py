@@ -23,6 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 import deltars
 from deltars.data.scan import Scan
 from deltars.errors import StorageError, ValidationError
+from deltars.predicate import parse
 from deltars.protocol import StructType
 from deltars.spark import SparkPlane
 from deltars.spark.access import Access, access_to
@@ -207,6 +208,13 @@ def test_files_that_spark_would_hide_are_read_all_the_same(spark: SparkSession, 
     assert rows_of(frame) == sorted(wanted, key=repr)
     only = PLANE.read(spark, scan_of_files(tmp_path, schema, files, ("p",)), columns=["P"])
     assert rows_of(only) == [(1,), (1,), (None,), (None,), (None,)]
+
+
+def test_rows_that_stay_are_read_although_the_condition_selected_the_files(spark: SparkSession, tmp_path: Path) -> None:
+    scan = scan_of_files(tmp_path, "id BIGINT", [write_file(tmp_path, "_hidden.parquet", {"id": [1, 2, 3]})])
+    selected = replace(scan, condition=parse("id < 3", scan.schema))
+    assert rows_of(PLANE.read(spark, selected)) == [(1,), (2,)]
+    assert rows_of(PLANE.without(spark.range(1), selected, "id < 3")) == [(3,)]
 
 
 def test_a_place_that_the_session_has_no_file_system_for_is_known(spark: SparkSession) -> None:

@@ -21,7 +21,7 @@ from deltars.catalog import migrate as public
 from deltars.cli import main
 from deltars.store import schema
 from deltars.store.database import Database
-from deltars.store.migrations import runner
+from deltars.store.migrations import revisions, runner
 from deltars.store.views import VIEWS
 from deltars.uri import CatalogUri, parse_catalog_uri
 from tests.support import witness
@@ -147,9 +147,8 @@ def test_up_down_up_is_the_same_as_up(catalog_uri: str, second_uri: str) -> None
 
 @pytest.mark.requirement("T-15", "T-16")
 def test_step_by_step_is_the_same_as_at_once_in_both_directions(catalog_uri: str, second_uri: str) -> None:
-    revisions = sorted(runner._revisions())
     states: list[Objects] = []
-    for revision in revisions:
+    for revision in sorted(revisions.revisions()):
         step(catalog_uri, revision)
         states.append(described(catalog_uri))
     public.up(second_uri)

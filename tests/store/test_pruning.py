@@ -18,7 +18,7 @@ from deltars.log.pruning import Pruner
 from deltars.predicate import parse
 from deltars.protocol import AddFile, Metadata
 from deltars.store.backends import Backend
-from deltars.store.read.live_files import TableContents, live_files
+from deltars.store.read.live_files import TableContents, filtered_files
 from deltars.store.read.pruning import MAX_INTERVALS, Translation
 from deltars.store.schema import dl_add_files, dl_tables
 from tests.store.conftest import OpenLog
@@ -393,7 +393,8 @@ def _indexes_used(log: Log, where: str) -> set[str]:
     snapshot = deltars.SqlTxnLogReader(log.catalog).snapshot(log.table_id)
     contents, database = snapshot.contents, log.catalog._session.database
     assert isinstance(contents, TableContents)
-    query = live_files(log.table_id, snapshot.version, ["path"], contents.file_filter(parse(where, snapshot.schema)))
+    conditions = contents.file_filter(parse(where, snapshot.schema))
+    query = filtered_files(log.table_id, snapshot.version, ["path"], conditions, with_stats=False)
     text = query.compile(
         dialect=PGDialect_psycopg(),  # type: ignore[no-untyped-call]
         compile_kwargs={"literal_binds": True},

@@ -208,6 +208,7 @@ def failing_at(table: str, backend: str, uri: str, tap: Tap) -> Iterator[None]:
         yield
 
 
+@pytest.mark.every_case_on("postgres", "sqlite")
 @pytest.mark.requirement("V-03")
 @pytest.mark.parametrize("table", TARGETS)
 def test_failed_commit_shows_nowhere(open_log: OpenLog, tap: Tap, backend: str, table: str) -> None:

@@ -44,6 +44,7 @@ def files(count: int, prefix: str = "part") -> pa.Table:
 # -- never row by row --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_case_on("postgres", "sqlite")
 @pytest.mark.requirement("W-11")
 @pytest.mark.parametrize("kind", ["adds", "columns", "removes", "row groups"])
 def test_number_of_statements_does_not_grow_with_the_number_of_files(open_log: OpenLog, tap: Tap, kind: str) -> None:

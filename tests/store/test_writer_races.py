@@ -49,7 +49,7 @@ def _check(log: Log, tallies: list[Tally]) -> None:
 @pytest.mark.timeout(7_200)
 def test_race_for_every_version_has_exactly_one_winner(open_log: OpenLog, backend: str) -> None:
     [log] = _tables(open_log, 1)
-    writers, rounds = scaled(6, soak=50), scaled(20, soak=1_000)
+    writers, rounds = scaled(6, soak=50), scaled(10, soak=1_000)
     tallies = run_racers(log.uri, writers, race_for_versions, log.table_id, rounds)
     winners = Counter(version for tally in tallies for version in tally.versions)
     assert winners == dict.fromkeys(range(1, rounds + 1), 1)
@@ -64,7 +64,7 @@ def test_race_for_every_version_has_exactly_one_winner(open_log: OpenLog, backen
 @pytest.mark.parametrize("tables", [1, 4])
 def test_nothing_is_lost_under_many_writers(open_log: OpenLog, backend: str, tables: int) -> None:
     logs = _tables(open_log, tables)
-    writers, count = scaled(6, soak=50), scaled(15, soak=400)
+    writers, count = scaled(6, soak=50), scaled(8, soak=400)
     tallies = run_racers(logs[0].uri, writers, append_with_retries, [log.table_id for log in logs], count)
     for log in logs:
         _check(log, tallies)
@@ -85,7 +85,7 @@ def test_nothing_is_lost_under_many_writers(open_log: OpenLog, backend: str, tab
 @pytest.mark.timeout(7_200)
 def test_no_writer_starves(open_log: OpenLog, backend: str) -> None:
     """Each writes to a table of its own: who waits, waits for the database and for nothing else."""
-    writers, duration_s = 6, float(scaled(3, soak=60))
+    writers, duration_s = 6, float(scaled(2, soak=60))
     logs = _tables(open_log, writers)
     tallies = run_racers(logs[0].uri, writers, append_for_a_while, [log.table_id for log in logs], duration_s)
     for log in logs:
@@ -106,7 +106,7 @@ def test_no_writer_starves(open_log: OpenLog, backend: str) -> None:
 @pytest.mark.timeout(7_200)
 def test_programs_that_come_and_go_meet_no_locked_database(open_log: OpenLog) -> None:
     """The first to open a SQLite file and the last to close it take locks of their own: nobody may notice."""
-    writers, duration_s = 6, float(scaled(3, soak=60))
+    writers, duration_s = 6, float(scaled(2, soak=60))
     logs = _tables(open_log, writers)
     logs[0].catalog.close()
     tallies = run_racers(logs[0].uri, writers, come_and_go, [log.table_id for log in logs], duration_s)

@@ -50,6 +50,7 @@ MALFORMED: dict[str, tuple[list[Any], int, str]] = {
 }
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.requirement("W-14")
 @pytest.mark.parametrize(("actions", "position", "field"), MALFORMED.values(), ids=MALFORMED)
 def test_malformed_action_is_refused_although_no_connection_is_to_be_had(
@@ -101,6 +102,7 @@ def test_malformed_action_is_refused_at_once_although_the_pool_is_exhausted(open
     assert log.append("a").version == 1
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.requirement("D-09")
 @pytest.mark.parametrize(
     ("path", "why"),
@@ -153,6 +155,7 @@ REFUSED_PROTOCOLS: dict[str, tuple[Protocol, str]] = {
 }
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.requirement("W-15")
 @pytest.mark.parametrize(("new", "why"), REFUSED_PROTOCOLS.values(), ids=REFUSED_PROTOCOLS)
 def test_incompatible_protocol_is_refused_with_the_reason(log: Log, new: Protocol, why: str) -> None:
@@ -208,6 +211,7 @@ def _two_writers(open_log: OpenLog) -> tuple[Log, Log]:
     return log, other
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.parametrize(("change", "tried", "why"), CHANGES.values(), ids=CHANGES)
 def test_state_that_another_writer_changed_is_judged_anew_under_the_lock(
     open_log: OpenLog, change: list[Action], tried: list[Action], why: str
@@ -250,6 +254,7 @@ FITTING: dict[str, Callable[[], list[Action]]] = {
 }
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.parametrize("case", FITTING)
 def test_commit_that_fits_the_table_as_it_is_now_is_not_refused_for_what_it_was(open_log: OpenLog, case: str) -> None:
     was, becomes = {

@@ -19,6 +19,7 @@ _TABLES = {
 
 def dump(uri: str) -> Dump:
     """Every row of every table."""
-    names = sorted(name for (name,) in witness.rows(uri, _TABLES[parse_catalog_uri(uri).backend]))
-    assert "dl_tables" in names
-    return {name: sorted(witness.rows(uri, f'SELECT * FROM "{name}"'), key=repr) for name in names}
+    with witness.looking(uri) as look:
+        names = sorted(name for (name,) in look(_TABLES[parse_catalog_uri(uri).backend]))
+        assert "dl_tables" in names
+        return {name: sorted(look(f'SELECT * FROM "{name}"'), key=repr) for name in names}

@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 import deltars
-from deltars.data.deletion_vectors import MAGIC, encode_z85
+from deltars.data.deletion_vectors import MAGIC
 from deltars.data.scan import SCAN_COLUMNS, Scan
 from deltars.protocol import ColumnMapping, StructType, path_to_uri, schema_from_ddl
+from deltars.protocol.z85 import encode_z85
 
 
 @dataclass(frozen=True)

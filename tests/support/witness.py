@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from collections.abc import Sequence
-from contextlib import closing
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import duckdb
 import duckdb_sqlalchemy
@@ -23,22 +25,62 @@ _DUCKDB_CONFIG: dict[str, str | bool | int | float | list[str]] = {
 }
 
 
-def rows(uri: str, query: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+Rows: TypeAlias = list[tuple[Any, ...]]
+Look: TypeAlias = Callable[..., Rows]
+
+
+def rows(uri: str, query: str, parameters: Sequence[object] = ()) -> Rows:
     """What a query answers; `?` marks a parameter on every backend, unless there are none.
 
     DuckDB: only from the process that has the catalog open, as DuckDB itself demands.
     """
+    with looking(uri) as look:
+        return look(query, parameters)
+
+
+@contextmanager
+def looking(uri: str) -> Iterator[Look]:
+    """`rows` for several queries over one connection, which costs more than they do."""
     catalog = parse_catalog_uri(uri)
     if catalog.backend == "sqlite":
         url = f"{Path(catalog.database).absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(url, uri=True)) as connection:
-            return connection.execute(query, parameters).fetchall()
-    if catalog.backend == "duckdb":
+            yield lambda query, parameters=(): connection.execute(query, parameters).fetchall()
+    elif catalog.backend == "duckdb":
         with duckdb.connect(catalog.database, config=_DUCKDB_CONFIG) as database:
-            return database.execute(query, parameters).fetchall()
-    with postgres_connection(catalog) as postgres:
-        text = query.replace("%", "%%").replace("?", "%s") if parameters else query
-        return postgres.execute(text.encode(), parameters or None).fetchall()
+            yield lambda query, parameters=(): database.execute(query, parameters).fetchall()
+    else:
+        with _kept_connection(catalog) as postgres:
+
+            def look(query: str, parameters: Sequence[object] = ()) -> Rows:
+                text = query.replace("%", "%%").replace("?", "%s") if parameters else query
+                return postgres.execute(text.encode(), parameters or None).fetchall()
+
+            yield look
+
+
+_kept: dict[tuple[int, CatalogUri], psycopg.Connection[tuple[Any, ...]]] = {}
+"""One connection to the catalog that was looked at last, by the process that opened it."""
+
+
+@contextmanager
+def _kept_connection(catalog: CatalogUri) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+    """A connection that the next look finds again; other threads than the main one have a connection for each look."""
+    if threading.current_thread() is not threading.main_thread():
+        with postgres_connection(catalog) as connection:
+            yield connection
+        return
+    key = os.getpid(), catalog
+    kept = _kept.pop(key, None) or postgres_connection(catalog)
+    try:
+        yield kept
+    except BaseException:
+        # Whatever it was, the next look begins anew.
+        kept.close()
+        raise
+    for other in [other for other in _kept if other[0] == os.getpid()]:
+        _kept.pop(other).close()
+    _kept[key] = kept
 
 
 def postgres_connection(catalog: CatalogUri) -> psycopg.Connection[tuple[Any, ...]]:

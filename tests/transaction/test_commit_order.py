@@ -62,6 +62,7 @@ def test_every_table_is_checked_before_anything_is_written(open_lake: OpenLake, 
         assert [statement for statement in statements if _is_write(statement)] == []
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.requirement("M-09")
 @pytest.mark.parametrize("what", ["by itself", "for its table"])
 def test_invalid_action_of_any_table_is_refused_before_a_lock(

@@ -27,7 +27,7 @@ def test_blind_appends_of_many_processes_meet_no_conflict(
 ) -> None:
     catalog.create_table("events", "id BIGINT")
     catalog.close()
-    writers, commits = scaled(4, soak=16), scaled(60, soak=10_000)
+    writers, commits = scaled(4, soak=16), scaled(24, soak=10_000)
     paths = run_racers(catalog_uri, writers, append_blindly, "events", commits // writers, level, around=unpublished)
     confirmed = sorted(path for of_one in paths for path in of_one)
     assert sorted(live_files(catalog, "events")) == confirmed
@@ -43,7 +43,7 @@ def test_tables_named_in_opposite_orders_never_deadlock(
 ) -> None:
     """A deadlock is no `VersionConflict`, so it would end the test."""
     # DuckDB is for one process, whose threads take turns at one lock: fewer tries say as much there.
-    writers, each, sets = scaled(4, soak=16), scaled(25, soak=125), scaled(1, soak=5 if backend == "duckdb" else 50)
+    writers, each, sets = scaled(4, soak=16), scaled(10, soak=125), scaled(1, soak=5 if backend == "duckdb" else 50)
     tables = [[f"table-{i}-{j}" for j in range(4)] for i in range(sets)]
     for name in [name for of_set in tables for name in of_set]:
         catalog.create_table(name, "id BIGINT")

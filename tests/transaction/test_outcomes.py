@@ -57,6 +57,7 @@ def _staged(lake: Lake) -> deltars.Transaction:
 # -- not known ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, RuntimeError])
 def test_interrupt_while_commit_is_sent_leaves_the_outcome_unknown(lake: Lake, error: type[BaseException]) -> None:
     """SQLAlchemy's COMMIT, or for PostgreSQL the statement that carries it, has been answered when it comes."""
@@ -79,6 +80,7 @@ def test_interrupt_while_commit_is_sent_leaves_the_outcome_unknown(lake: Lake, e
     assert resolved.versions == {"a": 1, "b": 1}
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 def test_interrupt_before_commit_is_sent_is_known_to_have_undone_everything(
     lake: Lake, error: type[BaseException]

@@ -359,6 +359,7 @@ def test_appends_and_overwrites_of_many_threads_come_out_as_in_the_order_that_hi
 # -- the end -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 def test_write_that_finishes_after_the_end_is_refused_and_is_nowhere(lake: Lake, end: str) -> None:
     tx, gate = lake.begin(), Gate(2)
@@ -385,6 +386,7 @@ def test_commit_that_leaves_writes_of_other_threads_behind_says_so(
     assert "1 write was still running" in caplog.text
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 def test_writers_racing_the_end_are_in_it_or_refused(lake: Lake, end: str) -> None:
     tx = lake.begin()

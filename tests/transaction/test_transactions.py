@@ -45,6 +45,7 @@ def _table_uri(catalog_uri: str, table: str) -> str:
 # -- all or nothing ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.requirement("M-01", "M-05")
 @pytest.mark.parametrize("count", [2, 10])
 def test_all_tables_advance_with_one_commit(open_lake: OpenLake, count: int) -> None:

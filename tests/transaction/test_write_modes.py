@@ -17,7 +17,7 @@ from deltars.protocol import Metadata
 from deltars.transaction.replaced_files import MANY_PARTITIONS
 
 # The subject is not the database: DuckDB is left out.
-pytestmark = pytest.mark.backends("postgres", "sqlite")
+pytestmark = pytest.mark.backends("sqlite")
 
 DAY_1, DAY_2, DAY_3 = date(2026, 1, 1), date(2026, 1, 2), date(2026, 1, 3)
 
@@ -105,7 +105,6 @@ def test_dynamic_overwrite_knows_the_null_partition(catalog: deltars.Catalog) ->
     assert content(catalog.table("kinds")) == [(1, "a"), (9, None)]
 
 
-@pytest.mark.backends("sqlite")
 def test_dynamic_overwrite_knows_the_partition_of_what_is_no_number(catalog: deltars.Catalog) -> None:
     data = pa.table({"id": pa.array([1, 2], pa.int64()), "x": [math.nan, 0.5]})
     catalog.write("kinds", data, partition_by=["x"])
@@ -114,7 +113,6 @@ def test_dynamic_overwrite_knows_the_partition_of_what_is_no_number(catalog: del
     assert [id_ for id_, _ in content(catalog.table("kinds"))] == [2, 9]
 
 
-@pytest.mark.backends("sqlite")
 def test_dynamic_overwrite_of_many_partitions_leaves_the_others(catalog: deltars.Catalog) -> None:
     def cells(first: int, pairs: list[tuple[int, int]]) -> pa.Table:
         x, y = zip(*pairs, strict=True)
@@ -134,7 +132,6 @@ def test_dynamic_overwrite_without_rows_changes_no_partition(catalog: deltars.Ca
     assert len(content(events)) == 3
 
 
-@pytest.mark.backends("sqlite")
 def test_replace_where_tells_no_change_of_rows_that_it_leaves_alone(catalog: deltars.Catalog) -> None:
     feed = {"delta.enableChangeDataFeed": "true"}
     catalog.write("events", rows((1, DAY_1), (2, DAY_2)), partition_by=["day"], properties=feed)
@@ -310,7 +307,6 @@ def test_check_constraint_refuses_rows_that_break_it(catalog: deltars.Catalog) -
         ({"max_records_per_file": 0}, "max_records_per_file"),
     ],
 )
-@pytest.mark.backends("sqlite")
 def test_wrong_option_is_refused_before_anything_is_written(
     catalog: deltars.Catalog, events: deltars.Table, options: dict[str, Any], field: str
 ) -> None:
@@ -343,7 +339,6 @@ def test_overwrite_of_one_partition_lets_an_append_to_another_pass(
     assert content(events) == [(1, DAY_1), (3, DAY_3), (4, DAY_1), (20, DAY_2)]
 
 
-@pytest.mark.backends("sqlite")
 def test_name_of_one_column_need_not_be_in_a_list(catalog: deltars.Catalog) -> None:
     catalog.write("by_day", rows((1, DAY_1)), partition_by="day")
     catalog.write("by_day", rows((2, DAY_2)), partition_by="day")
@@ -352,7 +347,6 @@ def test_name_of_one_column_need_not_be_in_a_list(catalog: deltars.Catalog) -> N
     assert table.to_arrow(columns="id").column_names == ["id"]
 
 
-@pytest.mark.backends("sqlite")
 def test_where_that_is_no_text_is_refused(catalog: deltars.Catalog, events: deltars.Table) -> None:
     with pytest.raises(PredicateError, match="must be a string of SQL, got 5"):
         events.to_arrow(where=5)  # type: ignore[arg-type]

@@ -31,6 +31,7 @@ def _stage_if_alone(tx: deltars.Transaction, table: str) -> None:
     tx.stage(table, [added(f"second-of-{table}")])
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.parametrize("level", ["strict", "serializable", "write_serializable"])
 def test_write_skew_across_two_tables_is_refused(
     catalog: deltars.Catalog, tables: tuple[str, str], level: Isolation
@@ -55,6 +56,7 @@ def test_write_skew_is_possible_under_snapshot(catalog: deltars.Catalog, tables:
     assert [len(live_files(catalog, name)) for name in tables] == [2, 2]
 
 
+@pytest.mark.every_case_on("postgres", "sqlite")
 @pytest.mark.requirement("M-18")
 @pytest.mark.parametrize("level", ["strict", "serializable"])
 def test_write_skew_is_refused_when_both_commit_at_the_same_moment(
@@ -71,6 +73,7 @@ def test_write_skew_is_refused_when_both_commit_at_the_same_moment(
         assert sum(len(live_files(catalog, name)) for name in tables) == sum(files) // 2 + 1
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.parametrize("level", ["strict", "serializable"])
 def test_table_that_was_only_read_is_as_good_as_written(
     catalog: deltars.Catalog, tables: tuple[str, str], level: Isolation
@@ -86,6 +89,7 @@ def test_table_that_was_only_read_is_as_good_as_written(
     assert len(live_files(catalog, tables[0])) == 1
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.parametrize("level", ["strict", "serializable", "snapshot"])
 def test_expecting_a_later_version_does_not_excuse_what_was_read_before_it(
     catalog: deltars.Catalog, tables: tuple[str, str], level: Isolation
@@ -112,6 +116,7 @@ def _upsert(tx: deltars.Transaction, key: int) -> None:
         tx.write("customers", pa.table({"id": [key]}))
 
 
+@pytest.mark.every_case_on("sqlite")
 @pytest.mark.parametrize(
     ("level", "refused"),
     [

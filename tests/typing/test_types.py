@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
-import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -35,9 +35,10 @@ def test_program_passes_mypy_strict() -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-@pytest.mark.skipif(shutil.which("pyright") is None, reason="pyright is not installed (pip install pyright)")
+@pytest.mark.skipif(find_spec("pyright") is None, reason="pyright is not installed (pip install 'pyright[nodejs]')")
 def test_program_passes_pyright() -> None:
-    checked = subprocess.run(["pyright", str(PROGRAM)], cwd=ROOT, capture_output=True, text=True)
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, str(PROGRAM)]
+    checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 

@@ -3,8 +3,6 @@
 from deltars.catalog import migrate
 from deltars.catalog.catalog import Catalog
 from deltars.catalog.connection import begin, connect, read, sql, write
-from deltars.catalog.log_acceptance import LogComparison
-from deltars.catalog.recovery import Rebuilt, rebuild
 from deltars.catalog.snapshot import CatalogSnapshot
 from deltars.catalog.table import Table
 from deltars.catalog.table_detail import ColumnDetail, PartitionDetail, TableDetail
@@ -16,9 +14,7 @@ __all__ = [
     "CatalogSnapshot",
     "ColumnDetail",
     "FileChange",
-    "LogComparison",
     "PartitionDetail",
-    "Rebuilt",
     "Table",
     "TableChange",
     "TableCommitDetail",
@@ -29,7 +25,6 @@ __all__ = [
     "connect",
     "migrate",
     "read",
-    "rebuild",
     "sql",
     "write",
 ]

@@ -1,4 +1,7 @@
-"""Catalog: the user's handle on tables, transactions and snapshots."""
+"""Catalog: the user's handle on tables, transactions and snapshots.
+
+The importer is loaded by the calls that need it: it is slow to load, and most programs import no table.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from uuid import UUID, uuid4
 
-from deltars.catalog import handover
-from deltars.catalog.log_acceptance import LogComparison, accept_log, compare_log
 from deltars.catalog.retry import run
 from deltars.catalog.snapshot import CatalogSnapshot
 from deltars.catalog.table import Table
 from deltars.catalog.transactions import TransactionDetail, transaction_detail
-from deltars.config import CatalogConfig
-from deltars.errors import TableNotFound, TransactionNotFound, ValidationError
-from deltars.importer import Progress
+from deltars.config import CatalogConfig, Isolation
+from deltars.errors import TransactionNotFound, ValidationError
 from deltars.log.commit import NewTable
 from deltars.log.moments import Moment, parse_moment, to_microseconds
 from deltars.log.transaction_id import TxnId, as_txn_id, is_uuid
@@ -31,14 +31,18 @@ from deltars.transaction import Transaction, TransactionResult
 from deltars.transaction.create_table import create_table, location_of
 from deltars.transaction.options import BeginOptions, WriteMode, WriteOptions
 from deltars.transaction.plane import Frame, spark_plane
+from deltars.verbs_to_come import RefusesVerbs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from deltars.catalog.log_acceptance import LogComparison
+    from deltars.importer import Progress
+
 Result = TypeVar("Result")
 
 
-class Catalog:
+class Catalog(RefusesVerbs):
     """An open catalog, made by `deltars.connect()`. It pickles: a forked or unpickled copy opens new connections."""
 
     def __init__(self, config: CatalogConfig) -> None:
@@ -54,6 +58,19 @@ class Catalog:
     def warehouse(self) -> str | None:
         """Directory of the tables that are created without a location; None if none is set."""
         return self._session.registry.warehouse()
+
+    @property
+    def default_isolation(self) -> Isolation:
+        """Isolation level of transactions that set none: of `connect`, else the one stored here, else "strict"."""
+        return self._session.isolation
+
+    def set_default_isolation(self, level: Isolation) -> None:
+        """Store the isolation level of transactions that set none, for everyone who uses this catalog.
+
+        A process that has the catalog open keeps the level it read when it first began a transaction. `begin`,
+        `connect`, the environment and `deltars.toml` override it.
+        """
+        self._session.set_default_isolation(level)
 
     @property
     def is_standby(self) -> bool:
@@ -120,6 +137,8 @@ class Catalog:
         `read_only` leaves the table to its writers: call it again to import what they have committed since.
         `take_over` imports a table that was fenced by another deltars catalog; use it only if that catalog is lost.
         """
+        from deltars.catalog import handover
+
         table_id = handover.import_table(
             self._session, location, name, read_only=read_only, take_over=take_over, report=report
         )
@@ -130,6 +149,8 @@ class Catalog:
 
         This catalog refuses commits to it until you call `adopt`.
         """
+        from deltars.catalog import handover
+
         return handover.release(self._session, self._session.find(table).table_id)
 
     def adopt(self, table: str | UUID, *, report: Callable[[Progress], None] | None = None) -> int:
@@ -137,6 +158,8 @@ class Catalog:
 
         Return its last version.
         """
+        from deltars.catalog import handover
+
         return handover.adopt(self._session, self._session.find(table).table_id, report=report)
 
     def tables(self) -> list[Table]:
@@ -175,7 +198,7 @@ class Catalog:
         else:
             record = self._session.registry.find_dropped(key)
         if record is None:
-            raise TableNotFound(f"there is no table {str(table)!r} in {self.uri}", table=str(table))
+            raise self._session.no_table(table)
         self._session.publish_registration(record.table_id)
         deletion.delete(record.table_id)
 
@@ -300,6 +323,8 @@ class Catalog:
 
     def compare_log(self, table: str | UUID) -> LogComparison:
         """Return how far a table's `_delta_log` and the catalog agree, and which versions contradict each other."""
+        from deltars.catalog.log_acceptance import compare_log
+
         return compare_log(self._session, self._session.find(table).table_id)
 
     def accept_log(
@@ -310,6 +335,8 @@ class Catalog:
         Versions that only the log has are imported. Versions of the catalog that contradict the log are discarded, but
         only with `discard=True`. The table keeps its id and name. Call it again to finish an interrupted run.
         """
+        from deltars.catalog.log_acceptance import accept_log
+
         return accept_log(self._session, self._session.find(table).table_id, discard=discard, report=report)
 
     def reconciler(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -17,7 +18,7 @@ from deltars.log.transaction_id import TxnId
 from deltars.observe import opentelemetry, prometheus
 from deltars.session import CatalogSession
 from deltars.storage import parse_location
-from deltars.store.migrations import runner as migrations
+from deltars.store.migrations import revisions
 from deltars.transaction import Transaction, TransactionResult
 from deltars.transaction.options import BeginOptions, MirrorChoice, WriteMode, WriteOptions, check_keywords
 from deltars.transaction.plane import Frame
@@ -44,7 +45,8 @@ class CatalogSettings(TypedDict, total=False):
     copy_threshold: int | None
     """Number of rows from which a commit is loaded in bulk; by default 1,000."""
     isolation: Isolation | None
-    """What a commit checks of the tables that it read and writes; by default "strict"."""
+    """What a commit checks of the tables that it read and writes; by default the level that the catalog stores
+    (`set_default_isolation`), else "strict"."""
     max_tables: int | None
     """Most tables that one transaction may write; by default 10."""
     max_files_per_table: int | None
@@ -69,14 +71,15 @@ class CatalogSettings(TypedDict, total=False):
 
 
 def connect(
-    catalog: str | None = None,
+    catalog: str | PathLike[str] | None = None,
     *,
-    warehouse: str | None = None,
+    warehouse: str | PathLike[str] | None = None,
     migrate: bool | None = None,
     **settings: Unpack[CatalogSettings],
 ) -> Catalog:
     """Open a catalog: a `deltasql://` URI, a name in `deltars.toml`, `$DELTARS_CATALOG`, or `./.deltars/lake.db`.
 
+    A `Path` names the file of an embedded catalog: `connect(Path("lake.db"))`, or `lake.duckdb` for DuckDB.
     An embedded catalog (SQLite, DuckDB) is created on first use, and its schema is upgraded when a newer release opens
     it. On PostgreSQL both happen only with `migrate=True`, `deltars init` or `deltars migrate up`.
 
@@ -106,9 +109,12 @@ def open_catalog(config: CatalogConfig, *, migrate: bool | None, claim: bool = T
 def _prepare(opened: Catalog, place: str | None, migrate: bool | None, claim: bool) -> None:
     database = opened._session.database
     wants_migration = database.backend.migrates_on_connect if migrate is None else migrate
-    if wants_migration and not migrations.status(database).is_current:
-        migrations.up(database)
-    migrations.check(database)
+    if wants_migration and not revisions.status(database).is_current:
+        # Imported late: Alembic is slow to load, and most calls of connect() find a current schema.
+        from deltars.store.migrations import runner
+
+        runner.up(database)
+    revisions.check(database)
     if opened.is_standby:
         _log.warning("%s is a hot standby: commits and snapshots of the past (as_of) are refused", database.uri)
     known = opened.warehouse

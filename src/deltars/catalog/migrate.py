@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 
 from deltars.config import configure
 from deltars.store.database import Database
-from deltars.store.grants import Roles, grant
-from deltars.store.migrations import runner as migrations
-from deltars.store.migrations.runner import SchemaStatus
+from deltars.store.migrations import revisions
+from deltars.store.migrations.revisions import SchemaStatus
 
 __all__ = ["SchemaStatus", "down", "grants", "sql", "status", "up"]
 
@@ -26,33 +26,43 @@ __all__ = ["SchemaStatus", "down", "grants", "sql", "status", "up"]
 def up(catalog: str | None = None, *, views: bool = True) -> SchemaStatus:
     """Create or upgrade the schema. Do nothing if it is up to date. `views=False` leaves out the views."""
     with _database(catalog) as database:
-        return migrations.up(database, views=views)
+        return _runner().up(database, views=views)
 
 
 def down(catalog: str | None = None) -> None:
     """Drop what `up` created, and with it the log of every table. Data files and published logs stay."""
     with _database(catalog) as database:
-        migrations.down(database)
+        _runner().down(database)
 
 
 def status(catalog: str | None = None) -> SchemaStatus:
     """Return which schema the catalog has, and which one this release needs."""
     with _database(catalog) as database:
-        return migrations.status(database)
+        return revisions.status(database)
 
 
 def sql(catalog: str | None = None, *, views: bool = True) -> str:
     """Return the statements that create the schema in an empty database, to be run by hand."""
     with _database(catalog) as database:
-        return migrations.sql(database, views=views)
+        return _runner().sql(database, views=views)
 
 
 def grants(
     catalog: str | None = None, *, reader: str | None = None, writer: str | None = None, mirror: str | None = None
 ) -> list[str]:
     """Grant PostgreSQL roles the rights they need, and no more. Return the statements that were run."""
+    # Imported late, as psycopg is needed here only.
+    from deltars.store.grants import Roles, grant
+
     with _database(catalog) as database:
         return grant(database, Roles(reader, writer, mirror))
+
+
+def _runner() -> ModuleType:
+    # Imported late: Alembic is slow to load, and most programs never migrate.
+    from deltars.store.migrations import runner
+
+    return runner
 
 
 @contextmanager

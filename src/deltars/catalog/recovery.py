@@ -25,6 +25,7 @@ from deltars.mirror.warehouse import Registered
 from deltars.storage import open_storage
 from deltars.store.mirror.status import MirrorState
 from deltars.store.registry import Origin
+from deltars.transaction.create_table import has_log
 
 REGISTRATIONS = "_deltars/tables"
 
@@ -58,7 +59,7 @@ def rebuild(
         found = _registrations(opened)
         # The rebuilt catalog replaces the lost one as the warehouse's owner.
         opened._session.publisher.warehouse.claim(take_over=True)
-        plan = plan_of(found, lambda table: _has_log(opened, table))
+        plan = plan_of(found, lambda table: has_log(opened._session, table.location))
         # Dropped tables first: snapshots of the past have them.
         gone = [table.name for table in plan.gone]
         gone += [table.name for table in plan.dropped if not _restore_dropped(opened, table, report)]
@@ -123,11 +124,6 @@ def _restore_dropped(catalog: Catalog, table: Registered, report: Callable[[str,
         return False
     writer.drop(table.table_id, table.dropped_at, table.name)
     return True
-
-
-def _has_log(catalog: Catalog, table: Registered) -> bool:
-    storage = open_storage(table.location, catalog._session.settings.storage_options)
-    return next(iter(storage.list("_delta_log")), None) is not None
 
 
 def _importer(catalog: Catalog) -> Importer:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import random
+import time
 from collections.abc import Callable
+from itertools import count
 from typing import TypeVar
-
-import stamina
 
 from deltars.errors import ConfigError, DatabaseError, VersionConflict
 from deltars.transaction import Transaction
 
+_log = logging.getLogger(__name__)
+
 Result = TypeVar("Result")
 
+FIRST_PAUSE_S, LONGEST_PAUSE_S, JITTER_S = 0.01, 1.0, 0.05
 RETRIED_STATES = ("40001", "40P01", "transaction")
 """SQL states of a serialization failure or a deadlock; "transaction" is DuckDB's."""
 
@@ -22,18 +27,22 @@ def run(
     """Run the function, each time in a new transaction, until one commits. Return its result."""
     if type(retries) is not int or retries < 0:
         raise ConfigError(f"retries must be a whole number of 0 or more, got {retries!r}")
-    attempts = stamina.retry_context(
-        on=_is_worth_another_try,
-        attempts=retries + 1,
-        timeout=timeout,
-        wait_initial=0.01,
-        wait_max=1.0,
-        wait_jitter=0.05,
-    )
-    for attempt in attempts:
-        with attempt, begin() as tx:
-            answer = function(tx)
-    return answer
+    deadline = None if timeout is None else time.monotonic() + timeout
+    for attempt in count(1):
+        try:
+            with begin() as tx:
+                answer = function(tx)
+            return answer
+        except Exception as error:
+            pause_s = min(FIRST_PAUSE_S * 2 ** (attempt - 1), LONGEST_PAUSE_S) + random.uniform(0, JITTER_S)
+            is_late = deadline is not None and time.monotonic() + pause_s > deadline
+            if attempt > retries or is_late or not _is_worth_another_try(error):
+                raise
+            _log.debug(
+                "attempt %d of %d failed, the next one starts in %.2f s: %s", attempt, retries + 1, pause_s, error
+            )
+        time.sleep(pause_s)
+    raise AssertionError  # count() never ends
 
 
 def _is_worth_another_try(error: Exception) -> bool:

@@ -13,18 +13,23 @@ from deltars.data.scan import Scan
 from deltars.errors import TableNotFound, ValidationError
 from deltars.log.commit import NO_VERSION
 from deltars.log.snapshot import Snapshot
-from deltars.predicate import Predicate, Query, TableReference
+from deltars.predicate import Predicate, parse
 from deltars.session import CatalogSession
+from deltars.store.names import meant
 from deltars.store.read.cuts import Cut, CutTable
 from deltars.transaction.plane import spark_plane
+from deltars.transaction.rows_by_table import RowsByTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from deltars.predicate import Query, TableReference
+
+SHOWN_NAMES = 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class CatalogSnapshot:
+class CatalogSnapshot(RowsByTable):
     """Every table at one moment, made by `catalog.snapshot()`. It holds no transaction partly, and never changes."""
 
     def __init__(self, session: CatalogSession, cut: Cut) -> None:
@@ -81,16 +86,18 @@ class CatalogSnapshot:
         The catalog's database chooses each table's files by the query's conditions; Spark then runs the query, with
         `args` for its parameters. The query can name tables of this catalog only, not views of the Spark session.
         """
+        # Imported late, like Spark: sqlglot is slow to load.
+        from deltars.predicate import Query
+
         parsed = Query(query)
         plane = spark_plane()
-        tables = [self._named(parsed, reference) for reference in parsed.tables]
-        snapshots = {table.table_id: self._snapshot(table) for table in tables}
-        predicates = plane.predicates(spark, parsed, [snapshots[table.table_id].schema for table in tables])
+        tables = self._tables_of(parsed)
+        predicates = plane.predicates(spark, parsed, [snapshot.schema for _, snapshot in tables])
         scans = [
-            self._scan(table, snapshots[table.table_id], predicate)
-            for table, predicate in zip(tables, predicates, strict=True)
+            self._scan(table, snapshot, predicate)
+            for (table, snapshot), predicate in zip(tables, predicates, strict=True)
         ]
-        return plane.query(spark, parsed, scans, predicates, args)
+        return plane.query(spark, parsed, scans, args)
 
     def register_views(
         self, *, tables: Sequence[str | UUID] | None = None, prefix: str = "", spark: SparkSession | None = None
@@ -115,6 +122,11 @@ class CatalogSnapshot:
             self.read(name, spark=spark).createOrReplaceTempView("`" + view.replace("`", "``") + "`")
         return views
 
+    def _scan_of(self, table: str | UUID, where: str | None) -> Scan:
+        found = self._find(table)
+        snapshot = self._snapshot(found)
+        return self._scan(found, snapshot, None if where is None else parse(where, snapshot.schema))
+
     def _find(self, table: str | UUID) -> CutTable:
         name = self._session.name_or_id(table)
         found = self._cut.find(name)
@@ -122,9 +134,15 @@ class CatalogSnapshot:
             raise TableNotFound(
                 f"there is no table {str(table)!r} in this snapshot",
                 table=str(table),
-                hint=f"It has: {', '.join(sorted(self.versions)) or 'none'}.",
+                hint=f"{meant(str(table), self.versions)}It has: {_listed(sorted(self.versions))}.",
             )
         return found
+
+    def _tables_of(self, query: Query) -> list[tuple[CutTable, Snapshot]]:
+        """Return each table that a query names, in the order of its text; one that is named twice is fetched once."""
+        tables = [self._named(query, reference) for reference in query.tables]
+        snapshots = {table.table_id: self._snapshot(table) for table in tables}
+        return [(table, snapshots[table.table_id]) for table in tables]
 
     def _named(self, query: Query, reference: TableReference) -> CutTable:
         try:
@@ -155,3 +173,8 @@ class CatalogSnapshot:
 
     def __reduce__(self) -> tuple[Callable[..., CatalogSnapshot], tuple[CatalogSession, Cut]]:
         return CatalogSnapshot, (self._session, self._cut)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN_NAMES:,} more" if len(names) > SHOWN_NAMES else ""
+    return ", ".join(names[:SHOWN_NAMES]) + more or "none"

@@ -29,12 +29,13 @@ from deltars.transaction import Transaction, TransactionResult
 from deltars.transaction.alter import Alter, StageChange
 from deltars.transaction.options import WriteMode, WriteOptions
 from deltars.transaction.plane import Frame, spark_plane
+from deltars.verbs_to_come import RefusesVerbs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class Table(ArrowRows):
+class Table(RefusesVerbs, ArrowRows):
     """One table, made by `catalog.table()` or `deltars.table()`. Its id is its identity; its name may change."""
 
     def __init__(self, session: CatalogSession, record: TableRecord) -> None:

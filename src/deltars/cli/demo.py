@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
+from pathlib import Path
+from shutil import which
 
 import click
 from rich.console import Console
@@ -18,6 +23,8 @@ from deltars.cli.options import with_common_options
 from deltars.cli.output import Json, Output
 
 PAPER_WIDTH = 120
+EXAMPLE = Path("examples/feature_store.py")
+"""Program of the project's directory, where `make demo` runs."""
 
 
 @click.command
@@ -68,15 +75,18 @@ def _next_steps(outcome: deltars.demo.DemoResult, *, is_gone: bool) -> str:
     if is_gone:
         return "deltars demo            # the same on SQLite; its tables are kept\ndeltars doctor"
     there = f"--catalog '{outcome.catalog}'"
-    return "\n".join(
-        (
-            f"deltars history features {there}",
-            f"deltars txn {outcome.winner} {there}",
-            f"deltars diff features 0 3 {there}",
-            f"deltars cut {outcome.first} {there}",
-            "python examples/feature_store.py    # the same as a program of thirty lines, for you to change",
-        )
-    )
+    steps = [
+        f"deltars history features {there}",
+        f"deltars txn {outcome.winner} {there}",
+        f"deltars diff features 0 3 {there}",
+        f"deltars cut {outcome.first} {there}",
+    ]
+    activate = Path(sys.prefix, "bin", "activate")
+    if which("deltars") is None and activate.exists():
+        steps.insert(0, f". {shlex.quote(os.path.relpath(activate))}")
+    if EXAMPLE.exists():
+        steps.append(f"python {EXAMPLE}    # the same as a program of thirty lines, for you to change")
+    return "\n".join(steps)
 
 
 class ConsoleNarrator:

@@ -2,17 +2,21 @@
 
 Output ─┬─ Screen   a terminal: headings and aligned columns, the important columns only
         ├─ Lines    a pipe: the same columns, one record per line, tab-separated, no heading, nothing truncated
+        ├─ Csv      rows of a table in a pipe: a header, then a line for each row
         └─ Json     --json: every field
 
-Lines and Json write record by record, so that many records need no more memory than one.
+Lines, Csv and Json write record by record, so that many records need no more memory than one.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from textwrap import indent
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -28,6 +32,7 @@ Record: TypeAlias = Mapping[str, object]
 
 AS_WIDE_AS_NEEDED = 10_000
 
+_SPECIAL = re.compile(r'[",\r\n]|^\s|\s$')
 _ESCAPED = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
@@ -54,6 +59,18 @@ def output_for(*, as_json: bool) -> Output:
     # Wider than the terminal: an id or a path that is folded into its column cannot be copied.
     console = Console(highlight=False, width=AS_WIDE_AS_NEEDED)
     return Screen(console) if console.is_terminal else Lines()
+
+
+def rows_output(output: Output, form: str | None) -> Output:
+    """Return the output for rows of a table: in a pipe they are CSV with a header, as of psql --csv and duckdb -csv."""
+    match form:
+        case "table":
+            return Screen(Console(highlight=False, width=AS_WIDE_AS_NEEDED))
+        case "csv":
+            return Csv()
+        case "json":
+            return Json()
+    return Csv() if isinstance(output, Lines) else output
 
 
 def rows_of(batches: Iterable[RecordBatch]) -> Iterator[Record]:
@@ -121,6 +138,14 @@ class Lines:
         click.echo(text, nl=not text.endswith("\n"))
 
 
+class Csv(Lines):
+    """CSV as in RFC 4180. Null is empty; an empty string is "", so that the two can be told apart."""
+
+    def records(self, records: Iterable[Record], columns: Sequence[str], *, none: str) -> None:
+        _write([",".join(map(_csv_text, columns)) + "\n"])
+        _write(",".join(_csv(record[name]) for name in columns) + "\n" for record in records)
+
+
 class Json:
     is_for_people = False
 
@@ -156,7 +181,40 @@ def _print_json(value: object) -> None:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, default=_for_programs, ensure_ascii=False, indent=2)
+    return json.dumps(_finite(value), default=_for_programs, ensure_ascii=False, indent=2)
+
+
+def _finite(value: object) -> object:
+    """Return a value with NaN and infinities as text: JSON has no numbers for them."""
+    match value:
+        case float() if not math.isfinite(value):
+            return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
+        case Mapping():
+            return {str(name): _finite(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_finite(each) for each in value]
+    return value
+
+
+def _csv(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case int() | float() | Decimal():
+            return str(_finite(value))
+        case datetime():
+            return value.isoformat()
+        case bytes():
+            return value.hex()
+        case Mapping() | list() | tuple():
+            return _csv_text(json.dumps(_finite(value), default=_for_programs, ensure_ascii=False))
+    return _csv_text(str(value))
+
+
+def _csv_text(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"' if not text or _SPECIAL.search(text) else text
 
 
 def _heading(name: str) -> str:

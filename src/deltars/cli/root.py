@@ -23,6 +23,7 @@ from deltars.cli.catalogs import cut, init, tables
 from deltars.cli.demo import demo
 from deltars.cli.doctor import doctor
 from deltars.cli.handover import adopt, import_table, rebuild, release
+from deltars.cli.hints import in_commands
 from deltars.cli.migrate import migrate
 from deltars.cli.mirror import mirror
 from deltars.cli.options import is_debugging, with_debug
@@ -30,6 +31,7 @@ from deltars.cli.shell_completion import completion
 from deltars.cli.sql import sql
 from deltars.cli.tables import diff, files, history, properties, rename, show, verify
 from deltars.cli.transactions import resolve, txn
+from deltars.verbs_to_come import verb_to_come
 
 FAILED, WRONG_USAGE, CONFLICT, BROKEN_PIPE = 1, 2, 3, 128 + 13
 
@@ -38,17 +40,66 @@ def exit_code(error: deltars.DeltarsError) -> int:
     match error:
         case deltars.VersionConflict():
             return CONFLICT
-        case deltars.ConfigError():
+        case deltars.ConfigError() | deltars.NotSupportedYet():
             return WRONG_USAGE
     return FAILED
 
 
 def said(error: deltars.DeltarsError) -> str:
     """Return what happened and, on another line, what to do, so that a command in it can be copied."""
-    return f"{error.what_and_where}\n{error.hint or ''}".rstrip()
+    # A message that ends with a pointer into a text says where by itself.
+    what = error.message if "\n" in error.message else error.what_and_where
+    hint = error.hint or ""
+    # A verb to come names commands where there are any, and else Python on purpose.
+    return f"{what}\n{hint if isinstance(error, deltars.NotSupportedYet) else in_commands(hint)}".rstrip()
+
+
+SYNONYMS = {
+    "query": "sql",
+    "select": "sql",
+    "describe": "show",
+    "desc": "show",
+    "detail": "show",
+    "schema": "show",
+    "info": "show",
+    "list": "tables",
+    "ls": "tables",
+    "log": "history",
+    "cat": "head",
+    "preview": "head",
+    "sample": "head",
+    "insert": "load",
+    "append": "load",
+    "write": "load",
+    "copy-into": "load",
+    "ingest": "load",
+    "remove": "drop",
+    "rm": "drop",
+    "mv": "rename",
+    "register": "import",
+    "set": "properties",
+    "check": "verify",
+    "fsck": "verify",
+    "upgrade": "migrate up",
+    "snapshot": "cut",
+}
+"""What people type for commands that are named otherwise."""
 
 
 class Program(click.Group):
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0].lower()
+        if args[0] not in self.commands and not ctx.resilient_parsing:
+            verb = verb_to_come(name)
+            if verb is not None:
+                today = verb.command or f"in Python, {verb.today}"
+                raise deltars.NotSupportedYet(f"deltars cannot {verb.what} yet", hint=f"Today: {today}.")
+            if name in SYNONYMS:
+                raise click.UsageError(f"No such command '{args[0]}'. Did you mean 'deltars {SYNONYMS[name]}'?", ctx)
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)

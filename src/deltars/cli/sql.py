@@ -1,23 +1,59 @@
-"""`deltars sql`: runs a query over tables of the catalog on a local Spark."""
+"""`deltars sql`: runs a query over tables of the catalog, on DuckDB in this process or on a local Spark.
+
+the query ──▶ DuckDB, if it is installed and gives the same rows as Spark ──┐
+          └─▶ Spark, for everything else ───────────────────────────────────┴──▶ Arrow batches ──▶ output
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from importlib.util import find_spec
 from itertools import chain, count
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 import deltars
-from deltars.cli.options import with_common_options
-from deltars.cli.output import Output, rows_of
+from deltars.cli.options import with_common_options, with_format
+from deltars.cli.output import Output, rows_of, rows_output
 from deltars.cli.progress import working
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from deltars.catalog import Catalog
+    from deltars.catalog.duckdb_query import DuckDBQuery
+    from deltars.predicate import Query
 
 SCREEN_ROWS = 1_000
 """How many rows a terminal shows without --limit."""
 
+_log = logging.getLogger(__name__)
+
+
+class Result(NamedTuple):
+    """Rows of a query, up to a limit. `count` counts them all."""
+
+    names: list[str]
+    batches: Iterator[pa.RecordBatch]
+    count: Callable[[], int]
+
 
 @click.command
-@click.argument("query")
+@click.argument("query", required=False)
+@click.option(
+    "-f", "--file", type=click.File(), metavar="FILE", help="Read the query from a file; - is standard input."
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "duckdb", "spark"]),
+    default="auto",
+    show_default=True,
+    help="auto: DuckDB where its rows are the same as Spark's, else Spark.",
+)
 @click.option("--as-of", metavar="TXN|TIME", help="Read every table as it was after a transaction, or at a time.")
 @click.option(
     "--limit",
@@ -25,47 +61,137 @@ SCREEN_ROWS = 1_000
     metavar="N",
     help=f"Print at most N rows.  [default: all rows; on a terminal {SCREEN_ROWS:,}]",
 )
+@with_format
 @with_common_options
-def sql(query: str, as_of: str | None, limit: int | None, catalog: str | None, output: Output) -> None:
-    """Run QUERY, one SELECT over tables of the catalog, all of them as of the same moment.
+def sql(
+    query: str | None,
+    file: click.utils.LazyFile | None,
+    engine: str,
+    as_of: str | None,
+    limit: int | None,
+    form: str | None,
+    catalog: str | None,
+    output: Output,
+) -> None:
+    """Run QUERY, one SELECT over tables of the catalog, all of them as of the same moment. - reads standard input.
 
-    Needs Java and pyspark: it starts a local Spark, which takes a few seconds. A pipe, a file and --json get every
-    row. A terminal shows the first rows, and how many are left out.
+    The query is in Spark's SQL. DuckDB runs it at once if it is installed and its rows are the same. For other queries
+    a local Spark is started, which needs Java and pyspark and takes a few seconds. -v says which one runs. Times are in
+    UTC. A pipe, a file, csv and json get every row. A terminal shows the first rows, and how many are left out.
 
     \b
     Example:
       deltars sql "SELECT day, count(*) AS n FROM features JOIN labels USING (id) GROUP BY day"
-      deltars sql "SELECT * FROM features" --as-of 2026-01-31T12:00:00Z > features.tsv
+      deltars sql "SELECT * FROM features" --as-of 2026-01-31T12:00:00Z > features.csv
+      deltars sql -f report.sql --format json
     """
+    text = _text(query, file)
+    output = rows_output(output, form)
+    with ExitStack() as opened:
+        found = opened.enter_context(deltars.connect(catalog, migrate=False))
+        cut = SCREEN_ROWS if limit is None and output.is_for_people else None
+        # Fetch one row more than is shown, to know whether there are more.
+        wanted = cut + 1 if cut is not None else limit
+        result = _result(opened, found, text, engine, as_of, wanted)
+        rows = rows_of(batch.rename_columns(result.names) for batch in result.batches)
+        left_out = 0
+        if cut is not None:
+            shown = list(rows)
+            with working("Counting"):
+                left_out = result.count() - cut if len(shown) > cut else 0
+            rows = iter(shown[:cut])
+        output.records(rows, columns=result.names, none="No rows.")
+        if cut is not None and left_out:
+            click.echo(f"{left_out:,} more rows are left out: --limit {cut + left_out} shows them all.", err=True)
+
+
+def _text(query: str | None, file: click.utils.LazyFile | None) -> str:
+    if (query is None) == (file is None):
+        raise click.UsageError("Give one query: as an argument, as - for standard input, or with -f FILE.")
     try:
-        # Imported late: --help must stay fast, and pyspark is an extra.
+        if file is not None:
+            return str(file.read())
+        return sys.stdin.read() if query == "-" else str(query)
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"The query is not UTF-8: {error}") from None
+
+
+def _result(
+    opened: ExitStack, catalog: Catalog, text: str, engine: str, as_of: str | None, limit: int | None
+) -> Result:
+    # Imported late, as DuckDB and Spark are: --help must stay fast.
+    from deltars.predicate import Query
+
+    parsed = Query(text)
+    on_duckdb = None if engine == "spark" else _on_duckdb(catalog, parsed, as_of, is_required=engine == "duckdb")
+    if on_duckdb is None:
+        return _spark_result(opened, catalog, text, as_of, limit)
+    with working("Running the query"):
+        reader = opened.enter_context(on_duckdb.rows(limit))
+        first = next(reader, None)
+    return Result(_distinct(reader.schema.names), _with_first(first, reader), lambda: _count(on_duckdb))
+
+
+def _on_duckdb(catalog: Catalog, parsed: Query, as_of: str | None, *, is_required: bool) -> DuckDBQuery | None:
+    """Return the query for DuckDB, or None if Spark should run it."""
+    from deltars.catalog.duckdb_query import DuckDBQuery, has_duckdb
+
+    if not is_required and not has_duckdb():
+        _log.info("Spark runs the query: DuckDB is not installed (pip install 'deltars[duckdb]')")
+        return None
+    try:
+        found = DuckDBQuery(catalog.snapshot(as_of), parsed)
+    except deltars.PredicateError:
+        raise
+    except deltars.ValidationError as error:
+        if is_required or not _has_spark():
+            raise
+        _log.info("Spark runs the query: %s", error.message)
+        return None
+    if found.doubt is None:
+        _log.info("DuckDB runs the query")
+        return found
+    if is_required or not _has_spark():
+        click.echo(f"Note: DuckDB runs the query. Spark may give other rows, because of {found.doubt}.", err=True)
+        return found
+    _log.info("Spark runs the query: DuckDB may give other rows, because of %s", found.doubt)
+    return None
+
+
+def _has_spark() -> bool:
+    return find_spec("pyspark") is not None
+
+
+def _spark_result(opened: ExitStack, catalog: Catalog, text: str, as_of: str | None, limit: int | None) -> Result:
+    try:
         from deltars.doctor import require_java
-        from deltars.spark.local_session import local_spark
+        from deltars.spark.local_session import local_spark, readable_errors
         from deltars.spark.read.stream import batches_of
     except ModuleNotFoundError as error:
         raise deltars.ConfigError(
-            f"a query needs {error.name}, which is not installed", hint="pip install 'deltars[spark]'"
+            f"the query needs {error.name}, which is not installed",
+            hint="pip install 'deltars[spark]', or pip install 'deltars[duckdb]' and --engine duckdb",
         ) from error
     require_java()
-    with deltars.connect(catalog, migrate=False) as opened, local_spark("deltars sql") as spark:
-        with working("Running the query"):
-            frame = opened.sql(query, as_of=as_of, spark=spark)
-            names = _distinct(frame.columns)
-            frame = frame.toDF(*names)
-            cut = SCREEN_ROWS if limit is None and output.is_for_people else None
-            # Fetch one row more than is shown, to know whether there are more.
-            wanted = cut + 1 if cut is not None else limit
-            batches = iter(batches_of(frame if wanted is None else frame.limit(wanted)))
-            first = next(batches, None)
-        rows = rows_of(chain([] if first is None else [first], batches))
-        if cut is not None:
-            found = list(rows)
-            with working("Counting"):
-                left_out = frame.count() - cut if len(found) > cut else 0
-            rows = iter(found[:cut])
-        output.records(rows, columns=names, none="No rows.")
-        if cut is not None and left_out:
-            click.echo(f"{left_out:,} more rows are left out: --limit {cut + left_out} shows them all.", err=True)
+    opened.enter_context(readable_errors())
+    with working("Starting Spark"):
+        spark = opened.enter_context(local_spark("deltars sql"))
+    with working("Running the query"):
+        frame = catalog.sql(text, as_of=as_of, spark=spark)
+        names = _distinct(frame.columns)
+        frame = frame.toDF(*names)
+        batches = iter(batches_of(frame if limit is None else frame.limit(limit)))
+        first = next(batches, None)
+    return Result(names, _with_first(first, batches), frame.count)
+
+
+def _with_first(first: pa.RecordBatch | None, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return chain([] if first is None else [first], rest)
+
+
+def _count(query: DuckDBQuery) -> int:
+    with query.rows() as reader:
+        return sum(batch.num_rows for batch in reader)
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltars.data.evaluation import ColumnExpression, is_same
 from deltars.data.filter import PredicateFilter
 from deltars.errors import PredicateError, ValidationError
 from deltars.predicate import parse
@@ -57,6 +56,9 @@ class GeneratedValue(Condition):
         )
 
     def mask_for(self, schema: StructType) -> Callable[[pa.RecordBatch], pa.Array]:
+        # Imported late: few tables have generated columns, and sqlglot is slow to load.
+        from deltars.data.evaluation import ColumnExpression, is_same
+
         expression = ColumnExpression(generation_of(self.column) or "", schema, self.column.type)
         return lambda batch: is_same(batch.column(self.column.name), expression.evaluate(batch))
 

@@ -6,18 +6,11 @@ p   an absolute path                    read only if it is below the table's roo
 
 file:  version 1 │ … offset: size (big-endian) │ magic, 64-bit Roaring bitmap (little-endian) │ CRC-32 (big-endian)
 
-Inline text holds only magic and bitmap. Z85 encodes four bytes at a time, and writers pad the remaining bytes in
-different ways:
-
-zeros after them                        as Delta does; `sizeInBytes` says where the zeros begin
-a shorter last group                    as base85 in many languages does
-`#` before them                         one for each byte that the last group lacks; no other group begins with `#`
-zeros after them, a digit at the end    the digit is the number of zeros
+Inline text holds only magic and bitmap.
 """
 
 from __future__ import annotations
 
-import base64
 import zlib
 from typing import Literal
 
@@ -26,6 +19,7 @@ from pyroaring import BitMap, BitMap64
 from deltars.errors import ValidationError
 from deltars.protocol import DeletionVector
 from deltars.protocol.deletion_vectors import relative_path
+from deltars.protocol.z85 import decode_z85
 from deltars.storage import Storage
 from deltars.storage.table_files import open_file, open_path
 
@@ -36,10 +30,6 @@ NATIVE_MAGIC = 1681511376
 MAX_BYTES = 2**31 - 1
 
 _BYTE_ORDERS: tuple[Literal["little", "big"], ...] = ("little", "big")
-_Z85 = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_B85 = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
-_TO_PYTHON = bytes.maketrans(_Z85, _B85)
-_TO_Z85 = bytes.maketrans(_B85, _Z85)
 
 
 def read_vector(storage: Storage, vector: DeletionVector) -> BitMap64:
@@ -52,28 +42,6 @@ def read_vector(storage: Storage, vector: DeletionVector) -> BitMap64:
     if len(rows) != vector.cardinality:
         raise _broken(vector, f"it holds {len(rows)} rows, but the log says {vector.cardinality}")
     return rows
-
-
-def encode_z85(data: bytes) -> str:
-    return base64.b85encode(data).translate(_TO_Z85).decode()
-
-
-def decode_z85(text: str) -> bytes:
-    """Decode Z85 with any of the paddings above. Zeros after the data are not removed."""
-    head, tail = (text[:-5], text[-5:]) if len(text) % 5 == 0 else (text, "")
-    missing = len(tail) - len(tail.lstrip("#"))
-    if not missing:
-        return _decode85(text)
-    if missing > 3:
-        raise ValueError("its last group has no bytes")
-    last = _decode85("0" * missing + tail[missing:])
-    if any(last[:missing]):
-        raise ValueError("the number in its last group is too large for its bytes")
-    return _decode85(head) + last[missing:]
-
-
-def _decode85(text: str) -> bytes:
-    return base64.b85decode(text.encode("ascii").translate(_TO_PYTHON))
 
 
 def _rows(data: bytes) -> BitMap64:

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from deltars.data.computed_columns import ComputedColumns
 from deltars.data.conditions import Condition, checked
 from deltars.data.filter import Unmatched
 from deltars.data.reader import read_scan
@@ -71,6 +70,9 @@ class ArrowPlane:
     def with_computed_columns(self, frame: object, table: StructType) -> object:
         if not has_rules(table):
             return frame
+        # Imported late: few tables have rules, and sqlglot is slow to load.
+        from deltars.data.computed_columns import ComputedColumns
+
         data = _arrow_schema(frame)
         computed = ComputedColumns(data.names, table)
         # An empty batch raises now, before a row is written, if a column cannot be computed.

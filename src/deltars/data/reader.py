@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -23,19 +22,16 @@ from deltars.data.row_change import Positions
 from deltars.data.scan import Scan, missing_file
 from deltars.errors import DeltarsError, StorageError, ValidationError
 from deltars.protocol import (
-    DeletionVector,
     StructField,
     StructType,
     parse_partition_value,
     type_to_arrow,
 )
+from deltars.protocol.actions import decode_deletion_vector, decode_partition_values
 from deltars.storage import Storage, open_storage
 from deltars.storage.table_files import is_missing, open_file
 
 BATCH_ROWS = 65_536
-
-_decode_values = msgspec.json.Decoder(dict[str, str | None]).decode
-_decode_vector = msgspec.json.Decoder(DeletionVector).decode
 
 
 class RowFilter(Protocol):
@@ -151,7 +147,7 @@ def _located(plan: _Plan, path: str, error: DeltarsError) -> DeltarsError:
 def _file_batches(
     plan: _Plan, place: int, path: str, values: str | None, vector: str | None
 ) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
-    partition_values = _decode_values(values) if values else {}
+    partition_values = decode_partition_values(values) if values else {}
     in_file = [column for column in plan.columns if column.name not in plan.scan.partition_columns]
     with (
         open_file(plan.storage, path) as source,
@@ -170,7 +166,7 @@ def _file_batches(
 def _deleted_rows(plan: _Plan, file: pq.ParquetFile, vector: str | None) -> BitMap64:
     if vector is None:
         return BitMap64()
-    rows = read_vector(plan.storage, _decode_vector(vector))
+    rows = read_vector(plan.storage, decode_deletion_vector(vector))
     if rows and rows.max() >= file.metadata.num_rows:
         raise ValidationError(
             f"its deletion vector deletes row {rows.max()}, but the file has {file.metadata.num_rows} rows",

@@ -35,7 +35,7 @@ class Scan:
     identity: Hashable = None
     """Scans with equal identities have the same files. None equals no other scan."""
     condition: Predicate | None = field(default=None, repr=False)
-    """The condition that selected the files, if known. The files may still hold rows that do not match it."""
+    """The condition that selected the files, if known. A reader may leave out rows that do not match it."""
 
     @cached_property
     def files(self) -> pa.Table:

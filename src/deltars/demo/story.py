@@ -6,7 +6,7 @@
 4  a job runs, and runs again by mistake                        version 3, once
 5  time travel                                                  version 0, version 3
 6  both tables as of the transaction that won the race          version 1 of both
-7  deltalake and Polars read what was published                 version 3
+7  deltalake, Polars and DuckDB read what was published         version 3
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 from uuid import UUID
 
@@ -29,6 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 import deltars
 from deltars.demo.batches import features_of, labels_of
 from deltars.demo.narrator import Narrator
+from deltars.demo.readers import HOW_TO_GET_ONE, installed_readers
 from deltars.demo.setting import OURS, TABLES, open_catalog
 from deltars.demo.victim import WRITTEN
 from deltars.errors import DeltarsError
@@ -178,19 +177,21 @@ class Story:
 
     def others_read(self) -> tuple[str, ...]:
         self._tell.chapter("7. Other programs read what was published")
-        options = dict(self._catalog._session.settings.storage_options)
+        options = self._catalog._session.settings.storage_options
         rows: list[tuple[object, ...]] = []
-        for reader, look in (("deltalake", _by_deltalake), ("polars", _by_polars)):
-            if find_spec(reader) is None or find_spec("deltalake") is None:
-                rows.append((reader, "not installed here", "", ""))
-                continue
-            for name in TABLES:
-                version, count = look(self._catalog.table(name).location, options)
-                _check(count == self.rows and version in (None, 3), f"{reader} sees {version}, {count} rows of {name}")
-                rows.append((reader, name, "" if version is None else version, count))
+        for name in TABLES:
+            location = self._catalog.table(name).location
+            for reader in installed_readers(location):
+                version, count = reader.read(location, options)
+                is_right = count == self.rows and version in (None, 3)
+                _check(is_right, f"{reader.name} sees version {version} and {count} rows of {name}")
+                rows.append((reader.name, name, "" if version is None else version, count))
+        if not rows:
+            self._tell.say(HOW_TO_GET_ONE)
+            return ()
         self._tell.say("They do not know deltars: they read the _delta_log in the table's directory.")
         self._tell.table(("reader", "table", "version", "rows"), rows)
-        return tuple(dict.fromkeys(str(row[0]) for row in rows if row[3] != ""))
+        return tuple(dict.fromkeys(str(row[0]) for row in rows))
 
     def _write_both(self, tx: deltars.Transaction, batch: int, **options: Any) -> None:
         tx.write("features", features_of(RACED, batch), **options)
@@ -206,17 +207,6 @@ class Story:
         self._tell.table(("table", "version", "rows", "files"), rows)
         for detail in details:
             _check((detail.version, detail.num_records) == (version, self.rows), f"{detail.name}: {detail}")
-
-
-def _by_deltalake(location: str, options: dict[str, str]) -> tuple[int | None, int]:
-    table = import_module("deltalake").DeltaTable(location, storage_options=options)
-    return table.version(), table.to_pyarrow_table().num_rows
-
-
-def _by_polars(location: str, options: dict[str, str]) -> tuple[int | None, int]:
-    # With pyarrow, because Polars' own Parquet reader cannot open a directory with a blank in its path.
-    found = import_module("polars").read_delta(location, storage_options=options, use_pyarrow=True)
-    return None, found.height
 
 
 def _check(is_right: bool, problem: str) -> None:

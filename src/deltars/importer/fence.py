@@ -14,11 +14,10 @@ import msgspec
 from deltars.importer.admission import fenced_protocol, released_protocol
 from deltars.protocol import Action, CommitInfo, Metadata, Protocol, encode_commit, is_true
 from deltars.protocol.engine_info import ENGINE_INFO
+from deltars.protocol.properties import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from deltars.store.imports.import_writer import RELEASE
 
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
-ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
-ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
 
 
 def fence_id(table_id: UUID, version: int) -> UUID:

@@ -20,6 +20,8 @@ from deltars.errors import ValidationError
 from deltars.log.file_rules import Problem, check_stats, check_values, check_vector
 from deltars.log.read_set import FileKey
 from deltars.protocol import AddFile, DeletionVector, check_path
+from deltars.protocol.actions import decode_deletion_vector, decode_partition_values
+from deltars.protocol.log_files import LOG
 
 REQUIRED = ("path", "partition_values", "size", "modification_time", "data_change")
 COUNTS = ("size", "modification_time", "base_row_id", "default_row_commit_version")
@@ -37,9 +39,6 @@ Refuse: TypeAlias = Callable[[str, str], NoReturn]
 # Nearly all paths match and need no further check.
 _PLAIN_PATH = r"^(?:[A-Za-z0-9_=-][A-Za-z0-9_=.-]*/)*[A-Za-z0-9_=-][A-Za-z0-9_=.-]*$"
 _VECTOR_FIELDS = dict(zip(DeletionVector.__struct_fields__, DeletionVector.__struct_encode_fields__, strict=True))
-
-_decode_values = msgspec.json.Decoder(dict[str, str | None]).decode
-_decode_vector = msgspec.json.Decoder(DeletionVector).decode
 
 
 def canonical(adds: pa.Table) -> pa.Table:
@@ -78,7 +77,7 @@ def check_columns(adds: pa.Table, refuse: Refuse) -> None:
 def partition_values(adds: pa.Table) -> Iterator[tuple[Callable[[], int], PartitionValues]]:
     """Yield each distinct set of partition values, with a function that finds a row that has it."""
     for row, values in _distinct(adds["partition_values"]):
-        yield row, _decode_values(values) if isinstance(values, str) else dict(values)
+        yield row, decode_partition_values(values) if isinstance(values, str) else dict(values)
 
 
 def deletion_vectors(column: pa.ChunkedArray | pa.Array) -> list[DeletionVector | None]:
@@ -110,7 +109,7 @@ def _type_for(field: pa.Field) -> pa.DataType:
 def unusual_paths(paths: pa.ChunkedArray) -> list[int]:
     """Return the rows whose path `check_path` must check."""
     is_plain = pc.match_substring_regex(paths, _PLAIN_PATH)
-    unusual = pc.or_(pc.invert(is_plain), pc.starts_with(paths, "_delta_log"))
+    unusual = pc.or_(pc.invert(is_plain), pc.starts_with(paths, LOG))
     rows: list[int] = pc.indices_nonzero(unusual.combine_chunks()).to_pylist()
     return rows
 
@@ -160,7 +159,11 @@ def _distinct(column: pa.ChunkedArray) -> Iterator[tuple[Callable[[], int], Any]
 
 def _check_document(values: Any) -> str | None:
     try:
-        document = _decode_values(values) if isinstance(values, str) else msgspec.convert(dict(values), PartitionValues)
+        document = (
+            decode_partition_values(values)
+            if isinstance(values, str)
+            else msgspec.convert(dict(values), PartitionValues)
+        )
     except ValueError as error:
         return f"is not an object of strings: {error}"
     problem = check_values(document)
@@ -177,7 +180,7 @@ def _check_vector_document(value: Any) -> str | None:
 
 def _vector(value: Any) -> DeletionVector:
     if isinstance(value, str):
-        return _decode_vector(value)
+        return decode_deletion_vector(value)
     return msgspec.convert({_VECTOR_FIELDS.get(name, name): item for name, item in value.items()}, DeletionVector)
 
 

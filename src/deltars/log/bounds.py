@@ -139,6 +139,11 @@ def known_stats(text: str) -> dict[str, Any]:
     return document
 
 
+def num_records(stats: str | None) -> int | None:
+    """Return the number of rows of a file, if its statistics say it."""
+    return known_stats(stats).get("numRecords") if stats else None
+
+
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 

@@ -10,7 +10,6 @@ maximum is a number (`has_nan`).
 from __future__ import annotations
 
 import math
-import struct
 from bisect import bisect_left
 from collections.abc import Callable
 from datetime import datetime
@@ -22,6 +21,7 @@ from deltars.log import slack
 from deltars.log.bounds import is_clamped
 from deltars.predicate import Comparison, In, IsNull, StartsWith
 from deltars.protocol import DataType, PrimitiveType, bound_decoder, parse_partition_value
+from deltars.protocol.scalars import to_single
 
 Leaf: TypeAlias = Comparison | In | StartsWith | IsNull
 SpanTest: TypeAlias = "Callable[[Span], bool]"
@@ -155,16 +155,9 @@ def widened(span: Span) -> Span:
     """Widen the span of a double column that was float before: a bound may mean the float nearest to it."""
 
     def outward(bound: Any, choose: Callable[[float, float], float]) -> Any:
-        return bound if bound is None or bound == NAN else comparable(choose(bound[1], _nearest_single(bound[1])))
+        return bound if bound is None or bound == NAN else comparable(choose(bound[1], to_single(bound[1])))
 
     return span._replace(low=outward(span.low, min), high=outward(span.high, max))
-
-
-def _nearest_single(number: float) -> float:
-    try:
-        return float(struct.unpack("f", struct.pack("f", number))[0])
-    except OverflowError:
-        return number
 
 
 def _is_count(value: Any) -> bool:

@@ -12,7 +12,6 @@ readers then begin at an older checkpoint, and the reconciler writes `_last_chec
 from __future__ import annotations
 
 import logging
-import random
 import time
 from uuid import UUID
 
@@ -29,6 +28,7 @@ from deltars.protocol import Metadata
 from deltars.protocol.log_files import LAST_CHECKPOINT, checkpoint_path
 from deltars.storage import Storage
 from deltars.store.database import Database
+from deltars.store.mirror import lease
 from deltars.store.mirror.checkpoint_state import CheckpointRows
 from deltars.store.mirror.status import MirrorStatusStore
 
@@ -75,6 +75,7 @@ class Checkpointer:
 
     def _point_to(self, storage: Storage, table_id: UUID, checkpoint: WrittenCheckpoint, owner: str) -> bool:
         deadline = time.monotonic() + PATIENCE_S
+        polls = lease.polls()
         while True:
             claimed, status = self._status.claim(table_id, owner, even_if_idle=True)
             if claimed:
@@ -87,7 +88,7 @@ class Checkpointer:
                     table=status.name,
                     table_id=table_id,
                 )
-            time.sleep(random.uniform(0.005, 0.03))
+            polls.sleep()
         try:
             last = parse_last_checkpoint(storage.get_or_none(LAST_CHECKPOINT))
             if last is None or not last.is_ours or last.version <= checkpoint.version:

@@ -11,23 +11,19 @@ reconciler does not write the deleted files again.
 from __future__ import annotations
 
 import logging
-import re
 from uuid import UUID
 
 from deltars.errors import LogDiverged
 from deltars.mirror.files.checkpoint import is_ours, span_ms
 from deltars.mirror.outcome import SEE_WHAT_DIFFERS
 from deltars.mirror.publisher import Publisher
-from deltars.protocol.log_files import LOG, LogFileKind, versions_of
+from deltars.protocol.log_files import LOG, LogFileKind, version_of, versions_of
 from deltars.store.database import Database
 from deltars.store.mirror.checkpoint_state import CheckpointRows
 from deltars.store.mirror.status import MirrorState
 
 RETENTION = "delta.logRetentionDuration"
 DEFAULT_RETENTION_MS = 30 * 24 * 3_600_000
-
-# Includes checkpoints of other programs, and the checksums that Hadoop writes beside its files.
-_OF_A_VERSION = re.compile(rf"{LOG}/\.?(\d{{20}})\.(?:json|crc|checkpoint\.[^/]+)(?:\.crc)?")
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +52,7 @@ def clean_up_log(database: Database, publisher: Publisher, table_id: UUID) -> li
     if first_kept is None:
         return []
     publisher.records.note_cleaned_up(table_id, before=first_kept)
-    old = [path for path in paths if (match := _OF_A_VERSION.fullmatch(path)) and int(match[1]) < first_kept]
+    old = [path for path in paths if (version := version_of(path)) is not None and version < first_kept]
     storage.delete(old)
     _log.info("table %s: deleted %s old log files", status.name, len(old))
     return [storage.url_of(path) for path in sorted(old)]

@@ -10,7 +10,6 @@ Nothing here raises an Exception: the transaction is committed already.
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections import deque
@@ -25,6 +24,7 @@ from deltars.errors import MirrorFailure
 from deltars.mirror.background import Background
 from deltars.mirror.outcome import MirrorOutcome, Publication, outcome_of
 from deltars.observe import error_fields
+from deltars.store.mirror import lease
 from deltars.store.mirror.status import MirrorStatus, MirrorStatusStore
 from deltars.store.read.committed_versions import CommittedVersion
 
@@ -157,12 +157,13 @@ class Committers:
         """
         table_id, version = awaited.table_id, awaited.version
         run: PublishRun | None = None
+        polls = lease.polls()
         try:
             outcome, run = self._publish_until(table_id, awaited, leave_at=leave_at)
             while outcome.publication is Publication.PENDING and time.monotonic() < awaited.deadline:
                 if run is not None and run.is_left:
                     break
-                time.sleep(random.uniform(0.005, 0.03))
+                polls.sleep()
                 # Read without a lock, so as not to slow down the publisher that holds the lease.
                 status = self._status.read(table_id)
                 if status.is_leased:

@@ -24,6 +24,7 @@ from deltars.protocol.log_files import LOG, LogFileKind, commit_path, is_log_pat
 from deltars.storage import Relation, Storage
 from deltars.store.database import Database
 from deltars.store.imports.table_hold import why_held
+from deltars.store.mirror import lease
 from deltars.store.mirror.audit import AuditRows
 from deltars.store.mirror.status import MirrorState, MirrorStatus
 from deltars.store.registry import Registry
@@ -77,8 +78,9 @@ class Deletion:
     def _wait_for_publication(self, table_id: UUID) -> MirrorStatus:
         """Wait at most `WAIT_S` for a publication that began before the drop. Later ones see the drop."""
         deadline = time.monotonic() + WAIT_S
+        polls = lease.polls()
         while (status := self._publisher.status.read(table_id)).is_leased and time.monotonic() < deadline:
-            time.sleep(0.02)
+            polls.sleep()
         return status
 
     def _refuse_held(self, status: MirrorStatus) -> None:

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltars.errors import DeltarsError
-from deltars.log.bounds import known_stats
+from deltars.log.bounds import num_records
 from deltars.mirror.checkpoint_content import LiveFile, read_checkpoint, vector_id
 from deltars.mirror.divergence import is_log_ours
 from deltars.mirror.files.checksum import sums_in
@@ -36,6 +36,7 @@ from deltars.mirror.orphans import MIN_AGE, Orphans, check_min_age, find_orphans
 from deltars.mirror.other_tables import others_files, path_below
 from deltars.mirror.publisher import Publisher
 from deltars.protocol import DeletionVector, uri_to_path
+from deltars.protocol.actions import decode_deletion_vector
 from deltars.protocol.deletion_vectors import relative_path
 from deltars.protocol.log_files import (
     CHECKPOINTS,
@@ -378,7 +379,7 @@ class _Check:
                 yield self._finding(Problem.DIFFERENT, path, f"has {there} bytes, but a deletion vector ends at {end}")
 
     def _rows_of(self, files: list[tuple[str, str | None]]) -> Iterator[Finding]:
-        expected = {path: _num_records(stats) for path, stats in files}
+        expected = {path: num_records(stats) for path, stats in files}
 
         def differs(path: str) -> str | None:
             try:
@@ -416,7 +417,7 @@ def _checked_by(path: str) -> str:
 
 def _vectors(batch: pa.RecordBatch) -> Iterator[DeletionVector | None]:
     for text in batch["deletion_vector"].to_pylist():
-        yield None if text is None else _decode_vector(text)
+        yield None if text is None else decode_deletion_vector(text)
 
 
 def _vector_file(storage: Storage, vector: DeletionVector, places: Places) -> str | None:
@@ -430,10 +431,3 @@ def _vector_file(storage: Storage, vector: DeletionVector, places: Places) -> st
 def _end(vector: DeletionVector) -> int:
     """Return where a vector ends in its file, including its size (4 bytes before) and checksum (4 bytes after)."""
     return (1 if vector.offset is None else vector.offset) + 4 + vector.size_in_bytes + 4
-
-
-def _num_records(stats: str | None) -> int | None:
-    return known_stats(stats).get("numRecords") if stats else None
-
-
-_decode_vector = msgspec.json.Decoder(DeletionVector).decode

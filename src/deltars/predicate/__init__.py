@@ -1,18 +1,8 @@
 """Spark SQL conditions on the columns of one table (`where`), and queries over several tables. No I/O."""
 
-from deltars.predicate.column_rules import check_column_rules
-from deltars.predicate.expression import (
-    Call,
-    Expression,
-    Given,
-    check_expression,
-    only_spark,
-    parse_default,
-    parse_expression,
-)
-from deltars.predicate.parser import parse
-from deltars.predicate.query import Query, TableReference
-from deltars.predicate.source import named_in
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from deltars.predicate.tree import (
     FALSE,
     NULL,
@@ -40,6 +30,58 @@ from deltars.predicate.tree import (
     partition_part,
     to_sql,
 )
+from deltars.protocol import StructType
+
+if TYPE_CHECKING:
+    from deltars.predicate.expression import (
+        Call,
+        Expression,
+        Given,
+        check_expression,
+        only_spark,
+        parse_default,
+        parse_expression,
+    )
+    from deltars.predicate.query import Query, TableReference
+    from deltars.predicate.source import named_in
+
+# What parses SQL needs sqlglot, which is slow to load. Most commands, and most commits, parse nothing.
+_LOADED_WHEN_USED = {
+    "Call": "expression",
+    "Expression": "expression",
+    "Given": "expression",
+    "Query": "query",
+    "TableReference": "query",
+    "check_expression": "expression",
+    "named_in": "source",
+    "only_spark": "expression",
+    "parse_default": "expression",
+    "parse_expression": "expression",
+}
+
+
+def parse(where: str, schema: StructType, *, zone: str = "UTC") -> Predicate:
+    """Return the condition on columns of the schema. `zone` is the time zone of literals that have none."""
+    from deltars.predicate import parser
+
+    return parser.parse(where, schema, zone=zone)
+
+
+def check_column_rules(schema: StructType) -> None:
+    """Raise ValidationError for an invalid rule. Expressions that only Spark can compute are not checked further."""
+    from deltars.predicate import column_rules
+
+    column_rules.check_column_rules(schema)
+
+
+if not TYPE_CHECKING:  # A module-level __getattr__ would make a type checker accept every name.
+
+    def __getattr__(name):
+        if name not in _LOADED_WHEN_USED:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_LOADED_WHEN_USED[name]}"), name)
+        return value
+
 
 __all__ = [
     "FALSE",

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import re
-import struct
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
@@ -23,6 +22,7 @@ from zoneinfo import ZoneInfo
 
 from deltars.predicate.tree import Operator, Value
 from deltars.protocol import DataType, PrimitiveType
+from deltars.protocol.scalars import to_single
 
 INTEGERS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 20}
@@ -341,14 +341,6 @@ def parse_timestamp(text: str) -> datetime | None:
     except ValueError:
         raise Misfit from None
     return moment.replace(tzinfo=zone)
-
-
-def to_single(number: float) -> float:
-    """Return the number rounded to single precision."""
-    try:
-        return float(struct.unpack("f", struct.pack("f", number))[0])
-    except OverflowError:
-        return float("inf") if number > 0 else float("-inf")
 
 
 def cast(literal: Literal, to: PrimitiveType, zone: tzinfo) -> Literal | None:

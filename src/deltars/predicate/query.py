@@ -13,10 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
+from difflib import get_close_matches
 
 from sqlglot import TokenType, exp
 
 from deltars.errors import PredicateError
+from deltars.predicate.duckdb_sql import DuckDBText, Untranslatable, in_duckdb
 from deltars.predicate.parser import bind
 from deltars.predicate.source import Source, named_in
 from deltars.predicate.syntax import names_of, operands
@@ -45,8 +47,7 @@ class Query:
         self._statement = statements[0]
         # sqlglot merges the steps of a pipe (|>) into one SELECT, which changes their meaning.
         self._is_piped = self._source.has(TokenType.PIPE_GT)
-        self._nodes = [node for node in self._statement.find_all(exp.Table) if _is_named(node) and not _is_cte(node)]
-        self._nodes.sort(key=lambda node: _span(node)[0])
+        self._nodes = _tables(self._statement)
         for node in self._nodes:
             if node.args.get("version") is not None:
                 raise self._source.error(
@@ -110,6 +111,66 @@ class Query:
                 whole += escape(f"{self._source.text[stop:end]} AS `{node.name.replace('`', '``')}`")
         return whole + escape(self._source.text[end:])
 
+    def in_duckdb(self, schemas: Sequence[StructType]) -> DuckDBText:
+        """Return the query in DuckDB's SQL, with the n-th table named `table_n`. Raise Untranslatable if it has none."""
+        statement = self._statement.copy()
+        named = {}
+        for place, node in enumerate(_tables(statement)):
+            if not node.alias:
+                # The query may qualify its columns with the table's original name.
+                node.set("alias", exp.TableAlias(this=exp.to_identifier(node.name, quoted=True)))
+            for part in ("catalog", "db"):
+                node.set(part, None)
+            node.set("this", exp.to_identifier(f"table_{place}"))
+            named[f"table_{place}"] = schemas[place]
+        if self._is_piped:
+            raise Untranslatable("pipes")
+        _name_columns(statement)
+        return in_duckdb(statement, named, self._source.text)
+
+    def check_columns(self, schemas: Sequence[StructType]) -> None:
+        """Raise PredicateError for a column that is in none of the tables, and that the query does not define."""
+        statement = self._statement
+        if self._is_piped or statement.find(exp.Pivot, exp.Lambda, exp.Placeholder, exp.Parameter) is not None:
+            return
+        known = dict(zip(map(id, self._nodes), schemas, strict=True))
+        columns = {name.lower() for schema in schemas for name in schema.names}
+        defined = {alias.alias.lower() for alias in statement.find_all(exp.Alias)}
+        defined |= {part.name.lower() for alias in statement.find_all(exp.TableAlias) for part in alias.columns}
+        defined |= {alias.name.lower() for alias in statement.find_all(exp.TableAlias)}
+        defined |= {node.name.lower() for node in self._nodes}
+        generators = statement.find(exp.Lateral, exp.Unnest, exp.Explode, exp.Inline, exp.Values, exp.UDTF) is not None
+        for column in statement.find_all(exp.Column):
+            name = column.name
+            if isinstance(column.this, exp.Star) or generators or name.lower() in _WITHOUT_PARENTHESES:
+                continue
+            first = names_of(column)[0].name
+            owner = self._owner(column)
+            if owner is not None and not owner.alias_column_names:
+                schema = known[id(owner)]
+                if name.lower() not in (one.lower() for one in schema.names):
+                    raise self._no_column(column, name, schema.names)
+            elif not column.table and first.lower() not in columns | defined:
+                raise self._no_column(column, first, [one for schema in schemas for one in schema.names])
+
+    def _owner(self, column: exp.Column) -> exp.Table | None:
+        """Return the table that qualifies a column, if only one source of the query has that name."""
+        if not column.table or column.args.get("db") is not None or isinstance(column.parent, exp.Dot):
+            return None
+        name = column.table.lower()
+        found = [node for node in self._nodes if node.alias_or_name.lower() == name]
+        others = [alias for alias in self._statement.find_all(exp.TableAlias) if alias.name.lower() == name]
+        if any(name == one.lower() for node in self._nodes for one in (node.name,) if node not in found):
+            return None
+        return found[0] if len(found) == 1 and all(alias.parent is found[0] for alias in others) else None
+
+    def _no_column(self, column: exp.Column, name: str, known: Sequence[str]) -> PredicateError:
+        close = get_close_matches(name.lower(), {one.lower() for one in known})
+        meant = [one for one in dict.fromkeys(known) if one.lower() in close]
+        shown = ", ".join(dict.fromkeys(known))
+        hint = f"Did you mean {' or '.join(meant)}?" if meant else f"The columns are: {shown}." if shown else None
+        return self._source.error(f"there is no column {name!r}", column, hint=hint)
+
     def _behind_sample(self, node: exp.Table, stop: int) -> int:
         sample = node.args.get("sample")
         if sample is None:
@@ -139,7 +200,32 @@ class Query:
         return conjunction(found) if found else None
 
 
+_WITHOUT_PARENTHESES = frozenset(
+    ["current_catalog", "current_database", "current_date", "current_schema", "current_time", "current_timestamp"]
+    + ["current_timezone", "current_user", "localtimestamp", "now", "session_user", "user", "value", "col"]
+)
+"""Functions that are called without parentheses, which look like columns, and columns that functions define."""
+
+
 # -- names -------------------------------------------------------------------------------------------------------------
+
+
+def _tables(statement: exp.Expr) -> list[exp.Table]:
+    """Return the places where tables are named, in the order of the text."""
+    found = [node for node in statement.find_all(exp.Table) if _is_named(node) and not _is_cte(node)]
+    return sorted(found, key=lambda node: _span(node)[0])
+
+
+def _name_columns(statement: exp.Expr) -> None:
+    """Name the result's computed columns by their text; DuckDB has names of its own, such as count_star()."""
+    while isinstance(statement, exp.SetOperation | exp.Subquery):
+        statement = statement.this
+    if not isinstance(statement, exp.Select):
+        return
+    for column in statement.expressions:
+        if not isinstance(column, exp.Alias | exp.Column | exp.Star):
+            name = column.sql(dialect="spark", normalize_functions="lower")
+            column.replace(exp.alias_(column.copy(), name, quoted=True))
 
 
 def _is_named(node: exp.Table) -> bool:

@@ -325,6 +325,9 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Line)
 _decode = _decoder.decode
 
+decode_partition_values = msgspec.json.Decoder(dict[str, str | None]).decode
+decode_deletion_vector = msgspec.json.Decoder(DeletionVector).decode
+
 
 def _line(action: CheckpointAction) -> dict[str, Any]:
     name = _NAMES.get(type(action))

@@ -6,9 +6,8 @@ from uuid import UUID
 
 from deltars.protocol.actions import DeletionVector
 from deltars.protocol.paths import uri_to_path
+from deltars.protocol.z85 import decode_z85
 
-_Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-_DIGITS = {character: value for value, character in enumerate(_Z85)}
 _UUID_CHARACTERS = 20
 
 
@@ -19,21 +18,10 @@ def relative_path(vector: DeletionVector) -> str | None:
         case "u" if len(text) >= _UUID_CHARACTERS:
             prefix, encoded = text[:-_UUID_CHARACTERS], text[-_UUID_CHARACTERS:]
             try:
-                name = f"deletion_vector_{UUID(bytes=_decode(encoded))}.bin"
-            except (KeyError, OverflowError):
+                name = f"deletion_vector_{UUID(bytes=decode_z85(encoded))}.bin"
+            except ValueError:
                 return None
             return f"{prefix}/{name}" if prefix else name
         case "p" if "://" not in text and not text.startswith(("/", "file:")):
             return uri_to_path(text)
     return None
-
-
-def _decode(text: str) -> bytes:
-    """Decode Z85, where five characters are four bytes."""
-    decoded = b""
-    for start in range(0, len(text), 5):
-        number = 0
-        for character in text[start : start + 5]:
-            number = number * 85 + _DIGITS[character]
-        decoded += number.to_bytes(4, "big")
-    return decoded

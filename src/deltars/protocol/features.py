@@ -71,12 +71,12 @@ FEATURES: Mapping[str, TableFeature] = {
     )
 }
 
-NEW_TABLE_FEATURES = ("appendOnly", "invariants", "inCommitTimestamp")
+NEW_TABLE_FEATURES = ("appendOnly", "invariants", "inCommitTimestamp", FENCE)
 
 
-def protocol_for_new_table(schema: StructType, properties: Mapping[str, str], fenced: bool = True) -> Protocol:
+def protocol_for_new_table(schema: StructType, properties: Mapping[str, str]) -> Protocol:
     """Return the protocol of version 0. Raise `ValidationError` for a feature that is not supported for writing."""
-    features = needed_features(schema, properties).union(NEW_TABLE_FEATURES, (FENCE,) if fenced else ())
+    features = needed_features(schema, properties).union(NEW_TABLE_FEATURES)
     protocol = protocol_of(features)
     problem = check_protocol(protocol)
     if problem is not None:

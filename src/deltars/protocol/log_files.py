@@ -35,6 +35,9 @@ _PATTERNS = {
 }
 _COMPILED = {kind: re.compile(pattern) for kind, pattern in _PATTERNS.items()}
 
+_OF_A_VERSION = re.compile(rf"{LOG}/\.?{_VERSION}\.(?:json|crc|checkpoint\.[^/]+)(?:\.crc)?")
+"""Includes checkpoints of other programs, and the checksums that Hadoop writes beside its files."""
+
 _NOT_HIDDEN = ("_delta_index", "_change_data")
 """Directories with files of the table, although their names begin with an underscore."""
 _LEFT_BEHIND = re.compile(
@@ -81,6 +84,12 @@ def sidecar_path(name: str) -> str:
 def is_log_path(path: str) -> bool:
     """Return whether a path below the table is inside its `_delta_log`."""
     return path.startswith(f"{LOG}/")
+
+
+def version_of(path: str) -> int | None:
+    """Return the version that a file of the log belongs to, of whatever kind it is; None if it belongs to none."""
+    found = _OF_A_VERSION.fullmatch(path)
+    return None if found is None else int(found["version"])
 
 
 def versions_of(kind: LogFileKind, paths: Iterable[str]) -> list[int]:

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from urllib.parse import unquote_to_bytes
 
 from deltars.errors import ValidationError
+from deltars.protocol.log_files import LOG
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
@@ -34,7 +35,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _ROOT = re.compile(rf"\A(?:{_SCHEME.pattern}/?/?)?/?")
 _LOCAL_FILE = re.compile(r"\Afile:(?:(?=/(?!/))|//(?:localhost)?(?=/))", re.IGNORECASE)
 
-_PLAIN = re.compile(r"(?!_delta_log(?:/|\Z))(?:[A-Za-z0-9_=-][A-Za-z0-9_=.-]*/)*[A-Za-z0-9_=-][A-Za-z0-9_=.-]*")
+_PLAIN = re.compile(rf"(?!{LOG}(?:/|\Z))(?:[A-Za-z0-9_=-][A-Za-z0-9_=.-]*/)*[A-Za-z0-9_=-][A-Za-z0-9_=.-]*")
 
 
 def escape_partition_segment(text: str) -> str:
@@ -107,8 +108,8 @@ def check_path(path: str, allow_absolute: bool = False) -> str | None:
         return "the path has a .. segment"
     if "." in segments or "" in segments:
         return "the path has an empty or a . segment"
-    if segments[0] == "_delta_log" and not absolute:
-        return "the path is inside _delta_log"
+    if segments[0] == LOG and not absolute:
+        return f"the path is inside {LOG}"
     return None
 
 

@@ -17,10 +17,12 @@ from difflib import get_close_matches
 
 from deltars.errors import ValidationError
 from deltars.protocol.features import FEATURE_PROPERTY, FEATURES
-from deltars.protocol.intervals import parse_interval_ms
 
 CONSTRAINT = "delta.constraints."
 """Prefix of the properties that hold CHECK constraints; the constraint's name follows."""
+
+ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
+ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
 
 UNIFORM = "delta.universalFormat.config."
 _SHOWN = 100
@@ -28,6 +30,16 @@ _SHOWN = 100
 _OURS = ("delta.", "deltars.")
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _SIZE = re.compile(r"[0-9]{1,18}\s*(?:b|k|kb|m|mb|g|gb|t|tb)?", re.IGNORECASE)
+_UNITS_MS = {
+    "week": 604_800_000,
+    "day": 86_400_000,
+    "hour": 3_600_000,
+    "minute": 60_000,
+    "second": 1_000,
+    "millisecond": 1,
+}
+_PART = re.compile(rf"(\d+)\s+({'|'.join(_UNITS_MS)})s?", re.IGNORECASE)
+_SPAN = re.compile(rf"\s*(?:interval\s+)?((?:{_PART.pattern}\s*)+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,3 +240,14 @@ def _near(name: str) -> str:
     if near:
         return f"Did you mean {_BY_NAME[near[0]].name}?"
     return "docs/configuration.md lists the known ones. Your own names must not begin with delta. or deltars."
+
+
+def parse_interval_ms(text: str) -> int | None:
+    """Return the milliseconds of `interval 1 week`, `7 days` or `interval 1 day 12 hours`; None for any other text.
+
+    Months and years vary in length, so they are no intervals.
+    """
+    span = _SPAN.fullmatch(text)
+    if span is None:
+        return None
+    return sum(int(count) * _UNITS_MS[unit.lower()] for count, unit in _PART.findall(span[1]))

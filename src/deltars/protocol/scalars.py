@@ -40,7 +40,7 @@ def as_float(value: Any, type_: PrimitiveType) -> float:
     number = float(value)
     if type_.name == "double" or not math.isfinite(number):
         return number
-    single = _to_single(number)
+    single = to_single(number)
     if math.isinf(single):
         raise ValueError(f"out of range for {type_}")
     return single
@@ -51,7 +51,7 @@ def shortest_float(number: float, type_: PrimitiveType) -> float:
     if type_.name == "double" or not math.isfinite(number):
         return number
     candidates = (float(f"{number:.{digits}g}") for digits in range(6, 10))
-    return next(short for short in candidates if _to_single(short) == number)
+    return next(short for short in candidates if to_single(short) == number)
 
 
 def as_decimal(value: Any, type_: PrimitiveType) -> Decimal:
@@ -138,7 +138,8 @@ def _parse_datetime(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def _to_single(number: float) -> float:
+def to_single(number: float) -> float:
+    """Return the number rounded to single precision."""
     try:
         return float(struct.unpack("f", struct.pack("f", number))[0])
     except OverflowError:

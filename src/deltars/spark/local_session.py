@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+
+from deltars.errors import ValidationError
 
 LOG = Path(".deltars/spark.log")
 """File that receives the standard error of Java."""
+_PLACE = re.compile(r"(SQLSTATE: \w+)?(; line \d+ pos \d+;?)?$")
+"""What ends the first line of an error; the position is one in the text that Spark got, not in the user's."""
 
 
 @contextmanager
@@ -39,6 +46,22 @@ def local_spark(name: str) -> Iterator[SparkSession]:
         yield session
     finally:
         session.stop()
+
+
+@contextmanager
+def readable_errors() -> Iterator[None]:
+    """Raise Spark's errors about a query as ValidationError, without the plan and the trace that Spark adds."""
+    # pyspark also logs such an error itself, with its trace as one long line.
+    log = logging.getLogger("SQLQueryContextLogger")
+    level = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    except PySparkException as error:
+        said = _PLACE.sub("", str(error).partition("\n")[0]).strip()
+        raise ValidationError(f"Spark cannot run the query: {said}", field="query") from error
+    finally:
+        log.setLevel(level)
 
 
 @contextmanager

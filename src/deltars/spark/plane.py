@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +18,6 @@ from deltars.predicate import Predicate, Query, Unknown, parse
 from deltars.predicate.literals import zone_of
 from deltars.protocol import StructType
 from deltars.spark.access import Access, access_to
-from deltars.spark.query import run_query
 from deltars.spark.read.scan import read_scan
 from deltars.spark.schema import table_schema
 from deltars.spark.session import running_session
@@ -53,7 +53,7 @@ class SparkPlane:
 
     def without(self, frame: object, scan: Scan, where: str) -> DataFrame:
         """Return the rows of a scan for which the condition is false or null."""
-        rows = read_scan(cast(DataFrame, frame).sparkSession, scan)
+        rows = read_scan(cast(DataFrame, frame).sparkSession, replace(scan, condition=None))
         return rows.where(~F.coalesce(F.expr(where), F.lit(False)))
 
     def predicate(self, spark: SparkSession | None, where: str | None, schema: StructType) -> Predicate | None:
@@ -79,10 +79,19 @@ class SparkPlane:
         spark: SparkSession | None,
         query: Query,
         scans: Sequence[Scan],
-        predicates: Sequence[Predicate | None],
         args: Mapping[str, Any] | Sequence[Any] | None = None,
     ) -> DataFrame:
-        return run_query(running_session(spark), query, scans, predicates, args)
+        """Run a query over scans. Each table name in it is replaced by a frame."""
+        session = running_session(spark)
+        columns = query.columns([scan.schema for scan in scans])
+        frames = {
+            f"table_{place}": read_scan(session, scan, columns=columns[place]) for place, scan in enumerate(scans)
+        }
+        given = dict(args) if isinstance(args, Mapping) else None if args is None else list(args)
+        if not frames:
+            return session.sql(query.rewritten(_placeholder, str), given)
+        # Spark makes views of the frames while it parses the query. The query's own braces are doubled to escape them.
+        return session.sql(query.rewritten(_placeholder, _doubled), given, **frames)
 
     def access(self, spark: SparkSession | None, root: str, path: str) -> Access:
         return access_to(running_session(spark), root, path)
@@ -112,11 +121,16 @@ class SparkPlane:
         columns: Sequence[str] | None = None,
     ) -> DataFrame:
         """Return the rows of a scan that match `where`, with the given columns."""
-        predicate = None if where is None else scan.condition
-        if predicate is None:
-            predicate = self.predicate(spark, where, scan.schema)
-        return read_scan(running_session(spark), scan, where=where, predicate=predicate, columns=columns)
+        return read_scan(running_session(spark), scan, where=where, columns=columns)
 
 
 def _zone_name(spark: SparkSession | None) -> str:
     return str(running_session(spark).conf.get(_ZONE))
+
+
+def _placeholder(place: int) -> str:
+    return "{table_" + str(place) + "}"
+
+
+def _doubled(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")

@@ -7,7 +7,7 @@
 |        | and the two that repeat what `stats` says, `mins` and `maxs`                                              |
 | mirror | read; write `dl_mirror_status` and `dl_mirror_log`                                                        |
 
-None of them may delete. The owner of the schema runs migrations and sets the warehouse.
+None of them may delete. The owner of the schema runs migrations, and sets the warehouse and the isolation level.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from psycopg import sql
 from deltars.errors import ValidationError
 from deltars.store import schema
 from deltars.store.database import Database
-from deltars.store.migrations.runner import MIGRATION_TIMEOUT_S, check
+from deltars.store.migrations.revisions import MIGRATION_TIMEOUT_S, check
 
 _MIRROR = (schema.dl_mirror_status, schema.dl_mirror_log)
 _WRITTEN = (schema.dl_tables, schema.dl_transactions, schema.dl_table_versions, *schema.ACTION_TABLES, *_MIRROR)

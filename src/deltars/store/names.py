@@ -8,6 +8,7 @@ from __future__ import annotations
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable
+from difflib import get_close_matches
 from uuid import UUID
 
 from deltars.errors import ValidationError
@@ -31,6 +32,21 @@ def same_names(tables: Iterable[tuple[UUID, str]]) -> list[list[tuple[UUID, str]
     for table_id, name in sorted(tables, key=lambda table: (table[1], str(table[0]))):
         groups[name_key(name)].append((table_id, name))
     return [group for group in groups.values() if len(group) > 1]
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return a question with the names that the writer of a wrong one may have meant, or an empty text."""
+    keys = {name_key(one): one for one in known}
+    close = [keys[key] for key in get_close_matches(name_key(name), keys)]
+    return f"Did you mean {' or '.join(map(repr, close))}? " if close else ""
+
+
+def hint_for_missing(table: object, known: Iterable[str]) -> str:
+    """Return what to do about a table that does not exist."""
+    name = str(table)
+    if "/" in name and not _is_id(name):
+        return "A table is given by its name. To import the Delta table at a location: catalog.import_table(location)."
+    return f"{meant(name, known)}catalog.tables() lists the tables."
 
 
 def check_name(name: str) -> None:

@@ -18,13 +18,14 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import ColumnElement, Connection, Insert, func, insert, literal_column, select, update
 
+from deltars.config import Isolation, check_isolation
 from deltars.errors import ConfigError, TableExists, TableNotFound
 from deltars.log.commit import NO_VERSION, NewTable
 from deltars.storage import Places, Relation
 from deltars.store.backends import Opening, Prepared
 from deltars.store.commit.statements import lock_tables, next_commit_ts
 from deltars.store.database import Database
-from deltars.store.names import check_name, is_same_name, name_key
+from deltars.store.names import check_name, hint_for_missing, is_same_name, name_key
 from deltars.store.schema import dl_catalog, dl_mirror_status, dl_tables
 
 UNCOMMITTED_PROTOCOL = (1, 2)
@@ -156,13 +157,13 @@ class Registry:
 
         A commit that also creates tables locks in the same order; the other order could deadlock.
         """
-        known = self.find(table) or _refuse_unknown(table)
+        known = self.find(table) or _refuse_unknown(table, [record.name for record in self.tables()])
         lock = (self._lock, {"table_0": str(known.table_id)})
         with self._database.write(self._timeout_s, Opening([lock])) as connection:
             self._database.backend.lock_registry(connection)
             record = _find_table(connection, table)
             if record is None or record.table_id != known.table_id:
-                _refuse_unknown(table)
+                _refuse_unknown(table, ())
             yield connection, record
 
     @cached_property
@@ -173,6 +174,16 @@ class Registry:
         with self._database.read() as connection:
             found: str | None = connection.execute(select(dl_catalog.c.warehouse)).scalar_one_or_none()
             return found
+
+    def default_isolation(self) -> Isolation | None:
+        """Return the level that the catalog stores; None if it stores none."""
+        with self._database.read() as connection:
+            stored: str | None = connection.execute(select(dl_catalog.c.isolation)).scalar_one_or_none()
+            return None if stored is None else check_isolation(stored)
+
+    def set_default_isolation(self, level: Isolation) -> None:
+        with self._database.write(self._timeout_s) as connection:
+            connection.execute(update(dl_catalog).values(isolation=level))
 
     def set_warehouse(self, warehouse: str) -> None:
         """Set the catalog's warehouse; raise ConfigError if it already has a different one."""
@@ -308,5 +319,7 @@ def _exists(taken: TableRecord, table: NewTable) -> TableExists:
     )
 
 
-def _refuse_unknown(table: str | UUID) -> NoReturn:
-    raise TableNotFound(f"there is no table {str(table)!r} in this catalog", table=str(table))
+def _refuse_unknown(table: str | UUID, known: Collection[str]) -> NoReturn:
+    raise TableNotFound(
+        f"there is no table {str(table)!r} in this catalog", table=str(table), hint=hint_for_missing(table, known)
+    )

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, assert_never
 
 import msgspec
+from msgspec.structs import asdict
 from sqlalchemy import RowMapping
 
 from deltars.log.bounds import Bounds
@@ -48,47 +49,18 @@ def to_row(action: Action, bounds: Bounds) -> Row:
     match action:
         case AddFile():
             num_records, mins, maxs = bounds.of(action.stats)
-            return {
-                "path": action.path,
-                "size": action.size,
+            return asdict(action) | {
                 # Sorted, because databases without a JSON type group partitions by the text.
                 "partition_values": dict(sorted(action.partition_values.items())),
-                "stats": action.stats,
-                "modification_time": action.modification_time,
-                "data_change": action.data_change,
-                "deletion_vector": action.deletion_vector,
                 "dv_id": action.dv_id,
-                "tags": action.tags,
-                "base_row_id": action.base_row_id,
-                "default_row_commit_version": action.default_row_commit_version,
-                "clustering_provider": action.clustering_provider,
                 "num_records": num_records,
                 "mins": mins,
                 "maxs": maxs,
             }
         case RemoveFile():
-            return {
-                "path": action.path,
-                "deletion_timestamp": action.deletion_timestamp,
-                "data_change": action.data_change,
-                "extended_file_metadata": action.extended_file_metadata,
-                "partition_values": action.partition_values,
-                "size": action.size,
-                "stats": action.stats,
-                "tags": action.tags,
-                "deletion_vector": action.deletion_vector,
-                "dv_id": action.dv_id,
-                "base_row_id": action.base_row_id,
-                "default_row_commit_version": action.default_row_commit_version,
-            }
-        case CdcFile():
-            return {
-                "path": action.path,
-                "size": action.size,
-                "partition_values": action.partition_values,
-                "data_change": action.data_change,
-                "tags": action.tags,
-            }
+            return asdict(action) | {"dv_id": action.dv_id}
+        case CdcFile() | Protocol() | DomainMetadata():
+            return asdict(action)
         case Metadata():
             return {
                 "metadata_id": action.id,
@@ -100,21 +72,12 @@ def to_row(action: Action, bounds: Bounds) -> Row:
                 "properties": action.configuration,
                 "created_time": action.created_time,
             }
-        case Protocol():
-            return {
-                "min_reader_version": action.min_reader_version,
-                "min_writer_version": action.min_writer_version,
-                "reader_features": action.reader_features,
-                "writer_features": action.writer_features,
-            }
         case Txn():
             return {
                 "app_id": action.app_id,
                 "txn_version": action.version,
                 "last_update": action.last_updated,
             }
-        case DomainMetadata():
-            return {"domain": action.domain, "configuration": action.configuration, "removed": action.removed}
         case CommitInfo():
             raise AssertionError("commitInfo is made from dl_table_versions, never stored")
         case _:

@@ -25,10 +25,9 @@ from deltars.log.commit import NO_VERSION, NewTable, RowGroup, TableCommit
 from deltars.log.read_set import FileKey
 from deltars.log.snapshot import FILE_SCHEMA
 from deltars.log.validation import check_actions
-from deltars.protocol import Action, AddFile, DeletionVector, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
+from deltars.protocol import Action, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
+from deltars.protocol.actions import decode_deletion_vector
 from deltars.store.commit.bulk import columns_of
-
-_decode_vector = msgspec.json.Decoder(DeletionVector).decode
 
 SEVERAL = "TRANSACTION"
 """Operation name of a version that is made of several kinds of steps."""
@@ -221,7 +220,9 @@ def removes_of(files: pa.Table, *, data_change: bool = True) -> list[RemoveFile]
             extended_file_metadata=True,
             partition_values=msgspec.json.decode(file["partition_values"]),
             size=file["size"],
-            deletion_vector=None if file["deletion_vector"] is None else _decode_vector(file["deletion_vector"]),
+            deletion_vector=None
+            if file["deletion_vector"] is None
+            else decode_deletion_vector(file["deletion_vector"]),
         )
         for file in files.select(["path", "partition_values", "size", "deletion_vector"]).to_pylist()
     ]

@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 from deltars.mirror.files.checkpoint_schema import CheckpointSchema
 from deltars.mirror.files.prefetch import prefetch
 from deltars.protocol import Metadata
-from deltars.protocol.intervals import parse_interval_ms
 from deltars.protocol.log_files import checkpoint_path
+from deltars.protocol.properties import parse_interval_ms
 from deltars.storage import Storage
 from deltars.store.mirror.checkpoint_state import VersionState
 

@@ -61,15 +61,14 @@ def read_by_arrow(
     scan_columns: ScanColumns,
     files: pa.Table,
     columns: Sequence[str],
-    predicate: Predicate | None = None,
 ) -> DataFrame:
-    """Return the rows of some of the scan's files. The frame may still hold rows that do not match the predicate."""
+    """Return the rows of some of the scan's files. The frame may still hold rows that do not match its condition."""
     # mapInArrow does not accept a column name with a dot or a backquote.
     plain = SparkStructType()
     for number, name in enumerate(columns):
         plain.add(f"c{number}", scan_columns.table[name].dataType)
     scan_fields = (scan.root, scan.schema.to_json(), scan.partition_columns, scan.table, scan.version)
-    kept = None if predicate is None else known_part(predicate)
+    kept = None if scan.condition is None else known_part(scan.condition)
     task = partial(read_batches, scan_fields, dict(scan.storage_options), scan.column_mapping, list(columns), kept)
     tasks = min(files.num_rows, MAX_TASKS)
     rows = spark.createDataFrame(files.select(SCAN_COLUMNS)).repartition(tasks).mapInArrow(task, plain)

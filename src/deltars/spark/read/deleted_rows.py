@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from itertools import count
 from typing import NamedTuple
 
-import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -17,14 +16,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from deltars.data.deletion_vectors import read_vector
 from deltars.data.scan import Scan
 from deltars.errors import DeltarsError
-from deltars.protocol import DeletionVector
+from deltars.protocol.actions import decode_deletion_vector
 from deltars.spark.read.files import DataFile
 from deltars.spark.read.manifest import file_uri
 from deltars.storage import open_storage
 
 MAX_BROADCAST_ROWS = 1_000_000
-
-_decode = msgspec.json.Decoder(DeletionVector).decode
 
 
 class PositionColumns(NamedTuple):
@@ -70,7 +67,7 @@ def _deleted_rows(scan: Scan, files: Sequence[DataFile], position: PositionColum
     for file in files:
         assert file.vector is not None
         try:
-            numbers = read_vector(storage, _decode(file.vector)).to_array()
+            numbers = read_vector(storage, decode_deletion_vector(file.vector)).to_array()
         except DeltarsError as error:
             error.message = f"{file.path}: {error.message}"
             raise error.located(table=scan.table, version=scan.version) from error.__cause__

@@ -19,13 +19,13 @@ from itertools import repeat
 from threading import Lock
 from typing import NamedTuple, TypeAlias
 
-import msgspec
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import StructType as SparkStructType
 
 from deltars.data.scan import Scan, missing_file
 from deltars.errors import DeltarsError, StorageError, located
+from deltars.protocol.actions import decode_partition_values
 from deltars.spark.read.frame_cache import Directories
 from deltars.spark.read.manifest import file_uri, write_manifest
 from deltars.storage import Storage, open_storage, parse_location
@@ -50,7 +50,6 @@ _OPTIONS = {
 }
 
 _log = logging.getLogger(__name__)
-_decode_values = msgspec.json.Decoder(dict[str, str | None]).decode
 
 
 class DataFile(NamedTuple):
@@ -83,7 +82,7 @@ def data_files(scan: Scan, root: str | None) -> tuple[list[DataFile], Directorie
     )
     for uri, size, time, text, vector in zip(*columns, strict=True):
         if text not in decoded:
-            document = _decode_values(text)
+            document = decode_partition_values(text)
             decoded[text] = tuple(document.get(name) or None for name in names)
         with located(table=scan.table, version=scan.version):
             path = relative_path(storage, uri)

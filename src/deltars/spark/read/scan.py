@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from deltars.data.scan import Scan
-from deltars.predicate import Predicate, named_in
+from deltars.predicate import named_in
 from deltars.protocol import StructType
 from deltars.spark.access import native_root
 from deltars.spark.read.arrow import is_hidden, is_widened_beyond_spark, read_by_arrow
@@ -36,13 +36,9 @@ def read_scan(
     scan: Scan,
     *,
     where: str | None = None,
-    predicate: Predicate | None = None,
     columns: Sequence[str] | None = None,
 ) -> DataFrame:
-    """Return the matching rows with the given columns. No job runs, except those that Spark needs to list files.
-
-    `predicate` is the parsed condition. It filters the files that Spark does not read itself.
-    """
+    """Return the matching rows with the given columns. No job runs, except those that Spark needs to list files."""
     wanted = None if columns is None else [column.name for column in scan.select(columns)]
     scan_columns = ScanColumns(scan)
     if scan.column_mapping == "id":
@@ -54,7 +50,7 @@ def read_scan(
     if for_arrow is not None:
         # A union needs equal columns, so next to native parts every column is read.
         needed = scan.schema.names if parts or wanted is None else _needed(scan.schema, wanted, where)
-        parts.append(read_by_arrow(spark, scan, scan_columns, for_arrow, needed, predicate))
+        parts.append(read_by_arrow(spark, scan, scan_columns, for_arrow, needed))
     if parts:
         frame = _bypass_spark_cache(reduce(DataFrame.union, parts))
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,6 +39,7 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from deltars.backoff import Backoff
 from deltars.errors import DatabaseError, DeltarsError, TimeoutError
 from deltars.store.backends.base import Backend, Opening, Query, first_line
 from deltars.store.backends.file_system import networked_file_system
@@ -245,7 +245,7 @@ def _begin_immediate(connection: Connection, deadline: float) -> None:
 
 def _retrying(attempt: Any, deadline: float) -> None:
     """Retry until the lock is free, with jitter so that no process is starved."""
-    pause_s = 0.0002
+    backoff = Backoff(0.0002, longest_s=0.01)
     while True:
         try:
             attempt()
@@ -253,5 +253,4 @@ def _retrying(attempt: Any, deadline: float) -> None:
         except sqlite3.OperationalError as error:
             if not error.sqlite_errorname.startswith(_BUSY) or time.monotonic() >= deadline:
                 raise
-        time.sleep(random.uniform(0, pause_s))
-        pause_s = min(pause_s * 1.5, 0.01)
+        backoff.sleep()

@@ -15,7 +15,6 @@ the lock and then wrote would miss what the previous holder of the lock had comm
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ from uuid import UUID
 import msgspec
 from sqlalchemy import Connection, select
 
+from deltars.backoff import Backoff
 from deltars.errors import (
     CommitUnknown,
     DatabaseError,
@@ -52,6 +52,7 @@ from deltars.log.table_rules import check_state
 from deltars.log.validation import check_commit
 from deltars.observe import Stopwatch, emit
 from deltars.store.backends import Opening
+from deltars.store.commit import drop as drops
 from deltars.store.commit.bounds_rewrite import rewrite_bounds
 from deltars.store.commit.bulk import BATCH_ROWS
 from deltars.store.commit.concurrent_commits import Winners, files_read, find_replaced
@@ -128,10 +129,14 @@ class LogWriter:
                 plan = self._plan(connection, commit, locked)
                 rewrite_bounds(connection, self._database.backend, plan.moved)
                 written = self._begin_writing(connection, plan, locked)
-                # Only the write shows whether a removed file was live, so COMMIT must wait for its result.
-                and_commit = self._database.backend.chains_writes and not plan.removals
+                # Only the write shows whether a removed file was live, so COMMIT must wait for its result. A drop needs
+                # the write's time stamp.
+                and_commit = self._database.backend.chains_writes and not plan.removals and not commit.drops
                 watch.enter("commit" if and_commit else "write")
-                self._write(connection, written, and_commit=and_commit)
+                if commit.tables:
+                    self._write(connection, written, and_commit=and_commit)
+                if commit.drops:
+                    self._drop(connection, commit, written)
                 if plan.removals and written.removed < plan.removals + plan.tolerated:
                     removed = find_missing(connection, commit, locked, plan)
                     if removed is not None:
@@ -206,6 +211,14 @@ class LogWriter:
     def _check(self, connection: Connection, commit: Commit, locked: dict[UUID, LockedTable]) -> CommitOutcome | None:
         if commit.is_repeatable and (earlier := self._earlier(connection, commit)):
             return earlier
+        if commit.drops:
+            for drop in commit.drops:
+                row = _not_dropped(locked, drop.table_id)
+                if (replaced := find_replaced(connection, commit, row, drop.expected_version)) is not None:
+                    return replaced
+            if (newer := drops.find_newer(commit, locked)) is not None:
+                return newer
+            drops.free_names(connection, self._database.backend, commit)
         if commit.new_tables:
             owner = create(connection, commit.new_tables, self._database)
             if owner is not None:
@@ -352,6 +365,15 @@ class LogWriter:
         if REMOVES in written.shape.kinds - written.shape.loaded:
             written.removed += len(results[0])
 
+    def _drop(self, connection: Connection, commit: Commit, written: _Written) -> None:
+        backend = self._database.backend
+        if not commit.tables:
+            [(written.commit_ts,)] = backend.run(
+                connection, self._statements.clock(), {"floor": written.values["floor"]}
+            )
+            drops.record(connection, commit, written.commit_ts)
+        drops.stamp(connection, backend, commit, written.commit_ts)
+
     # -- commit --------------------------------------------------------------------------------------------------
 
     def _settle(self, commit: Commit, deadline: float, lost: DeltarsError) -> Committed:
@@ -360,16 +382,15 @@ class LogWriter:
         Reading once is not enough: the COMMIT may still run on the server and succeed a moment later. The marker
         uses the transaction's own primary key, so only one of the two rows can ever exist.
         """
-        pause_s = 0.05
+        backoff = Backoff(0.05, longest_s=1.0, least_s=0.025)
         while True:
             remaining_s = deadline - time.monotonic()
             try:
                 found = self.resolve(commit.txn_id, timeout_s=max(remaining_s, 0.1))
             except DeltarsError as error:
-                if remaining_s <= pause_s or not error.retryable:
+                if remaining_s <= backoff.next_s or not error.retryable:
                     raise CommitUnknown(txn_id=commit.txn_id, stage="commit") from error
-                time.sleep(random.uniform(pause_s / 2, pause_s))
-                pause_s = min(pause_s * 2, 1.0)
+                backoff.sleep()
                 continue
             if found is None and isinstance(lost, TimeoutError):
                 raise lost.located(txn_id=commit.txn_id, stage="commit")

@@ -23,6 +23,7 @@ from sqlalchemy import Connection, Text, cast, delete, insert, select, update
 from deltars.errors import DamagedLog, TableExists
 from deltars.log.commit import NO_VERSION, NewTable
 from deltars.log.table_rules import ROW_TRACKING_DOMAIN
+from deltars.protocol.actions import decode_partition_values
 from deltars.store import schema
 from deltars.store.commit.bounds_rewrite import rewrite_bounds_since
 from deltars.store.commit.statements import CommitStatements
@@ -39,9 +40,6 @@ from deltars.store.schema import dl_transactions as transactions
 
 RELEASE = "RELEASE TABLE"
 """Operation of the commit that releases a table to other writers."""
-
-
-_decode_values = msgspec.json.Decoder(dict[str, str | None]).decode
 
 
 class ImportWriter:
@@ -227,7 +225,7 @@ class ImportWriter:
         )
         with self._database.read() as connection:
             for text in connection.execute(query).scalars():
-                yield _decode_values(text)
+                yield decode_partition_values(text)
 
     def next_row_id(self, table_id: UUID) -> int:
         """Return the first free row id; raise DamagedLog if the table's row-tracking domain is unreadable."""

@@ -2,7 +2,6 @@
 
 up      empty database ──0001──0002──…──▶ head        all in one transaction, one process at a time
 down    head ──▶ remove all objects of deltars
-status  the revision of the database, and the one that this release needs
 sql     the DDL of up, to be run by hand
 """
 
@@ -15,30 +14,35 @@ import tempfile
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from alembic import command
 from alembic.config import Config
 from alembic.ddl.impl import DefaultImpl
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, MetaData, Table, column, inspect, select, table
+from sqlalchemy import Connection, MetaData, Table, inspect, select
 
-from deltars.errors import SchemaVersionError, ValidationError
+from deltars.errors import ValidationError
 from deltars.store.database import Database
+from deltars.store.migrations.revisions import (
+    MIGRATION_TIMEOUT_S,
+    VERSION_TABLE,
+    SchemaStatus,
+    current_revision,
+    head_revision,
+    refuse_unknown,
+    status,
+)
 from deltars.store.names import same_names
 from deltars.store.registry import initialise
 from deltars.store.schema import dl_tables
 from deltars.store.views import VIEWS
 
-VERSION_TABLE = "dl_schema_version"
 VIEWS_REVISION = "0003"
 NAMES_REVISION = "0004"
-MIGRATION_TIMEOUT_S = 600.0
 
 # Alembic's `op` and `context` are process-wide globals, so one migration runs at a time, for any database.
 _alembic = threading.Lock()
@@ -51,44 +55,11 @@ class _DuckDBImpl(DefaultImpl):
     transactional_ddl = True
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaStatus:
-    current: str | None
-    head: str
-
-    @property
-    def is_current(self) -> bool:
-        return self.current == self.head
-
-    @property
-    def state(self) -> Literal["missing", "older", "current", "newer"]:
-        if self.current is None:
-            return "missing"
-        return "current" if self.is_current else "older" if self.current < self.head else "newer"
-
-
-def head_revision() -> str:
-    return _revisions()[0]
-
-
-@cache
-def _revisions() -> tuple[str, ...]:
-    """Return all revisions, newest first."""
-    return tuple(script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
-
-
-def status(database: Database) -> SchemaStatus:
-    if not database.backend.is_there:
-        return SchemaStatus(None, head_revision())
-    with database.read() as connection:
-        return SchemaStatus(_current(connection, database.backend.schema), head_revision())
-
-
 def up(database: Database, *, views: bool = True) -> SchemaStatus:
     """Create or upgrade the schema; do nothing if it is up to date. `views=False` leaves the views out."""
     with _migrating(database) as connection:
-        before = _current(connection, database.backend.schema)
-        _refuse_unknown(database, before)
+        before = current_revision(connection, database.backend.schema)
+        refuse_unknown(database, before)
         names = VIEWS.keys() if views else ()
         if before is None or before < VIEWS_REVISION:
             _refuse_taken_names(connection, database, names)
@@ -106,8 +77,8 @@ def down(database: Database, revision: str = "base") -> None:
         return
     with _migrating(database) as connection:
         schema = database.backend.schema
-        current = _current(connection, schema)
-        _refuse_unknown(database, current)
+        current = current_revision(connection, schema)
+        refuse_unknown(database, current)
         if current is None:
             return
         _run(command.downgrade, database, connection, revision, views=_our_views(connection, schema))
@@ -126,27 +97,6 @@ def sql(database: Database, *, views: bool = True) -> str:
         command.upgrade(config, "head", sql=True)
     output.write("COMMIT;\n")
     return output.getvalue()
-
-
-def check(database: Database) -> None:
-    """Raise SchemaVersionError if the schema is not this release's, with the command that migrates it."""
-    now = status(database)
-    if now.is_current:
-        return
-    _refuse_unknown(database, now.current)
-    what = "holds no deltars catalog yet" if now.current is None else f"has the older schema {now.current}"
-    raise SchemaVersionError(
-        f"{database.uri} {what}; this release needs schema {now.head}",
-        hint=f"Run: deltars migrate up --catalog '{database.uri}' (or connect with migrate=True)",
-    )
-
-
-def _refuse_unknown(database: Database, revision: str | None) -> None:
-    if revision is not None and revision not in _revisions():
-        raise SchemaVersionError(
-            f"{database.uri} has the newer schema {revision}; this release knows up to {head_revision()}",
-            hint="Upgrade the package: pip install --upgrade deltars",
-        )
 
 
 def _refuse_taken_names(connection: Connection, database: Database, names: Collection[str]) -> None:
@@ -197,14 +147,6 @@ def _our_views(connection: Connection, schema: str | None) -> set[str]:
         if [column["name"] for column in found.get_columns(name, schema=schema)] == VIEWS[name].selected_columns.keys()
         and "dl_" in (found.get_view_definition(name, schema=schema) or "")
     }
-
-
-def _current(connection: Connection, schema: str | None) -> str | None:
-    if not inspect(connection).has_table(VERSION_TABLE, schema=schema):
-        return None
-    versions = table(VERSION_TABLE, column("version_num"), schema=schema)
-    revision: str | None = connection.execute(select(versions.c.version_num)).scalar_one_or_none()
-    return revision
 
 
 @contextmanager

@@ -17,11 +17,18 @@ import socket
 from functools import cache
 from uuid import uuid4
 
+from deltars.backoff import Backoff
+
 FIRST_MS = 300
 LONGEST_MS = 30_000
 
 SLACK_US = 1_000_000
 """Tolerance for the end of a lease: the clocks of two statements may differ slightly."""
+
+
+def polls() -> Backoff:
+    """Return the pauses between two looks at a table whose lease another publisher holds."""
+    return Backoff(0.03, longest_s=0.03, least_s=0.005)
 
 
 def new_owner() -> str:

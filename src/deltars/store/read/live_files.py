@@ -162,11 +162,9 @@ def _newest_of_each(table: Table, key: str) -> Select[Any]:
     return select(table).join(seen, newest).where(table.c.table_id == table_id).order_by(table.c[key])
 
 
-def live_files(
-    table_id: UUID, version: int, columns: Sequence[str] = FILE_SCHEMA.names, conditions: FileFilter | None = None
-) -> CompoundSelect[Any]:
-    """Return the query for the live files of a table at a version; with conditions, for those that may match."""
-    return _live(table_id, version, [_as_text(_files[name]) for name in columns], conditions)
+def live_files(table_id: UUID, version: int, columns: Sequence[str] = FILE_SCHEMA.names) -> CompoundSelect[Any]:
+    """Return the query for the live files of a table at a version."""
+    return _live(table_id, version, [_as_text(_files[name]) for name in columns])
 
 
 def filtered_files(

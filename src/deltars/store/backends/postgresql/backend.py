@@ -343,7 +343,7 @@ class PostgreSQL(Backend):
             return SchemaVersionError(
                 f"{self.uri} holds no deltars catalog, or an incomplete one: {first_line(error)}",
                 sqlstate=state,
-                hint=f"Run: deltars migrate up --catalog '{self.uri}'",
+                hint=f"Run: deltars init --catalog '{self.uri}'",
             )
         if state is None or state.startswith("08"):
             return DatabaseError(

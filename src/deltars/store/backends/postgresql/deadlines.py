@@ -29,6 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
+from deltars.backoff import Backoff
 from deltars.errors import TimeoutError
 from deltars.store.backends.base import Opening
 from deltars.store.backends.postgresql.pipeline import Step, driver_of, rows_of, run_pipeline
@@ -97,7 +98,7 @@ def settle(engine: Engine, tables: str, commit_ts: int, timeout_s: float) -> Non
         " AND (xact_start IS NULL OR extract(epoch FROM xact_start) * 1000000 <= :commit_ts)"
     )
     deadline = time.monotonic() + timeout_s
-    pause_s = 0.001
+    backoff = Backoff(0.001, longest_s=0.05, least_s=0.0005)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
 
         def holders() -> set[str]:
@@ -109,8 +110,7 @@ def settle(engine: Engine, tables: str, commit_ts: int, timeout_s: float) -> Non
                 raise TimeoutError(
                     "a commit that may belong to the cut is still in progress", hint="Retry, or raise the timeout."
                 )
-            time.sleep(pause_s)
-            pause_s = min(pause_s * 2, 0.05)
+            backoff.sleep()
             awaited &= holders()
 
 

@@ -1,0 +1,223 @@
+"""A query in Spark's SQL, in the SQL of DuckDB, and whether DuckDB gives the same rows.
+
+    tree ──each table renamed──▶ transpiled by sqlglot ──▶ text for DuckDB
+      └──types by sqlglot──▶ only operations on types where both agree? ──no──▶ doubt: what may differ
+
+The list is of what agrees, so an operation that nobody has compared is a doubt. Among what differs: division by zero,
+decimals in arithmetic, LIKE's escapes, regular expressions, letters' case, time zones, and the order of dates in text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlglot import ErrorLevel, exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.annotate_types import annotate_types
+from sqlglot.optimizer.qualify import qualify
+
+from deltars.protocol import StructType
+
+
+@dataclass(frozen=True, slots=True)
+class DuckDBText:
+    """A query in DuckDB's SQL, with the n-th table named `table_n`."""
+
+    sql: str
+    doubt: str | None
+    """What DuckDB may compute otherwise than Spark; None if the rows are the same."""
+
+
+class Untranslatable(Exception):
+    """The query has no form in DuckDB's SQL."""
+
+
+_SHAPE = (
+    exp.Select, exp.From, exp.Join, exp.Where, exp.Group, exp.Having, exp.Order, exp.Ordered, exp.Limit, exp.Offset,
+    exp.Distinct, exp.Subquery, exp.With, exp.CTE, exp.TableAlias, exp.Table, exp.Union, exp.Intersect, exp.Except,
+    exp.Alias, exp.Identifier, exp.Column, exp.Star, exp.Paren, exp.Exists, exp.Literal, exp.Boolean, exp.Null,
+)  # fmt: skip
+_COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.In, exp.Between)
+_SAME_KIND = (*_COMPARISONS, exp.Coalesce, exp.Case, exp.If)
+_ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Neg, exp.Div)
+_AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)
+_AGREED = (*_SHAPE, *_SAME_KIND, *_ARITHMETIC, *_AGGREGATES, exp.And, exp.Or, exp.Not, exp.Is, exp.Like)
+"""The operations that are the same in both, on the types that are checked below."""
+_ANY_TYPE = (exp.Select, exp.Ordered, exp.Group, exp.Count, exp.Min, exp.Max, exp.Is, exp.Subquery)
+"""The operations that are the same for values of any type."""
+
+_KINDS = {
+    exp.DType.TINYINT: "number",
+    exp.DType.SMALLINT: "number",
+    exp.DType.INT: "number",
+    exp.DType.BIGINT: "number",
+    exp.DType.DOUBLE: "number",
+    exp.DType.DECIMAL: "decimal",
+    exp.DType.TEXT: "string",
+    exp.DType.VARCHAR: "string",
+    exp.DType.DATE: "date",
+    exp.DType.BOOLEAN: "boolean",
+    exp.DType.NULL: "null",
+    exp.DType.TIMESTAMP: "timestamp",
+    exp.DType.TIMESTAMPTZ: "timestamp",
+    exp.DType.TIMESTAMPLTZ: "timestamp",
+}
+_PLAIN_KINDS = ("number", "string", "date", "boolean", "null")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}:\d{2}(\.\d{1,6})?(Z|[+-]\d{2}:\d{2})?)?")
+_LONGEST_NUMBER = 18
+
+
+def in_duckdb(statement: exp.Expr, schemas: Mapping[str, StructType], text: str) -> DuckDBText:
+    """Return a query whose tables have the names of `schemas`, in DuckDB's SQL. Raise Untranslatable if it has none."""
+    try:
+        sql = statement.sql(dialect="duckdb", unsupported_level=ErrorLevel.RAISE)
+    except (SqlglotError, RecursionError, ValueError) as error:
+        raise Untranslatable(str(error)) from None
+    return DuckDBText(sql, next(_doubts(statement, schemas, text), None))
+
+
+def _doubts(statement: exp.Expr, schemas: Mapping[str, StructType], text: str) -> Iterator[str]:
+    if "\\" in text:
+        yield "a backslash"
+    names = {column.lower() for schema in schemas.values() for column in schema.names}
+    for node in statement.walk():
+        if not isinstance(node, _AGREED):
+            yield _shown(node)
+        elif isinstance(node, exp.Alias) and node.alias.lower() in names and not _names_itself(node):
+            yield f"the alias {node.alias}, which is also a column's name"
+        else:
+            yield from filter(None, [_doubt_of_shape(node)])
+    types = {name: {column.name: str(column.type) for column in schema.fields} for name, schema in schemas.items()}
+    try:
+        typed = qualify(
+            statement.copy(), schema=types, dialect="spark", validate_qualify_columns=False, quote_identifiers=False
+        )
+        typed = annotate_types(typed, schema=types, dialect="spark")
+    except (SqlglotError, RecursionError, KeyError, ValueError, AttributeError) as error:
+        yield f"types that are not known: {error}"
+        return
+    for node in typed.walk():
+        yield from filter(None, [_doubt_of_types(node)])
+
+
+def _names_itself(alias: exp.Alias) -> bool:
+    return isinstance(alias.this, exp.Column) and alias.this.name.lower() == alias.alias.lower()
+
+
+def _doubt_of_shape(node: exp.Expr) -> str | None:
+    match node:
+        case exp.Join() if node.method or node.kind in ("SEMI", "ANTI") or node.args.get("match_condition"):
+            return f"a {node.method or node.kind} join"
+        case exp.Star() if any(node.args.values()):
+            return "* with a list of columns"
+        case exp.Table() if any(node.args.get(part) for part in ("sample", "pivots", "joins", "laterals")):
+            return "a sample or a pivot"
+        case exp.Group() if any(value for name, value in node.args.items() if name != "expressions"):
+            return "a GROUP BY with more than expressions"
+        case exp.Distinct() if node.args.get("on") or (
+            isinstance(node.parent, exp.Count) and len(node.expressions) > 1
+        ):
+            return "DISTINCT over several columns"
+        case exp.Count() if len(node.expressions) > 0:
+            return "count of several columns"
+        case exp.Literal() if not node.is_string and len(node.name) > _LONGEST_NUMBER:
+            return f"the number {node.name}"
+        case exp.Literal() if not node.is_string and not node.name.isdigit() and not _is_compared(node):
+            return f"arithmetic with {node.name}"
+        case exp.Limit() | exp.Offset() if not isinstance(node.expression, exp.Literal):
+            return "a LIMIT that is computed"
+        case exp.With() if node.recursive:
+            return "WITH RECURSIVE"
+        case exp.Div() if not (isinstance(node.expression, exp.Literal) and node.expression.name.strip("0")):
+            return "a division, which may be by zero"
+    return None
+
+
+def _is_compared(node: exp.Expr) -> bool:
+    parent = node.parent
+    while isinstance(parent, exp.Paren | exp.Neg):
+        parent = parent.parent
+    return isinstance(parent, _COMPARISONS)
+
+
+def _doubt_of_types(node: exp.Expr) -> str | None:
+    if isinstance(node, _ARITHMETIC) and any(_kind(part) != "number" for part in _operands(node)):
+        return f"arithmetic on other types: {_shown(node)}"
+    if isinstance(node, exp.Sum | exp.Avg):
+        allowed = ("number", "decimal") if isinstance(node, exp.Sum) else ("number",)
+        if _kind(node.this.expressions[0] if isinstance(node.this, exp.Distinct) else node.this) not in allowed:
+            return _shown(node)
+    if isinstance(node, exp.Like) and not (_kind(node.this) == "string" and isinstance(node.expression, exp.Literal)):
+        return _shown(node)
+    if isinstance(node, _SAME_KIND):
+        return None if _agree(_operands(node)) else f"a comparison of two types: {_shown(node)}"
+    if isinstance(node, exp.SetOperation):
+        pairs = zip(node.left.selects, node.right.selects, strict=False)
+        if any(not _agree(pair) or not _is_plain(pair) for pair in pairs):
+            return "columns of two types in one"
+    if isinstance(node, exp.Column) and _kind(node) not in _PLAIN_KINDS and not _is_for_any_type(node):
+        return f"{node.sql('spark')} of type {node.type}"
+    return None
+
+
+def _is_for_any_type(column: exp.Column) -> bool:
+    parent = column.parent
+    while isinstance(parent, exp.Paren | exp.Alias | exp.Distinct):
+        parent = parent.parent
+    if isinstance(parent, _COMPARISONS):
+        return True  # checked there
+    return isinstance(parent, _ANY_TYPE) or (isinstance(parent, exp.Sum) and _kind(column) == "decimal")
+
+
+def _operands(node: exp.Expr) -> list[exp.Expr]:
+    match node:
+        case exp.In():
+            query = node.args.get("query")
+            return [node.this, *(node.expressions or query.unnest().selects if query is not None else node.expressions)]
+        case exp.Between():
+            return [node.this, node.args["low"], node.args["high"]]
+        case exp.Case():
+            values = [branch.args["true"] for branch in node.args["ifs"]]
+            default = node.args.get("default")
+            return [*values, *([] if default is None else [default])]
+        case exp.If():
+            default = node.args.get("false")
+            return [node.args["true"], *([] if default is None else [default])]
+        case exp.Coalesce():
+            return [node.this, *node.expressions]
+        case exp.Neg():
+            return [node.this]
+    return [node.this, node.expression]
+
+
+def _agree(values: Sequence[exp.Expr]) -> bool:
+    """Return whether values are compared in one type, which both engines choose."""
+    kinds = {_kind(value) for value in values} - {"null"}
+    if kinds <= {"number", "decimal"} or (len(kinds) == 1 and kinds <= {*_PLAIN_KINDS, "timestamp"}):
+        return True
+    texts = [value.unnest() for value in values if _kind(value) == "string"]
+    form = {frozenset({"date", "string"}): _DATE, frozenset({"timestamp", "string"}): _INSTANT}.get(frozenset(kinds))
+    return form is not None and all(isinstance(text, exp.Literal) and form.fullmatch(text.name) for text in texts)
+
+
+def _is_plain(values: Sequence[exp.Expr]) -> bool:
+    return all(_kind(value) in _PLAIN_KINDS for value in values)
+
+
+def _kind(value: exp.Expr) -> str:
+    if isinstance(value, exp.Alias | exp.Paren):
+        return _kind(value.this)
+    if isinstance(value, exp.Boolean | exp.Predicate | exp.And | exp.Or | exp.Not):
+        return "boolean"
+    kind = value.type
+    if kind is None:
+        return "unknown"
+    return _KINDS.get(kind.this, "other") if not kind.expressions or kind.this == exp.DType.DECIMAL else "other"
+
+
+def _shown(node: exp.Expr) -> str:
+    text = node.sql(dialect="spark")
+    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -1,0 +1,104 @@
+"""Commands and calls that people try: what is not there yet says what works today, what is misspelt what was meant."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import pickle
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import deltars
+from deltars.cli import main
+from deltars.cli.hints import in_commands
+from deltars.cli.root import SYNONYMS
+from deltars.verbs_to_come import VERBS
+from tests.cli.conftest import Run
+
+SOURCES = Path(deltars.__file__).parent
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_verb_to_come_is_refused_by_name_with_what_works_today(verb: str, run: Run) -> None:
+    result = run(verb, "features", "--where", "id = 1")
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"Error: deltars cannot {VERBS[verb].what} yet\nToday: ")
+    assert "adopt" not in result.stderr
+
+
+def test_no_verb_to_come_is_there_already() -> None:
+    assert not set(VERBS) & set(main.commands)
+    for name, verb in VERBS.items():
+        for kind in (deltars.Table, deltars.Catalog, deltars.Transaction):
+            assert verb.is_command_only or not hasattr(kind, name), f"{kind.__name__}.{name} exists: delete the entry"
+
+
+def test_another_word_for_a_command_is_answered_with_the_command(run: Run) -> None:
+    assert "Did you mean 'deltars show'?" in run("describe", "features").stderr
+    for word, command in SYNONYMS.items():
+        assert word not in main.commands
+        assert command.split()[0] in main.commands
+
+
+def test_verb_to_come_is_refused_on_objects_and_hasattr_says_no(tmp_path: Path) -> None:
+    with deltars.connect(tmp_path / "lake.db") as catalog:
+        catalog.write("features", pa.table({"id": [1]}))
+        table = catalog.table("features")
+        for held in (catalog, table, catalog.begin()):
+            assert not hasattr(held, "optimize")
+            with pytest.raises(deltars.NotSupportedYet, match="cannot delete data files .* Today: table.verify"):
+                held.vacuum()  # type: ignore[union-attr]
+            with pytest.raises(AttributeError, match="no attribute 'nonsense'") as raised:
+                held.nonsense  # type: ignore[union-attr]  # noqa: B018
+            assert not isinstance(raised.value, deltars.DeltarsError)
+        assert pickle.loads(pickle.dumps(table)) == copy.copy(table) == table
+
+
+@pytest.mark.backends("sqlite")
+def test_misspelt_table_is_answered_with_the_name_that_was_meant(run: Run) -> None:
+    with deltars.connect() as catalog:
+        for name in ("features", "labels", "Évents"):
+            catalog.create_table(name, "id BIGINT")
+        for call in (catalog.table, catalog.drop_table, lambda name: catalog.rename_table(name, "x")):
+            with pytest.raises(deltars.TableNotFound, match="Did you mean 'features'\\?"):
+                call("FEATRUES")
+        with pytest.raises(deltars.TableNotFound, match="Did you mean 'Évents'\\?"):
+            catalog.table("éventz")
+        with pytest.raises(deltars.TableNotFound, match=r"Did you mean 'labels'\? It has: features, labels, Évents"):
+            catalog.snapshot().table("lables")
+        with pytest.raises(deltars.TableNotFound) as raised:
+            catalog.table("something else")
+        assert "Did you mean" not in str(raised.value)
+        with pytest.raises(deltars.TableNotFound, match=r"catalog\.import_table"):
+            catalog.table("s3://bucket/features")
+    assert run("show", "featurs").stderr.splitlines()[-1] == "Did you mean 'features'? deltars tables lists the tables."
+
+
+def _hints() -> Iterator[str]:
+    """Yield every hint in the sources, its computed parts as …."""
+    for path in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.keyword) and node.arg == "hint":
+                parts = node.value.values if isinstance(node.value, ast.JoinedStr) else [node.value]
+                yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in parts)
+
+
+ONLY_IN_PROGRAMS = (
+    "Write catalog.table(",
+    "begin the transaction with deltars.connect(",
+    "or read without Spark: table.to_arrow()",
+    "Use table.alter.add_constraint(…, …)",
+    "Set it: catalog.set_properties(table, {…: 'true'})",
+    "Call catalog.resolve(…)",
+    "inside the function that catalog.run() calls",
+)
+
+
+def test_hints_on_the_command_line_name_commands() -> None:
+    calls = re.compile(r"\b(catalog|table|tx|deltars)\.\w+\(")
+    left = {hint for hint in map(in_commands, _hints()) if calls.search(hint)}
+    assert {hint for hint in left if not any(part in hint for part in ONLY_IN_PROGRAMS)} == set()

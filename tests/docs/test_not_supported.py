@@ -1,0 +1,92 @@
+"""The page of what is not supported: what it says is refused is refused, and what it offers instead works."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pytest
+
+import deltars
+from deltars.protocol.features import FEATURES
+
+PAGE = (Path(__file__).parents[2] / "docs/not-supported.md").read_text()
+FEED = {"delta.enableChangeDataFeed": "true"}
+
+pytestmark = pytest.mark.backends("sqlite")
+
+
+def test_calls_that_the_page_says_are_missing_are_missing() -> None:
+    for cls in (deltars.Catalog, deltars.Table, deltars.Transaction):
+        for name in ("restore", "optimize", "vacuum", "read_changes", "changes", "read_stream", "savepoint"):
+            assert not hasattr(cls, name), f"{cls.__name__}.{name} is there: change the page"
+    for name in ("rename_column", "drop_column", "drop_columns", "set_type", "change_type"):
+        assert not hasattr(deltars.Alter, name), f"Alter.{name} is there: change the page"
+
+
+def test_feed_of_appends_and_whole_files_is_read_by_another_reader(catalog: deltars.Catalog) -> None:
+    catalog.write("t", pa.table({"id": [1, 2], "day": ["a", "b"]}), partition_by=["day"], properties=FEED)
+    catalog.write("t", pa.table({"id": [9], "day": ["a"]}), mode="overwrite", replace_where="day = 'a'")
+    catalog.write("t", pa.table({"id": [2], "day": ["b"]}), mode="overwrite")
+    feed = pa.table(deltalake.DeltaTable(catalog.table("t").location).load_cdf().read_all()).to_pylist()
+    seen = sorted((row["_commit_version"], row["_change_type"], row["id"]) for row in feed)
+    assert seen == [
+        (0, "insert", 1),
+        (0, "insert", 2),
+        (1, "delete", 1),
+        (1, "insert", 9),
+        (2, "delete", 2),
+        (2, "delete", 9),
+        (2, "insert", 2),
+    ]
+
+
+def test_replace_where_that_rewrites_other_rows_is_refused_where_the_feed_is_on(catalog: deltars.Catalog) -> None:
+    catalog.write("t", pa.table({"id": [1, 2]}), properties=FEED)
+    with pytest.raises(deltars.ValidationError, match="change data feed would show them as changed"):
+        catalog.write("t", pa.table({"id": [1]}), mode="overwrite", replace_where="id = 1")
+    assert catalog.table("t").version == 0
+
+
+def test_column_is_renamed_or_dropped_by_writing_the_table_again(catalog: deltars.Catalog) -> None:
+    catalog.write("t", pa.table({"id": [1], "old": ["x"], "gone": [True]}))
+    catalog.write("t", pa.table({"id": [1], "new": ["x"]}), mode="overwrite", overwrite_schema=True)
+    assert catalog.table("t").to_arrow().to_pydict() == {"id": [1], "new": ["x"]}
+    assert catalog.table("t").to_arrow(version=0).column_names == ["id", "old", "gone"]
+
+
+def test_features_that_the_page_lists_cannot_be_written(catalog: deltars.Catalog) -> None:
+    listed = {
+        "identity columns": ("identityColumns",),
+        "variants": ("variantType", "variantShredding"),
+        "liquid clustering": ("clustering",),
+        "Iceberg compatibility": ("icebergCompatV1", "icebergCompatV2", "icebergCompatV3"),
+        "collations": ("collations",),
+    }
+    text = re.sub(r"\s+", " ", PAGE)
+    for words, features in listed.items():
+        assert words in text
+        for feature in features:
+            assert feature not in FEATURES or not FEATURES[feature].can_write
+            with pytest.raises(deltars.ValidationError, match=feature):
+                catalog.create_table("t", "id INT", properties={f"delta.feature.{feature}": "supported"})
+    assert catalog.tables() == []
+
+
+@pytest.mark.parametrize("statement", ["DELETE FROM t", "UPDATE t SET id = 2", "INSERT INTO t VALUES (2)"])
+def test_sql_that_writes_is_refused(catalog: deltars.Catalog, statement: str) -> None:
+    catalog.write("t", pa.table({"id": [1]}))
+    with pytest.raises(deltars.PredicateError, match="Use a transaction to write"):
+        catalog.sql(statement)
+    assert catalog.table("t").version == 0
+
+
+def test_transaction_inside_another_is_independent(catalog: deltars.Catalog) -> None:
+    outer = catalog.begin()
+    outer.write("outer", pa.table({"id": [1]}))
+    with catalog.begin() as inner:
+        inner.write("inner", pa.table({"id": [1]}))
+    outer.rollback()
+    assert [table.name for table in catalog.tables()] == ["inner"]
