@@ -15,9 +15,10 @@ from uuid import uuid4
 
 from pyroaring import BitMap64
 
-from deltars.data.deletion_vectors import MAGIC, MAX_BYTES, encode_z85
+from deltars.data.deletion_vectors import MAGIC, MAX_BYTES
 from deltars.errors import ValidationError
 from deltars.protocol import DeletionVector
+from deltars.protocol.z85 import encode_z85
 from deltars.storage import Storage
 
 MAX_INLINE_BYTES = 200
