@@ -17,6 +17,7 @@ from uuid import UUID
 from sqlalchemy import Select
 
 from deltars.log.commit import Base
+from deltars.log.conflicts import find_conflicts
 from deltars.log.snapshot import Snapshot
 from deltars.store.backends import duckdb
 from deltars.store.backends.duckdb import DuckDB
@@ -127,10 +128,9 @@ def no_union() -> Iterator[None]:
 @contextmanager
 def first_obstacle_only() -> Iterator[None]:
     """Once the first obstacle is settled, everything up to the version found counts as judged."""
-    find = writer.find_conflicts
 
     def first(*arguments: Any) -> Any:
-        verdict = find(*arguments)
+        verdict = find_conflicts(*arguments)
         return replace(verdict, obstacles=verdict.obstacles[:1])
 
     with crowds(), mock.patch.object(writer, "find_conflicts", first):

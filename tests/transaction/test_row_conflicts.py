@@ -222,6 +222,36 @@ def test_other_partition_or_range_is_nobodys_business(open_lake: OpenLake, level
     assert {(3, "mine"), (13, "theirs")} <= set(rows_of(lake.catalog, "t"))
 
 
+@pytest.mark.parametrize("level", SERIALIZABLE)
+def test_disjoint_partitions_both_change(open_lake: OpenLake, level: str) -> None:
+    """The ids are the same in both, and of the one's new files there is no reading of a row."""
+    lake = open_lake("t")
+    lake["t"].commit([metadata("id BIGINT, name STRING, part STRING", partition_columns=["part"])])
+    location = lake.catalog.table("t").location
+
+    def part(name: str) -> AddFile:
+        return data_file(location, _old(*range(10)), partition_values={"part": name})
+
+    lake["t"].commit([part("a"), part("b")])
+
+    def theirs(tx: deltars.Transaction) -> None:
+        delete(tx, "t", "part = 'b' AND id < 5")
+        tx.stage("t", [part("b")])
+
+    tx = _race(lake, _delete("part = 'a' AND id < 5", tests_rows=False), theirs, level=level)
+    tx.commit()
+    assert len(rows_of(lake.catalog, "t")) == 20
+
+
+@pytest.mark.backends("sqlite")
+def test_every_row_matches_a_condition_without_columns(open_lake: OpenLake, caplog: pytest.LogCaptureFixture) -> None:
+    lake = open_lake("t")
+    _write(lake, _old(1, 2))
+    tx = _race(lake, _delete("TRUE"), _upsert(7), level="serializable")
+    _refused(tx, ConcurrentAppend, 2)
+    assert "could not be settled" not in caplog.text
+
+
 @pytest.mark.backends("sqlite")
 @pytest.mark.parametrize("level", SERIALIZABLE)
 def test_rewritten_file_that_was_searched_in_vain_does_not_matter(open_lake: OpenLake, level: str) -> None:

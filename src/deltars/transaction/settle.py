@@ -136,12 +136,10 @@ class _Round:
         scan = self._scan(file)
         for place in rows.tested_by:
             row_filter = cast(RowFilter, self._taken.reads.rows[place].row_filter)
-            found = read_placed(
-                scan,
-                columns=sorted(row_filter.columns),
-                row_filter=row_filter,
-                only=None if only is None else {0: only},
-            )
+            # Rows without a column cannot be counted, so a condition without one reads the first.
+            columns = sorted(row_filter.columns) or [scan.schema.fields[0].name]
+            part = None if only is None else {0: only}
+            found = read_placed(scan, columns=columns, row_filter=row_filter, only=part)
             if any(placed.rows.num_rows for placed in found):
                 raise _Stands(obstacle.conflict)
 
