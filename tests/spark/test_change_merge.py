@@ -175,7 +175,7 @@ def test_merge_does_what_its_clauses_say(
 def test_source_may_be_any_frame(spark: SparkSession, changes: SparkChanges, tmp_path: Path, kind: str) -> None:
     scan = target_scan(tmp_path)
     table = pa.table({"ID": [1, 50], "v": pa.array(["x", "y"], pa.large_string()), "p": pa.array([5, 6], pa.uint8())})
-    source: Any = {
+    sources: dict[str, Callable[[], Any]] = {
         "pandas": lambda: pd.DataFrame({"ID": [1, 50], "v": ["x", "y"], "p": [5, 6]}),
         "polars": lambda: pl.DataFrame({"ID": [1, 50], "v": ["x", "y"], "p": [5, 6]}),
         "arrow": lambda: table,
@@ -186,8 +186,8 @@ def test_source_may_be_any_frame(spark: SparkSession, changes: SparkChanges, tmp
             .selectExpr("if(id = 1, 1, 50) ID", "if(id = 1, 'x', 'y') v", "if(id = 1, 5, 6) p")
         ),
         "range": lambda: spark.range(1, 51, 49).selectExpr("id ID", "if(id = 1, 'x', 'y') v", "if(id = 1, 5, 6) p"),
-    }[kind]()
-    found = merged(changes, scan, Merge(source, ON, CASES["upsert"][0]))
+    }
+    found = merged(changes, scan, Merge(sources[kind](), ON, CASES["upsert"][0]))
     assert (found.updated, found.inserted) == (1, 1)
     rows = rows_after(scan, found)
     assert {"id": 1, "v": "x", "p": 5} in rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from deltars.spark.read import files as read_files
 from deltars.spark.read import frame_cache
 from deltars.spark.read import scan as read
 from deltars.spark.read.frame_cache import Directories
+from tests.support.scans import scan_of_files, write_file
 
 pytestmark = pytest.mark.backends("sqlite")
 
@@ -151,3 +153,19 @@ def test_no_more_files_are_kept_than_the_limit(
     assert looked_at == [1, 2, 3, 1, 2, 3]
     table.read(spark=spark, version=2)
     assert looked_at == [1, 2, 3, 1, 2, 3]
+
+
+def test_frames_with_deleted_rows_are_kept_while_their_bitmaps_are_small(
+    spark: SparkSession, looked_at: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "table"
+    files = [write_file(root, f"{n}.parquet", {"id": [2 * n, 2 * n + 1]}, deleted=[n % 2]) for n in range(3)]
+    os.utime(root, (time.time() - 100,) * 2)
+    scan = replace(scan_of_files(root, "id BIGINT", files), identity="with vectors")
+    assert [ids(read.read_scan(spark, scan)) for _ in range(2)] == [[1, 2, 5]] * 2
+    assert ids(read.read_scan(spark, scan).join(read.read_scan(spark, scan, where="id > 1"), "id")) == [2, 5]
+    assert looked_at == [3]
+    monkeypatch.setattr(frame_cache, "MAX_BYTES", 0)
+    scan = replace(scan, identity="too large")
+    assert [ids(read.read_scan(spark, scan)) for _ in range(2)] == [[1, 2, 5]] * 2
+    assert looked_at == [3, 3, 3]

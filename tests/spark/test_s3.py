@@ -99,14 +99,10 @@ def test_tasks_leave_out_the_rows_that_cannot_match(
 ) -> None:
     table = catalog.table("plain")
     snapshot = table.snapshot()
-    told = (table.location, snapshot.schema.to_json(), (), "plain", snapshot.version)
+    told = (table.location, snapshot.schema.to_json(), (), "plain", snapshot.version, options, "none")
     predicate = known_part(parse("id < 40 AND upper(name) <> 'NAME 1'", snapshot.schema))
     files = snapshot.select_files(columns=SCAN_COLUMNS).to_batches()
-    rows = [
-        row
-        for batch in read_batches(told, options, "none", ["id"], predicate, iter(files))
-        for row in batch.to_pylist()
-    ]
+    rows = [row for batch in read_batches(told, ["id"], predicate, iter(files)) for row in batch.to_pylist()]
     assert sorted(row["c0"] for row in rows) == list(range(40))
 
 
