@@ -9,6 +9,7 @@ import pytest
 
 import deltars
 from deltars.errors import SchemaMismatch, ValidationError
+from tests.support.delta_spark import DeltaSpark
 
 pytestmark = pytest.mark.backends("sqlite")
 
@@ -162,3 +163,25 @@ def test_names_that_need_quotes_and_look_like_aliases_work(
     assert {(row["t"], row["s"]) for row in _rows(table)} == {(1, 10), (2, 200), (3, 300)}
     table.delete("`__deltars_row` = 'd'")
     assert len(_rows(table)) == 2
+
+
+@STORAGES
+def test_rows_keep_their_ids(catalog: deltars.Catalog, properties: dict[str, str], delta_spark: DeltaSpark) -> None:
+    table = catalog.create_table(
+        "t", "id BIGINT, v BIGINT", properties={**properties, "delta.enableRowTracking": "true"}
+    )
+    table.write(pa.table({"id": [1, 2, 3, 4], "v": [1, 2, 3, 4]}))
+    table.write(pa.table({"id": [5, 6], "v": [5, 6]}))
+    query = f"SELECT id, v, _metadata.row_id AS row_id FROM delta.`{table.location}`"
+    before = {row["id"]: row["row_id"] for row in delta_spark.sql(query).to_pylist()}
+    assert sorted(before.values()) == [0, 1, 2, 3, 4, 5]
+    table.update({"v": 20}, "id IN (2, 5)")
+    table.delete("id = 1")
+    source = pa.table({"id": [3, 9], "v": [30, 90]})
+    table.merge(source, "t.id = s.id").when_matched_update({"v": "s.v"}).when_not_matched_insert_all().execute()
+    after = delta_spark.sql(query).to_pylist()
+    assert {row["id"]: row["v"] for row in after} == {2: 20, 3: 30, 4: 4, 5: 20, 6: 6, 9: 90}
+    ids = {row["id"]: row["row_id"] for row in after}
+    assert {key: ids[key] for key in (2, 3, 4, 5, 6)} == {key: before[key] for key in (2, 3, 4, 5, 6)}
+    assert len(set(ids.values())) == 6
+    assert ids[9] not in before.values()

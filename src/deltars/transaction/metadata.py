@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
 from deltars.errors import ValidationError
+from deltars.log.table_rules import tracks_rows
 from deltars.predicate import check_column_rules
 from deltars.protocol import (
     Action,
@@ -22,6 +24,7 @@ from deltars.protocol import (
     supported_features,
 )
 from deltars.protocol.properties import check_property
+from deltars.protocol.row_tracking import MATERIALIZED, materialized_names
 
 IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 
@@ -35,12 +38,20 @@ def metadata_actions(protocol: Protocol, metadata: Metadata) -> list[Action]:
 
 def check_new_metadata(metadata: Metadata) -> Metadata:
     """Check the metadata of a new table, and return it with its columns mapped."""
-    return _checked(mapped(metadata))
+    return _checked(_with_row_id_columns(mapped(metadata)))
+
+
+def _with_row_id_columns(metadata: Metadata) -> Metadata:
+    """Name the columns that keep the ids of rows which move to another file, if the table tracks rows."""
+    if not tracks_rows(metadata) or materialized_names(metadata.configuration):
+        return metadata
+    names = {MATERIALIZED[0]: f"_row-id-col-{uuid4()}", MATERIALIZED[1]: f"_row-commit-version-col-{uuid4()}"}
+    return msgspec.structs.replace(metadata, configuration={**metadata.configuration, **names})
 
 
 def changed(metadata: Metadata, **fields: Any) -> Metadata:
     """Return the metadata with other fields. A new schema is checked."""
-    after = mapped(msgspec.structs.replace(metadata, **fields), before=metadata)
+    after = _with_row_id_columns(mapped(msgspec.structs.replace(metadata, **fields), before=metadata))
     return after if after.schema_string == metadata.schema_string else _checked(after)
 
 

@@ -16,7 +16,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,7 +29,8 @@ from deltars.data.conditions import conditions_of
 from deltars.data.filter import PredicateFilter
 from deltars.data.plane import ArrowPlane, DataPlane
 from deltars.data.row_change import ChangePlane, Delete, Expression, Merge, RowChanges, Update
-from deltars.data.scan import Scan
+from deltars.data.row_ids import FILE_COLUMNS, reading_ids, with_hidden_columns
+from deltars.data.scan import SCAN_COLUMNS, Scan
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.errors import ConfigError, ValidationError, located
 from deltars.log.commit import RowGroup
@@ -38,6 +39,7 @@ from deltars.log.table_rules import APPEND_ONLY, tracks_rows
 from deltars.predicate import Predicate, Unknown, leaves_of, named_in, parse
 from deltars.protocol import Action, Metadata, PrimitiveType, StructType, Txn
 from deltars.protocol.properties import boolean_property
+from deltars.protocol.row_tracking import materialized_names
 from deltars.transaction.assignments import is_spark_column, resolved
 from deltars.transaction.change_metrics import ChangeMetrics, measured
 from deltars.transaction.changed_files import ChangedFiles, num_rows, uses_vectors, without_rows
@@ -164,8 +166,16 @@ class RowChange(ABC):
     def _planes(self, refusal: str | None, size_bytes: int) -> Planes:
         """Choose the planes. `refusal` says why Arrow cannot do it; `size_bytes` are the files in doubt."""
         session = self._spark()
-        if refusal is None and (session is None or size_bytes <= SMALL_BYTES):
+        # Only Arrow hands the ids of rows along.
+        keeps_ids = self._metadata is not None and tracks_rows(self._metadata)
+        if refusal is None and (session is None or keeps_ids or size_bytes <= SMALL_BYTES):
             return Planes(ArrowChanges(), ArrowPlane())
+        if keeps_ids and self.operation != "DELETE":
+            raise ValidationError(
+                f"the table tracks rows, and only Spark can do this, which cannot keep their ids: {refusal}",
+                field="delta.enableRowTracking",
+                hint="Use simpler expressions and a source that is no Spark DataFrame, or turn row tracking off.",
+            )
         if session is None:
             raise ValidationError(
                 f"only Spark can do this: {refusal}",
@@ -191,16 +201,16 @@ class RowChange(ABC):
                 field=_CHANGE_FEED,
                 hint=f"Change whole partitions only, or set {_CHANGE_FEED} to false first.",
             )
-        if moves_rows and tracks_rows(metadata):
+        if moves_rows and tracks_rows(metadata) and not materialized_names(metadata.configuration):
             raise ValidationError(
-                f"{self.operation} would move rows to other files, and cannot keep their row ids yet",
+                f"{self.operation} would move rows to other files, and the table names no columns for their row ids",
                 table=table.name,
                 field="delta.enableRowTracking",
-                hint="Delete with deletion vectors (delta.enableDeletionVectors), or turn row tracking off.",
+                hint="Turn row tracking off and on again, which names them, or use delta.enableDeletionVectors.",
             )
 
     def _scan(self, table: StagedTable, metadata: Metadata, files: pa.Table) -> Scan:
-        return Scan.of(
+        scan = Scan.of(
             metadata,
             files,
             root=table.location,
@@ -208,6 +218,10 @@ class RowChange(ABC):
             version=table.version,
             storage_options=self._view.session.settings.storage_options,
         )
+        names = materialized_names(metadata.configuration) if tracks_rows(metadata) else ()
+        if not names:
+            return scan
+        return reading_ids(replace(scan, source=files.select([*SCAN_COLUMNS, *FILE_COLUMNS])), names)
 
     def _target(self, table: StagedTable, metadata: Metadata) -> WriteTarget:
         options = self._options
@@ -229,7 +243,9 @@ class RowChange(ABC):
         for frame in changes.rows:
             data = planes.data.schema(frame)
             whole = planes.data.with_computed_columns(frame, metadata.schema)
-            self._new += planes.data.write(whole, target, conditions_of(metadata, data.names))
+            hidden = [name for name in scan.hidden_columns if name in data.names]
+            place = target.with_options(schema=with_hidden_columns(metadata.schema, hidden)) if hidden else target
+            self._new += planes.data.write(whole, place, conditions_of(metadata, data.names))
         self._files = without_rows(
             files, scan, changes.positions, planes.changes, target, by_vectors=uses_vectors(metadata)
         )
