@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 import deltars
 from deltars.errors import SchemaMismatch, ValidationError
 from deltars.spark import SparkPlane
+from deltars.transaction import row_change
 from tests.support.scans import without_first_rows
 from tests.support.soak import is_soak
 
@@ -144,12 +145,39 @@ def many_files_and_deleted_rows_are_read_once(spark: SparkSession, catalog: delt
     assert ids(SparkPlane().read(spark, scan)) == list(range(1, 80, 2))
 
 
+def rows_are_changed_by_tasks(spark: SparkSession, catalog: deltars.Catalog) -> None:
+    """By Spark's jobs: what is small would not need them."""
+    small = row_change.SMALL_BYTES
+    row_change.SMALL_BYTES = -1
+    try:
+        for vectors in ("false", "true"):
+            name = f"changed_{vectors}"
+            frame = spark.range(0, 40, 1, 2).selectExpr("id", "id % 2 AS p", "id * 2 AS v")
+            properties = {"delta.enableDeletionVectors": vectors}
+            catalog.write(name, frame, partition_by=["p"], properties=properties)
+            source = spark.range(30, 50, 1, 2).selectExpr("id", "id % 2 AS p", "-id AS v")
+            with catalog.begin(isolation="serializable", timeout=600) as tx:
+                tx.delete(name, "id % 10 = 0", spark=spark)
+                tx.update(name, {"v": "v + length(concat('x', id))"}, "id < 5", spark=spark)
+                merge = tx.merge(name, source, "t.id = s.id", spark=spark).when_matched_update({"v": "s.v + t.id"})
+                merge.when_not_matched_insert_all("s.id < 45").when_not_matched_by_source_delete("t.id = 7").execute()
+            expected = {i: i * 2 + (2 if i < 5 else 0) for i in range(30) if i % 10 and i != 7}
+            expected |= dict.fromkeys(range(31, 40), 0) | {i: -i for i in (30, *range(40, 45))}
+            table = catalog.table(name)
+            assert {row.id: row.v for row in table.read(spark=spark).collect()} == expected
+            assert dict(zip(*table.to_arrow().select(["id", "v"]).to_pydict().values(), strict=True)) == expected
+            assert table.version == 1
+    finally:
+        row_change.SMALL_BYTES = small
+
+
 CORE: tuple[Behaviour, ...] = (
     two_tables_become_visible_together,
     queries_and_views_see_one_cut,
     what_is_refused_changes_nothing,
 )
 REST: tuple[Behaviour, ...] = (
+    rows_are_changed_by_tasks,
     overwriting_leaves_what_it_should,
     every_type_and_awkward_partitions_come_back,
     renamed_columns_are_found,

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from deltars.data.arrow_change import ArrowChanges
+from deltars.data.plane import ArrowPlane
 from deltars.data.row_change import Clause, ClauseKind, Expression, KeyValues, Merge, MergeSource
 from deltars.log.key_set import KeySet
 from deltars.predicate import FALSE, Comparison, In, Predicate, Unknown, conjunction, parse_join
@@ -31,7 +32,7 @@ from deltars.transaction.merge_builder import GivenMerge
 from deltars.transaction.metadata import changed
 from deltars.transaction.options import CheckedChangeOptions
 from deltars.transaction.plane import plane_for
-from deltars.transaction.row_change import SMALL_BYTES, Planes, RowChange, row_filter, size_of
+from deltars.transaction.row_change import Planes, RowChange, is_small, row_filter, size_of
 from deltars.transaction.staged_table import StagedTable
 from deltars.transaction.view import View
 
@@ -122,9 +123,7 @@ class MergeRows(RowChange):
             merge = replace(merge, source=self._source[3].frame)
         is_spark = type(self._given.source).__module__.startswith("pyspark.")
         reason = self._refusal(merge, metadata.schema, data)
-        if is_spark:
-            reason = reason or "the source is a Spark DataFrame"
-        planes = self._planes(reason, 0)
+        planes = self._spark_planes(reason) if is_spark else self._planes(reason, 0)
         source = planes.changes.source(merge, metadata.schema)
         self._source = planes, metadata.schema, merge, source
         return planes, merge, source
@@ -133,17 +132,20 @@ class MergeRows(RowChange):
         self, planes: Planes, merge: Merge, source: MergeSource, metadata: Metadata, data: StructType, size_bytes: int
     ) -> tuple[Planes, Merge, MergeSource]:
         """Change the plane if the size of the target, known only now, asks for it: a small one needs no job."""
-        is_small = size_bytes <= SMALL_BYTES and (source.size_bytes or SMALL_BYTES) < SMALL_BYTES
-        is_arrow = isinstance(planes.changes, ArrowChanges)
-        if is_arrow and size_bytes > SMALL_BYTES and self._spark() is not None:
-            by_spark = self._planes("the target is large", size_bytes)
+        if isinstance(planes.changes, ArrowChanges):
+            if is_small(size_bytes) or self._keeps_ids or self._spark() is None:
+                return planes, merge, source
+            by_spark = self._spark_planes("the target is large")
             merge = replace(merge, source=source.frame)
             return by_spark, merge, by_spark.changes.source(merge, metadata.schema)
-        held = getattr(source, "rows", None)
-        if held is not None and is_small and self._refusal(merge, metadata.schema, data) is None:
-            by_arrow = self._planes(None, 0)
+        held: Any = getattr(source, "rows", None)
+        reason = "the source is large" if held is None else self._refusal(merge, metadata.schema, data)
+        if reason is None and (is_small(size_bytes + held.nbytes) or self._keeps_ids):
+            by_arrow = Planes(ArrowChanges(), ArrowPlane())
             merge = replace(merge, source=held.drop_columns([source.number]))  # type: ignore[attr-defined]
             return by_arrow, merge, by_arrow.changes.source(merge, metadata.schema)
+        if self._keeps_ids:
+            raise self._loses_ids(reason)
         return planes, merge, source
 
     def _condition(

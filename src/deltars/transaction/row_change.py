@@ -166,24 +166,36 @@ class RowChange(ABC):
     def _planes(self, refusal: str | None, size_bytes: int) -> Planes:
         """Choose the planes. `refusal` says why Arrow cannot do it; `size_bytes` are the files in doubt."""
         session = self._spark()
-        # Only Arrow hands the ids of rows along.
-        keeps_ids = self._metadata is not None and tracks_rows(self._metadata)
-        if refusal is None and (session is None or keeps_ids or size_bytes <= SMALL_BYTES):
+        if refusal is None and (session is None or self._keeps_ids or is_small(size_bytes)):
             return Planes(ArrowChanges(), ArrowPlane())
-        if keeps_ids and self.operation != "DELETE":
-            raise ValidationError(
-                f"the table tracks rows, and only Spark can do this, which cannot keep their ids: {refusal}",
-                field="delta.enableRowTracking",
-                hint="Use simpler expressions and a source that is no Spark DataFrame, or turn row tracking off.",
-            )
+        if self._keeps_ids:
+            raise self._loses_ids(refusal)
+        return self._spark_planes(refusal)
+
+    def _spark_planes(self, reason: str | None) -> Planes:
+        """Return the planes of Spark. `reason` says why Arrow cannot do it."""
+        session = self._spark()
         if session is None:
             raise ValidationError(
-                f"only Spark can do this: {refusal}",
-                hint="Start a Spark session first, or pass one as spark=….",
+                f"only Spark can do this: {reason}", hint="Start a Spark session first, or pass one as spark=…."
             )
         from deltars.spark.change.plane import SparkChanges
 
         return Planes(SparkChanges(session), spark_plane())
+
+    @property
+    def _keeps_ids(self) -> bool:
+        """Whether rows that move to another file must keep their ids. Only Arrow hands them along."""
+        metadata = self._metadata
+        moves_rows = self.operation != "DELETE" or metadata is None or not uses_vectors(metadata)
+        return moves_rows and metadata is not None and tracks_rows(metadata)
+
+    def _loses_ids(self, reason: str | None) -> ValidationError:
+        return ValidationError(
+            f"the table tracks rows, and Spark, which alone can do this, cannot keep their ids: {reason}",
+            field="delta.enableRowTracking",
+            hint="Use simpler expressions or a smaller source, or turn row tracking off.",
+        )
 
     def _refuse_for(self, table: StagedTable, metadata: Metadata, *, moves_rows: bool) -> None:
         """Raise if the table's properties forbid a change of rows that exist. `moves_rows`: some get another file."""
@@ -218,7 +230,7 @@ class RowChange(ABC):
             version=table.version,
             storage_options=self._view.session.settings.storage_options,
         )
-        names = materialized_names(metadata.configuration) if tracks_rows(metadata) else ()
+        names = materialized_names(metadata.configuration) if self._keeps_ids else ()
         if not names:
             return scan
         return reading_ids(replace(scan, source=files.select([*SCAN_COLUMNS, *FILE_COLUMNS])), names)
@@ -372,6 +384,11 @@ def depends_on_zone(statement: Delete | Update | Merge, schema: StructType, sour
         if any(isinstance(type_, PrimitiveType) and type_.name == "timestamp" for type_ in StructType((field,)).types())
     ]
     return any(_TIMES.search(text) or named_in(text, names) for text in map(str, expressions_of(statement)))
+
+
+def is_small(size_bytes: int) -> bool:
+    """Return whether this process handles so many bytes faster than a Spark job does."""
+    return size_bytes <= SMALL_BYTES
 
 
 def size_of(files: pa.Table) -> int:
