@@ -95,6 +95,10 @@ ONLY_IN_PROGRAMS = (
     "Set it: catalog.set_properties(table, {…: 'true'})",
     "Call catalog.resolve(…)",
     "inside the function that catalog.run() calls",
+    "Write catalog.run(",
+    "Write each batch: df.writeStream.foreachBatch(",
+    "To write rows, use tx.write(",
+    "Write table.head(",
 )
 
 
