@@ -59,6 +59,20 @@ def test_a_stream_is_merged_once_and_refused_the_second_time(catalog: deltars.Ca
         table.merge(stream, "t.id = s.id").when_not_matched_insert_all().execute()
 
 
+def test_a_source_that_is_nothing_but_an_arrow_stream_is_merged(catalog: deltars.Catalog) -> None:
+    table = catalog.create_table("t", "id BIGINT, v BIGINT")
+    source = _Stream(pa.table({"id": [1, 2], "v": [1, 2]}))
+    assert table.merge(source, "t.id = s.id").when_not_matched_insert_all().execute().rows_inserted == 2
+
+
+class _Stream:
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
 @pytest.mark.backends("sqlite", "postgres")
 def test_changes_of_disjoint_rows_of_one_file_both_commit(catalog: deltars.Catalog) -> None:
     table = catalog.create_table("t", "id BIGINT, v BIGINT", properties=VECTORS)

@@ -144,7 +144,7 @@ def of_source(
     return values, len(values) == len(table.fields)
 
 
-def new_columns(source: StructType, table: StructType, names: Collection[str] | None) -> StructType:
+def new_columns(source: StructType, names: Collection[str] | None) -> StructType:
     """Return the source's columns that a merge may add or widen: all, or those named."""
     if names is None:
         return source

@@ -83,7 +83,7 @@ class MergeRows(RowChange):
         is_all = any(clause.values is None for clause in self._given.clauses)
         left_out = {name.lower() for clause in self._given.clauses for name in clause.except_columns}
         named = {name for clause in self._given.clauses for name in clause.values or ()}
-        new = new_columns(data, metadata.schema, None if is_all else named)
+        new = new_columns(data, None if is_all else named)
         kept = StructType(tuple(field for field in new.fields if field.name.lower() not in left_out))
         can_widen = boolean_property(metadata.configuration, "delta.enableTypeWidening")
         schema = merged(metadata.schema, kept, can_widen=can_widen)
