@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,12 @@ class ChangeMetrics:
     def rows_changed(self) -> int | None:
         """Rows inserted, updated and deleted."""
         return None if self.rows_deleted is None else self.rows_inserted + self.rows_updated + self.rows_deleted
+
+    def with_files_of(self, other: ChangeMetrics) -> ChangeMetrics:
+        """Return these metrics with the files, bytes and seconds of both. The rows stay those of the first."""
+        names = ("files_added", "files_removed", "files_with_vector", "bytes_added", "bytes_removed")
+        sums = {name: getattr(self, name) + getattr(other, name) for name in (*names, "scan_s", "rewrite_s")}
+        return replace(self, **sums)
 
 
 _FILES = {

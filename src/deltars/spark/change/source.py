@@ -73,14 +73,30 @@ class SparkSource(MergeSource):
         assert isinstance(self.frame, DataFrame)
         return self.frame
 
+    @property
+    def whole(self) -> DataFrame | pa.Table:
+        """The rows without their numbers, as an Arrow table if this process holds them."""
+        return self.numbered.drop(self.number) if self.rows is None else self.rows.drop_columns([self.number])
+
 
 def read_source(spark: SparkSession, statement: Merge, target: StructType) -> SparkSource:
     """Read the source once. Names, types and `on` are checked before."""
     frame, rows = _opened(statement.source)
     schema = schema_from_arrow(rows.schema) if frame is None else table_schema(frame.schema)
-    _refuse_repeated(schema)
+    refuse_repeated(schema)
     equalities = _equalities(spark, statement, target, schema)
-    [number] = free_names(("source_row",), {name.lower() for name in (*target.names, *schema.names)})
+    number = _number_for([*target.names, *schema.names])
+    return _read(spark, frame, rows, number, schema, equalities)
+
+
+def _read(
+    spark: SparkSession,
+    frame: DataFrame | None,
+    rows: pa.Table | None,
+    number: str,
+    schema: StructType,
+    equalities: Sequence[Equality],
+) -> SparkSource:
     with translate_task_errors([]):
         if frame is not None:
             rows = small_rows(frame)
@@ -93,6 +109,19 @@ def read_source(spark: SparkSession, statement: Merge, target: StructType) -> Sp
         if _can_be_held(whole.schema, count, size_bytes):
             return _held(spark, whole.toArrow(), number, schema, equalities)
     return SparkSource(whole, schema, count, keys, size_bytes, number)
+
+
+def hold(spark: SparkSession, frame: DataFrame) -> DataFrame | pa.Table:
+    """Evaluate a frame once. Return its rows: as an Arrow table if they are few."""
+    number = _number_for(frame.columns)
+    source = _read(spark, frame, None, number, table_schema(frame.schema), ())
+    return source.whole
+
+
+def as_frame(spark: SparkSession, source: object) -> DataFrame:
+    """Return a frame of any kind as a Spark frame."""
+    frame, rows = _opened(source)
+    return spark.createDataFrame(rows) if frame is None else frame
 
 
 def _opened(source: object) -> tuple[DataFrame | None, pa.Table | None]:
@@ -125,7 +154,13 @@ def _as_table(source: Any) -> pa.Table:
     return pa.Table.from_batches([fit(batch, wanted) for batch in table.to_batches()], wanted)
 
 
-def _refuse_repeated(schema: StructType) -> None:
+def _number_for(names: Sequence[str]) -> str:
+    """Return a name for the column of row numbers."""
+    [number] = free_names(("source_row",), {name.lower() for name in names})
+    return number
+
+
+def refuse_repeated(schema: StructType) -> None:
     seen: set[str] = set()
     for name in schema.names:
         if name.lower() in seen:
