@@ -28,9 +28,7 @@ def _sorted(rows: list[Row]) -> list[str]:
     return sorted(repr(sorted(row.items())) for row in rows)
 
 
-def _check(
-    catalog: deltars.Catalog, spark: SparkSession, name: str, wanted: Any, *, type: int, **options: Any
-) -> None:
+def _check(catalog: deltars.Catalog, spark: SparkSession, name: str, wanted: Any, *, type: int, **options: Any) -> None:
     rounds = scaled(1, soak=100)
     for number in range(rounds):
         draw = random.Random(seed() + number)

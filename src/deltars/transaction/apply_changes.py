@@ -117,6 +117,7 @@ class _Application:
         sequence = columns.sequence or SEQUENCE
         ignores_nulls = self._feed.ignore_null_updates
         known = self._rows(session, events, self._companion, [*columns.keys, SEQUENCE])
+        has_tombstones = known is not None or self._feed.apply_as_deletes is not None
         if ignores_nulls and self._has(self._target, sequence):
             # Which events of the batch are late decides which nulls of it count.
             there = self._rows(session, events, self._target, [*columns.keys, sequence])
@@ -125,40 +126,41 @@ class _Application:
             known = there if known is None else known.union(there)
         last, reset = last_events(events, known, ignore_nulls=ignores_nulls)
         source = hold(session, last)
-        at, deleted = f"s.{quoted(events.sequence)}", f"s.{quoted(events.deleted)}"
-        values: dict[str, Any] = {name: f"s.{quoted(name)}" for name in columns.values if name != sequence}
-        inserted = {**{key: f"s.{quoted(key)}" for key in columns.keys}, **values, sequence: at}
-        if ignores_nulls:
+        with self._staging():
+            metrics = self._merge_last(events, source, sequence, reset)
+            return metrics.with_files_of(self._merge_tombstones(events, source)) if has_tombstones else metrics
+
+    def _merge_last(self, events: Events, source: Any, sequence: str, reset: str) -> ChangeMetrics:
+        columns, at, deleted = events.columns, _of_source(events.sequence), _of_source(events.deleted)
+        values = {name: _of_source(name) for name in columns.values if name != sequence}
+        inserted = {key: _of_source(key) for key in columns.keys} | values | {sequence: at}
+        if self._feed.ignore_null_updates:
             values = {
-                name: f"CASE WHEN s.{quoted(reset)} THEN {value} ELSE coalesce({value}, t.{quoted(name)}) END"
+                name: f"CASE WHEN {_of_source(reset)} THEN {value} ELSE coalesce({value}, t.{quoted(name)}) END"
                 for name, value in values.items()
             }
-        there_at = f"t.{quoted(sequence)}"
-        newer = f"({there_at} IS NULL OR {at} > {there_at})"
-        with self._staging():
-            self._prepare(
-                self._target, events.schema_with({} if columns.sequence else {SEQUENCE: events.sequence_type})
-            )
-            merge = self._merge(self._target, source, columns.keys, self._options)
-            metrics = (
-                merge.when_matched_delete(f"{deleted} = true AND {newer}")
-                .when_matched_update({**values, sequence: at}, f"{deleted} = false AND {newer}")
-                .when_not_matched_insert(inserted, f"{deleted} = false")
-                .execute()
-            )
-            if self._feed.apply_as_deletes is None and known is None:
-                return metrics
-            self._prepare(self._companion, events.schema_with({SEQUENCE: events.sequence_type}, only_keys=True))
-            merge = self._merge(self._companion, source, columns.keys, self._companion_options)
-            tombstones = (
-                merge.when_matched_delete(f"{deleted} = false")
-                .when_matched_update({SEQUENCE: at}, f"{at} > t.{quoted(SEQUENCE)}")
-                .when_not_matched_insert(
-                    {**{key: f"s.{quoted(key)}" for key in columns.keys}, SEQUENCE: at}, f"{deleted} = true"
-                )
-                .execute()
-            )
-        return metrics.with_files_of(tombstones)
+        # A row without a sequence is older than every event: it was there before the first one.
+        newer = f"(t.{quoted(sequence)} IS NULL OR {at} > t.{quoted(sequence)})"
+        self._prepare(self._target, events.schema_with({} if columns.sequence else {SEQUENCE: events.sequence_type}))
+        return (
+            self._merge(self._target, source, columns.keys, self._options)
+            .when_matched_delete(f"{deleted} = true AND {newer}")
+            .when_matched_update(values | {sequence: at}, f"{deleted} = false AND {newer}")
+            .when_not_matched_insert(inserted, f"{deleted} = false")
+            .execute()
+        )
+
+    def _merge_tombstones(self, events: Events, source: Any) -> ChangeMetrics:
+        """Keep the last delete of each key. A newer upsert removes it; older events are not in the source."""
+        keys, at, deleted = events.columns.keys, _of_source(events.sequence), _of_source(events.deleted)
+        self._prepare(self._companion, events.schema_with({SEQUENCE: events.sequence_type}, only_keys=True))
+        return (
+            self._merge(self._companion, source, keys, self._companion_options)
+            .when_matched_delete(f"{deleted} = false")
+            .when_matched_update({SEQUENCE: at})
+            .when_not_matched_insert({key: _of_source(key) for key in keys} | {SEQUENCE: at}, f"{deleted} = true")
+            .execute()
+        )
 
     # -- SCD 2 -----------------------------------------------------------------------------------------------------
 
@@ -240,7 +242,7 @@ class _Application:
         return None
 
     def _merge(self, table: str, source: Any, on: Sequence[str], options: ChangeOptions) -> MergeBuilder:
-        same = " AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in on)
+        same = " AND ".join(f"t.{quoted(name)} = {_of_source(name)}" for name in on)
         return self._tx.merge(table, source, same, **options)
 
     @contextmanager
@@ -255,15 +257,17 @@ class _Application:
 
 def _by_action(merge: MergeBuilder, action: str, on: Sequence[str], values: Sequence[str]) -> ChangeMetrics:
     """Carry out a merge whose source says what to do with each row."""
-    assigned = {name: f"s.{quoted(name)}" for name in values}
+    assigned = {name: _of_source(name) for name in values}
     return (
-        merge.when_matched_delete(f"s.{quoted(action)} = 'delete'")
-        .when_matched_update(assigned, f"s.{quoted(action)} = 'update'")
-        .when_not_matched_insert(
-            {**{name: f"s.{quoted(name)}" for name in on}, **assigned}, f"s.{quoted(action)} = 'insert'"
-        )
+        merge.when_matched_delete(f"{_of_source(action)} = 'delete'")
+        .when_matched_update(assigned, f"{_of_source(action)} = 'update'")
+        .when_not_matched_insert({name: _of_source(name) for name in on} | assigned, f"{_of_source(action)} = 'insert'")
         .execute()
     )
+
+
+def _of_source(name: str) -> str:
+    return f"s.{quoted(name)}"
 
 
 def _check_table(table: StructType, feed: ChangeFeed) -> None:

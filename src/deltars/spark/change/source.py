@@ -25,7 +25,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from deltars.data.plane import ArrowPlane
 from deltars.data.row_change import KeyValues, Merge, MergeSource
-from deltars.data.write_schema import fit
+from deltars.data.write_schema import file_schema, fit
 from deltars.errors import ValidationError
 from deltars.predicate import Equality, Value, parse_join
 from deltars.predicate.literals import zone_of
@@ -151,7 +151,7 @@ def _as_table(source: Any) -> pa.Table:
         table = pa.RecordBatchReader.from_stream(source).read_all()
     # Spark reads fewer Arrow types than a table is written from.
     wanted = schema_to_arrow(schema_from_arrow(table.schema))
-    return pa.Table.from_batches([fit(batch, wanted) for batch in table.to_batches()], wanted)
+    return pa.Table.from_batches([fit(batch, wanted) for batch in table.to_batches()], file_schema(wanted))
 
 
 def _number_for(names: Sequence[str]) -> str:
