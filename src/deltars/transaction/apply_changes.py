@@ -25,7 +25,7 @@ from deltars.errors import ValidationError, located
 from deltars.protocol import StructType
 from deltars.store.names import name_key
 from deltars.transaction.assignments import check_condition, quoted
-from deltars.transaction.change_metrics import ChangeMetrics
+from deltars.transaction.change_metrics import ChangeMetrics, with_files_of
 from deltars.transaction.merge import key_condition
 from deltars.transaction.merge_builder import MergeBuilder, Pending
 from deltars.transaction.options import ChangeOptions, CheckedChangeOptions, check_keywords
@@ -128,7 +128,7 @@ class _Application:
         source = hold(session, last)
         with self._staging():
             metrics = self._merge_last(events, source, sequence, reset)
-            return metrics.with_files_of(self._merge_tombstones(events, source)) if has_tombstones else metrics
+            return with_files_of(metrics, self._merge_tombstones(events, source)) if has_tombstones else metrics
 
     def _merge_last(self, events: Events, source: Any, sequence: str, reset: str) -> ChangeMetrics:
         columns, at, deleted = events.columns, _of_source(events.sequence), _of_source(events.deleted)
@@ -188,7 +188,7 @@ class _Application:
             metrics = _by_action(merge, changes.action, on, (*columns.values, END_AT))
             on = (*columns.keys, SEQUENCE)
             merge = self._merge(self._companion, hidden_source, on, self._companion_options)
-            return metrics.with_files_of(_by_action(merge, changes.action, on, (*columns.values, DELETED)))
+            return with_files_of(metrics, _by_action(merge, changes.action, on, (*columns.values, DELETED)))
 
     # -- parts that both share -------------------------------------------------------------------------------------
 

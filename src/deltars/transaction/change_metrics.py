@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True, slots=True)
 class ChangeMetrics:
-    """What one `delete`, `update`, `merge` or `purge` changed."""
+    """What one `delete`, `update`, `merge`, `apply_changes` or `purge` changed."""
 
     rows_inserted: int = 0
     rows_updated: int = 0
@@ -35,12 +35,6 @@ class ChangeMetrics:
     def rows_changed(self) -> int | None:
         """Rows inserted, updated and deleted."""
         return None if self.rows_deleted is None else self.rows_inserted + self.rows_updated + self.rows_deleted
-
-    def with_files_of(self, other: ChangeMetrics) -> ChangeMetrics:
-        """Return these metrics with the files, bytes and seconds of both. The rows stay those of the first."""
-        names = ("files_added", "files_removed", "files_with_vector", "bytes_added", "bytes_removed")
-        sums = {name: getattr(self, name) + getattr(other, name) for name in (*names, "scan_s", "rewrite_s")}
-        return replace(self, **sums)
 
 
 _FILES = {
@@ -99,4 +93,10 @@ def measured(
     )
 
 
-__all__ = ["ChangeMetrics", "measured"]
+def with_files_of(metrics: ChangeMetrics, companion: ChangeMetrics) -> ChangeMetrics:
+    """Return the metrics with the files, bytes and seconds of a companion table. The rows stay those of the table."""
+    names = ("files_added", "files_removed", "files_with_vector", "bytes_added", "bytes_removed", "scan_s", "rewrite_s")
+    return replace(metrics, **{name: getattr(metrics, name) + getattr(companion, name) for name in names})
+
+
+__all__ = ["ChangeMetrics", "measured", "with_files_of"]

@@ -25,6 +25,7 @@ from deltars.spark.schema import schema_from_spark, schema_to_spark, table_schem
 from deltars.spark.write.checks import translate_task_errors
 
 _UNORDERED = (T.MapType, T.VariantType)
+_COUNT, _FIRST, _LAST = "__deltars_count", "__deltars_first", "__deltars_last"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,7 @@ def read_events(
     source = read_source(spark, Merge(ready, _equal_keys(columns.keys), ()), table_schema(ready.schema))
     events = source.numbered.drop(source.number)
     with translate_task_errors([]):
-        _refuse_nulls(events, columns.keys, sequence)
-        _refuse_contradictions(events, columns, sequence, deleted)
+        _check(events, columns, sequence, deleted)
     once = events.dropDuplicates([*columns.keys, sequence])
     return Events(once, columns, sequence, deleted, wanted[sequence], source.keys)
 
@@ -150,30 +150,34 @@ def _wanted(
     return {**wanted, sequence: there.get(holder, types[sequence])}
 
 
-def _refuse_nulls(events: DataFrame, keys: Sequence[str], sequence: str) -> None:
-    columns = {**{key: f"the key {key}" for key in keys}, sequence: "sequence_by"}
-    counts = [F.count_if(F.col(quoted(name)).isNull()).alias(f"c{at}") for at, name in enumerate(columns)]
-    [row] = events.agg(*counts).toArrow().to_pylist()
-    for (name, what), count in zip(columns.items(), row.values(), strict=True):
+def _check(events: DataFrame, columns: FeedColumns, sequence: str, deleted: str) -> None:
+    """Raise for null keys and sequences, and if two different events of one key have one sequence. One job."""
+    types = {field.name: field.dataType for field in events.schema.fields}
+    names = [*columns.keys, sequence]
+    # Which of two different events is the later one would be chance.
+    whole = F.struct(F.col(deleted), *(comparable(name, types[name]).alias(f"v_{name}") for name in columns.values))
+    grouped = events.groupBy(*map(quoted, names)).agg(
+        F.count(F.lit(1)).alias(_COUNT), F.min(whole).alias(_FIRST), F.max(whole).alias(_LAST)
+    )
+    nulls = [F.sum(F.when(F.col(quoted(name)).isNull(), F.col(_COUNT))) for name in names]
+    is_contradiction = ~F.col(_FIRST).eqNullSafe(F.col(_LAST))
+    example = F.struct(*(F.col(quoted(name)).cast("string").alias(f"e{at}") for at, name in enumerate(names)))
+    found = [*nulls, F.first(F.when(is_contradiction, example), ignorenulls=True)]
+    [row] = grouped.agg(*(column.alias(f"c{at}") for at, column in enumerate(found))).toArrow().to_pylist()
+    *counts, pair = row.values()
+    for name, count in zip(names, counts, strict=True):
         if count:
+            what, field = ("sequence_by", "sequence_by") if name == sequence else (f"the key {name}", name)
             raise ValidationError(
                 f"{what} is null in {count} event{'s' if count > 1 else ''}",
-                field="sequence_by" if name == sequence else name,
+                field=field,
                 hint="Filter these events out, or repair them.",
             )
-
-
-def _refuse_contradictions(events: DataFrame, columns: FeedColumns, sequence: str, deleted: str) -> None:
-    """Raise if two different events of one key have one sequence: which of them is the later one would be chance."""
-    types = {field.name: field.dataType for field in events.schema.fields}
-    whole = F.struct(F.col(deleted), *(comparable(name, types[name]).alias(f"v_{name}") for name in columns.values))
-    grouped = events.groupBy(*map(quoted, columns.keys), sequence).agg(F.min(whole).alias("a"), F.max(whole).alias("b"))
-    found = grouped.where(~F.col("a").eqNullSafe(F.col("b"))).drop("a", "b").limit(1).toArrow().to_pylist()
-    if found:
-        at = found[0].pop(sequence)
-        key = ", ".join(f"{name} = {value!r}" for name, value in found[0].items())
+    if pair is not None:
+        *key, at = pair.values()
+        shown = ", ".join(f"{name} = {value}" for name, value in zip(columns.keys, key, strict=True))
         raise ValidationError(
-            f"two different events have one sequence: {key}, sequence {at!r}",
+            f"two different events have one sequence: {shown}, sequence {at}",
             field="sequence_by",
             hint="Choose a sequence that orders the events of each key, or leave one of them out.",
         )

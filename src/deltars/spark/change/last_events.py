@@ -31,7 +31,8 @@ def last_events(events: Events, known: DataFrame | None, *, ignore_nulls: bool) 
         since_delete = Window.partitionBy(*keys, reset).orderBy(events.sequence)
         since_delete = since_delete.rowsBetween(Window.unboundedPreceding, Window.currentRow)
         values = {name: F.last(quoted(name), ignorenulls=True).over(since_delete) for name in events.columns.values}
-        frame = frame.select(*_kept(frame, values), *(value.alias(name) for name, value in values.items()))
+        others = [quoted(name) for name in frame.columns if name not in values]
+        frame = frame.select(*others, *(value.alias(name) for name, value in values.items()))
     last_first = Window.partitionBy(*keys).orderBy(F.col(events.sequence).desc())
     last = frame.withColumn(number, F.row_number().over(last_first)).where(F.col(number) == 1).drop(number)
     return last.withColumn(reset, F.col(reset) > 0), reset
@@ -43,7 +44,3 @@ def _newer(events: Events, known: DataFrame, known_to: str) -> DataFrame:
     joined = events.frame.join(latest, keys, "left")
     is_newer = F.col(known_to).isNull() | (F.col(events.sequence) > F.col(known_to))
     return joined.where(is_newer).select(*map(quoted, events.names))
-
-
-def _kept(frame: DataFrame, left_out: dict[str, object]) -> list[str]:
-    return [quoted(name) for name in frame.columns if name not in left_out]
