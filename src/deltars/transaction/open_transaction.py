@@ -7,6 +7,7 @@ table's state at that moment. Work that was done for an older state of the table
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -91,6 +92,7 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         self._is_repeated_drop = False
         self._skipped: list[SkippedWrite] = []
         self._pending_merges: list[Pending] = []
+        self._applying: dict[str, threading.Lock] = {}
         self._lifetime = Lifetime(self.id)
         if isinstance(session, CatalogSession):
             self._bind(session)
