@@ -96,7 +96,7 @@ def test_transactions_have_their_settings_from_every_source(tmp_path: Path) -> N
         """
     )
 
-    def found(**given: Any) -> tuple[str, int, int]:
+    def found(**given: Any) -> tuple[str | None, int, int]:
         settings = configure("lake", environment=environment, **given).settings
         return settings.isolation, settings.max_tables, settings.max_files_per_table
 
@@ -105,7 +105,7 @@ def test_transactions_have_their_settings_from_every_source(tmp_path: Path) -> N
     environment = {"DELTARS_ISOLATION": "serializable", "DELTARS_MAX_TABLES": "30"}
     assert found() == ("serializable", 30, 50)
     assert found(isolation="snapshot", max_files_per_table=7) == ("snapshot", 30, 7)
-    assert Settings().isolation == "strict"
+    assert Settings().isolation is None
     assert (Settings().max_tables, Settings().max_files_per_table) == (10, 1_000)
 
 

@@ -24,6 +24,7 @@ from deltars.errors import ConfigError
 from deltars.uri import FILE_SUFFIXES, CatalogUri, is_uri, parse_catalog_uri, redacted
 
 Isolation: TypeAlias = Literal["strict", "serializable", "write_serializable", "snapshot"]
+ISOLATION_LEVELS: tuple[Isolation, ...] = get_args(Isolation)
 
 DEFAULT_CATALOG = "deltasql://sqlite/.deltars/lake.db"
 CONFIG_FILE = "deltars.toml"
@@ -44,8 +45,9 @@ class Settings:
     """Longest wait for a connection when all are in use."""
     copy_threshold: int = 1_000
     """Number of rows from which a commit uses the database's bulk load."""
-    isolation: Isolation = "strict"
-    """Which concurrent changes to the tables that it read or writes make a transaction fail."""
+    isolation: Isolation | None = None
+    """Which concurrent changes to the tables that it read or writes make a transaction fail. None: what the catalog
+    stores, else `strict`."""
     max_tables: int = 10
     """Most tables that one transaction may write."""
     max_files_per_table: int = 1_000
@@ -69,16 +71,22 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("timeout", "pool_timeout", "mirror_wait"):
             check_timeout(name, getattr(self, name))
-        if self.isolation not in get_args(Isolation):
-            raise ConfigError(
-                f"there is no isolation level {self.isolation!r}", hint=f"Levels are {', '.join(get_args(Isolation))}."
-            )
+        if self.isolation is not None:
+            check_isolation(self.isolation)
         if self.mirror not in MIRROR_MODES:
             raise ConfigError(f"mirror must be one of {', '.join(MIRROR_MODES)}, not {self.mirror!r}")
         counts = ("pool_size", "copy_threshold", "max_tables", "max_files_per_table")
         for name in (*counts, "mirror_concurrency", "mirror_checkpoint_interval"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
+
+
+def check_isolation(level: Any) -> Isolation:
+    """Return the level. Raise `ConfigError` if there is none of this name."""
+    if level not in ISOLATION_LEVELS:
+        raise ConfigError(f"there is no isolation level {level!r}", hint=f"Levels are {', '.join(ISOLATION_LEVELS)}.")
+    found: Isolation = level
+    return found
 
 
 def check_timeout(name: str, seconds: Any) -> None:
@@ -131,6 +139,8 @@ def default_catalog() -> CatalogUri | None:
 
 def _convert(name: str, value: Any) -> Any:
     default = getattr(Settings(), name)
+    if name == "isolation":
+        return check_isolation(value)
     try:
         if isinstance(default, Mapping):
             # In an environment variable the options are a JSON object.

@@ -10,8 +10,8 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
-from typing import Any, TypeAlias
+from datetime import UTC, datetime
+from typing import Any, Protocol, TypeAlias
 from uuid import UUID
 
 from deltars.redaction import redacted
@@ -178,6 +178,25 @@ class TransactionTooLarge(ValidationError):
         super().__init__(message, **where)
 
 
+class WinningCommit(Protocol):
+    """What is said of the commit that won a race."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def txn_id(self) -> UUID: ...
+    @property
+    def committer(self) -> str | None: ...
+    @property
+    def committed_at(self) -> datetime: ...
+    @property
+    def operation(self) -> str: ...
+
+
+_RETRY = "Read the table again and retry, or let catalog.run() do it."
+_OTHER_LEVEL = ' They do not depend on each other: isolation="serializable" would have let both commit.'
+
+
 class VersionConflict(DeltarsError):
     """Another transaction committed to this table first; nothing was changed."""
 
@@ -190,16 +209,37 @@ class VersionConflict(DeltarsError):
         expected: int,
         actual: int,
         winning_version: int | None = None,
+        winner: WinningCommit | None = None,
+        is_serializable: bool = False,
         **where: Any,
     ) -> None:
         self.expected = expected
         self.actual = actual
-        self.winning_version = winning_version
-        """The version that this transaction conflicts with; None if any newer version is a conflict (`strict`)."""
-        where.setdefault("hint", "Read the table again and retry, or let catalog.run() do it.")
+        self.winning_version = winning_version if winner is None else winner.version
+        """The version that this transaction conflicts with, at `strict` the first newer one; None if it is unknown."""
+        self.winner_txn_id = None if winner is None else winner.txn_id
+        """Transaction that committed the winning version; None, as all that is said of the winner, if it is unknown."""
+        self.winner_committer = None if winner is None or winner.committer is None else redacted(winner.committer)
+        self.winner_committed_at = None if winner is None else winner.committed_at
+        self.winner_operation = None if winner is None else redacted(winner.operation)
+        self.is_serializable = is_serializable
+        """Whether `isolation="serializable"` would have let both commit. False also if that was not evaluated."""
+        where.setdefault("hint", _RETRY + (_OTHER_LEVEL if is_serializable else ""))
         if message is None and type(self) is VersionConflict:
             message = f"the table is at version {actual}, the commit expected version {expected}"
         super().__init__(message, **where)
+        if winner is not None:
+            self.message += f"; {self._winner()}"
+            self.args = (self.message,)
+
+    def _winner(self) -> str:
+        assert self.winner_committed_at is not None
+        by = f" by {self.winner_committer}" if self.winner_committer else ""
+        at = self.winner_committed_at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return (
+            f"version {self.winning_version} ({self.winner_operation}) was committed{by} at {at}"
+            f" in transaction {self.winner_txn_id}"
+        )
 
 
 class ConcurrentAppend(VersionConflict):

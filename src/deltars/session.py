@@ -12,13 +12,14 @@ from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
-from deltars.config import Settings, default_catalog
+from deltars.config import Isolation, Settings, check_isolation, default_catalog
 from deltars.errors import DeltarsError, MirrorFailure, TableNotFound, ValidationError, VersionConflict
 from deltars.log.commit import Commit, Committed, VersionTaken
 from deltars.mirror.outcome import MirrorOutcome, Publication
 from deltars.mirror.publisher import Publisher
 from deltars.observe import Outcome, Stopwatch
 from deltars.store.backends import backend_for
+from deltars.store.commit.winner import lost_race
 from deltars.store.commit.writer import LogWriter
 from deltars.store.database import Database
 from deltars.store.mirror.status import MirrorMode
@@ -58,6 +59,16 @@ class CatalogSession:
         self.uri = uri
         self.settings = settings
         self.database = Database(uri, pool_size=settings.pool_size, pool_timeout_s=settings.pool_timeout)
+
+    @_made_once
+    def isolation(self) -> Isolation:
+        """Level of transactions that set none: the connection's setting, else the catalog's, else `strict`."""
+        return self.settings.isolation or self.registry.default_isolation() or "strict"
+
+    def set_default_isolation(self, level: Isolation) -> None:
+        self.registry.set_default_isolation(check_isolation(level))
+        with self.making:
+            self.__dict__.pop("isolation", None)
 
     @_made_once
     def registry(self) -> Registry:
@@ -107,19 +118,24 @@ class CatalogSession:
             )
             raise
         if isinstance(outcome, VersionTaken):
-            conflict = outcome.conflict
-            rule = VersionConflict if conflict is None else conflict.rule
-            raise rule(
-                None if conflict is None else conflict.reason,
-                winning_version=None if conflict is None else conflict.version,
-                table_id=outcome.table_id,
-                table=outcome.table,
-                expected=outcome.expected,
-                actual=outcome.actual,
-                txn_id=commit.txn_id,
-                stage="check",
-            )
+            raise self._conflict(commit, outcome)
         return outcome
+
+    def _conflict(self, commit: Commit, taken: VersionTaken) -> VersionConflict:
+        race, conflict = lost_race(self.database, commit, taken), taken.conflict
+        rule = VersionConflict if conflict is None else conflict.rule
+        return rule(
+            None if conflict is None else conflict.reason,
+            winning_version=None if conflict is None else conflict.version,
+            winner=race.winner,
+            is_serializable=race.is_serializable,
+            table_id=taken.table_id,
+            table=taken.table,
+            expected=taken.expected,
+            actual=taken.actual,
+            txn_id=commit.txn_id,
+            stage="check",
+        )
 
     def publish(self, versions: Mapping[UUID, int], *, mirror: MirrorMode | None = None) -> dict[UUID, MirrorOutcome]:
         """Publish committed versions in the mirror mode that the caller, the table or the catalog sets."""

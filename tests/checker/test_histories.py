@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 import deltars
-from deltars.log.commit import ISOLATION_LEVELS, Isolation
+from deltars.config import ISOLATION_LEVELS, Isolation
 from tests.checker import anomalies, sabotage
 from tests.checker.anomalies import find_anomalies, kinds
 from tests.checker.workload import ANYTHING, CROSSWISE, run_workload

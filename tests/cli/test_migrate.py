@@ -16,7 +16,7 @@ import deltars
 from deltars.uri import parse_catalog_uri
 from tests.cli.conftest import Run
 
-HEAD = "0004"
+HEAD = "0005"
 
 
 def _state(run: Run, catalog_uri: str) -> str:
@@ -138,6 +138,17 @@ def test_init_makes_the_catalog_and_sets_its_warehouse_once(run: Run, catalog_ur
     other = run("init", "--catalog", catalog_uri, "--warehouse", str(tmp_path / "elsewhere"))
     assert other.exit_code == 2
     assert f"is {warehouse}, not" in other.stderr
+
+
+def test_init_stores_the_isolation_level_and_changes_it_later(run: Run, catalog_uri: str) -> None:
+    assert _fields(run("init", "--catalog", catalog_uri).stdout)["isolation"] == "strict"
+    for level in ("serializable", "snapshot"):
+        result = run("init", "--catalog", catalog_uri, "--isolation", level)
+        assert result.exit_code == 0, result.stderr
+        assert _fields(run("init", "--catalog", catalog_uri).stdout)["isolation"] == level
+    refused = run("init", "--catalog", catalog_uri, "--isolation", "chaos")
+    assert refused.exit_code == 2
+    assert "write_serializable" in refused.stderr
 
 
 def test_init_without_a_word_makes_the_embedded_catalog_here(run: Run) -> None:

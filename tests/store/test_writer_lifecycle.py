@@ -78,8 +78,7 @@ def test_version_is_checked_before_anything_is_written(open_log: OpenLog, tap: T
     for count in (1, 10):
         with tap.recording() as statements, pytest.raises(VersionConflict):
             log.commit([added(f"{i}") for i in range(count)], version=5)
-        assert _steps(statements) == ["begin", "limits", "lock"]
-        assert statements[-1] == "ROLLBACK"
+        assert _steps(statements[: statements.index("ROLLBACK")]) == ["begin", "limits", "lock"]
 
 
 @pytest.mark.requirement("D-11", "D-04")

@@ -40,7 +40,7 @@ def _refused(lake: Lake, tx: Any, rule: type[VersionConflict], table: str = "a",
     assert type(error) is rule, error
     assert (error.table, error.table_id) == (table, str(lake[table].table_id))
     assert (error.expected, error.actual, error.stage, error.txn_id) == (began, actual, "check", tx.id)
-    assert error.winning_version == (None if rule is VersionConflict else actual)
+    assert error.winning_version == (began + 1 if rule is VersionConflict else actual)
     assert lake.dump() == before
 
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from html import escape
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from deltars.data.filter import PredicateFilter
-from deltars.data.reader import read_scan
+from deltars.data.frames import as_duckdb, as_pandas, as_polars, stream
 from deltars.data.scan import Scan
-from deltars.errors import ConfigError
 from deltars.log.moments import Moment
 
 if TYPE_CHECKING:
@@ -44,9 +41,7 @@ class ArrowRows(ABC):
         columns: Sequence[str] | None = None,
     ) -> pa.RecordBatchReader:
         """Return the rows as a stream of record batches."""
-        scan = self.scan(version, timestamp=timestamp, where=where)
-        row_filter = None if scan.condition is None else PredicateFilter(scan.condition)
-        return read_scan(scan, columns=columns, row_filter=row_filter)
+        return stream(self.scan(version, timestamp=timestamp, where=where), columns)
 
     def to_arrow(
         self,
@@ -68,11 +63,7 @@ class ArrowRows(ABC):
         columns: Sequence[str] | None = None,
     ) -> pandas.DataFrame:
         """Return the rows as a pandas DataFrame."""
-        _module("pandas")
-        frame: pandas.DataFrame = self.to_arrow(
-            version=version, timestamp=timestamp, where=where, columns=columns
-        ).to_pandas()
-        return frame
+        return as_pandas(self.to_arrow_batch_reader(version=version, timestamp=timestamp, where=where, columns=columns))
 
     def to_polars(
         self,
@@ -83,10 +74,7 @@ class ArrowRows(ABC):
         columns: Sequence[str] | None = None,
     ) -> polars.DataFrame:
         """Return the rows as a Polars DataFrame."""
-        frame: polars.DataFrame = _module("polars").from_arrow(
-            self.to_arrow(version=version, timestamp=timestamp, where=where, columns=columns)
-        )
-        return frame
+        return as_polars(self.to_arrow_batch_reader(version=version, timestamp=timestamp, where=where, columns=columns))
 
     def to_duckdb(
         self,
@@ -98,8 +86,8 @@ class ArrowRows(ABC):
         columns: Sequence[str] | None = None,
     ) -> Any:
         """Return the rows as a relation of this DuckDB connection, by default of DuckDB's default connection."""
-        place = connection or _module("duckdb").default_connection()
-        return place.from_arrow(self.to_arrow(version=version, timestamp=timestamp, where=where, columns=columns))
+        rows = self.to_arrow_batch_reader(version=version, timestamp=timestamp, where=where, columns=columns)
+        return as_duckdb(rows, connection)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the current rows for any library that takes Arrow streams."""
@@ -131,12 +119,3 @@ def as_html(caption: str, rows: pa.Table) -> str:
 def _shown(value: Any) -> str:
     text = "NULL" if value is None else str(value)
     return text if len(text) <= 100 else f"{text[:99]}…"
-
-
-def _module(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise ConfigError(
-            f"{name} is not installed", hint=f"Install it (pip install {name}), or use to_arrow()."
-        ) from error

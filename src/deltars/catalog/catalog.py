@@ -13,7 +13,7 @@ from deltars.catalog.retry import run
 from deltars.catalog.snapshot import CatalogSnapshot
 from deltars.catalog.table import Table
 from deltars.catalog.transactions import TransactionDetail, transaction_detail
-from deltars.config import CatalogConfig
+from deltars.config import CatalogConfig, Isolation
 from deltars.errors import TableNotFound, TransactionNotFound, ValidationError
 from deltars.importer import Progress
 from deltars.log.commit import NewTable
@@ -54,6 +54,19 @@ class Catalog:
     def warehouse(self) -> str | None:
         """Directory of the tables that are created without a location; None if none is set."""
         return self._session.registry.warehouse()
+
+    @property
+    def default_isolation(self) -> Isolation:
+        """Isolation level of transactions that set none: of `connect`, else the one stored here, else "strict"."""
+        return self._session.isolation
+
+    def set_default_isolation(self, level: Isolation) -> None:
+        """Store the isolation level of transactions that set none, for everyone who uses this catalog.
+
+        A process that has the catalog open keeps the level it read when it first began a transaction. `begin`,
+        `connect`, the environment and `deltars.toml` override it.
+        """
+        self._session.set_default_isolation(level)
 
     @property
     def is_standby(self) -> bool:

@@ -44,7 +44,8 @@ class CatalogSettings(TypedDict, total=False):
     copy_threshold: int | None
     """Number of rows from which a commit is loaded in bulk; by default 1,000."""
     isolation: Isolation | None
-    """What a commit checks of the tables that it read and writes; by default "strict"."""
+    """What a commit checks of the tables that it read and writes; by default the level that the catalog stores
+    (`set_default_isolation`), else "strict"."""
     max_tables: int | None
     """Most tables that one transaction may write; by default 10."""
     max_files_per_table: int | None

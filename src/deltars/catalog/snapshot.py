@@ -13,10 +13,11 @@ from deltars.data.scan import Scan
 from deltars.errors import TableNotFound, ValidationError
 from deltars.log.commit import NO_VERSION
 from deltars.log.snapshot import Snapshot
-from deltars.predicate import Predicate, Query, TableReference
+from deltars.predicate import Predicate, Query, TableReference, parse
 from deltars.session import CatalogSession
 from deltars.store.read.cuts import Cut, CutTable
 from deltars.transaction.plane import spark_plane
+from deltars.transaction.rows_by_table import RowsByTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class CatalogSnapshot:
+class CatalogSnapshot(RowsByTable):
     """Every table at one moment, made by `catalog.snapshot()`. It holds no transaction partly, and never changes."""
 
     def __init__(self, session: CatalogSession, cut: Cut) -> None:
@@ -114,6 +115,11 @@ class CatalogSnapshot:
         for name, view in zip(names, views, strict=True):
             self.read(name, spark=spark).createOrReplaceTempView("`" + view.replace("`", "``") + "`")
         return views
+
+    def _scan_of(self, table: str | UUID, where: str | None) -> Scan:
+        found = self._find(table)
+        snapshot = self._snapshot(found)
+        return self._scan(found, snapshot, None if where is None else parse(where, snapshot.schema))
 
     def _find(self, table: str | UUID) -> CutTable:
         name = self._session.name_or_id(table)

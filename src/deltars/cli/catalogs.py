@@ -9,23 +9,33 @@ import click
 import deltars
 from deltars.cli.options import with_common_options
 from deltars.cli.output import Output
+from deltars.config import ISOLATION_LEVELS, Isolation
 
 
 @click.command
 @click.option("--warehouse", metavar="LOCATION", help="Default location of tables: a directory or a URL.")
+@click.option(
+    "--isolation",
+    type=click.Choice(ISOLATION_LEVELS),
+    help="Isolation level of transactions that set none, stored in the catalog.",
+)
 @with_common_options
-def init(catalog: str | None, warehouse: str | None, output: Output) -> None:
+def init(catalog: str | None, warehouse: str | None, isolation: Isolation | None, output: Output) -> None:
     """Create a catalog, and set its warehouse: the default location of its tables.
 
     An existing catalog keeps its tables, and its schema is upgraded if it is older. The warehouse can be set only once.
-    Without --warehouse, an embedded catalog gets a warehouse next to its file.
+    Without --warehouse, an embedded catalog gets a warehouse next to its file. The same command changes the isolation
+    level later; it is "strict" until then.
 
     \b
     Example:
       deltars init --catalog deltasql://postgres/lake/public --warehouse s3://bucket/lake
+      deltars init --isolation serializable
     """
     with deltars.connect(catalog, warehouse=warehouse, migrate=True) as opened:
-        output.record({"catalog": opened.uri, "warehouse": opened.warehouse})
+        if isolation is not None:
+            opened.set_default_isolation(isolation)
+        output.record({"catalog": opened.uri, "warehouse": opened.warehouse, "isolation": opened.default_isolation})
 
 
 @click.command

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import pyarrow as pa
@@ -19,8 +19,6 @@ from deltars.config import Isolation
 from deltars.errors import VersionConflict
 from deltars.log.read_set import NOTHING_READ, Reads
 from deltars.protocol import Action, Metadata, Protocol, check_protocol
-
-ISOLATION_LEVELS: tuple[Isolation, ...] = get_args(Isolation)
 
 NO_VERSION = -1
 """The current version of a table before its first commit."""
@@ -97,6 +95,14 @@ class Base:
 
 
 @dataclass(frozen=True, slots=True)
+class Drop:
+    """A table that the commit drops, and its version when the transaction began."""
+
+    table_id: UUID
+    expected_version: int
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """One transaction over one or more tables."""
 
@@ -113,11 +119,15 @@ class Commit:
     bases: Mapping[UUID, Base] = field(default_factory=dict)
     """The version of each table at the beginning, where known. Its `commit_ts` distinguishes it from another version
     with the same number, which a restored database may have."""
+    drops: Sequence[Drop] = ()
+    """Tables that it drops. They get no version, and are none of `tables`."""
 
     @property
     def existing_tables(self) -> list[UUID]:
+        """Return the tables that are locked before anything is checked."""
         new = {table.table_id for table in self.new_tables}
-        return [table.table_id for table in self.tables if table.table_id not in new]
+        written = [table.table_id for table in self.tables if table.table_id not in new]
+        return [*written, *(drop.table_id for drop in self.drops)]
 
     @property
     def checked_reads(self) -> dict[UUID, TableRead]:
@@ -175,13 +185,13 @@ class VersionTaken:
 CommitOutcome: TypeAlias = Committed | VersionTaken
 
 __all__ = [
-    "ISOLATION_LEVELS",
     "NO_VERSION",
     "Base",
     "Commit",
     "CommitOutcome",
     "Committed",
     "Conflict",
+    "Drop",
     "Isolation",
     "NewTable",
     "RowGroup",

@@ -7,7 +7,7 @@
 |        | and the two that repeat what `stats` says, `mins` and `maxs`                                              |
 | mirror | read; write `dl_mirror_status` and `dl_mirror_log`                                                        |
 
-None of them may delete. The owner of the schema runs migrations and sets the warehouse.
+None of them may delete. The owner of the schema runs migrations, and sets the warehouse and the isolation level.
 """
 
 from __future__ import annotations

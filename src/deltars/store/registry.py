@@ -18,6 +18,7 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import ColumnElement, Connection, Insert, func, insert, literal_column, select, update
 
+from deltars.config import Isolation, check_isolation
 from deltars.errors import ConfigError, TableExists, TableNotFound
 from deltars.log.commit import NO_VERSION, NewTable
 from deltars.storage import Places, Relation
@@ -173,6 +174,16 @@ class Registry:
         with self._database.read() as connection:
             found: str | None = connection.execute(select(dl_catalog.c.warehouse)).scalar_one_or_none()
             return found
+
+    def default_isolation(self) -> Isolation | None:
+        """Return the level that the catalog stores; None if it stores none."""
+        with self._database.read() as connection:
+            stored: str | None = connection.execute(select(dl_catalog.c.isolation)).scalar_one_or_none()
+            return None if stored is None else check_isolation(stored)
+
+    def set_default_isolation(self, level: Isolation) -> None:
+        with self._database.write(self._timeout_s) as connection:
+            connection.execute(update(dl_catalog).values(isolation=level))
 
     def set_warehouse(self, warehouse: str) -> None:
         """Set the catalog's warehouse; raise ConfigError if it already has a different one."""

@@ -68,6 +68,7 @@ dl_catalog = Table(
     Column("catalog_id", Id, primary_key=True),
     Column("warehouse", Text),
     Column("created_at", Instant, nullable=False),
+    Column("isolation", Text),
 )
 
 dl_tables = Table(

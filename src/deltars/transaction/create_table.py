@@ -1,8 +1,9 @@
 """Create a table: choose its location, and make the actions of its version 0.
 
 catalog.create_table(name, schema) ──▶ create_table ──────┐
-                                                          ├──▶ location_of, initial_actions ──▶ version 0
-tx.write(name, df) of a new table ──▶ View.new_table ─────┘
+tx.create_table(name, schema) ───────┬▶ View.new_table ───┼──▶ location_of, initial_actions ──▶ version 0
+tx.write(name, df) of a new table ───┘                    │
+create_table(replace=True) ───────────────────────────────┴──▶ replacement_actions ───────────▶ the next version
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID, uuid4
 
 import msgspec
+import pyarrow as pa
 
 from deltars.errors import ConfigError, StorageError, TableExists, ValidationError, VersionConflict
 from deltars.importer.fence import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
@@ -31,6 +33,7 @@ from deltars.protocol import (
     as_schema,
     protocol_for_new_table,
 )
+from deltars.protocol import Protocol as TableProtocol
 from deltars.protocol.log_files import LOG
 from deltars.protocol.properties import CONSTRAINT, boolean_property
 from deltars.session import CatalogSession, after_commit
@@ -48,6 +51,8 @@ from deltars.transaction.metadata import (
 from deltars.transaction.staged_table import removes_of
 
 _log = logging.getLogger(__name__)
+
+CREATE, REPLACE = "CREATE TABLE", "CREATE OR REPLACE TABLE"
 
 # Names that begin with _ are reserved: the warehouse's `_deltars` directory is the catalog's. At most 100 characters,
 # because file systems allow 255 bytes.
@@ -68,23 +73,12 @@ def create_table(
     committer: str | None,
 ) -> TableRecord:
     """Commit version 0 of a new table, or with `replace` a new schema and no rows for an existing one."""
-    check_name(name)
-    if if_not_exists and replace:
-        raise ValidationError("if_not_exists and replace exclude each other", table=name)
+    check_request(name, if_not_exists=if_not_exists, replace=replace)
     existing = session.registry.find(name)
     if existing is not None and if_not_exists:
         return existing
-    if existing is not None and not replace:
-        raise TableExists(
-            f"there is already a table named {existing.name!r}, at {existing.location}",
-            table=name,
-            table_id=existing.table_id,
-            hint="Use if_not_exists=True or replace=True, or another name.",
-        )
-    if existing is not None and location is not None and str(parse_location(location)) != existing.location:
-        raise ValidationError(
-            f"a table that is replaced keeps its location, {existing.location}", table=name, field="location"
-        )
+    if existing is not None:
+        check_existing(existing, location, replace=replace)
     table_id = uuid4() if existing is None else existing.table_id
     initial = initial_actions(
         table_id, as_schema(schema), partition_by=partition_by, properties=properties, description=description
@@ -93,7 +87,7 @@ def create_table(
         _commit(session, _replacement(session, existing, initial), committer=committer)
         return session.find(name)
     new = NewTable(table_id, name, location_of(session, name, table_id, location))
-    commit = TableCommit(table_id, NO_VERSION, initial, "CREATE TABLE", _create_params(initial))
+    commit = TableCommit(table_id, NO_VERSION, initial, CREATE, create_params(_metadata_in(initial)))
     try:
         _commit(session, commit, new_tables=(new,), committer=committer)
     except VersionConflict as conflict:
@@ -104,13 +98,62 @@ def create_table(
     return session.find(name)
 
 
+def check_request(name: str, *, if_not_exists: bool, replace: bool) -> None:
+    """Check the arguments of a creation that do not depend on the catalog."""
+    check_name(name)
+    if if_not_exists and replace:
+        raise ValidationError(
+            "if_not_exists and replace exclude each other",
+            table=name,
+            field="replace",
+            hint="Leave one of them out: one keeps an existing table, the other replaces it.",
+        )
+
+
+class ExistingTable(Protocol):
+    """A table that has the name of one to be created."""
+
+    @property
+    def table_id(self) -> UUID: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def location(self) -> str: ...
+
+
+def check_existing(existing: ExistingTable, location: str | None, *, replace: bool) -> None:
+    """Raise unless the creation may replace a table that has its name."""
+    if not replace:
+        raise TableExists(
+            f"there is already a table named {existing.name!r}, at {existing.location}",
+            table=existing.name,
+            table_id=existing.table_id,
+            hint="Use if_not_exists=True or replace=True, or another name.",
+        )
+    if location is not None and str(parse_location(location)) != existing.location:
+        raise ValidationError(
+            f"a table that is replaced keeps its location, {existing.location}",
+            table=existing.name,
+            field="location",
+            hint="Leave location= out, or drop the table first.",
+        )
+
+
 def _replacement(session: CatalogSession, table: TableRecord, initial: Sequence[Action]) -> TableCommit:
-    params = _create_params(initial)
+    params = create_params(_metadata_in(initial))
     if table.current_version == NO_VERSION:
-        return TableCommit(table.table_id, NO_VERSION, initial, "CREATE TABLE", params)
+        return TableCommit(table.table_id, NO_VERSION, initial, CREATE, params)
     snapshot = session.reader.snapshot(table.table_id)
-    before = snapshot.metadata.configuration
-    if boolean_property(before, APPEND_ONLY) and snapshot.files.num_rows:
+    actions = replacement_actions(table, snapshot.metadata, snapshot.protocol, snapshot.files, initial)
+    return TableCommit(table.table_id, snapshot.version, actions, REPLACE, params)
+
+
+def replacement_actions(
+    table: ExistingTable, current: Metadata, protocol: TableProtocol, files: pa.Table, initial: Sequence[Action]
+) -> list[Action]:
+    """Return the actions that give a table its `initial` metadata, and remove its files."""
+    before = current.configuration
+    if boolean_property(before, APPEND_ONLY) and files.num_rows:
         raise ValidationError(
             "the table is append-only (delta.appendOnly): no data may be removed",
             table=table.name,
@@ -118,12 +161,11 @@ def _replacement(session: CatalogSession, table: TableRecord, initial: Sequence[
             field="replace",
             hint="Set delta.appendOnly to false first: catalog.set_properties.",
         )
-    metadata = next(action for action in initial if isinstance(action, Metadata))
+    metadata = _metadata_in(initial)
     # These properties say since which version commits have in-commit timestamps: true of the whole log, so kept.
     kept = {key: value for key, value in before.items() if key in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)}
     metadata = msgspec.structs.replace(metadata, configuration={**metadata.configuration, **kept})
-    actions = [*metadata_actions(snapshot.protocol, metadata), *removes_of(snapshot.files)]
-    return TableCommit(table.table_id, snapshot.version, actions, "CREATE OR REPLACE TABLE", params)
+    return [*metadata_actions(protocol, metadata), *removes_of(files)]
 
 
 def _commit(
@@ -134,8 +176,12 @@ def _commit(
         session.publish(committed.versions)
 
 
-def _create_params(actions: Sequence[Action]) -> dict[str, Any]:
-    metadata = next(action for action in actions if isinstance(action, Metadata))
+def _metadata_in(actions: Sequence[Action]) -> Metadata:
+    return next(action for action in actions if isinstance(action, Metadata))
+
+
+def create_params(metadata: Metadata) -> dict[str, Any]:
+    """Return what the history says of a creation."""
     columns = ",".join(f'"{name}"' for name in metadata.partition_columns)
     return {
         "isManaged": "false",

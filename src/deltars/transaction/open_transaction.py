@@ -15,10 +15,11 @@ from uuid import UUID, uuid4
 
 import pyarrow as pa
 
-from deltars.config import check_timeout
+from deltars.config import check_isolation, check_timeout
 from deltars.data.conditions import Condition
+from deltars.data.scan import Scan
 from deltars.errors import ConfigError, TableExists, TransactionTooLarge, ValidationError, located
-from deltars.log.commit import ISOLATION_LEVELS, NO_VERSION, Committed, RowGroup
+from deltars.log.commit import NO_VERSION, Committed, RowGroup
 from deltars.log.transaction_id import as_txn_id
 from deltars.observe import (
     TransactionBegun,
@@ -26,16 +27,19 @@ from deltars.observe import (
     emit,
 )
 from deltars.predicate import parse
-from deltars.protocol import Action
+from deltars.protocol import Action, SchemaLike, as_schema
 from deltars.session import CatalogSession, check_mirror_mode
 from deltars.transaction.alter import Alter, Change, StageChange
+from deltars.transaction.create_table import CREATE, check_request
 from deltars.transaction.lifetime import Lifetime
 from deltars.transaction.limits import FEWER_FILES, Limits, how_to_raise
 from deltars.transaction.metadata import metadata_actions
 from deltars.transaction.options import BeginOptions, CheckedWriteOptions, WriteMode, WriteOptions, check_keywords
 from deltars.transaction.plane import Frame, any_breaks, plane_for, spark_plane
 from deltars.transaction.result import SkippedWrite
+from deltars.transaction.rows_by_table import RowsByTable
 from deltars.transaction.staged_table import StagedTable, Step
+from deltars.transaction.table_creation import TableCreation
 from deltars.transaction.table_write import TableWrite
 from deltars.transaction.view import View
 from deltars.uri import CatalogUri, is_uri, parse_table_uri
@@ -46,7 +50,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class OpenTransaction:
+class OpenTransaction(RowsByTable):
     """The calls of a transaction that are allowed until it ends: read, write, stage and alter."""
 
     def __init__(
@@ -62,10 +66,8 @@ class OpenTransaction:
             self.id = uuid4() if txn_id is None else as_txn_id(txn_id)
         except ValidationError as error:
             raise ConfigError(f"txn_id cannot be used: {error.message}", hint=error.hint) from None
-        if isolation is not None and isolation not in ISOLATION_LEVELS:
-            raise ConfigError(
-                f"there is no isolation level {isolation!r}", hint=f"Levels are {', '.join(ISOLATION_LEVELS)}."
-            )
+        if isolation is not None:
+            check_isolation(isolation)
         if timeout is not None:
             check_timeout("timeout", timeout)
         self._open = session
@@ -77,6 +79,7 @@ class OpenTransaction:
         self._limits = Limits(options.get("max_tables"), options.get("max_files_per_table"))
         self._is_repeatable = txn_id is not None
         self._earlier: Committed | None = None
+        self._is_repeated_drop = False
         self._skipped: list[SkippedWrite] = []
         self._lifetime = Lifetime(self.id)
         if isinstance(session, CatalogSession):
@@ -115,6 +118,13 @@ class OpenTransaction:
         plane = spark_plane()
         scan = view.scan(staged, plane.predicate(spark, where, staged.metadata.schema))
         return plane.read(spark, scan, where=where, columns=columns)
+
+    def _scan_of(self, table: str | UUID, where: str | None) -> Scan:
+        """Return a scan for the reads without Spark (`to_pandas` …). It is remembered as read, as for `files`."""
+        view = self._view_for(table)
+        staged = view.readable(table)
+        assert staged.metadata is not None
+        return view.scan(staged, None if where is None else parse(where, staged.metadata.schema))
 
     # -- staging -------------------------------------------------------------------------------------------------
 
@@ -248,6 +258,77 @@ class OpenTransaction:
             view.keep(after)
             self._lifetime.has_staged(self, after.name)
 
+    # -- tables --------------------------------------------------------------------------------------------------
+
+    def create_table(
+        self,
+        name: str,
+        schema: SchemaLike,
+        *,
+        location: str | None = None,
+        partition_by: str | Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        description: str | None = None,
+        if_not_exists: bool = False,
+        replace: bool = False,
+    ) -> None:
+        """Create a table as part of this transaction, which can write it at once. The commit creates it.
+
+        The arguments are those of `Catalog.create_table`. If another transaction creates a table of this name first,
+        the commit raises `VersionConflict`.
+        """
+        view = self._view_for(name)
+        key = view.session.name_or_id(name)
+        check_request(str(key), if_not_exists=if_not_exists, replace=replace)
+        creation = TableCreation(
+            key, as_schema(schema), location, partition_by, properties, description, if_not_exists, replace
+        )
+        while True:
+            base = view.find(key)
+            if base is not None and self._is_committed(base):
+                return self._stage(view, base, (), Step(CREATE))
+            made = creation.step(view, base)
+            if made is None:
+                return None
+            with self._lifetime.open():
+                if view.find(key) is base:
+                    return self._stage(view, *made)
+            # Another thread has staged changes of the table since: repeat for its new state.
+
+    def drop_table(self, table: str | UUID, *, delete_data: bool = False) -> None:
+        """Drop a table as part of this transaction. What the transaction has staged for it is discarded.
+
+        The commit drops it, at the same moment as everything else. At `strict`, it raises `VersionConflict` if the
+        table has a newer version by then. The files stay: `delete_data` is refused here.
+        """
+        if delete_data:
+            raise ValidationError(
+                "a transaction cannot delete files: a rollback could not bring them back",
+                table=str(table),
+                txn_id=self.id,
+                field="delete_data",
+                hint="Drop the table here. After the commit, catalog.drop_table(table_id, delete_data=True) deletes"
+                " the files of the dropped table.",
+            )
+        view = self._view_for(table)
+        key = view.session.name_or_id(table)
+        found = view.find(key)
+        if self._earlier is not None:
+            # A transaction with this id committed. `commit` returns its result, unless it did something else.
+            if found is not None and found.table_id not in self._earlier.versions:
+                raise ValidationError(
+                    "this transaction id was committed before, and did not drop the table",
+                    table=found.name,
+                    txn_id=self.id,
+                    hint="Use a new transaction id; catalog.transaction() shows what this one committed.",
+                )
+            self._is_repeated_drop = True
+            return
+        staged = view.seen(table) if found is None else found
+        with self._lifetime.open():
+            view.drop(view.latest(staged))
+            self._lifetime.has_staged(self, staged.name)
+
     def alter(self, table: str | UUID) -> Alter:
         """Return an object whose methods change the table's schema and properties, as part of this transaction."""
         stage_change = self._change_stager(table)
@@ -291,7 +372,7 @@ class OpenTransaction:
         self._limits = self._limits.within(session.settings)
         self._earlier = session.writer.find_committed(self.id) if self._is_repeatable else None
         self._view = View(session, self._lifetime)
-        isolation = self._isolation or session.settings.isolation
+        isolation = self._isolation or session.isolation
         emit(TransactionBegun(session.database.source, self.id, isolation, began_ns))
         return self._view
 

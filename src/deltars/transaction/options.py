@@ -32,7 +32,7 @@ class BeginOptions(TypedDict, total=False):
 
     isolation: Isolation | None
     """"strict" (no table that was read or is written has a newer version), "serializable", "write_serializable" or
-    "snapshot"."""
+    "snapshot"; by default the connection's setting, then the level that the catalog stores, then "strict"."""
     timeout: float | None
     """Seconds that the commit may take, waiting included."""
     committer: str | None

@@ -18,7 +18,7 @@ from typing import Self, Unpack
 from uuid import UUID
 
 from deltars.errors import DeltarsError, ValidationError
-from deltars.log.commit import Commit, Committed
+from deltars.log.commit import Commit, Committed, Drop
 from deltars.observe import Outcome, Stopwatch, TransactionEnded, emit
 from deltars.session import HasSession, after_commit
 from deltars.transaction.lifetime import Phase
@@ -51,12 +51,12 @@ class Transaction(OpenTransaction):
 
     def _commit(self) -> TransactionResult:
         view, skipped = self._view, tuple(self._skipped)
-        if view is None or not view.changed:
+        if view is None or not (view.changed or view.dropped or self._is_repeated_drop):
             self._result = TransactionResult(self.id, None, skipped=skipped)
             self._lifetime.phase = Phase.COMMITTED
             self._emit_end(Outcome.EMPTY)
             return self._result
-        changed, session = view.changed, view.session
+        changed, dropped, session = view.changed, view.dropped, view.session
         names = {staged.table_id: staged.name for staged in changed}
         watch = Stopwatch("validate")
         try:
@@ -78,9 +78,8 @@ class Transaction(OpenTransaction):
         with after_commit(self.id):
             self._emit_end(Outcome.REPEATED if committed is self._earlier else Outcome.COMMITTED, self._result.versions)
             outcomes = session.publish(committed.versions, mirror=self._mirror)
-            for staged in changed:
-                if staged.new:
-                    session.publish_registration(staged.table_id)
+            for staged in (*(table for table in changed if table.new), *dropped):
+                session.publish_registration(staged.table_id)
             for outcome in outcomes.values():
                 if outcome.failure is not None:
                     outcome.failure.located(txn_id=self.id)
@@ -137,7 +136,8 @@ class Transaction(OpenTransaction):
 
     def __repr__(self) -> str:
         phase = self._lifetime.phase
-        staged = ", ".join(table.name for table in self._view.changed) if self._view else ""
+        changed, dropped = (self._view.changed, self._view.dropped) if self._view else ((), ())
+        staged = ", ".join([*(table.name for table in changed), *(f"drop {table.name}" for table in dropped)])
         resolve = f" (catalog.resolve({str(self.id)!r}) finds out)" if phase is Phase.UNKNOWN else ""
         return f"<Transaction {self.id} {phase}{resolve}: {staged or 'nothing staged'}>"
 
@@ -153,10 +153,11 @@ class Transaction(OpenTransaction):
             [staged.new for staged in changed if staged.new],
             committer=self._committer,
             user_metadata=self._user_metadata,
-            isolation=self._isolation or view.session.settings.isolation,
+            isolation=self._isolation or view.session.isolation,
             read=view.reads,
             is_repeatable=self._is_repeatable,
             bases=view.bases,
+            drops=[Drop(table.table_id, table.version) for table in view.dropped],
         )
 
 

@@ -44,6 +44,7 @@ class View:
         self._begun: dict[UUID, StagedTable] = {}
         self._new: dict[str, NewTable] = {}
         self._tables: dict[UUID, StagedTable] = {}
+        self._dropped: dict[UUID, StagedTable] = {}
         self._snapshots: dict[UUID, Snapshot] = {}
         self._reads = ReadLog()
 
@@ -60,9 +61,15 @@ class View:
             return self._reads.by_table()
 
     @property
+    def dropped(self) -> list[StagedTable]:
+        with self._lifetime.lock:
+            return list(self._dropped.values())
+
+    @property
     def bases(self) -> Mapping[UUID, Base]:
         """Versions, at the beginning, of the tables that were read or are written."""
-        found = (self._cut.find(key) for key in {*self._reads.tables, *(table.table_id for table in self.changed)})
+        used = {*self._reads.tables, *(table.table_id for table in [*self.changed, *self.dropped])}
+        found = (self._cut.find(key) for key in used)
         return {
             base.table_id: Base(base.version, base.commit_ts)
             for base in found
@@ -72,11 +79,32 @@ class View:
     def keep(self, table: StagedTable) -> None:
         """Replace a table by its new staged state."""
         with self._lifetime.open():
+            self._refuse_dropped(table.table_id, table.name)
             self._tables[table.table_id] = table
+
+    def drop(self, table: StagedTable) -> None:
+        """Discard what is staged for a table; if it was there at the beginning, the commit drops it."""
+        with self._lifetime.open():
+            self._tables.pop(table.table_id, None)
+            if table.new is None:
+                self._dropped[table.table_id] = table
+            else:
+                self._new.pop(name_key(table.name), None)
+
+    def _refuse_dropped(self, table_id: UUID, name: str) -> None:
+        if table_id in self._dropped:
+            raise TableNotFound(
+                f"this transaction drops the table {name!r}",
+                table=name,
+                table_id=table_id,
+                txn_id=self.txn_id,
+                hint="Create a table of this name first, or use the table before it is dropped.",
+            )
 
     def forget(self) -> None:
         with self._lifetime.lock:
             self._tables.clear()
+            self._dropped.clear()
 
     def latest(self, table: StagedTable) -> StagedTable:
         """Return the current staged state of a table."""
@@ -91,7 +119,7 @@ class View:
         key = name_key(table) if isinstance(table, str) else None
         with self._lifetime.lock:
             found = self._cut.find(table)
-            if found is None:
+            if found is None or found.table_id in self._dropped:
                 # A table that this transaction creates, by its id, or by a name that no table had at the cut.
                 staged = self._tables.values()
                 return next((one for one in staged if table == one.table_id or key == name_key(one.name)), None)
@@ -126,6 +154,7 @@ class View:
         if found is not None:
             return found
         record = self.session.find(table)
+        self._refuse_dropped(record.table_id, record.name)
         if expected_version is None:
             raise TableNotFound(
                 f"the table {record.name!r} was not there when this transaction began",
@@ -148,17 +177,22 @@ class View:
         schema: StructType,
         partition_by: str | Sequence[str],
         properties: Mapping[str, str] | None,
+        *,
+        location: str | None = None,
+        description: str | None = None,
     ) -> StagedTable:
         """Return a new table, which the commit creates."""
         if isinstance(name, UUID):
             self.seen(name)
         new = self._new.get(name_key(str(name)))
-        if new is None:
+        if new is None or location is not None:
             table_id = uuid4()
-            made = NewTable(table_id, str(name), location_of(self.session, str(name), table_id, None))
+            made = NewTable(table_id, str(name), location_of(self.session, str(name), table_id, location))
             # Threads that create the same table at once must write to one location.
-            new = self._new.setdefault(name_key(made.name), made)
-        actions = initial_actions(new.table_id, schema, partition_by=partition_by, properties=properties)
+            new = made if location is not None else self._new.setdefault(name_key(made.name), made)
+        actions = initial_actions(
+            new.table_id, schema, partition_by=partition_by, properties=properties, description=description
+        )
         return StagedTable(new.table_id, new.name, new.location, NO_VERSION, None, new=new, initial=actions)
 
     # -- reading ---------------------------------------------------------------------------------------------------

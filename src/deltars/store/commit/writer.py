@@ -52,6 +52,7 @@ from deltars.log.validation import check_commit
 from deltars.observe import Stopwatch, emit
 from deltars.protocol import RemoveFile
 from deltars.store.backends import Opening
+from deltars.store.commit import drop as drops
 from deltars.store.commit.bounds_rewrite import rewrite_bounds
 from deltars.store.commit.bulk import BATCH_ROWS
 from deltars.store.commit.concurrent_commits import Winners, files_read, find_replaced
@@ -127,10 +128,14 @@ class LogWriter:
                 plan = self._plan(connection, commit, locked)
                 rewrite_bounds(connection, self._database.backend, plan.moved)
                 written = self._begin_writing(connection, plan, locked)
-                # Only the write shows whether a removed file was live, so COMMIT must wait for its result.
-                and_commit = self._database.backend.chains_writes and not plan.removals
+                # Only the write shows whether a removed file was live, so COMMIT must wait for its result. A drop needs
+                # the write's time stamp.
+                and_commit = self._database.backend.chains_writes and not plan.removals and not commit.drops
                 watch.enter("commit" if and_commit else "write")
-                self._write(connection, written, and_commit=and_commit)
+                if commit.tables:
+                    self._write(connection, written, and_commit=and_commit)
+                if commit.drops:
+                    self._drop(connection, commit, written)
                 if plan.removals and written.removed < plan.removals + plan.tolerated:
                     self._refuse_missing_files(connection, commit, plan)
                 watch.enter("commit")
@@ -202,6 +207,14 @@ class LogWriter:
     def _check(self, connection: Connection, commit: Commit, locked: dict[UUID, LockedTable]) -> CommitOutcome | None:
         if commit.is_repeatable and (earlier := self._earlier(connection, commit)):
             return earlier
+        if commit.drops:
+            for drop in commit.drops:
+                row = _not_dropped(locked, drop.table_id)
+                if (replaced := find_replaced(connection, commit, row, drop.expected_version)) is not None:
+                    return replaced
+            if (newer := drops.find_newer(commit, locked)) is not None:
+                return newer
+            drops.free_names(connection, self._database.backend, commit)
         if commit.new_tables:
             owner = create(connection, commit.new_tables, self._database)
             if owner is not None:
@@ -343,6 +356,15 @@ class LogWriter:
         results = [backend.run(connection, statement, written.values) for statement in statements]
         if REMOVES in written.shape.kinds - written.shape.loaded:
             written.removed += len(results[0])
+
+    def _drop(self, connection: Connection, commit: Commit, written: _Written) -> None:
+        backend = self._database.backend
+        if not commit.tables:
+            [(written.commit_ts,)] = backend.run(
+                connection, self._statements.clock(), {"floor": written.values["floor"]}
+            )
+            drops.record(connection, commit, written.commit_ts)
+        drops.stamp(connection, backend, commit, written.commit_ts)
 
     def _refuse_missing_files(self, connection: Connection, commit: Commit, plan: Plan) -> None:
         """Raise ValidationError for the first removed file that was not live; look up each file to name it."""

@@ -1,0 +1,50 @@
+"""Rows of a scan as frames of other libraries, without Spark: Arrow, pandas, Polars, DuckDB."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from deltars.data.filter import PredicateFilter
+from deltars.data.reader import read_scan
+from deltars.data.scan import Scan
+from deltars.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+
+def stream(scan: Scan, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+    """Return the rows that match the scan's condition, one batch in memory at a time."""
+    row_filter = None if scan.condition is None else PredicateFilter(scan.condition)
+    return read_scan(scan, columns=columns, row_filter=row_filter)
+
+
+def as_pandas(rows: pa.RecordBatchReader) -> pandas.DataFrame:
+    library("pandas")
+    frame: pandas.DataFrame = rows.read_all().to_pandas()
+    return frame
+
+
+def as_polars(rows: pa.RecordBatchReader) -> polars.DataFrame:
+    frame: polars.DataFrame = library("polars").from_arrow(rows.read_all())
+    return frame
+
+
+def as_duckdb(rows: pa.RecordBatchReader, connection: Any = None) -> Any:
+    """Return a relation of this DuckDB connection, by default of DuckDB's default connection."""
+    place = connection or library("duckdb").default_connection()
+    return place.from_arrow(rows.read_all())
+
+
+def library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ConfigError(
+            f"{name} is not installed", hint=f"Install it (pip install {name}), or use to_arrow()."
+        ) from error

@@ -1,0 +1,63 @@
+"""Read rows of any table of a cut or a transaction without Spark: as Arrow, pandas, Polars or DuckDB."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pyarrow as pa
+
+from deltars.data.frames import as_duckdb, as_pandas, as_polars, stream
+from deltars.data.scan import Scan
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+
+class RowsByTable(ABC):
+    """Reads without Spark, by table.
+
+    `where`, in Spark's SQL, selects rows; `columns` selects the columns and their order.
+    """
+
+    @abstractmethod
+    def _scan_of(self, table: str | UUID, where: str | None) -> Scan:
+        """Return the files of a table that may hold a matching row, with all that is needed to read them."""
+
+    def to_arrow_batch_reader(
+        self, table: str | UUID, *, where: str | None = None, columns: Sequence[str] | None = None
+    ) -> pa.RecordBatchReader:
+        """Return the rows of a table as a stream of record batches."""
+        return stream(self._scan_of(table, where), columns)
+
+    def to_arrow(
+        self, table: str | UUID, *, where: str | None = None, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """Return the rows of a table as a pyarrow table."""
+        return self.to_arrow_batch_reader(table, where=where, columns=columns).read_all()
+
+    def to_pandas(
+        self, table: str | UUID, *, where: str | None = None, columns: Sequence[str] | None = None
+    ) -> pandas.DataFrame:
+        """Return the rows of a table as a pandas DataFrame."""
+        return as_pandas(self.to_arrow_batch_reader(table, where=where, columns=columns))
+
+    def to_polars(
+        self, table: str | UUID, *, where: str | None = None, columns: Sequence[str] | None = None
+    ) -> polars.DataFrame:
+        """Return the rows of a table as a Polars DataFrame."""
+        return as_polars(self.to_arrow_batch_reader(table, where=where, columns=columns))
+
+    def to_duckdb(
+        self,
+        table: str | UUID,
+        connection: Any = None,
+        *,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Any:
+        """Return the rows of a table as a relation of this DuckDB connection, by default of the default connection."""
+        return as_duckdb(self.to_arrow_batch_reader(table, where=where, columns=columns), connection)
