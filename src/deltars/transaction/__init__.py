@@ -4,6 +4,7 @@ from deltars.transaction.alter import Alter
 from deltars.transaction.options import BeginOptions, MirrorChoice, WriteMode, WriteOptions
 from deltars.transaction.plane import Frame, SupportsArrowStream
 from deltars.transaction.raw_log import CommitResult, SqlTxnLogReader, SqlTxnLogWriter, TxnLogReader, TxnLogWriter
+from deltars.transaction.restoration import RestoredTable
 from deltars.transaction.result import SkippedWrite, TransactionResult
 from deltars.transaction.transaction import MultiTableTransaction, Transaction
 
@@ -14,6 +15,7 @@ __all__ = [
     "Frame",
     "MirrorChoice",
     "MultiTableTransaction",
+    "RestoredTable",
     "SkippedWrite",
     "SqlTxnLogReader",
     "SqlTxnLogWriter",
