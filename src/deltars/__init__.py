@@ -20,6 +20,7 @@ from deltars.errors import (
     DamagedLog,
     DatabaseError,
     DeltarsError,
+    FilesMissing,
     ImportRefused,
     LogDiverged,
     MetadataChanged,
@@ -34,6 +35,8 @@ from deltars.errors import (
     TableExists,
     TableHeld,
     TableNotFound,
+    TagExists,
+    TagNotFound,
     TimeoutError,
     TimestampTooEarly,
     TransactionClosed,
@@ -56,6 +59,7 @@ if TYPE_CHECKING:
         LogComparison,
         PartitionDetail,
         Rebuilt,
+        Restored,
         Table,
         TableChange,
         TableCommitDetail,
@@ -96,8 +100,10 @@ if TYPE_CHECKING:
     from deltars.store.imports.reversal import Contradiction
     from deltars.store.migrations.runner import SchemaStatus
     from deltars.store.mirror.status import MirrorMode, MirrorState, MirrorStatus
+    from deltars.store.read.as_of import AsOf
     from deltars.store.read.committed_versions import CommittedTransaction, CommittedVersion
     from deltars.store.read.cuts import CutTable
+    from deltars.store.tags import Tag
     from deltars.transaction import (
         Alter,
         BeginOptions,
@@ -105,6 +111,7 @@ if TYPE_CHECKING:
         Frame,
         MirrorChoice,
         MultiTableTransaction,
+        RestoredTable,
         SkippedWrite,
         SqlTxnLogReader,
         SqlTxnLogWriter,
@@ -128,6 +135,7 @@ _LOADED_WHEN_USED = {
         "LogComparison",
         "PartitionDetail",
         "Rebuilt",
+        "Restored",
         "Table",
         "TableChange",
         "TableCommitDetail",
@@ -193,7 +201,9 @@ _LOADED_WHEN_USED = {
         "CommittedTransaction",
         "CommittedVersion",
     ),
+    "deltars.store.read.as_of": ("AsOf",),
     "deltars.store.read.cuts": ("CutTable",),
+    "deltars.store.tags": ("Tag",),
     "deltars.transaction": (
         "Alter",
         "BeginOptions",
@@ -201,6 +211,7 @@ _LOADED_WHEN_USED = {
         "Frame",
         "MirrorChoice",
         "MultiTableTransaction",
+        "RestoredTable",
         "SkippedWrite",
         "SqlTxnLogReader",
         "SqlTxnLogWriter",
@@ -232,6 +243,7 @@ __all__ = [
     "AddFile",
     "Alter",
     "ArrayType",
+    "AsOf",
     "BeginOptions",
     "Catalog",
     "CatalogSettings",
@@ -256,6 +268,7 @@ __all__ = [
     "DeltarsError",
     "DomainMetadata",
     "FileChange",
+    "FilesMissing",
     "Finding",
     "Frame",
     "HistoryEntry",
@@ -287,6 +300,8 @@ __all__ = [
     "Reconciliation",
     "RemoveFile",
     "Repair",
+    "Restored",
+    "RestoredTable",
     "Scan",
     "SchemaLike",
     "SchemaMismatch",
@@ -309,6 +324,9 @@ __all__ = [
     "TableExists",
     "TableHeld",
     "TableNotFound",
+    "Tag",
+    "TagExists",
+    "TagNotFound",
     "TimeoutError",
     "TimestampTooEarly",
     "Totals",

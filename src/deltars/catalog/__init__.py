@@ -5,6 +5,7 @@ from deltars.catalog.catalog import Catalog
 from deltars.catalog.connection import begin, connect, read, sql, write
 from deltars.catalog.log_acceptance import LogComparison
 from deltars.catalog.recovery import Rebuilt, rebuild
+from deltars.catalog.restore import Restored
 from deltars.catalog.snapshot import CatalogSnapshot
 from deltars.catalog.table import Table
 from deltars.catalog.table_detail import ColumnDetail, PartitionDetail, TableDetail
@@ -19,6 +20,7 @@ __all__ = [
     "LogComparison",
     "PartitionDetail",
     "Rebuilt",
+    "Restored",
     "Table",
     "TableChange",
     "TableCommitDetail",

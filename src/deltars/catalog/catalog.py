@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from uuid import UUID, uuid4
 
 from deltars.catalog import handover
+from deltars.catalog.cut_calls import CutCalls
 from deltars.catalog.log_acceptance import LogComparison, accept_log, compare_log
 from deltars.catalog.retry import run
 from deltars.catalog.snapshot import CatalogSnapshot
 from deltars.catalog.table import Table
 from deltars.catalog.transactions import TransactionDetail, transaction_detail
 from deltars.config import CatalogConfig, Isolation
-from deltars.errors import TableNotFound, TransactionNotFound, ValidationError
+from deltars.errors import TableNotFound
 from deltars.importer import Progress
 from deltars.log.commit import NewTable
-from deltars.log.moments import Moment, parse_moment, to_microseconds
-from deltars.log.transaction_id import TxnId, as_txn_id, is_uuid
+from deltars.log.transaction_id import TxnId, as_txn_id
 from deltars.mirror import Reconciler
 from deltars.mirror.deletion import Deletion
 from deltars.mirror.divergence import Divergence
@@ -26,11 +25,11 @@ from deltars.protocol import SchemaLike
 from deltars.session import CatalogSession
 from deltars.store.mirror.status import MirrorStatus
 from deltars.store.names import check_name
-from deltars.store.read.cuts import Cut
+from deltars.store.read.as_of import AsOf
 from deltars.transaction import Transaction, TransactionResult
 from deltars.transaction.create_table import create_table, location_of
 from deltars.transaction.options import BeginOptions, WriteMode, WriteOptions
-from deltars.transaction.plane import Frame, spark_plane
+from deltars.transaction.plane import Frame, in_session_zone
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-class Catalog:
+class Catalog(CutCalls):
     """An open catalog, made by `deltars.connect()`. It pickles: a forked or unpickled copy opens new connections."""
 
     def __init__(self, config: CatalogConfig) -> None:
@@ -239,29 +238,20 @@ class Catalog:
         """
         return run(lambda: self.begin(**options), function, retries=retries, timeout=retry_timeout)
 
-    def snapshot(self, as_of: TxnId | datetime | None = None, *, timeout: float | None = None) -> CatalogSnapshot:
-        """Return every table at one moment: now, as of a transaction (its id or its text), or as of a time.
+    def snapshot(self, as_of: AsOf | None = None, *, timeout: float | None = None) -> CatalogSnapshot:
+        """Return every table at one moment: now, or as of a tag, a transaction (its id or its text) or a time.
 
         A snapshot of the past waits for commits that may still belong to it, at most `timeout` seconds. The snapshot
         as of a time never changes once it was returned. A role that can only read, and gives a time after the newest
         commit, gets the snapshot as of that commit: see its `as_of`. A standby refuses snapshots of the past.
         """
-        wait_s = self._session.settings.timeout if timeout is None else timeout
-        moment = self._as_moment(as_of)
-        match moment:
-            case None:
-                cut = self._session.cuts.now()
-            case UUID():
-                cut = self._cut_of(moment, as_of, wait_s)
-            case _:
-                cut = self._session.cuts.at(_commit_ts(moment), timeout_s=wait_s)
-        return CatalogSnapshot(self._session, cut)
+        return CatalogSnapshot(self._session, self._session.cut(as_of, timeout_s=timeout))
 
     def sql(
         self,
         query: str,
         *,
-        as_of: TxnId | datetime | None = None,
+        as_of: AsOf | None = None,
         args: Mapping[str, Any] | Sequence[Any] | None = None,
         spark: SparkSession | None = None,
     ) -> DataFrame:
@@ -269,9 +259,7 @@ class Catalog:
 
         `as_of` is that of `snapshot`; a time without a zone is in the Spark session's zone.
         """
-        moment = self._as_moment(as_of)
-        cut = as_of if isinstance(moment, UUID) else spark_plane().moment(spark, moment)
-        return self.snapshot(cut).sql(query, args=args, spark=spark)
+        return self.snapshot(in_session_zone(self._session, as_of, spark)).sql(query, args=args, spark=spark)
 
     def write(
         self, table: str | UUID, df: Frame, mode: WriteMode = "append", **options: Unpack[WriteOptions]
@@ -365,38 +353,3 @@ class Catalog:
 
     def __reduce__(self) -> tuple[Callable[..., Catalog], tuple[CatalogConfig]]:
         return Catalog, (self._config,)
-
-    def _cut_of(self, txn_id: UUID, as_of: TxnId | datetime | None, wait_s: float) -> Cut:
-        try:
-            return self._session.cuts.of(txn_id, timeout_s=wait_s)
-        except TransactionNotFound:
-            if not isinstance(as_of, str) or is_uuid(as_of):
-                raise
-            raise ValidationError(
-                f"{as_of!r} is neither a transaction's id nor a time",
-                field="as_of",
-                hint="Write 2026-01-31T12:00:00Z, or the text that a committed transaction was begun with.",
-            ) from None
-
-    def _as_moment(self, as_of: TxnId | datetime | None) -> UUID | datetime | str | None:
-        """Parse `as_of`: text is an id if it is a UUID, a time if it is a time, else the text of a `txn_id`."""
-        if not isinstance(as_of, str) or not as_of.strip():
-            return as_of
-        key = as_txn_id(as_of)
-        if parse_moment(as_of) is None:
-            return key
-        if self._session.writer.find_committed(key) is not None:
-            raise ValidationError(
-                f"{as_of!r} is a time, and a transaction was committed with this text as its id",
-                field="as_of",
-                hint=f"Give the time as a datetime, or the transaction's id: {key}.",
-            )
-        return as_of
-
-
-def _commit_ts(moment: Moment) -> int:
-    if parse_moment(moment) is None:
-        raise ValidationError(
-            f"{moment!r} is neither a transaction's id nor a time", field="as_of", hint="Write 2026-01-31T12:00:00Z."
-        )
-    return to_microseconds(moment)

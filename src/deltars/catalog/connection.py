@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -13,11 +12,11 @@ from deltars.catalog.table import Table
 from deltars.config import CatalogConfig, Isolation, configure
 from deltars.errors import ConfigError, DeltarsError, ValidationError, WarehouseTaken
 from deltars.log.moments import Moment
-from deltars.log.transaction_id import TxnId
 from deltars.observe import opentelemetry, prometheus
 from deltars.session import CatalogSession
 from deltars.storage import parse_location
 from deltars.store.migrations import runner as migrations
+from deltars.store.read.as_of import AsOf
 from deltars.transaction import Transaction, TransactionResult
 from deltars.transaction.options import BeginOptions, MirrorChoice, WriteMode, WriteOptions, check_keywords
 from deltars.transaction.plane import Frame
@@ -186,6 +185,7 @@ def read(
     *,
     version: int | None = None,
     timestamp: Moment | None = None,
+    as_of: AsOf | None = None,
     where: str | None = None,
     columns: Sequence[str] | None = None,
     spark: SparkSession | None = None,
@@ -196,14 +196,14 @@ def read(
     """
     _refuse_other_order(table, "table", "deltars.read(table, spark=spark)")
     found = _open_table(table)
-    return found.read(spark=spark, version=version, timestamp=timestamp, where=where, columns=columns)
+    return found.read(spark=spark, version=version, timestamp=timestamp, as_of=as_of, where=where, columns=columns)
 
 
 def sql(
     query: str,
     *,
     catalog: Catalog | str | None = None,
-    as_of: TxnId | datetime | None = None,
+    as_of: AsOf | None = None,
     args: Mapping[str, Any] | Sequence[Any] | None = None,
     spark: SparkSession | None = None,
 ) -> DataFrame:
