@@ -26,9 +26,11 @@ from deltars.cli.handover import adopt, import_table, rebuild, release
 from deltars.cli.migrate import migrate
 from deltars.cli.mirror import mirror
 from deltars.cli.options import is_debugging, with_debug
+from deltars.cli.restore import restore
 from deltars.cli.shell_completion import completion
 from deltars.cli.sql import sql
 from deltars.cli.tables import diff, files, history, properties, rename, show, verify
+from deltars.cli.tags import tag, tags, untag
 from deltars.cli.transactions import resolve, txn
 
 FAILED, WRONG_USAGE, CONFLICT, BROKEN_PIPE = 1, 2, 3, 128 + 13
@@ -91,6 +93,10 @@ for _command in (
     sql,
     properties,
     rename,
+    restore,
+    tag,
+    tags,
+    untag,
     verify,
     mirror,
     import_table,

@@ -31,7 +31,7 @@ def show(table: str, catalog: str | None, output: Output) -> None:
       deltars show features
       deltars show features --json | jq .columns
     """
-    with _catalog_with(table, catalog) as opened:
+    with catalog_with(table, catalog) as opened:
         detail = asdict(opened.table(table).detail(partitions=True))
     properties = [{"name": name, "value": value} for name, value in detail.pop("properties").items()]
     parts = {"columns": detail.pop("columns"), "partitions": detail.pop("partitions"), "properties": properties}
@@ -50,7 +50,7 @@ def history(table: str, limit: int | None, catalog: str | None, output: Output) 
       deltars history features --limit 10
       deltars history deltasql://postgres/lake/public/features
     """
-    with _catalog_with(table, catalog) as opened:
+    with catalog_with(table, catalog) as opened:
         output.records(
             [asdict(entry) for entry in opened.table(table).history(limit)],
             columns=("version", "committed_at", "operation", "committer", "txn_id"),
@@ -71,7 +71,7 @@ def files(table: str, where: str | None, version: int | None, catalog: str | Non
       deltars files features --where "day = '2026-01-01' AND id > 100"
       deltars files features --version 3 --json
     """
-    with _catalog_with(table, catalog) as opened:
+    with catalog_with(table, catalog) as opened:
         output.records(
             rows_of(opened.table(table).snapshot(version).select_files(where=where).to_batches()),
             columns=("path", "size", "num_records", "partition_values", "version"),
@@ -92,7 +92,7 @@ def diff(table: str, from_version: int, to_version: int | None, catalog: str | N
       deltars diff features 3 7
       deltars diff features 3 | grep ^files
     """
-    with _catalog_with(table, catalog) as opened:
+    with catalog_with(table, catalog) as opened:
         found = asdict(opened.table(table).diff(from_version, to_version))
     output.report(found, {"changes": found.pop("changes"), "files": found.pop("files")})
 
@@ -108,7 +108,7 @@ def rename(table: str, name: str, catalog: str | None, output: Output) -> None:
     Example:
       deltars rename features features_2026
     """
-    with _catalog_with(table, catalog) as opened:
+    with catalog_with(table, catalog) as opened:
         renamed = opened.rename_table(table, name)
         output.record({"name": renamed.name, "id": renamed.id, "location": renamed.location})
 
@@ -132,7 +132,7 @@ def properties(
     if wrong:
         raise click.BadParameter(f"{wrong[0]!r} is not NAME=VALUE", param_hint="--set")
     wanted = dict(setting.split("=", 1) for setting in settings)
-    with _catalog_with(table, catalog) as opened:
+    with catalog_with(table, catalog) as opened:
         found = opened.set_properties(table, wanted, unset=unset) if wanted or unset else opened.table(table)
         output.record(found.properties)
 
@@ -164,7 +164,7 @@ def verify(
       deltars verify features --deep --orphans --json
       deltars verify features --orphans --min-age 0
     """
-    with _catalog_with(table, catalog) as opened, working(f"Comparing {table} with its files"):
+    with catalog_with(table, catalog) as opened, working(f"Comparing {table} with its files"):
         found = opened.table(table).verify(deep=deep, orphans=orphans, min_age=timedelta(hours=min_age))
     compared = f"{found.commits} commits and {found.data_files} data files of {found.table}"
     output.records(
@@ -182,7 +182,7 @@ def verify(
 
 
 @contextmanager
-def _catalog_with(table: str, catalog: str | None) -> Iterator[Catalog]:
+def catalog_with(table: str, catalog: str | None) -> Iterator[Catalog]:
     """Open the given catalog or, without one, the catalog in the table's URI."""
     named = parse_table_uri(table)[0].with_secrets() if catalog is None and is_uri(table) else catalog
     with deltars.connect(named, migrate=False) as opened:
