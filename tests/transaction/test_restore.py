@@ -153,7 +153,7 @@ def test_missing_files_are_counted_and_some_named_before_anything_changes(catalo
     table.write(rows(99), "overwrite")
     for path in paths[:11]:
         (Path(table.location) / path).unlink()
-    with pytest.raises(FilesMissing, match="11 of its files do not exist any more: .* and 1 more") as caught:
+    with pytest.raises(FilesMissing, match=r"11 of its files do not exist any more: .* and 1 more") as caught:
         table.restore(12)
     assert (caught.value.count, len(caught.value.paths), caught.value.table) == (11, 10, "t")
     assert set(caught.value.paths) <= set(paths[:11])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
+from deltars.catalog.copies import Copy, copy_tables
 from deltars.catalog.restore import Restored, restore_tables
+from deltars.catalog.table import Table
 from deltars.catalog.tags import create_tag, delete_tag
 from deltars.session import CatalogSession
 from deltars.store.read.as_of import AsOf
@@ -56,3 +58,35 @@ class CutCalls:
     def untag(self, name: str) -> Tag:
         """Remove a tag, and return it. The tables stay as they are; their old versions may be deleted later."""
         return delete_tag(self._session, name)
+
+    def copy_table(
+        self,
+        source: str | UUID,
+        name: str,
+        *,
+        as_of: AsOf | None = None,
+        version: int | None = None,
+        location: str | None = None,
+        committer: str | None = None,
+    ) -> Table:
+        """Copy a table, by default as it is now, to a new table, and return it.
+
+        Data files and deletion vectors are copied by the storage, not read. Schema, properties, statistics and row ids
+        stay; the history begins with version 0. Raise `TableExists` if there is a table of this name.
+        """
+        copy = Copy(source, name, version, location)
+        [record] = copy_tables(self._session, [copy], as_of=as_of, committer=committer)
+        return Table(self._session, record)
+
+    def copy_tables(
+        self, names: Mapping[str, str], *, as_of: AsOf | None = None, committer: str | None = None
+    ) -> list[Table]:
+        """Copy tables of one cut to new tables in one transaction. `names` has the new name of each table.
+
+        Return the new tables in this order. See `copy_table`.
+        """
+        copies = [Copy(source, name) for source, name in names.items()]
+        return [
+            Table(self._session, record)
+            for record in copy_tables(self._session, copies, as_of=as_of, committer=committer)
+        ]

@@ -158,7 +158,7 @@ def restoration(view: View, table: StagedTable, target: Snapshot, timestamp: Mom
     }
     step = Step(RESTORE, params, _metrics(then, result))
     return Restoration(
-        table, [*actions, *removes_of(removed), *adds_of(added)], step, _row_groups(target, added), result
+        table, [*actions, *removes_of(removed), *adds_of(added)], step, row_groups_of(target, added), result
     )
 
 
@@ -271,12 +271,13 @@ def _metrics(then: pa.Table, result: RestoredTable) -> dict[str, int]:
     }
 
 
-def _row_groups(target: Snapshot, added: pa.Table) -> list[RowGroup]:
-    paths: Collection[str] = set(added["path"].to_pylist())
+def row_groups_of(snapshot: Snapshot, files: pa.Table) -> list[RowGroup]:
+    """Return the recorded row groups of some files of a version."""
+    paths: Collection[str] = set(files["path"].to_pylist())
     if not paths:
         return []
     columns = ("path", "row_group", "num_rows", "total_bytes", "file_offset", "stats")
-    rows = target.row_groups().select(columns).to_pylist()
+    rows = snapshot.row_groups().select(columns).to_pylist()
     return [RowGroup(*row.values()) for row in rows if row["path"] in paths]
 
 
@@ -286,15 +287,16 @@ def _domains(view: View, table: StagedTable, target: Snapshot) -> list[DomainMet
     changed = [
         domain
         for name, domain in target.domains.items()
-        if _is_restored(name) and (name not in now or now[name].configuration != domain.configuration)
+        if is_restored_domain(name) and (name not in now or now[name].configuration != domain.configuration)
     ]
     gone = [
         msgspec.structs.replace(domain, removed=True)
         for name, domain in now.items()
-        if _is_restored(name) and name not in target.domains
+        if is_restored_domain(name) and name not in target.domains
     ]
     return [*changed, *gone]
 
 
-def _is_restored(domain: str) -> bool:
+def is_restored_domain(domain: str) -> bool:
+    """Return whether a domain is part of what a version describes: one of Delta's own, but not the mark of row ids."""
     return domain.startswith("delta.") and domain != ROW_TRACKING_DOMAIN
