@@ -261,3 +261,16 @@ def test_rebuild_restores_tags_and_leaves_out_those_it_cannot(tables: deltars.Ca
         assert opened.snapshot("now").versions == {"a": 2, "b": 1}
         opened.restore("q3")
         assert opened.table("a").to_arrow()["id"].to_pylist() == [1]
+
+
+def test_files_of_a_tagged_table_are_not_deleted(tables: deltars.Catalog) -> None:
+    tables.tag("q3")
+    with pytest.raises(ValidationError, match="needed by the tag q3"):
+        tables.drop_table("a", delete_data=True)
+    assert tables.table_exists("a")
+    tables.drop_table("a")
+    with pytest.raises(ValidationError, match="needed by the tag q3"):
+        tables.drop_table("a", delete_data=True)
+    assert tables.snapshot("q3").to_arrow("a").num_rows == 1
+    tables.untag("q3")
+    tables.drop_table("a", delete_data=True)

@@ -12,6 +12,7 @@ from deltars.catalog.log_acceptance import LogComparison, accept_log, compare_lo
 from deltars.catalog.retry import run
 from deltars.catalog.snapshot import CatalogSnapshot
 from deltars.catalog.table import Table
+from deltars.catalog.tags import refuse_tagged
 from deltars.catalog.transactions import TransactionDetail, transaction_detail
 from deltars.config import CatalogConfig, Isolation
 from deltars.errors import TableNotFound
@@ -172,7 +173,8 @@ class Catalog(CutCalls):
         """Remove a table from the catalog. Its log stays in the database; its files stay unless `delete_data`.
 
         `delete_data` deletes the files that the table's log names and those that no log names, the `_delta_log` last.
-        It is refused, before anything is changed, for a table whose log others own (imported read-only, released).
+        It is refused, before anything is changed, for a table whose log others own (imported read-only, released), and
+        for one that a tag names.
         Call it again to finish an interrupted deletion: it also accepts a table that is already dropped.
         """
         key = self._session.name_or_id(table)
@@ -180,14 +182,14 @@ class Catalog(CutCalls):
             self._session.publish_registration(self._session.registry.drop(key).table_id)
             return
         deletion = Deletion(self._session.database, self._session.publisher, self._session.registry)
-        record = self._session.registry.find(key)
-        if record is not None:
-            deletion.check(record.table_id)
-            record = self._session.registry.drop(record.table_id)
-        else:
-            record = self._session.registry.find_dropped(key)
+        living = self._session.registry.find(key)
+        record = living or self._session.registry.find_dropped(key)
         if record is None:
             raise TableNotFound(f"there is no table {str(table)!r} in {self.uri}", table=str(table))
+        refuse_tagged(self._session, record)
+        if living is not None:
+            deletion.check(record.table_id)
+            record = self._session.registry.drop(record.table_id)
         self._session.publish_registration(record.table_id)
         deletion.delete(record.table_id)
 

@@ -9,7 +9,8 @@ from deltars.errors import ValidationError
 from deltars.log.validation import has_null_character
 from deltars.session import CatalogSession
 from deltars.store.read.as_of import AsOf
-from deltars.store.tags import Tag
+from deltars.store.registry import TableRecord
+from deltars.store.tags import Tag, pinned_versions
 
 
 def create_tag(
@@ -33,6 +34,21 @@ def delete_tag(session: CatalogSession, name: str) -> Tag:
     tag = session.tags.delete(name)
     session.publisher.publish_tag(tag.name)
     return tag
+
+
+def refuse_tagged(session: CatalogSession, table: TableRecord) -> None:
+    """Raise `ValidationError` if a tag needs files of a table that is to be deleted."""
+    with session.database.read() as connection:
+        pinned = pinned_versions(connection, table.table_id)
+    names = sorted({name for tags in pinned.values() for name in tags})
+    if names:
+        raise ValidationError(
+            f"the files of the table are needed by the tag{'s' if len(names) > 1 else ''} {', '.join(names[:10])}",
+            table=table.name,
+            table_id=table.table_id,
+            field="delete_data",
+            hint="Remove the tags first (catalog.untag), or drop the table without its files.",
+        )
 
 
 def _sealed(session: CatalogSession, as_of: AsOf | None) -> int:
