@@ -5,14 +5,10 @@
 The tables go to ./.deltars, or to the catalog that $DELTARS_CATALOG names: deltasql://postgres/lake/public?host=db
 """
 
-import os
-import sys
-
 from pyspark.sql import SparkSession
 
 import deltars
 
-os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's tasks need the Python that has deltars
 spark = SparkSession.builder.master("local[2]").appName("feature store").getOrCreate()
 
 features = spark.createDataFrame([("ada", 120.5), ("bob", 3.0)], "customer string, spend double")

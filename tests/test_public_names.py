@@ -31,8 +31,8 @@ INTERNAL = {
     "deltars.log.snapshot.Contents",
     # Always Parquet.
     "deltars.protocol.actions.Format",
-    # `deltars.Finding` is the doctor's.
-    "deltars.mirror.verify.Finding",
+    # An entry of `Verification.findings`: its fields say everything.
+    "deltars.mirror.verify.Discrepancy",
     # A condition as a scan carries it to whoever reads its rows.
     *(f"deltars.predicate.tree.{kind.__name__}" for kind in get_args(Predicate)),
 }

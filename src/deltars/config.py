@@ -111,6 +111,10 @@ def configure(
 ) -> CatalogConfig:
     """Return the catalog's URI, its warehouse and its settings, merged from all sources."""
     environment = os.environ if environment is None else environment
+    if catalog is not None and not isinstance(catalog, str):
+        raise ConfigError(
+            f"a catalog is a deltasql:// URI or a name, got {catalog!r:.100}", hint=f"Write {_as_uri(catalog)!r}."
+        )
     if catalog is not None and not catalog.strip():
         raise ConfigError("the catalog's name is empty", hint="Omit it for $DELTARS_CATALOG or the embedded catalog.")
     named = catalog or environment.get(f"{PREFIX}CATALOG") or DEFAULT_CATALOG
@@ -200,6 +204,10 @@ def _entry_of_file(name: str, environment: Mapping[str, str]) -> dict[str, Any]:
     if not entry.get("uri"):
         raise ConfigError(f"the catalog {name!r} of {path} has no uri")
     return dict(entry)
+
+
+def _as_uri(given: Any) -> str:
+    return f"deltasql://sqlite/{given}" if isinstance(given, os.PathLike) else DEFAULT_CATALOG
 
 
 def _suggestion(name: str) -> str:

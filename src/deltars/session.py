@@ -151,10 +151,11 @@ class CatalogSession:
             )
             raise
         if isinstance(outcome, VersionTaken):
-            raise self._conflict(commit, outcome)
+            raise self.conflict(commit, outcome)
         return outcome
 
-    def _conflict(self, commit: Commit, taken: VersionTaken) -> VersionConflict:
+    def conflict(self, commit: Commit, taken: VersionTaken) -> VersionConflict:
+        """Return the error for a lost race, with who won it."""
         race, conflict = lost_race(self.database, commit, taken), taken.conflict
         rule = VersionConflict if conflict is None else conflict.rule
         return rule(

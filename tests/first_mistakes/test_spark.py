@@ -108,3 +108,10 @@ def test_what_is_no_session_and_columns_that_are_there_twice_are_named(
         lake.write("new", twice)
     assert not lake.table_exists("new")
     assert os.listdir(Path(str(lake.warehouse))).count("new") == 0
+
+
+def test_streaming_frame_is_refused_with_the_recipe_for_its_batches(lake: deltars.Catalog, spark: SparkSession) -> None:
+    stream = spark.readStream.format("rate").load()
+    with pytest.raises(deltars.ValidationError, match=r"foreachBatch.*app_version=number"):
+        lake.write("rates", stream)
+    assert not lake.table_exists("rates")

@@ -162,7 +162,7 @@ def test_versions_that_contradict_the_log_are_listed_and_discarded_only_when_tol
         tx.write("u", rows(8))
     restored.close()
     with deltars.connect(catalog_uri, allow_diverged=True) as allowing:
-        with allowing.begin() as alone:
+        with allowing.begin(committer="alone") as alone:
             alone.write("t", rows(9))
         assert allowing.table("t").version == 4
         with pytest.raises(deltars.LogDiverged, match="would be discarded: 3, 4"):
@@ -171,7 +171,7 @@ def test_versions_that_contradict_the_log_are_listed_and_discarded_only_when_tol
     assert refused.exit_code == 1
     assert [(r["version"], r["what"], r["committer"], r["other_tables"]) for r in json.loads(refused.stdout)] == [
         (3, "would be discarded", "after the restore", "u"),
-        (4, "would be discarded", None, ""),
+        (4, "would be discarded", "alone", ""),
         (3, "would be imported from the log", None, None),
         (4, "would be imported from the log", None, None),
     ]

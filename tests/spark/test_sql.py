@@ -198,3 +198,21 @@ def test_a_name_that_is_not_of_this_catalog_is_refused_clearly(
 
 def test_a_query_without_tables_is_sparks_alone(catalog: Catalog, spark: SparkSession) -> None:
     assert deltars.sql("SELECT '{a}' AS text", catalog=catalog, spark=spark).collect()[0]["text"] == "{a}"
+
+
+def test_query_joins_tables_with_views_of_the_session(catalog: Catalog, spark: SparkSession) -> None:
+    wanted = spark.createDataFrame([(1,), (3,)], "key long")
+    wanted.createOrReplaceTempView("`wanted {keys}`")
+    spark.createDataFrame([(9, "nowhere")], "n_key long, n_name string").createOrReplaceTempView("Nation")
+    try:
+        query = "SELECT n_name FROM nation JOIN `wanted {keys}` AS w ON n_key = w.key WHERE w.key > 0 ORDER BY n_name"
+        assert [row.n_name for row in catalog.sql(query, spark=spark).collect()] == ["France", "Kenya"]
+        # A name that is both is the catalog's table.
+        assert catalog.sql("SELECT count(*) AS n FROM nation", spark=spark).collect()[0].n == 3
+        only = "SELECT key FROM `wanted {keys}` WHERE key > 1"
+        assert [row.key for row in deltars.sql(only, catalog=catalog, spark=spark).collect()] == [3]
+    finally:
+        spark.catalog.dropTempView("wanted {keys}")
+        spark.catalog.dropTempView("Nation")
+    with pytest.raises(TableNotFound, match="A temporary view of the Spark session works too"):
+        catalog.sql("SELECT * FROM wanted", spark=spark)

@@ -115,6 +115,8 @@ def use_catalog(catalog: deltars.Catalog, schema: deltars.SchemaLike) -> None:
     reconciler.stop()
     reconciler.run()
     print(catalog.uri, catalog.warehouse, catalog.is_standby)
+    assert_type(catalog.default_isolation, deltars.Isolation)
+    catalog.set_default_isolation("serializable")
     catalog.close()
 
 
@@ -129,6 +131,7 @@ def use_table(spark: SparkSession) -> None:
     assert_type(table.snapshot().totals, deltars.Totals)
     assert_type(table.history(10, since="2026-01-01"), list[deltars.HistoryEntry])
     assert_type(table.detail(partitions=True), deltars.TableDetail)
+    assert_type(table.count("id > 1", version=0), int)
     assert_type(table.detail().columns, tuple[deltars.ColumnDetail, ...])
     assert_type(table.diff(1, 2), deltars.TableDiff)
     assert_type(table.diff(1).changes, tuple[deltars.TableChange, ...])

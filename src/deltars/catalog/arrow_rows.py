@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from deltars.data.frames import as_duckdb, as_pandas, as_polars, stream
 from deltars.data.scan import Scan
+from deltars.errors import ValidationError
 from deltars.log.moments import Moment
+from deltars.log.snapshot import as_whole
 from deltars.store.read.as_of import AsOf
+from deltars.transaction.html import html_table
 
 if TYPE_CHECKING:
     import pandas
@@ -116,6 +118,11 @@ class ArrowRows(ABC):
 
     def head(self, count: int = SHOWN_ROWS) -> pa.Table:
         """Return a few rows, in no particular order."""
+        count = as_whole(count, "a number of rows", field="count", hint="Write table.head(10).")
+        if count < 0:
+            raise ValidationError(
+                f"count must be 0 or more, got {count}", field="count", hint="to_arrow() returns all rows."
+            )
         reader = self.to_arrow_batch_reader()
         batches: list[pa.RecordBatch] = []
         for batch in reader:
@@ -127,16 +134,5 @@ class ArrowRows(ABC):
 
 def as_html(caption: str, rows: pa.Table) -> str:
     """Return rows as an HTML table for a notebook."""
-    heads = "".join(
-        f"<th>{escape(field.name)}<br><small>{escape(str(field.type))}</small></th>" for field in rows.schema
-    )
-    lines = "".join(
-        "<tr>" + "".join(f"<td>{escape(_shown(value))}</td>" for value in row.values()) + "</tr>"
-        for row in rows.to_pylist()
-    )
-    return f"<table><caption>{escape(caption)}</caption><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table>"
-
-
-def _shown(value: Any) -> str:
-    text = "NULL" if value is None else str(value)
-    return text if len(text) <= 100 else f"{text[:99]}…"
+    heads = [f"{field.name}: {field.type}" for field in rows.schema]
+    return html_table(caption, heads, [row.values() for row in rows.to_pylist()])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from uuid import UUID, uuid4
 
 from deltars.catalog import handover
 from deltars.catalog.cut_calls import CutCalls
+from deltars.catalog.listings import TableList
 from deltars.catalog.log_acceptance import LogComparison, accept_log, compare_log
 from deltars.catalog.retry import run
 from deltars.catalog.snapshot import CatalogSnapshot
@@ -15,7 +17,7 @@ from deltars.catalog.table import Table
 from deltars.catalog.tags import refuse_tagged
 from deltars.catalog.transactions import TransactionDetail, transaction_detail
 from deltars.config import CatalogConfig, Isolation
-from deltars.errors import TableNotFound
+from deltars.errors import DeltarsError, TableNotFound
 from deltars.importer import Progress
 from deltars.log.commit import NewTable
 from deltars.log.transaction_id import TxnId, as_txn_id
@@ -154,11 +156,17 @@ class Catalog(CutCalls):
 
     def tables(self) -> list[Table]:
         """Return every table, by name."""
-        return [Table(self._session, record) for record in self._session.registry.tables()]
+        return TableList(Table(self._session, record) for record in self._session.registry.tables())
 
     def table(self, table: str | UUID) -> Table:
         """Return a table by its name (in any case), its id or its whole `deltasql://` URI."""
         return Table(self._session, self._session.find(table))
+
+    def __getitem__(self, table: str | UUID) -> Table:
+        return self.table(table)
+
+    def __contains__(self, table: str | UUID) -> bool:
+        return self.table_exists(table)
 
     def table_exists(self, table: str | UUID) -> bool:
         return self._session.registry.find(self._session.name_or_id(table)) is not None
@@ -241,7 +249,7 @@ class Catalog(CutCalls):
         return run(lambda: self.begin(**options), function, retries=retries, timeout=retry_timeout)
 
     def snapshot(self, as_of: AsOf | None = None, *, timeout: float | None = None) -> CatalogSnapshot:
-        """Return every table at one moment: now, or as of a tag, a transaction (its id or its text) or a time.
+        """Return every table at one moment: now, or as of a tag, a transaction (its id, text or result) or a time.
 
         A snapshot of the past waits for commits that may still belong to it, at most `timeout` seconds. The snapshot
         as of a time never changes once it was returned. A role that can only read, and gives a time after the newest
@@ -352,6 +360,14 @@ class Catalog(CutCalls):
 
     def __repr__(self) -> str:
         return f"<Catalog {self.uri}>"
+
+    def _repr_html_(self) -> str:
+        try:
+            tables = TableList(self.tables())._repr_html_()
+        except DeltarsError as error:
+            # A notebook that shows a catalog must not fail because its database is away.
+            tables = f"<p>{escape(str(error))}</p>"
+        return f"<p>{escape(repr(self))}</p>{tables}"
 
     def __reduce__(self) -> tuple[Callable[..., Catalog], tuple[CatalogConfig]]:
         return Catalog, (self._config,)

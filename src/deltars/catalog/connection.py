@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -143,10 +144,11 @@ def _claim(session: CatalogSession, place: str) -> None:
         _log.warning("the warehouse %s could not be marked as this catalog's: %s", place, error)
 
 
-def _warehouse(text: str) -> str:
+def _warehouse(given: str | PathLike[str]) -> str:
     """Return the warehouse as an absolute location. A relative path would differ from process to process."""
+    text = str(given)
     try:
-        return str(parse_location(text))
+        return str(parse_location(given))
     except ValidationError as error:
         relative = not text.startswith("/") and ":" not in text
         hint = f"Give the whole path: {Path(text).absolute()}." if relative else error.hint

@@ -20,6 +20,11 @@ def run(
     begin: Callable[[], Transaction], function: Callable[[Transaction], Result], *, retries: int, timeout: float | None
 ) -> Result:
     """Run the function, each time in a new transaction, until one commits. Return its result."""
+    if not callable(function):
+        raise ConfigError(
+            f"catalog.run() takes a function of the transaction, got {function!r:.100}",
+            hint='Write catalog.run(lambda tx: tx.write("features", df)).',
+        )
     if type(retries) is not int or retries < 0:
         raise ConfigError(f"retries must be a whole number of 0 or more, got {retries!r}")
     attempts = stamina.retry_context(

@@ -80,10 +80,13 @@ class CatalogSnapshot(RowsByTable):
         """Run a query in Spark's SQL over tables of this snapshot. Return a Spark DataFrame.
 
         The catalog's database chooses each table's files by the query's conditions; Spark then runs the query, with
-        `args` for its parameters. The query can name tables of this catalog only, not views of the Spark session.
+        `args` for its parameters. A name that is no table of this snapshot may be a temporary view of the Spark
+        session. A name that is both means the table.
         """
-        parsed = Query(query)
         plane = spark_plane()
+        parsed = Query(query)
+        views = [name for name in parsed.tables if not self._has(name.name) and plane.has_view(spark, name.name)]
+        parsed = parsed.without(views)
         tables = [self._named(parsed, reference) for reference in parsed.tables]
         snapshots = {table.table_id: self._snapshot(table) for table in tables}
         predicates = plane.predicates(spark, parsed, [snapshots[table.table_id].schema for table in tables])
@@ -132,6 +135,10 @@ class CatalogSnapshot(RowsByTable):
             )
         return found
 
+    def _has(self, name: str) -> bool:
+        found = self._cut.find(self._session.name_or_id(name))
+        return found is not None and found.version != NO_VERSION
+
     def _named(self, query: Query, reference: TableReference) -> CutTable:
         try:
             return self._find(reference.name)
@@ -139,7 +146,7 @@ class CatalogSnapshot(RowsByTable):
             raise TableNotFound(
                 query.error(f"there is no table {reference.name!r} in this snapshot", reference).message,
                 table=reference.name,
-                hint=error.hint,
+                hint=f"{error.hint} A temporary view of the Spark session works too.",
             ) from None
 
     def _snapshot(self, table: CutTable) -> Snapshot:

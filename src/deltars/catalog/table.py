@@ -12,7 +12,9 @@ from uuid import UUID
 import pyarrow as pa
 
 from deltars.catalog.arrow_rows import ArrowRows, as_html
+from deltars.catalog.listings import HistoryList
 from deltars.catalog.restore import Restored, restore_table
+from deltars.catalog.row_count import count_rows, recorded_rows
 from deltars.catalog.table_detail import TableDetail, columns_of, partitions_of
 from deltars.catalog.table_diff import TableDiff, difference
 from deltars.data.scan import Scan
@@ -85,7 +87,25 @@ class Table(ArrowRows):
 
     def history(self, limit: int | None = None, *, since: int | Moment | None = None) -> list[HistoryEntry]:
         """Return the commits, newest first: at most `limit`, none before `since` (a version or a time)."""
-        return self._session.reader.history(self.id, limit=limit, since=since)
+        return HistoryList(self._session.reader.history(self.id, limit=limit, since=since))
+
+    def count(self, where: str | None = None, *, version: int | None = None, timestamp: Moment | None = None) -> int:
+        """Return the number of rows now, at a version or at a time. With `where`, count the rows that match.
+
+        Without `where`, the number comes from the log, if every file's writer recorded its rows. Otherwise one column
+        is read.
+        """
+        snapshot = self.snapshot(version, timestamp=timestamp)
+        recorded = recorded_rows(snapshot) if where is None else None
+        if recorded is not None:
+            return recorded
+        return count_rows(self._scan(snapshot, None if where is None else parse(where, snapshot.schema)))
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def __bool__(self) -> bool:
+        return True  # A table without rows is still a table.
 
     def detail(self, *, partitions: bool = False) -> TableDetail:
         """Return the table's current columns, properties and size; with `partitions` also each partition's size."""

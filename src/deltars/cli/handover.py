@@ -81,8 +81,8 @@ def adopt(table: str, catalog: str | None, output: Output) -> None:
 def rebuild(warehouse: str, catalog: str | None, output: Output) -> None:
     """Rebuild a lost catalog from the logs that it published in WAREHOUSE.
 
-    Names, versions, transactions with their times, and tags are restored. Commits that were never published, and statistics of
-    row groups, are lost. If the command is interrupted, run it again.
+    Names, versions, transactions with their times, and tags are restored. Commits that were never published, and
+    statistics of row groups, are lost. If the command is interrupted, run it again.
 
     \b
     Example:

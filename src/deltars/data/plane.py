@@ -18,7 +18,7 @@ from deltars.data.filter import Unmatched
 from deltars.data.reader import read_scan
 from deltars.data.scan import Scan
 from deltars.data.sources import claim, open_stream, refuse_used_up
-from deltars.data.write_schema import check_fits, file_schema, fit
+from deltars.data.write_schema import check_fits, empty_batch, file_schema, fit
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.data.writer import write_table
 from deltars.errors import ValidationError
@@ -61,6 +61,7 @@ class ArrowPlane:
 
     def opened(self, frame: object) -> object:
         """Return the frame, or its opened stream if only that has the schema: some streams can be opened only once."""
+        _refuse_objects(frame)
         is_known = isinstance(frame, pa.Table | pa.RecordBatch | pa.RecordBatchReader) or _is_pandas(frame)
         return frame if is_known or hasattr(frame, "__arrow_c_schema__") else _OpenedFrame(frame, open_stream(frame))
 
@@ -74,7 +75,7 @@ class ArrowPlane:
         data = _arrow_schema(frame)
         computed = ComputedColumns(data.names, table)
         # An empty batch raises now, before a row is written, if a column cannot be computed.
-        computed.add_to(pa.RecordBatch.from_pylist([], schema=data))
+        computed.add_to(empty_batch(data))
         return _ComputedFrame(computed.schema, map(computed.add_to, _batches(frame)))
 
     def write(self, frame: object, target: WriteTarget, conditions: Sequence[Condition] = ()) -> list[WrittenFile]:
@@ -146,6 +147,20 @@ def _is_pandas(frame: object) -> bool:
     return pandas is not None and isinstance(frame, pandas.DataFrame)
 
 
+def _refuse_objects(frame: Any) -> None:
+    """Raise for a Polars frame with Python objects, which Polars would export as their addresses in memory."""
+    polars = sys.modules.get("polars")
+    if polars is None or not isinstance(frame, polars.DataFrame):
+        return
+    for name, kind in frame.schema.items():
+        if kind == polars.Object:
+            raise ValidationError(
+                f"the column {name!r} of the Polars frame holds Python objects, which a table cannot store",
+                field=name,
+                hint="Convert it to a type of Polars first, or drop it.",
+            )
+
+
 def _from_pandas(frame: Any) -> pa.Table:
     """Return the columns as an Arrow table, with NaN as null as in pandas. An index of row numbers is dropped."""
     index = frame.index
@@ -164,4 +179,8 @@ def _from_pandas(frame: Any) -> pa.Table:
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise ValidationError(f"cannot convert the pandas frame to Arrow: {error}") from error
+        raise ValidationError(
+            f"cannot convert the pandas frame to Arrow: {error}",
+            field="df",
+            hint="Give each column one type, for example frame.astype({'column': 'string'}).",
+        ) from error

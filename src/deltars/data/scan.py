@@ -111,7 +111,10 @@ class Scan:
             if column is None:
                 names = ", ".join(self.schema.names)
                 raise ValidationError(
-                    f"there is no column {name!r}; the columns are {names}", field="columns", table=self.table
+                    f"there is no column {name!r}; the columns are {names}",
+                    field="columns",
+                    table=self.table,
+                    hint="Give a list of names.",
                 )
             if column.name in selected:
                 raise ValidationError(f"duplicate column {column.name!r} in columns", field="columns", table=self.table)

@@ -87,7 +87,11 @@ def open_stream(source: Any) -> pa.RecordBatchReader:
     except pa.ArrowInvalid as error:
         if "released" in str(error):
             raise consumed(source, "its stream was already taken") from error
-        raise ValidationError(f"the {kind_of(source)} returned no Arrow stream: {error}", field="df") from error
+        raise ValidationError(
+            f"the {kind_of(source)} returned no Arrow stream of rows: {error}",
+            field="df",
+            hint="Give a frame with named columns, such as series.to_frame().",
+        ) from error
 
 
 def refuse_used_up(source: object, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

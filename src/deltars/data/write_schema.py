@@ -42,7 +42,27 @@ _CASTS = (
 
 def check_fits(data: pa.Schema, table: pa.Schema) -> None:
     """Raise SchemaMismatch if data of this schema cannot fit the table. Only types are checked, not values."""
-    fit(pa.RecordBatch.from_pylist([], schema=data), table)
+    fit(empty_batch(data), table)
+
+
+def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch without rows that fits as data of this schema does. Arrow cannot make some empty dictionaries."""
+    return pa.RecordBatch.from_pylist([], schema=pa.schema([_decoded_field(field) for field in schema]))
+
+
+def _decoded_field(field: pa.Field) -> pa.Field:
+    kind = field.type
+    if types.is_dictionary(kind):
+        return field.with_type(kind.value_type)
+    if types.is_struct(kind):
+        return field.with_type(pa.struct([_decoded_field(child) for child in kind]))
+    if types.is_list(kind):
+        return field.with_type(pa.list_(_decoded_field(kind.value_field)))
+    if types.is_large_list(kind):
+        return field.with_type(pa.large_list(_decoded_field(kind.value_field)))
+    if types.is_fixed_size_list(kind):
+        return field.with_type(pa.list_(_decoded_field(kind.value_field), kind.list_size))
+    return field
 
 
 def fit(batch: pa.RecordBatch, table: pa.Schema) -> pa.RecordBatch:
@@ -136,6 +156,9 @@ def _plain(array: pa.Array) -> pa.Array:
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     if types.is_dictionary(array.type):
+        if types.is_string_view(array.type.value_type):
+            # Polars' Categorical and Enum. Arrow decodes no dictionary of views.
+            return array.dictionary.cast(pa.large_string()).take(array.indices)
         return array.dictionary_decode()
     if types.is_run_end_encoded(array.type):
         return pc.run_end_decode(array)

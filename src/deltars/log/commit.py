@@ -76,6 +76,8 @@ class TableCommit:
     metrics: Mapping[str, str] = field(default_factory=dict)
     tolerate_missing: bool = False
     """Whether to ignore the removal of a file that is not live."""
+    is_exact: bool = False
+    """Whether to refuse every newer version, at any isolation level."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Any, TypeAlias
 
 from deltars.errors import ValidationError
 
-Moment: TypeAlias = datetime | str
-"""A `datetime`, or its text in ISO 8601. Without a time zone it is in UTC."""
+Moment: TypeAlias = date | str
+"""A `datetime`, a date (its first moment), or the text in ISO 8601. Without a time zone it is in UTC."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -22,7 +22,12 @@ def parse_moment(moment: Any, *, zone: tzinfo | None = UTC) -> datetime | None:
             moment = datetime.fromisoformat(moment)
         except ValueError:
             return None
-    if not isinstance(moment, datetime):
+    if type(moment).__module__ == "numpy" and type(moment).__name__ == "datetime64":
+        moment = moment.astype("datetime64[us]").item()
+    if isinstance(moment, date) and not isinstance(moment, datetime):
+        moment = datetime(moment.year, moment.month, moment.day)
+    # pandas' NaT is a datetime that does not equal itself.
+    if not isinstance(moment, datetime) or moment != moment:
         return None
     return moment.replace(tzinfo=zone) if moment.tzinfo is None else moment
 
@@ -49,5 +54,5 @@ def _required(moment: Moment) -> datetime:
     if isinstance(moment, str):
         raise ValidationError(f"{moment!r} is not a time", field="timestamp", hint="Write it as 2026-01-31T12:00:00Z.")
     raise ValidationError(
-        f"a time is a datetime or its text, not {moment!r}", field="timestamp", hint="Versions go to version=."
+        f"a time is a datetime or its text, not {moment!r:.100}", field="timestamp", hint="Versions go to version=."
     )

@@ -30,7 +30,9 @@ def as_txn_id(given: object) -> UUID:
         return given
     if not isinstance(given, str) or not given.strip():
         raise ValidationError(
-            f"a transaction's id is a UUID or a text that is not empty, not {given!r:.100}", field="txn_id"
+            f"a transaction's id is a UUID or a text that is not empty, not {given!r:.100}",
+            field="txn_id",
+            hint="Give tx.id, result.txn_id, or the text that the transaction was begun with.",
         )
     if is_uuid(given):
         return UUID(given)

@@ -77,7 +77,7 @@ class Problem(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Discrepancy:
     problem: Problem
     file: str
     detail: str
@@ -96,7 +96,7 @@ class Verification:
     published_version: int
     commits: int
     data_files: int
-    findings: tuple[Finding, ...]
+    findings: tuple[Discrepancy, ...]
     young_files: int = 0
     """Orphans left out because a running transaction may still commit them; `young_bytes` is their total size."""
     young_bytes: int = 0
@@ -135,7 +135,7 @@ class Verifier:
         findings += check.data_files(deep=deep)
         found = check.orphans(listed, min_age) if orphans else Orphans()
         findings += [
-            Finding(Problem.ORPHAN, storage.url_of(o.path), o.detail, o.size_bytes, o.age.total_seconds())
+            Discrepancy(Problem.ORPHAN, storage.url_of(o.path), o.detail, o.size_bytes, o.age.total_seconds())
             for o in found.old
         ]
         return Verification(
@@ -184,12 +184,12 @@ class _Check:
         self.num_commits = 0
         self.num_data_files = 0
 
-    def state(self) -> Iterator[Finding]:
+    def state(self) -> Iterator[Discrepancy]:
         if self._status.state is MirrorState.DIVERGED:
             path = commit_path(self._status.published_version + 1)
             yield self._finding(Problem.DIVERGED, path, self._status.last_error or "the log has diverged")
 
-    def commits(self, *, deep: bool) -> Iterator[Finding]:
+    def commits(self, *, deep: bool) -> Iterator[Discrepancy]:
         published = self._seen.published
         there = set(self._versions_of(LogFileKind.COMMIT, first=0))
         self.num_commits = len(published)
@@ -224,7 +224,7 @@ class _Check:
 
         yield from self._each(differs, sorted(published.keys() & there), commit_path)
 
-    def hint(self) -> Iterator[Finding]:
+    def hint(self) -> Iterator[Discrepancy]:
         if self._seen.hint is None:
             return
         hint = parse_last_checkpoint(self._seen.hint)
@@ -238,7 +238,7 @@ class _Check:
         elif not self._has_checkpoint(hint):
             yield self._finding(Problem.MISSING, checkpoint_path(hint.version), "is missing; _last_checkpoint names it")
 
-    def checksums(self) -> Iterator[Finding]:
+    def checksums(self) -> Iterator[Discrepancy]:
         def differs(version: int) -> str | None:
             if version not in self._sums:
                 return None if self._is_of_others else "belongs to a version that was never committed"
@@ -253,7 +253,7 @@ class _Check:
 
         yield from self._each(differs, self._versions_of(LogFileKind.CHECKSUM), checksum_path)
 
-    def checkpoints(self) -> Iterator[Finding]:
+    def checkpoints(self) -> Iterator[Discrepancy]:
         for path in [] if self._is_of_others else sorted(self._sizes):
             name = parse_log_path(path)
             if name is not None and name.kind in CHECKPOINTS and (name.version or 0) > self._seen.newest:
@@ -262,7 +262,7 @@ class _Check:
             if version <= self._seen.newest and (reason := self._checkpoint_difference(version)) is not None:
                 yield self._finding(Problem.DIFFERENT, checkpoint_path(version), reason)
 
-    def data_files(self, *, deep: bool) -> Iterator[Finding]:
+    def data_files(self, *, deep: bool) -> Iterator[Discrepancy]:
         if self._status.current_version < 0:
             return
         ends: dict[str, int] = {}
@@ -362,7 +362,7 @@ class _Check:
             return f"has {len(found.files - expected)} files too many and {len(expected - found.files)} too few"
         return None if state.metadata.schema in found.schemas else "has another schema"
 
-    def _sizes_of(self, files: Iterable[tuple[str, int, Any]]) -> Iterator[Finding]:
+    def _sizes_of(self, files: Iterable[tuple[str, int, Any]]) -> Iterator[Discrepancy]:
         for path, size, _ in files:
             there = self._sizes.get(path)
             if there is None:
@@ -370,7 +370,7 @@ class _Check:
             elif there != size:
                 yield self._finding(Problem.DIFFERENT, path, f"has {there} bytes, but {size} in the log")
 
-    def _ends_of(self, ends: Mapping[str, int]) -> Iterator[Finding]:
+    def _ends_of(self, ends: Mapping[str, int]) -> Iterator[Discrepancy]:
         for path, end in ends.items():
             there = self._sizes.get(path)
             if there is None:
@@ -378,7 +378,7 @@ class _Check:
             elif there < end:
                 yield self._finding(Problem.DIFFERENT, path, f"has {there} bytes, but a deletion vector ends at {end}")
 
-    def _rows_of(self, files: list[tuple[str, str | None]]) -> Iterator[Finding]:
+    def _rows_of(self, files: list[tuple[str, str | None]]) -> Iterator[Discrepancy]:
         expected = {path: num_records(stats) for path, stats in files}
 
         def differs(path: str) -> str | None:
@@ -394,14 +394,14 @@ class _Check:
 
     def _each(
         self, differs: Callable[[Any], str | None], things: list[Any], path_of: Callable[[Any], str]
-    ) -> Iterator[Finding]:
+    ) -> Iterator[Discrepancy]:
         with ThreadPoolExecutor(AT_ONCE) as pool:
             for thing, reason in zip(things, pool.map(differs, things), strict=True):
                 if reason is not None:
                     yield self._finding(Problem.DIFFERENT, path_of(thing), reason)
 
-    def _finding(self, problem: Problem, path: str, detail: str) -> Finding:
-        return Finding(problem, self._storage.url_of(path), detail)
+    def _finding(self, problem: Problem, path: str, detail: str) -> Discrepancy:
+        return Discrepancy(problem, self._storage.url_of(path), detail)
 
 
 def _is_known(path: str) -> bool:

@@ -10,7 +10,8 @@ the table's SELECT and in the ON of its join, but not across an outer join, whic
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from datetime import tzinfo
 
@@ -57,6 +58,13 @@ class Query:
     def tables(self) -> list[TableReference]:
         """Return every table reference, in the order of the text."""
         return [TableReference(".".join(part.name for part in node.parts), _span(node)[0]) for node in self._nodes]
+
+    def without(self, views: Container[TableReference]) -> Query:
+        """Return the query with these names left as they are: they are no tables, Spark resolves them."""
+        other = copy(self)
+        tables = zip(self._nodes, self.tables, strict=True)
+        other._nodes = [node for node, reference in tables if reference not in views]
+        return other
 
     def error(self, problem: str, at: TableReference, *, hint: str | None = None) -> PredicateError:
         return self._source.error_at(problem, at.position, hint=hint)

@@ -23,7 +23,13 @@ class Source:
 
     def __init__(self, text: str, field: str) -> None:
         if not isinstance(text, str):
-            raise PredicateError(f"{_a(_NAMES[field])} must be a string of SQL, got {text!r}", field=field)
+            raise PredicateError(
+                f"{_a(_NAMES[field])} must be a string of SQL, got {text!r:.100}",
+                field=field,
+                hint='Write it as Spark SQL, such as "SELECT id FROM features".'
+                if field == "query"
+                else "Write it as Spark SQL, such as \"day = '2026-01-01' AND id > 5\".",
+            )
         self.text = text
         self._field = field
 

@@ -141,7 +141,11 @@ def _type_from_arrow(type_: pa.DataType, path: tuple[str, ...]) -> DataType:
         return _type_from_arrow(type_.value_type, path)
     if isinstance(type_, pa.BaseExtensionType):
         return _type_from_arrow(type_.storage_type, path)
-    raise ValidationError(f"Delta has no type for Arrow's {type_} (column {'.'.join(path)})")
+    raise ValidationError(
+        f"Delta has no type for Arrow's {type_} (column {'.'.join(path)})",
+        field=".".join(path),
+        hint="Cast the column to a number, a string or a timestamp first, or drop it.",
+    )
 
 
 def _decimal_from_arrow(type_: pa.DataType, path: tuple[str, ...]) -> PrimitiveType:

@@ -45,4 +45,11 @@ def as_schema(schema: SchemaLike) -> StructType:
 
 def as_names(names: str | Iterable[str]) -> tuple[str, ...]:
     """Return column names as a tuple. A single name may be a string."""
-    return (names,) if isinstance(names, str) else tuple(names)
+    given: Any = names
+    found = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+    for name in found:
+        if not isinstance(name, str):
+            raise ValidationError(
+                f"a column's name is a text, got {name!r:.100}", field="columns", hint='Write ["id", "day"].'
+            )
+    return found

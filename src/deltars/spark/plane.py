@@ -34,6 +34,13 @@ class SparkPlane:
         return isinstance(frame, DataFrame)
 
     def opened(self, frame: object) -> object:
+        if cast(DataFrame, frame).isStreaming:
+            raise ValidationError(
+                "a streaming DataFrame cannot be written as a whole",
+                field="df",
+                hint="Write each batch: df.writeStream.foreachBatch(lambda batch, number: catalog.write(table, batch,"
+                " app_id='my-stream', app_version=number)).start(). A repeated batch is then written once.",
+            )
         return frame
 
     def schema(self, frame: object) -> StructType:
@@ -92,6 +99,11 @@ class SparkPlane:
             return session.sql(query.rewritten(_placeholder, str), given)
         # Spark makes views of the frames while it parses the query. The query's own braces are doubled to escape them.
         return session.sql(query.rewritten(_placeholder, _doubled), given, **frames)
+
+    def has_view(self, spark: SparkSession | None, name: str) -> bool:
+        """Return whether the session has a temporary view of this name."""
+        catalog, quoted = running_session(spark).catalog, "`" + name.replace("`", "``") + "`"
+        return bool(catalog.tableExists(quoted)) and bool(catalog.getTable(quoted).isTemporary)
 
     def access(self, spark: SparkSession | None, root: str, path: str) -> Access:
         return access_to(running_session(spark), root, path)

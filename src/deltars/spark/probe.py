@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from deltars.spark.access import access_to
+from deltars.spark.session import use_own_python
 
 
 def which_python(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -26,6 +27,7 @@ def which_python(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def main(*file: str) -> None:
     builder = SparkSession.builder.master("local[1]").appName("deltars doctor").config("spark.ui.enabled", "false")
     spark = builder.config("spark.driver.memory", "512m").getOrCreate()
+    use_own_python(spark)
     try:
         if file:
             root, path = file

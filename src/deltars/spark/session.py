@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from deltars.errors import ConfigError, ValidationError
+
+_DEFAULT = "python3"
+"""What pyspark takes where nothing names a Python."""
 
 
 def active_session() -> SparkSession:
@@ -32,7 +37,20 @@ def running_session(spark: Any) -> SparkSession:
             hint="Create a new one with SparkSession.builder.getOrCreate(), and create the DataFrame again from it.",
         )
     running: SparkSession = session
+    use_own_python(running)
     return running
+
+
+def use_own_python(session: Any) -> None:
+    """Make the tasks of a local session use this Python, unless the user chose one.
+
+    Spark's default is the `python3` of the PATH, which may not have deltars. Functions that were sent before keep it.
+    """
+    context = getattr(session, "_sc", None)  # Spark Connect has none: its server chooses.
+    if context is None or "PYSPARK_PYTHON" in os.environ or not context.master.startswith("local"):
+        return
+    if context.pythonExec == _DEFAULT and context.getConf().get("spark.pyspark.python") is None:
+        context.pythonExec = sys.executable
 
 
 def _is_stopped(session: Any) -> bool:

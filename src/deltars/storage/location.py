@@ -18,6 +18,7 @@ from deltars.uri import redacted
 OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*):(?://(?P<authority>[^/]*))?(?P<path>/.*|)", re.DOTALL)
+_EXAMPLES = "Write it as /data/lake/features or s3://bucket/lake/features."
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -42,8 +43,13 @@ class Location:
         return f"{self.scheme}://{self.authority}" + (f"/{self.path}" if self.path else "")
 
 
-def parse_location(text: str) -> Location:
+def parse_location(location: str | os.PathLike[str]) -> Location:
     """Parse a location. Raise ValidationError if it is invalid."""
+    text = os.fspath(location) if isinstance(location, os.PathLike) else location
+    if not isinstance(text, str):
+        raise ValidationError(
+            f"a location is a text or a path, got {location!r:.100}", field="location", hint=_EXAMPLES
+        )
     if text.startswith("/"):
         return _local(text, text)
     match = _URL.fullmatch(text)
@@ -92,4 +98,4 @@ def _refused(text: str, reason: str) -> ValidationError:
     """Return the error for a location, quoted without signatures and passwords."""
     scheme = text.partition("://")[0].lower()
     shown = repr(text) if scheme in OBJECT_STORES or "://" not in text else redacted(text)
-    return ValidationError(f"the location {shown} {reason}", field="location")
+    return ValidationError(f"the location {shown} {reason}", field="location", hint=_EXAMPLES)

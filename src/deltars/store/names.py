@@ -34,9 +34,17 @@ def same_names(tables: Iterable[tuple[UUID, str]]) -> list[list[tuple[UUID, str]
 
 
 def check_name(name: str) -> None:
+    if not isinstance(name, str):
+        raise ValidationError(
+            f"a table's name is a text, got {name!r:.100}", field="name", hint='Write the name in quotes: "features".'
+        )
     problem = _name_problem(name)
     if problem:
-        raise ValidationError(f"{_shortened(name)} is not a table name: it {problem}", field="name")
+        raise ValidationError(
+            f"{_shortened(name)} is not a table name: it {problem}",
+            field="name",
+            hint="Use letters, digits and _, such as daily_features.",
+        )
 
 
 def _name_problem(name: str) -> str | None:

@@ -87,6 +87,8 @@ def create_table(
         _commit(session, _replacement(session, existing, initial), committer=committer)
         return session.find(name)
     new = NewTable(table_id, name, location_of(session, name, table_id, location))
+    if location is not None:
+        refuse_foreign_files(session, name, new.location)
     commit = TableCommit(table_id, NO_VERSION, initial, CREATE, create_params(_metadata_in(initial)))
     try:
         _commit(session, commit, new_tables=(new,), committer=committer)
@@ -281,6 +283,20 @@ def _chosen(session: CatalogSession, name: str, table_id: UUID, location: str | 
     # The name cannot be a directory's, or its directory is in use or holds an old log.
     readable = re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:100].strip("_") or "table"
     return f"{warehouse.rstrip('/')}/{readable}-{table_id.hex[:8]}"
+
+
+def refuse_foreign_files(session: CatalogSession, name: str, place: str) -> None:
+    """Raise if a new table's directory holds files: `drop_table(delete_data=True)` would delete them."""
+    storage = open_storage(place, session.settings.storage_options)
+    for found in storage.list(""):
+        # Hidden files belong to tools. Directories with _ are no data of Delta's.
+        if not found.path.startswith((".", "_")):
+            raise ValidationError(
+                f"the directory {place} of the new table is not empty: it holds {found.path}",
+                table=name,
+                field="location",
+                hint="Give an empty directory. To use existing Parquet files, read them and write their rows.",
+            )
 
 
 def has_log(session: CatalogSession, location: str) -> bool:

@@ -46,12 +46,19 @@ def changed(metadata: Metadata, **fields: Any) -> Metadata:
 
 def check_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the properties with their names as Delta spells them; raise `ValidationError` for one that is invalid."""
+    if not isinstance(properties, Mapping):
+        raise ValidationError(
+            f"properties are a dict, got {properties!r:.100}",
+            field="properties",
+            hint='Write {"delta.appendOnly": "true"}.',
+        )
     checked: dict[str, str] = {}
     for key, value in properties.items():
         if not all(isinstance(text, str) for text in (key, value)):
             raise ValidationError(
                 f"the property {key!r} has the value {value!r}: keys and values must be strings",
                 field="properties",
+                hint='Write {"delta.appendOnly": "true"}.',
             )
         if "\0" in key + value:
             raise ValidationError(f"the property {key!r} has the character U+0000", field="properties")

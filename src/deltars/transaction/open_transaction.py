@@ -19,7 +19,7 @@ from deltars.config import check_isolation, check_timeout
 from deltars.data.conditions import Condition
 from deltars.data.scan import Scan
 from deltars.errors import ConfigError, TableExists, TransactionTooLarge, ValidationError, located
-from deltars.log.commit import NO_VERSION, Committed, RowGroup
+from deltars.log.commit import NO_VERSION, Commit, Committed, RowGroup, VersionTaken
 from deltars.log.moments import Moment
 from deltars.log.transaction_id import as_txn_id
 from deltars.observe import (
@@ -36,7 +36,14 @@ from deltars.transaction.create_table import CREATE, check_request
 from deltars.transaction.lifetime import Lifetime
 from deltars.transaction.limits import FEWER_FILES, Limits, how_to_raise
 from deltars.transaction.metadata import metadata_actions
-from deltars.transaction.options import BeginOptions, CheckedWriteOptions, WriteMode, WriteOptions, check_keywords
+from deltars.transaction.options import (
+    BeginOptions,
+    CheckedWriteOptions,
+    WriteMode,
+    WriteOptions,
+    check_expected_version,
+    check_keywords,
+)
 from deltars.transaction.plane import Frame, any_breaks, plane_for, spark_plane
 from deltars.transaction.restoration import RESTORE, RestoredTable, restoration, version_to_restore
 from deltars.transaction.result import SkippedWrite
@@ -146,7 +153,8 @@ class OpenTransaction(RowsByTable):
         all rows, those that match `replace_where`, or with `partition_overwrite="dynamic"` those of the partitions
         written. `merge_schema` adds the frame's new columns to the table; `overwrite_schema` replaces its schema.
         `partition_by` and `properties` are for a new table. `app_id` and `app_version` make the write idempotent: it is
-        skipped if the application has already written this version or a later one. See `WriteOptions` for all options.
+        skipped if the application has already written this version or a later one. `expected_version` refuses the write
+        unless the table is at this version. See `WriteOptions` for all options.
         """
         check_keywords("write", options, WriteOptions)
         checked = CheckedWriteOptions(mode, **options)
@@ -160,6 +168,7 @@ class OpenTransaction(RowsByTable):
                 base = view.find(name)
                 if base is not None and self._needs_no_rows(view, base, checked, write):
                     return
+                self._check_expected(view, name, base, checked.expected_version)
                 if base is None:
                     created = created or view.new_table(
                         name, write.schema, checked.partition_by or (), checked.properties
@@ -177,11 +186,24 @@ class OpenTransaction(RowsByTable):
                     if now is not base and self._needs_no_rows(view, now, checked, write):
                         return
                     if write.is_made_for(now):
-                        self._stage(view, now, *write.steps(now))
+                        self._stage(view, now, *write.steps(now), is_exact=checked.expected_version is not None)
                         if checked.user_metadata is not None:
                             self._user_metadata = checked.user_metadata
                         return
                 # Another thread has staged changes of the table since: repeat for its new state.
+
+    def _check_expected(
+        self, view: View, name: str | UUID, table: StagedTable | None, expected_version: int | None
+    ) -> None:
+        """Raise `VersionConflict` if the table did not have the expected version when the transaction began."""
+        actual = NO_VERSION if table is None else table.version
+        if expected_version is None or expected_version == actual:
+            return
+        if table is None:
+            view.seen(name)
+        assert table is not None
+        taken = VersionTaken(table.table_id, table.name, expected_version, actual)
+        raise view.session.conflict(Commit(self.id, ()), taken)
 
     def _needs_no_rows(self, view: View, table: StagedTable, options: CheckedWriteOptions, write: TableWrite) -> bool:
         """Return whether a write to an existing table is complete without writing rows."""
@@ -225,10 +247,12 @@ class OpenTransaction(RowsByTable):
         version at the transaction's beginning.
         """
         view = self._view_for(table)
-        if expected_version is not None and (type(expected_version) is not int or expected_version < NO_VERSION):
+        expected_version = None if expected_version is None else check_expected_version(expected_version)
+        if not isinstance(actions, Sequence | pa.Table) or isinstance(actions, str | bytes):
             raise ValidationError(
-                f"expected_version must be −1 or more, got {expected_version!r}",
-                field="expected_version",
+                f"actions are a list of actions or a pyarrow table of add actions, got {actions!r:.100}",
+                field="actions",
+                hint="To write rows, use tx.write(table, df).",
             )
         staged = view.seen(table, expected_version)
         self._stage(view, staged, actions, Step(operation, operation_params or {}), expected_version=expected_version)
@@ -251,12 +275,13 @@ class OpenTransaction(RowsByTable):
         row_groups: Sequence[RowGroup] = (),
         *,
         expected_version: int | None = None,
+        is_exact: bool = False,
     ) -> None:
         """Add one step to the staged changes of a table, all of it or nothing."""
         with self._lifetime.open():
             now = view.latest(staged)
             with located(table=staged.name, table_id=str(staged.table_id), txn_id=self.id, stage="validate"):
-                after = now.with_step(actions, step, row_groups, expected_version=expected_version)
+                after = now.with_step(actions, step, row_groups, expected_version=expected_version, is_exact=is_exact)
                 self._limits.check([*(table for table in view.changed if table.table_id != after.table_id), after])
             view.keep(after)
             self._lifetime.has_staged(self, after.name)

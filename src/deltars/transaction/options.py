@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from deltars.config import Isolation
 from deltars.data.write_target import COMPRESSIONS
 from deltars.errors import ValidationError
+from deltars.log.commit import NO_VERSION
+from deltars.log.snapshot import as_whole
 from deltars.log.transaction_id import TxnId
 from deltars.transaction.metadata import check_properties
 
@@ -36,7 +39,8 @@ class BeginOptions(TypedDict, total=False):
     timeout: float | None
     """Seconds that the commit may take, waiting included."""
     committer: str | None
-    """Name of the program or person, for the tables' history."""
+    """Name of the program or person, for the tables' history; by default the user of the database (PostgreSQL) or of
+    the operating system (SQLite, DuckDB)."""
     txn_id: TxnId | None
     """Your id of the transaction: a UUID, or any text ("daily-2026-01-30"). It makes the transaction repeatable: after
     the commit, another transaction with the same id changes nothing and returns the first one's result."""
@@ -79,6 +83,9 @@ class WriteOptions(TypedDict, total=False):
     """Compression of the data files; by default "zstd"."""
     user_metadata: str | None
     """Text for the commit, shown in the table's history. The last one given in a transaction counts."""
+    expected_version: int | None
+    """Version that the table must have when the transaction commits, at any isolation level; −1: it must not exist.
+    Otherwise `VersionConflict` is raised, if it is known by then before a row is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,7 @@ class CheckedWriteOptions:
     max_records_per_file: int | None = None
     compression: str | None = None
     user_metadata: str | None = None
+    expected_version: int | None = None
 
     def __post_init__(self) -> None:
         _choose("mode", self.mode, MODES)
@@ -109,6 +117,8 @@ class CheckedWriteOptions:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
                 raise ValidationError(f"{name} must be a whole number of 1 or more, got {value!r}", field=name)
+        if self.expected_version is not None:
+            object.__setattr__(self, "expected_version", check_expected_version(self.expected_version))
         self._check_combinations()
         if self.properties is not None:
             check_properties(self.properties)
@@ -133,8 +143,13 @@ class CheckedWriteOptions:
             raise ValidationError("merge_schema and overwrite_schema exclude each other", field="merge_schema")
         if (self.app_id is None) != (self.app_version is None):
             raise ValidationError("app_id and app_version must be given together", field="app_id")
-        if self.app_version is not None and type(self.app_version) is not int:
-            raise ValidationError(f"app_version must be a whole number, got {self.app_version!r}", field="app_version")
+        if self.app_id is not None and not isinstance(self.app_id, str):
+            raise ValidationError(
+                f"app_id must be a text, got {self.app_id!r}", field="app_id", hint="Name the job: app_id='daily'."
+            )
+        if self.app_version is not None:
+            number = as_whole(self.app_version, "app_version", field="app_version", hint="Count up: 1, 2, 3.")
+            object.__setattr__(self, "app_version", number)
 
     @property
     def overwrites(self) -> bool:
@@ -143,6 +158,21 @@ class CheckedWriteOptions:
     @property
     def is_dynamic(self) -> bool:
         return self.partition_overwrite == "dynamic"
+
+
+def check_expected_version(version: Any) -> int:
+    """Return the version as an int. Raise `ValidationError` if a table cannot have it."""
+    try:
+        number = NO_VERSION - 1 if isinstance(version, bool) else index(version)
+    except TypeError:
+        number = NO_VERSION - 1
+    if number < NO_VERSION:
+        raise ValidationError(
+            f"expected_version must be −1 or more, got {version!r}",
+            field="expected_version",
+            hint="Give the version that you read, such as table.version; −1 means that the table must not exist.",
+        )
+    return number
 
 
 def _choose(name: str, value: Any, known: Mapping[str, str] | Sequence[str]) -> None:

@@ -6,7 +6,7 @@ a frame arrives ──▶ plane_for(frame) ──▶ SparkPlane    Spark DataFra
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from deltars.data.plane import ArrowPlane, DataPlane
@@ -54,7 +54,7 @@ def spark_plane() -> SparkPlane:
 def in_session_zone(session: CatalogSession, as_of: AsOf | None, spark: SparkSession | None) -> AsOf | None:
     """Return `as_of`, a time without a zone in the Spark session's zone."""
     resolved = session.cut_finder.resolve(as_of)
-    return spark_plane().moment(spark, resolved) if isinstance(resolved, datetime | str) else as_of
+    return spark_plane().moment(spark, resolved) if isinstance(resolved, date | str) else as_of
 
 
 def plane_for(frame: object) -> DataPlane:

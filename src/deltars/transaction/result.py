@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from deltars.mirror.outcome import MirrorOutcome
+from deltars.transaction.html import html_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,12 @@ class TransactionResult:
     mirror: Mapping[str, MirrorOutcome] = field(default_factory=dict)
     skipped: tuple[SkippedWrite, ...] = ()
     """Writes that were skipped because of their `app_id` and `app_version`."""
+
+    def _repr_html_(self) -> str:
+        caption = f"transaction {self.txn_id}" + ("" if self.commit_ts is not None else ": nothing to commit")
+        published = {name: self.mirror[name].publication if name in self.mirror else None for name in self.versions}
+        rows = [(name, version, published[name]) for name, version in self.versions.items()]
+        return html_table(caption, ("table", "version", "publication"), rows)
 
     def raise_for_mirror(self) -> None:
         """Raise the first `MirrorFailure`, for a program that needs `_delta_log` to be complete before it continues."""

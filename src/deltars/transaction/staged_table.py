@@ -69,6 +69,8 @@ class StagedTable:
         self.new = new
         self.expected_version: int | None = None
         """Version given by the caller, in place of the version at the beginning."""
+        self.is_exact = False
+        """Whether the caller allows no newer version, at any isolation level."""
         self._metadata = metadata
         self._protocol = protocol
         self._is_live = is_live
@@ -124,6 +126,7 @@ class StagedTable:
         row_groups: Sequence[RowGroup] = (),
         *,
         expected_version: int | None = None,
+        is_exact: bool = False,
     ) -> StagedTable:
         """Return the table with one more step. Raise if its actions are not valid by themselves."""
         columns = canonical(actions) if isinstance(actions, pa.Table) else None
@@ -142,6 +145,7 @@ class StagedTable:
         after._steps = [*self._steps, step]
         if expected_version is not None:
             after.expected_version = expected_version
+        after.is_exact = self.is_exact or is_exact
         return after
 
     def as_commit(self) -> TableCommit:
@@ -162,6 +166,7 @@ class StagedTable:
             adds=pa.concat_tables(self._columns, promote_options="default") if self._columns else None,
             row_groups=[group for group in self._row_groups if group.path in paths],
             metrics={name: str(count) for name, count in metrics.items()},
+            is_exact=self.is_exact,
         )
 
     # -- as the transaction sees it ------------------------------------------------------------------------------

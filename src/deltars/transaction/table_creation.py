@@ -13,6 +13,7 @@ from deltars.transaction.create_table import (
     check_existing,
     create_params,
     initial_actions,
+    refuse_foreign_files,
     replacement_actions,
 )
 from deltars.transaction.staged_table import StagedTable, Step
@@ -49,6 +50,8 @@ class TableCreation:
                 description=self.description,
             )
             assert made.metadata is not None
+            if self.location is not None:
+                refuse_foreign_files(view.session, made.name, made.location)
             return made, (), Step(CREATE, create_params(made.metadata))
         check_existing(base, self.location, replace=self.replace)
         initial = initial_actions(

@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Self, Unpack
+from typing import NoReturn, Self, Unpack
 from uuid import UUID
 
 from deltars.errors import DeltarsError, ValidationError
@@ -133,6 +133,13 @@ class Transaction(OpenTransaction):
             self._commit()
         elif kind is not None and self._lifetime.try_end(Phase.ROLLED_BACK):
             self._roll_back()
+
+    def __reduce__(self) -> NoReturn:
+        raise ValidationError(
+            "a transaction belongs to the process that began it, and cannot be pickled or copied",
+            txn_id=self.id,
+            hint="Send the catalog, and begin a transaction there; or write the rows there, and commit them here.",
+        )
 
     def __repr__(self) -> str:
         phase = self._lifetime.phase

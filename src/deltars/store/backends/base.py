@@ -7,11 +7,13 @@ becomes rows, how to read the clock, how to load many rows, and what its errors 
 
 from __future__ import annotations
 
+import getpass
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar, TextIO, TypeAlias
 
 import msgspec
@@ -73,6 +75,14 @@ class StatementRefused(Exception):
         self.error = error
 
 
+@cache
+def _process_user() -> str | None:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        return None  # A container may run under a number that has no name.
+
+
 class Backend(ABC):
     """Facts about one kind of database, and its operations."""
 
@@ -121,6 +131,10 @@ class Backend(ABC):
         self, engine: Engine, timeout_s: float, opening: Opening
     ) -> AbstractContextManager[Connection]:
         """Open a transaction that may write. It commits on clean exit and rolls back otherwise."""
+
+    def user(self, connection: Connection) -> str | None:
+        """Return the committer of a transaction that names none: the user of this process. Nothing is sent."""
+        return _process_user()
 
     def settle(self, engine: Engine, commit_ts: int, timeout_s: float) -> None:
         """Wait until no commit stamped up to this time is still in progress.

@@ -84,6 +84,8 @@ def _is_serializable(connection: Connection, database: Database, commit: Commit,
         return False  # It drops tables, or creates one whose name is taken: no level allows the second.
     level, winners = level_of(commit.tables, "serializable"), Winners(database.backend)
     for table_id, mine, after in checked:
+        if mine is not None and mine.is_exact:
+            return False  # The caller allows no other version, at any level.
         current = _current_version(connection, commit, table_id, after)
         if current is None or not 0 <= current - after <= MOST_COMMITS:
             return False

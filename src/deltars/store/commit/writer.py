@@ -125,6 +125,8 @@ class LogWriter:
                     _roll_back(connection)
                     return outcome
                 watch.enter("write")
+                if commit.committer is None:
+                    commit = replace(commit, committer=self._database.backend.user(connection))
                 plan = self._plan(connection, commit, locked)
                 rewrite_bounds(connection, self._database.backend, plan.moved)
                 written = self._begin_writing(connection, plan, locked)
@@ -231,7 +233,9 @@ class LogWriter:
             if (replaced := find_replaced(connection, commit, row, expected)) is not None:
                 return replaced
             if row.current_version != expected:
-                taken = self._find_conflict(connection, row, expected, table, commit, level)
+                taken = self._find_conflict(
+                    connection, row, expected, table, commit, "strict" if table.is_exact else level
+                )
                 if taken is not None:
                     return taken
         for table_id, read in commit.checked_reads.items():

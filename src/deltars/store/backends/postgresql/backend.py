@@ -135,6 +135,12 @@ class PostgreSQL(Backend):
     def _name_of_tables(self) -> str:
         return sql.Identifier(self.uri.schema or "", "dl_tables").as_string()
 
+    def user(self, connection: Connection) -> str | None:
+        """Return the user that the connection was opened as, which libpq knows."""
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, psycopg.Connection)
+        return driver.info.user
+
     def settle(self, engine: Engine, commit_ts: int, timeout_s: float) -> None:
         settle(engine, self._name_of_tables, commit_ts, timeout_s)
 

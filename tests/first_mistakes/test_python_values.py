@@ -1,0 +1,155 @@
+"""Values that a new user passes by mistake: each gets an error of deltars that says what to do, or simply works."""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import deltars
+from deltars.errors import DeltarsError, ValidationError
+
+ROWS = pa.table({"id": [1, 2], "s": ["a", "b"]})
+NO_TABLES: tuple[Any, ...] = (None, 3, True, b"t", ROWS, ["t"], "", " ")
+NO_TIMES: tuple[Any, ...] = (True, 1.0, 0, "yesterday", "", np.int64(3), pd.NaT, dt.time(1), b"x", float("nan"), [1])
+NO_VERSIONS: tuple[Any, ...] = (True, 1.0, "1", np.bool_(True), b"0", float("nan"), [0], pd.Timestamp("2026-01-01"))
+NO_CONDITIONS: tuple[Any, ...] = (3, True, b"id > 1", ["id > 1"], pl.col("id") > 1)
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[deltars.Catalog]:
+    with deltars.connect(f"deltasql://sqlite/{tmp_path_factory.mktemp('values')}/lake.db") as opened:
+        opened.write("t", ROWS)
+        yield opened
+
+
+Call = Callable[[deltars.Catalog, Any], object]
+
+CALLS: dict[str, tuple[Call, tuple[Any, ...]]] = {
+    "catalog.table": (lambda catalog, value: catalog.table(value), NO_TABLES),
+    "catalog.write": (lambda catalog, value: catalog.write(value, ROWS), NO_TABLES),
+    "catalog.create_table": (lambda catalog, value: catalog.create_table(value, "id BIGINT"), NO_TABLES),
+    "catalog.register_table": (lambda catalog, value: catalog.register_table(value, "/nowhere"), NO_TABLES),
+    "catalog.rename_table": (lambda catalog, value: catalog.rename_table("t", value), NO_TABLES),
+    "catalog.import_table": (lambda catalog, value: catalog.import_table(value), NO_TABLES),
+    "catalog.release": (lambda catalog, value: catalog.release(value), NO_TABLES),
+    "tx.write": (lambda catalog, value: catalog.begin().write(value, ROWS), NO_TABLES),
+    "tx.create_table": (lambda catalog, value: catalog.begin().create_table(value, "id BIGINT"), NO_TABLES),
+    "tx.drop_table": (lambda catalog, value: catalog.begin().drop_table(value), NO_TABLES),
+    "tx.to_arrow": (lambda catalog, value: catalog.begin().to_arrow(value), NO_TABLES),
+    "tx.stage": (lambda catalog, value: catalog.begin().stage(value, []), NO_TABLES),
+    "cut.to_arrow": (lambda catalog, value: catalog.snapshot().to_arrow(value), NO_TABLES),
+    "deltars.table": (lambda _, value: deltars.table(value), NO_TABLES[:6]),
+    "deltars.write": (lambda _, value: deltars.write(value, ROWS), NO_TABLES[:6]),
+    "as_of": (lambda catalog, value: catalog.snapshot(value), NO_TIMES),
+    "timestamp": (lambda catalog, value: catalog.table("t").to_arrow(timestamp=value), NO_TIMES),
+    "version": (lambda catalog, value: catalog.table("t").to_arrow(version=value), NO_VERSIONS),
+    "txn_id": (lambda catalog, value: catalog.begin(txn_id=value), (True, 1.0, "", b"x", [1], dt.date(2026, 1, 1))),
+    "where": (lambda catalog, value: catalog.table("t").to_arrow(where=value), NO_CONDITIONS),
+    "replace_where": (
+        lambda catalog, value: catalog.write("t", ROWS, "overwrite", replace_where=value),
+        NO_CONDITIONS,
+    ),
+    "columns": (lambda catalog, value: catalog.table("t").to_arrow(columns=value), (3, [1], b"id", [None], "id,s")),
+    "partition_by": (lambda catalog, value: catalog.write("p", ROWS, partition_by=value), (3, [1], b"id", [None])),
+    "properties": (
+        lambda catalog, value: catalog.create_table("p", "id BIGINT", properties=value),
+        ([("a", "b")], "a=b", {"a": 1}, {1: "a"}, {"a": None}),
+    ),
+    "location": (
+        lambda catalog, value: catalog.create_table("p", "id BIGINT", location=value),
+        (3, "", "here/there", Path("here/there"), b"/data"),
+    ),
+    "mode": (lambda catalog, value: catalog.write("t", ROWS, value), ("upsert", None, 3, "Append")),
+    "frame": (
+        lambda catalog, value: catalog.write("t", value),
+        (None, {"id": [1]}, [{"id": 1}], np.zeros(3), "data.csv", pl.Series("id", [1]), pd.Series([1])),
+    ),
+    "frame that holds what no table can": (
+        lambda catalog, value: catalog.write("p", value),
+        (
+            pl.DataFrame({"x": [object()]}, schema={"x": pl.Object}),
+            pl.DataFrame({"x": [dt.timedelta(1)]}),
+            pl.DataFrame({"x": [dt.time(1)]}),
+            pd.DataFrame({"x": [1, "a"]}),
+            pd.DataFrame({"x": [1j]}),
+        ),
+    ),
+    "app_id": (lambda catalog, value: catalog.write("t", ROWS, app_id=value, app_version=1), (3, b"a")),
+    "app_version": (lambda catalog, value: catalog.write("t", ROWS, app_id="a", app_version=value), ("1", 1.0, True)),
+    "head": (lambda catalog, value: catalog.table("t").head(value), ("3", -1, 1.5)),
+    "run": (lambda catalog, value: catalog.run(value), (None, 3)),
+    "stage": (lambda catalog, value: catalog.begin().stage("t", value), (None, 3, "add")),
+    "isolation": (lambda catalog, value: catalog.begin(isolation=value), ("SERIALIZABLE", 3, ["strict"])),
+    "connect": (lambda _, value: deltars.connect(value), (3, Path("lake.db"), b"lake", "postgresql://x/y", "")),
+    "warehouse": (
+        lambda catalog, value: deltars.connect(catalog.uri, warehouse=value),
+        (3, "here", Path("here")),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_wrong_value_gets_an_error_that_says_what_to_do(
+    catalog: deltars.Catalog, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    call, values = CALLS[name]
+    for value in values:
+        with pytest.raises(DeltarsError) as caught:
+            call(catalog, value)
+        assert caught.value.hint, f"{value!r:.60}: {caught.value}"
+    assert [table.name for table in catalog.tables()] == ["t"]
+    assert catalog.table("t").version == 0
+
+
+def test_moments_of_every_kind_are_one_moment(catalog: deltars.Catalog) -> None:
+    now = dt.datetime.now(dt.UTC)
+    naive = now.replace(tzinfo=None)
+    result = deltars.TransactionResult(catalog.table("t").history()[0].txn_id, 1)
+    same: tuple[Any, ...] = (now, now.isoformat(), pd.Timestamp(now), pd.Timestamp(naive), np.datetime64(naive))
+    assert {catalog.snapshot(moment).as_of for moment in same} == {now}
+    assert {catalog.table("t").snapshot(timestamp=moment).version for moment in same} == {0}
+    assert catalog.snapshot(dt.date(2026, 1, 1)).versions == catalog.snapshot("2026-01-01").versions == {}
+    assert catalog.snapshot(result).versions == catalog.snapshot(result.txn_id).versions == {"t": 0}
+    assert catalog.table("t").to_arrow(version=np.int64(0)).num_rows == 2  # type: ignore[arg-type]
+    with pytest.raises(ValidationError, match="had nothing to commit"):
+        catalog.snapshot(deltars.TransactionResult(result.txn_id, None))
+
+
+def test_transaction_is_neither_pickled_nor_copied(catalog: deltars.Catalog) -> None:
+    tx = catalog.begin()
+    for send in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(ValidationError, match=r"belongs to the process that began it.*Send the catalog"):
+            send(tx)
+
+
+@pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum(["a", "b"])], ids=str)
+def test_categories_of_polars_are_written_as_strings(tmp_path: Path, kind: Any) -> None:
+    values = ["a", "b", None, "a"]
+    frame = pl.DataFrame(
+        {"x": values, "l": [[value] for value in values], "s": [{"y": value} for value in values]},
+        schema={"x": kind, "l": pl.List(kind), "s": pl.Struct({"y": kind})},
+    )
+    with deltars.connect(f"deltasql://sqlite/{tmp_path}/lake.db") as catalog:
+        catalog.write("t", frame, partition_by="x")
+        catalog.write("t", frame.clear())
+        catalog.create_table(
+            "u", "x STRING, d INT DEFAULT 1", properties={"delta.feature.allowColumnDefaults": "supported"}
+        )
+        catalog.write("u", frame.select("x"))
+        catalog.write("u", frame.select("x").lazy().collect().slice(1, 2))
+        rows = catalog.table("t").to_arrow().to_pylist()
+        assert sorted(row["x"] or "" for row in rows) == ["", "a", "a", "b"]
+        assert all(row["l"] == [row["x"]] and row["s"] == {"y": row["x"]} for row in rows)
+        assert sorted(catalog.table("u").to_arrow()["x"].to_pylist(), key=str) == [None, None, "a", "a", "b", "b"]
+        assert set(catalog.table("u").to_arrow()["d"].to_pylist()) == {1}
