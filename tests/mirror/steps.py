@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import pytest
 
@@ -99,7 +99,7 @@ def stepping_statements(monkeypatch: pytest.MonkeyPatch, step: Step) -> Iterator
     """SQLite connections that are opened in the block take a step before every statement and every COMMIT."""
 
     class Cursor(sqlite3.Cursor):
-        def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
+        def execute(self, sql: str, *args: Any) -> Self:
             step("execute", sql)
             return super().execute(sql, *args)
 
