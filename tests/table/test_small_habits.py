@@ -99,3 +99,17 @@ def test_directory_with_files_of_others_is_no_place_for_a_new_table(catalog: del
     (place / "cat.jpg").rename(place / ".DS_Store")
     table = catalog.create_table("t", "id BIGINT", location=str(place))
     assert table.location == str(place)
+
+
+def test_rows_that_a_deletion_vector_deletes_are_not_counted(catalog: deltars.Catalog) -> None:
+    table = catalog.create_table("t", "id BIGINT, day STRING", properties={"delta.enableDeletionVectors": "true"})
+    catalog.write("t", ROWS)
+    catalog.write("t", ROWS)
+    file = table.files().to_pylist()[0]
+    vector = deltars.DeletionVector(
+        storage_type="u", path_or_inline_dv="vBn[lx{q8@P<9BNH/isA", offset=1, size_in_bytes=36, cardinality=2
+    )
+    gone = deltars.RemoveFile(path=file["path"], data_change=True, deletion_timestamp=1)
+    with catalog.begin() as tx:
+        tx.stage("t", [gone, added(file["path"], stats=file["stats"], size=file["size"], deletion_vector=vector)])
+    assert (table.count(), table.count(version=2)) == (4, 6)
