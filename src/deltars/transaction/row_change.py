@@ -370,7 +370,7 @@ class PurgeFiles(RowChange):
 
 
 def row_filter(predicate: Predicate | None) -> PredicateFilter | None:
-    """Return a filter that finds the matching rows of any file; None if only Spark can tell."""
+    """Return a filter that finds the matching rows of any file; None if only Spark can evaluate it."""
     if predicate is None or any(isinstance(leaf, Unknown) for leaf in leaves_of(predicate)):
         return None
     return PredicateFilter(predicate)
