@@ -9,7 +9,7 @@ _IN_COMMANDS = (
     (r"`deltars history TABLE` and table\.history\(\) list", "deltars history TABLE lists"),
     (r" ?\(or connect with migrate=True\)", ""),
     (r"Read the table again and retry, or let catalog\.run\(\) do it", "Run the command again"),
-    (r"Call catalog\.resolve\(txn_id\) to learn whether it committed", "deltars resolve ID tells whether it committed"),
+    (r"Call catalog\.resolve\(txn_id\) to learn whether it committed", "deltars resolve ID says whether it committed"),
     (r"Call catalog\.resolve\('([^']*)'\)", r"Run deltars resolve \1"),
     (r"(with )?catalog\.import_table\(location\)", "deltars import LOCATION"),
     (r"or give another location", "or give another --location"),

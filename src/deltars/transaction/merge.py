@@ -131,7 +131,7 @@ class MergeRows(RowChange):
     def _for_size(
         self, planes: Planes, merge: Merge, source: MergeSource, metadata: Metadata, data: StructType, size_bytes: int
     ) -> tuple[Planes, Merge, MergeSource]:
-        """Change the plane if the size of the target, known only now, asks for it: a small one needs no job."""
+        """Change the plane if the size of the target, known only now, requires it: a small one needs no job."""
         if isinstance(planes.changes, ArrowChanges):
             if is_small(size_bytes) or self._keeps_ids or self._spark() is None:
                 return planes, merge, source
