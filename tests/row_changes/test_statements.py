@@ -358,3 +358,42 @@ def test_purge_writes_deleted_rows_away(catalog: deltars.Catalog) -> None:
     assert metrics.files_removed == metrics.files_added == 2
     assert table.files()["deletion_vector"].null_count == 3
     assert _rows(table) == before
+
+
+def test_a_merge_is_executed_once(catalog: deltars.Catalog) -> None:
+    table = _features(catalog, {})
+    merge = table.merge(
+        pa.table({"id": [5], "day": ["u"], "score": [1.0]}), "t.id = s.id"
+    ).when_not_matched_insert_all()
+    merge.execute()
+    with pytest.raises(ValidationError, match="executed already"):
+        merge.execute()
+    with pytest.raises(ValidationError, match="executed already"):
+        merge.when_matched_delete()
+    assert table.version == 4
+
+
+def test_a_merge_of_a_table_that_was_not_executed_warns(catalog: deltars.Catalog) -> None:
+    table = _features(catalog, {})
+    source = pa.table({"id": [5], "day": ["u"], "score": [1.0]})
+    with pytest.warns(ResourceWarning, match="never executed"):
+        table.merge(source, "t.id = s.id").when_not_matched_insert_all()
+
+
+def test_rows_of_staged_files_are_counted_and_get_vectors(catalog: deltars.Catalog) -> None:
+    catalog.create_table("staged", "id BIGINT, p STRING", partition_by="p", properties=VECTORS)
+    with catalog.begin() as tx:
+        tx.write("staged", pa.table({"id": [1, 2, 3], "p": ["a", "a", "b"]}))
+        assert tx.delete("staged", "p = 'b'").rows_deleted == 1
+        found = tx.delete("staged", "id = 2")
+        assert (found.rows_deleted, found.files_with_vector) == (1, 1)
+    assert _rows(catalog.table("staged")) == [(1, "a")]
+
+
+def test_a_text_that_is_no_expression_gets_a_hint(catalog: deltars.Catalog) -> None:
+    table = _features(catalog, {})
+    for value in ("Bob", "Bob Smith"):
+        with pytest.raises(ValidationError, match="for a string"):
+            table.update({"day": value}, "id = 970")
+    with pytest.raises(ValidationError, match="compared"):
+        table.delete("id" == 7)

@@ -248,7 +248,7 @@ class _Application:
     @contextmanager
     def _staging(self) -> Iterator[None]:
         """Refuse to commit the transaction if not all changes of both tables are staged."""
-        pending = Pending(self._target, "apply_changes")
+        pending = Pending(self._target, "apply_changes", warns=False)
         with self._tx._lifetime.open():
             self._tx._pending_merges.append(pending)
         yield

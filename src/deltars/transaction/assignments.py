@@ -92,17 +92,19 @@ def as_expression(value: object, column: str, *, field: str) -> Expression:
 
 
 def check_condition(condition: object, *, field: str) -> Expression | None:
-    """Return a condition: SQL text, a Spark Column, or None. True and False are SQL text too."""
+    """Return a condition: SQL text, a Spark Column, or None."""
     if condition is None or is_spark_column(condition):
         return condition
-    if isinstance(condition, bool):
-        return str(condition).upper()
     if isinstance(condition, str) and condition.strip():
         return condition
+    example = '"t.id = s.id"' if field == "on" else '"id = 7"'
+    is_compared = isinstance(condition, bool)
     raise ValidationError(
         f"{field} must be a condition, got {condition!r}",
         field=field,
-        hint='Give SQL text such as "id = 7", or a Spark Column.',
+        hint=f"Python has compared two values itself. Write the condition as SQL text, {example}."
+        if is_compared
+        else f"Give SQL text such as {example}, or a Spark Column.",
     )
 
 

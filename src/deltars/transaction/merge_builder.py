@@ -6,6 +6,7 @@ tx.merge(table, source, on).when_matched_update_all().when_not_matched_insert_al
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -61,13 +62,31 @@ class GivenMerge:
                     )
 
 
-@dataclass(slots=True)
+@dataclass
 class Pending:
-    """Whether a merge, or another call of several steps, that a transaction began was executed to its end."""
+    """Whether a merge, or another call of several steps, was executed to its end. Builders of one merge share it."""
 
-    table: str
+    table: str = ""
     call: str = "merge"
+    warns: bool = True
+    """Whether to warn of a merge that is lost without `execute()`. A transaction refuses to commit instead."""
     is_executed: bool = False
+    is_done: bool = False
+    """Whether the execution succeeded."""
+
+    def refuse_done(self) -> None:
+        """Raise ValidationError if the merge was carried out."""
+        if self.is_done:
+            raise ValidationError(
+                "this merge was executed already",
+                field="merge",
+                hint="Add every clause before execute(); begin another merge to change more rows.",
+            )
+
+    def __del__(self) -> None:
+        if self.warns and not self.is_executed:
+            message = "a merge was described, but never executed: call execute() at its end"
+            warnings.warn(message, ResourceWarning, stacklevel=2)
 
 
 def merge_builder(
@@ -107,7 +126,7 @@ class MergeBuilder:
     ) -> None:
         self._execute = execute
         self._merge = merge
-        self._pending = pending or Pending("")
+        self._pending = pending or Pending()
 
     def when_matched_update(self, set: Assignments, condition: Expression | None = None) -> MergeBuilder:
         """Update a target row that a source row matches. `set` maps columns to values."""
@@ -148,13 +167,17 @@ class MergeBuilder:
 
     def with_schema_evolution(self) -> MergeBuilder:
         """Add new columns of the source to the table, as `merge_schema=True` does."""
+        self._pending.refuse_done()
         return MergeBuilder(self._execute, replace(self._merge, evolves=True), self._pending)
 
     def execute(self) -> ChangeMetrics:
         """Carry the merge out, and return what it changed. Nothing is visible before the transaction commits."""
+        self._pending.refuse_done()
         self._pending.is_executed = True
         self._merge.check()
-        return self._execute(self._merge)
+        metrics = self._execute(self._merge)
+        self._pending.is_done = True
+        return metrics
 
     def _with(
         self,
@@ -165,6 +188,7 @@ class MergeBuilder:
         values: Assignments | None,
         except_columns: str | Sequence[str] = (),
     ) -> MergeBuilder:
+        self._pending.refuse_done()
         condition = check_condition(condition, field="condition")
         clause = GivenClause(call, kind, action, condition, values, tuple(as_names(except_columns)))
         merge = replace(self._merge, clauses=(*self._merge.clauses, clause))

@@ -32,7 +32,7 @@ from deltars.data.row_change import ChangePlane, Delete, Expression, Merge, RowC
 from deltars.data.row_ids import FILE_COLUMNS, reading_ids, with_hidden_columns
 from deltars.data.scan import SCAN_COLUMNS, Scan
 from deltars.data.write_target import WriteTarget, WrittenFile
-from deltars.errors import ConfigError, ValidationError, located
+from deltars.errors import ConfigError, PredicateError, ValidationError, located
 from deltars.log.commit import RowGroup
 from deltars.log.coverage import split_files
 from deltars.log.snapshot import num_rows
@@ -335,12 +335,18 @@ class UpdateRows(RowChange):
         began = time.perf_counter()
         self._params = {"predicate": _as_list(self._where)}
         self._refuse_for(table, metadata, moves_rows=True)
-        statement = Update(resolved(self._values, metadata.schema, field="set"), self._where)
+        values = resolved(self._values, metadata.schema, field="set")
+        statement = Update(values, self._where)
         predicate = self._predicate(self._where, metadata.schema)
         found = self._view.change_files(table, predicate, row_filter=row_filter(predicate), changes_matches=True)
-        planes = self._planes(self._refusal(statement, metadata.schema), size_of(found))
-        scan = self._scan(table, metadata, found)
-        changes = planes.changes.update(scan, statement)
+        try:
+            planes = self._planes(self._refusal(statement, metadata.schema), size_of(found))
+            scan = self._scan(table, metadata, found)
+            changes = planes.changes.update(scan, statement)
+        except PredicateError as error:
+            if error.field == "expression" and error.position is not None:
+                error.hint = "A text in set is an expression of columns: write \"'text'\" for a string."
+            raise
         scanned = time.perf_counter()
         self._store(table, metadata, found, scan, changes, planes)
         return self._measured(changes, 0, scanned - began, time.perf_counter() - scanned)

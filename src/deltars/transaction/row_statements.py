@@ -84,8 +84,9 @@ class RowStatements(OpenTransaction):
             options=options,
         )
         with self._lifetime.open():
-            builder._pending.table = str(table)
-            self._pending_merges.append(builder._pending)
+            pending = builder._pending
+            pending.table, pending.warns = str(table), False
+            self._pending_merges.append(pending)
         return builder
 
     def _merge(self, table: str | UUID, merge: GivenMerge, options: ChangeOptions) -> ChangeMetrics:

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from deltars.log.arrow_adds import canonical, deletion_vectors, file_keys
 from deltars.log.commit import NO_VERSION, NewTable, RowGroup, TableCommit
+from deltars.log.file_rules import num_records
 from deltars.log.read_set import FileKey
 from deltars.log.snapshot import FILE_SCHEMA
 from deltars.log.validation import check_actions
@@ -285,6 +286,8 @@ def _as_files(columns: pa.Table, version: int) -> pa.Table:
         else pa.nulls(count, field.type)
         for field in FILE_SCHEMA
     }
+    if "num_records" not in columns.column_names:
+        known["num_records"] = pa.array(map(num_records, known["stats"].to_pylist()), pa.int64())
     known["version"] = pa.repeat(pa.scalar(version, pa.int64()), count)
     return pa.table(known, schema=FILE_SCHEMA)
 
