@@ -26,7 +26,6 @@ class Verb(NamedTuple):
 
 
 _REWRITE = 'catalog.write(table, rows, "overwrite", replace_where="day = \'2026-01-31\'")'
-_OLD = 'catalog.write(table, catalog.table(table).to_arrow(version=7), "overwrite", overwrite_schema=True)'
 
 VERBS = {
     "optimize": Verb("compact small files", f"{_REWRITE}, with the same rows, writes larger files"),
@@ -35,8 +34,7 @@ VERBS = {
         "table.verify(orphans=True) lists them; delete them yourself",
         "deltars verify TABLE --orphans lists them; delete them yourself",
     ),
-    "restore": Verb("restore an old version", _OLD),
-    "clone": Verb("clone a table", 'catalog.write("copy", table.to_arrow())'),
+    "clone": Verb("clone a table without copying its files", "catalog.copy_table(source, copy) makes a deep copy"),
     "convert": Verb(
         "convert Parquet files in place",
         "catalog.import_table(location) imports a Delta table in place; catalog.write(table, rows) copies other rows",
@@ -59,11 +57,7 @@ _SPELLED_OTHERWISE = {
     "optimise": "optimize",
     "compact": "optimize",
     "zorder": "optimize",
-    "rollback": "restore",
-    "restoreToVersion": "restore",
-    "restoreToTimestamp": "restore",
     "convertToDelta": "convert",
-    "copy": "clone",
     "readStream": "stream",
     "watch": "tail",
 }

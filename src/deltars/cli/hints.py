@@ -16,6 +16,8 @@ _IN_COMMANDS = (
     (r"call catalog\.adopt\(\)|adopt the table with catalog\.adopt\(\)", "run deltars adopt TABLE"),
     (r"catalog\.set_properties\(table, \{'([^']*)': '([^']*)'\}\)", r"deltars properties TABLE --set \1=\2"),
     (r"catalog\.set_properties", "deltars properties TABLE --set NAME=VALUE, or --unset NAME"),
+    (r"catalog\.tags\(\)", "deltars tags"),
+    (r"catalog\.untag\(…\)", "deltars untag NAME"),
     (r"catalog\.transaction\(\)", "deltars txn ID"),
     (r"Read with Spark \(table\.read\)", 'Use deltars sql "SELECT …"'),
     (r"connect\(…, warehouse=…\), or pass location=…", "deltars init --warehouse LOCATION, or give --location"),

@@ -8,7 +8,7 @@ tx.merge(table, source, on).when_matched_update_all().when_not_matched_insert_al
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from deltars.data.arrow_change import ArrowChanges
 from deltars.data.plane import ArrowPlane
 from deltars.data.row_change import Clause, ClauseKind, Expression, KeyValues, Merge, MergeSource
 from deltars.log.key_set import KeySet
-from deltars.predicate import FALSE, Comparison, In, Predicate, Unknown, conjunction, parse_join
+from deltars.predicate import FALSE, TRUE, Comparison, In, Predicate, Unknown, conjunction, parse_join
 from deltars.protocol import Metadata, StructType, merged
 from deltars.protocol.properties import boolean_property
 from deltars.transaction.assignments import (
@@ -161,14 +161,23 @@ class MergeRows(RowChange):
         join = parse_join(
             merge.on, metadata.schema, source.schema, merge.target_alias, merge.source_alias, self._zone()
         )
-        predicate = conjunction([join.target_only, *map(_key_condition, source.keys)])
-        many = next((key for key in source.keys if key.values is not None and len(key.values) > MANY_KEYS), None)
-        if many is None or many.values is None:
-            return predicate, None
-        return predicate, KeySet(many.column, many.values, metadata, predicate)
+        return key_condition(source.keys, metadata, join.target_only)
 
 
-def _key_condition(key: KeyValues) -> Predicate:
+def key_condition(
+    keys: Sequence[KeyValues] | None, metadata: Metadata, and_also: Predicate = TRUE
+) -> tuple[Predicate, KeySet | None]:
+    """Return a condition that rows with these keys fulfil, and the keys if they are many. None: no row has them."""
+    if keys is None:
+        return FALSE, None
+    predicate = conjunction([and_also, *map(_values_condition, keys)])
+    many = next((key for key in keys if key.values is not None and len(key.values) > MANY_KEYS), None)
+    if many is None or many.values is None:
+        return predicate, None
+    return predicate, KeySet(many.column, many.values, metadata, predicate)
+
+
+def _values_condition(key: KeyValues) -> Predicate:
     if key.values is not None and len(key.values) <= MANY_KEYS:
         return In(key.column, tuple(key.values))
     return conjunction([Comparison(key.column, ">=", key.smallest), Comparison(key.column, "<=", key.largest)])
@@ -193,4 +202,4 @@ def _parameters(merge: GivenMerge) -> dict[str, Any]:
     }
 
 
-__all__ = ["MergeRows"]
+__all__ = ["MergeRows", "key_condition"]
