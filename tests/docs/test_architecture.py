@@ -73,6 +73,14 @@ def test_a_read_passes_through_the_modules_of_its_walk(catalog: deltars.Catalog)
     assert set(walk) - set(entered(lambda: catalog.table("t").to_arrow(where="a = 1"))) == set()
 
 
+@pytest.mark.backends("sqlite")
+def test_a_change_of_rows_passes_through_the_modules_of_its_walk(catalog: deltars.Catalog) -> None:
+    catalog.write("t", pa.table({"a": [1, 2]}))
+    walk = modules_of("One change of rows")
+    assert len(walk) > 5
+    assert set(walk) - set(entered(lambda: catalog.table("t").update({"a": "a + 1"}, where="a = 1"))) == set()
+
+
 def test_page_names_modules_and_folders() -> None:
     assert MODULES
     assert FOLDERS
@@ -93,7 +101,7 @@ def test_every_package_is_on_the_page() -> None:
     assert {name for name in packages if not re.search(rf"\b{name}\b", PAGE)} == set()
 
 
-@pytest.mark.parametrize("walk", ["One write", "One publication", "One read"])
+@pytest.mark.parametrize("walk", ["One write", "One change of rows", "One publication", "One read"])
 def test_walk_has_at_most_ten_steps(walk: str) -> None:
     _, _, section = PAGE.partition(f"## {walk}\n")
     steps = re.findall(r"^\| (\d+) \| `", section.partition("\n## ")[0], re.MULTILINE)

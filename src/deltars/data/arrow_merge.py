@@ -23,7 +23,7 @@ from deltars.data.keys import KeyIndex, comparison_type, values_of
 from deltars.data.new_rows import NewRows, SourceRows
 from deltars.data.read_schema import arrow_schema
 from deltars.data.reader import read_placed
-from deltars.data.row_change import Clause, ClauseKind, Merge, MergeSource, RowChanges
+from deltars.data.row_change import Clause, ClauseKind, Merge, MergeSource, RowChanges, several_matches
 from deltars.data.row_ids import read_rows, with_row_ids
 from deltars.data.scan import Scan
 from deltars.errors import ValidationError
@@ -335,8 +335,4 @@ def _by_clause(clauses: Iterable[MergeClause], rows: Rows) -> Iterator[tuple[Mer
 
 def _refuse_repeated(rows: pa.Array) -> None:
     if pc.count_distinct(rows).as_py() < len(rows):
-        raise ValidationError(
-            "multiple source rows matched one row of the table, so its new values are ambiguous",
-            field="source",
-            hint="Remove duplicate keys from the source, or make the clauses' conditions exclusive.",
-        )
+        raise several_matches()

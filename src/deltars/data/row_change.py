@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from deltars.data.scan import Scan
 from deltars.data.write_target import WriteTarget, WrittenFile
+from deltars.errors import ValidationError
 from deltars.predicate import Column, Value
 from deltars.protocol import StructType
 
@@ -80,6 +81,15 @@ class Merge:
         """Whether several source rows may match one target row: it is deleted whichever counts."""
         matched = self.of_kind("matched")
         return len(matched) == 1 and matched[0].action == "delete" and matched[0].condition is None
+
+
+def several_matches() -> ValidationError:
+    """Return the error for a target row that several source rows match, if a clause changes it."""
+    return ValidationError(
+        "multiple source rows matched one row of the table, so its new values are ambiguous",
+        field="source",
+        hint="Remove duplicate keys from the source, or make the clauses' conditions exclusive.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from deltars.data.change_feed import DELETED, END_AT, SEQUENCE, START_AT, ChangeFeed
-from deltars.data.scan import Scan
 from deltars.errors import ValidationError, located
 from deltars.protocol import StructType
 from deltars.store.names import name_key
@@ -218,14 +217,7 @@ class _Application:
         metadata, view = table.metadata, self._view
         predicate, keys = key_condition(events.found_keys, metadata)
         files = view.change_files(table, predicate, keys=keys, row_filter=row_filter(predicate))
-        scan = Scan.of(
-            metadata,
-            files,
-            root=table.location,
-            table=table.name,
-            version=table.version,
-            storage_options=view.session.settings.storage_options,
-        )
+        scan = view.scan_of(table, metadata, files)
         return events.of_same_keys(spark_plane().read(session, scan, columns=columns))
 
     def _prepare(self, name: str, schema: StructType) -> None:

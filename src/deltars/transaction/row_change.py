@@ -223,14 +223,7 @@ class RowChange(ABC):
             )
 
     def _scan(self, table: StagedTable, metadata: Metadata, files: pa.Table) -> Scan:
-        scan = Scan.of(
-            metadata,
-            files,
-            root=table.location,
-            table=table.name,
-            version=table.version,
-            storage_options=self._view.session.settings.storage_options,
-        )
+        scan = self._view.scan_of(table, metadata, files)
         names = materialized_names(metadata.configuration) if self._keeps_ids else ()
         if not names:
             return scan
@@ -238,15 +231,9 @@ class RowChange(ABC):
 
     def _target(self, table: StagedTable, metadata: Metadata) -> WriteTarget:
         options = self._options
-        target = WriteTarget(
-            root=table.location,
-            schema=metadata.schema,
-            partition_columns=tuple(metadata.partition_columns),
-            properties=metadata.configuration,
-            storage_options=self._view.session.settings.storage_options,
+        return self._view.write_target(
+            table, metadata, target_file_size=options.target_file_size, compression=options.compression
         )
-        chosen = {"target_file_size": options.target_file_size, "compression": options.compression}
-        return target.with_options(**{name: value for name, value in chosen.items() if value is not None})
 
     def _store(
         self, table: StagedTable, metadata: Metadata, files: pa.Table, scan: Scan, changes: RowChanges, planes: Planes

@@ -24,7 +24,6 @@ import pyarrow as pa
 
 from deltars.data.conditions import Condition, conditions_of
 from deltars.data.plane import DataPlane
-from deltars.data.scan import Scan
 from deltars.data.sources import consumed, is_single_use
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.errors import SchemaMismatch, ValidationError, located
@@ -225,17 +224,10 @@ class TableWrite:
 
     def _target(self, table: StagedTable, metadata: Metadata, max_files: int | None) -> WriteTarget:
         options = self._options
-        target = WriteTarget(
-            root=table.location,
-            schema=metadata.schema,
-            partition_columns=tuple(metadata.partition_columns),
-            properties=metadata.configuration,
-            storage_options=self._view.session.settings.storage_options,
-            max_records_per_file=options.max_records_per_file,
-            max_files=max_files,
+        target = self._view.write_target(
+            table, metadata, target_file_size=options.target_file_size, compression=options.compression
         )
-        chosen = {"target_file_size": options.target_file_size, "compression": options.compression}
-        return target.with_options(**{name: value for name, value in chosen.items() if value is not None})
+        return target.with_options(max_records_per_file=options.max_records_per_file, max_files=max_files)
 
     def _located(self, table: StagedTable) -> AbstractContextManager[None]:
         return located(table=table.name, txn_id=self._view.txn_id, stage="write data")
@@ -259,14 +251,7 @@ class TableWrite:
         """Write again the rows that stay, of files that also hold replaced rows."""
         if not files.num_rows or self._options.replace_where is None:
             return []
-        scan = Scan.of(
-            metadata,
-            files,
-            root=table.location,
-            table=table.name,
-            version=table.version,
-            storage_options=self._view.session.settings.storage_options,
-        )
+        scan = self._view.scan_of(table, metadata, files)
         staying = self._plane.without(self._frame, scan, self._options.replace_where)
         with self._located(table):
             return self._plane.write(staying, self._target(table, metadata, None), ())

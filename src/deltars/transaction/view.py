@@ -10,6 +10,7 @@ Threads share a view. It is changed under the transaction's lock; the database i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from uuid import UUID, uuid4
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from deltars.data.reader import RowFilter
 from deltars.data.scan import Scan
+from deltars.data.write_target import WriteTarget
 from deltars.errors import TableNotFound, ValidationError
 from deltars.log.arrow_adds import file_keys
 from deltars.log.commit import NO_VERSION, Base, NewTable, TableRead
@@ -25,7 +27,7 @@ from deltars.log.pruning import Pruner
 from deltars.log.read_set import FileKey, RowRead
 from deltars.log.snapshot import Snapshot
 from deltars.predicate import Predicate, conjunction
-from deltars.protocol import DomainMetadata, StructType
+from deltars.protocol import DomainMetadata, Metadata, StructType
 from deltars.session import CatalogSession
 from deltars.store.names import name_key
 from deltars.store.read.cuts import CutTable
@@ -260,15 +262,32 @@ class View:
     def scan(self, table: StagedTable, predicate: Predicate | None = None) -> Scan:
         """Return a scan of the files that `files` returns, to read their rows."""
         assert table.metadata is not None
+        return replace(self.scan_of(table, table.metadata, self.files(table, predicate)), condition=predicate)
+
+    def scan_of(self, table: StagedTable, metadata: Metadata, files: pa.Table) -> Scan:
+        """Return a scan of these files of the table, to read their rows."""
         return Scan.of(
-            table.metadata,
-            self.files(table, predicate),
+            metadata,
+            files,
             root=table.location,
             table=table.name,
             version=table.version,
             storage_options=self.session.settings.storage_options,
-            condition=predicate,
         )
+
+    def write_target(
+        self, table: StagedTable, metadata: Metadata, *, target_file_size: int | None, compression: str | None
+    ) -> WriteTarget:
+        """Return where and how new files of the table are written. None keeps the default."""
+        target = WriteTarget(
+            root=table.location,
+            schema=metadata.schema,
+            partition_columns=tuple(metadata.partition_columns),
+            properties=metadata.configuration,
+            storage_options=self.session.settings.storage_options,
+        )
+        chosen = {"target_file_size": target_file_size, "compression": compression}
+        return target.with_options(**{name: value for name, value in chosen.items() if value is not None})
 
     def progress(self, table: StagedTable, app_id: str) -> int | None:
         """Return an application's last version for a table: the staged one, else the committed one."""

@@ -21,7 +21,7 @@ from pyroaring import BitMap64
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from deltars.data.row_change import Merge, RowChanges
+from deltars.data.row_change import Merge, RowChanges, several_matches
 from deltars.data.scan import Scan
 from deltars.errors import ValidationError
 from deltars.protocol import PrimitiveType
@@ -146,13 +146,8 @@ class _Merge:
         if self._statement.is_only_delete:
             return
         changed = _united(matches.positions[:-1])
-        repeated = matches.num_changes - sum(map(len, changed.values()))
-        if repeated:
-            raise ValidationError(
-                f"multiple source rows matched the same row of the table: {repeated} matches are too many",
-                field="source",
-                hint="Leave one source row for each row of the table, for example by dropDuplicates on the keys.",
-            )
+        if matches.num_changes > sum(map(len, changed.values())):
+            raise several_matches()
 
     # -- all of the source -------------------------------------------------------------------------------------------
 
