@@ -11,7 +11,6 @@ handled in this process; otherwise Spark runs a job.
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -24,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from deltars.data.arrow_change import ArrowChanges, expressions_of
+from deltars.data.arrow_change import ArrowChanges
 from deltars.data.conditions import conditions_of
 from deltars.data.filter import PredicateFilter
 from deltars.data.plane import ArrowPlane, DataPlane
@@ -36,8 +35,8 @@ from deltars.errors import ConfigError, ValidationError, located
 from deltars.log.commit import RowGroup
 from deltars.log.coverage import split_files
 from deltars.log.table_rules import APPEND_ONLY, tracks_rows
-from deltars.predicate import Predicate, Unknown, leaves_of, named_in, parse
-from deltars.protocol import Action, Metadata, PrimitiveType, StructType, Txn
+from deltars.predicate import Predicate, Unknown, leaves_of, parse
+from deltars.protocol import Action, Metadata, StructType, Txn
 from deltars.protocol.properties import boolean_property
 from deltars.protocol.row_tracking import materialized_names
 from deltars.transaction.assignments import is_spark_column, resolved
@@ -47,6 +46,7 @@ from deltars.transaction.metadata import metadata_actions
 from deltars.transaction.options import CheckedChangeOptions
 from deltars.transaction.plane import spark_plane
 from deltars.transaction.result import SkippedWrite
+from deltars.transaction.spark_only import spark_only
 from deltars.transaction.staged_table import StagedTable, Step
 from deltars.transaction.view import View
 
@@ -57,8 +57,6 @@ SMALL_BYTES = 32 * 1024 * 1024
 """Files in doubt up to this size are handled in this process. Starting a Spark job costs more."""
 
 _CHANGE_FEED = "delta.enableChangeDataFeed"
-_UTC = ("UTC", "Etc/UTC", "Z", "+00:00", "GMT")
-_TIMES = re.compile(r"timestamp|current_|now\s*\(|date|unix", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +156,9 @@ class RowChange(ABC):
         self, statement: Delete | Update | Merge, schema: StructType, source: StructType | None = None
     ) -> str | None:
         """Return why only Spark can carry out the statement; None if Arrow can, with the same result."""
+        assert self._metadata is not None
         reason = ArrowChanges.refusal(statement, schema, source)
-        if reason is None and self._zone() not in _UTC and depends_on_zone(statement, schema, source):
-            return f"it depends on the session's time zone {self._zone()}"
-        return reason
+        return reason or spark_only(statement, self._metadata, source, self._zone())
 
     def _planes(self, refusal: str | None, size_bytes: int) -> Planes:
         """Choose the planes. `refusal` says why Arrow cannot do it; `size_bytes` are the files in doubt."""
@@ -373,17 +370,6 @@ def row_filter(predicate: Predicate | None) -> PredicateFilter | None:
     if predicate is None or any(isinstance(leaf, Unknown) for leaf in leaves_of(predicate)):
         return None
     return PredicateFilter(predicate)
-
-
-def depends_on_zone(statement: Delete | Update | Merge, schema: StructType, source: StructType | None) -> bool:
-    """Return whether a condition or a value may have another result in another time zone."""
-    names = [
-        field.name
-        for side in (schema, source or StructType())
-        for field in side.fields
-        if any(isinstance(type_, PrimitiveType) and type_.name == "timestamp" for type_ in StructType((field,)).types())
-    ]
-    return any(_TIMES.search(text) or named_in(text, names) for text in map(str, expressions_of(statement)))
 
 
 def is_small(size_bytes: int) -> bool:
