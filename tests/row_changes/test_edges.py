@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import signal
@@ -192,3 +193,17 @@ def test_vectors_of_other_writers_are_extended(catalog: deltars.Catalog, tmp_pat
     assert sorted(map(str, table.to_arrow(version=table.version - 1).to_pylist())) == sorted(map(str, before))
     assert table.purge().files_with_vector == 0
     assert sorted(map(str, table.to_arrow().to_pylist())) == sorted(map(str, left))
+
+
+def test_a_purge_of_rows_that_the_transaction_deleted_is_a_change_of_data(catalog: deltars.Catalog) -> None:
+    table = catalog.create_table("t", "id BIGINT", properties=VECTORS)
+    table.write(pa.table({"id": [1, 2, 3]}))
+    table.write(pa.table({"id": [11, 12, 13]}))
+    table.delete("id = 11")
+    with catalog.begin() as tx:
+        tx.delete("t", "id = 2")
+        tx.purge("t")
+    log = Path(table.location, "_delta_log", f"{table.version:020}.json").read_text().splitlines()
+    files = [action for line in log for name, action in json.loads(line).items() if name in ("add", "remove")]
+    assert sorted(file["dataChange"] for file in files) == [False, False, True, True]
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 3, 12, 13]

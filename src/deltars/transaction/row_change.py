@@ -32,6 +32,7 @@ from deltars.data.row_ids import FILE_COLUMNS, reading_ids, with_hidden_columns
 from deltars.data.scan import SCAN_COLUMNS, Scan
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.errors import ConfigError, ValidationError, located
+from deltars.log.arrow_adds import file_keys
 from deltars.log.commit import RowGroup
 from deltars.log.coverage import split_files
 from deltars.log.table_rules import APPEND_ONLY, tracks_rows
@@ -361,7 +362,13 @@ class PurgeFiles(RowChange):
         planes = self._planes(None, size_of(files))
         nothing = {place: BitMap64() for place in range(files.num_rows)}
         written = planes.changes.purge(self._scan(table, metadata, files), nothing, self._target(table, metadata))
-        self._files.moved(files, [file for place in nothing for file in written.get(place, ())])
+        # Rows that left a file in this transaction are a change of data, for readers that follow the log.
+        staged = set(file_keys(table.added()))
+        is_staged = [key in staged for key in file_keys(files)]
+        for data_change in (False, True):
+            places = [place for place in nothing if is_staged[place] is data_change]
+            new = [file for place in places for file in written.get(place, ())]
+            self._files.moved(files.take(pa.array(places, pa.int64())), new, data_change=data_change)
         return self._measured(RowChanges({}), 0, 0.0, time.perf_counter() - began)
 
 
