@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
@@ -58,6 +60,26 @@ def test_a_stream_is_merged_once_and_refused_the_second_time(catalog: deltars.Ca
     assert table.merge(stream, "t.id = s.id").when_not_matched_insert_all().execute().rows_inserted == 2
     with pytest.raises(SourceConsumed):
         table.merge(stream, "t.id = s.id").when_not_matched_insert_all().execute()
+
+
+class _Exporter:
+    """A frame that only has `__arrow_c_stream__`."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self._rows = rows
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._rows.__arrow_c_stream__(requested_schema)
+
+
+@pytest.mark.parametrize("kind", [pl.from_arrow, pa.Table.to_pandas, pa.Table.to_reader, _Exporter])
+def test_frames_of_every_kind_are_merged(catalog: deltars.Catalog, kind: Callable[[pa.Table], Any]) -> None:
+    table = catalog.create_table("t", "id BIGINT, v BIGINT")
+    table.write(pa.table({"id": [1], "v": [1]}))
+    merge = table.merge(kind(pa.table({"id": [1, 2], "v": [5, 6]})), "t.id = s.id")
+    metrics = merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    assert (metrics.rows_updated, metrics.rows_inserted) == (1, 1)
+    assert sorted(table.to_arrow()["v"].to_pylist()) == [5, 6]
 
 
 @pytest.mark.backends("sqlite", "postgres")

@@ -55,13 +55,16 @@ class ArrowPlane:
     def accepts(self, frame: object) -> bool:
         # A Spark frame has an Arrow stream too, but it would pull all rows through this process.
         return (
-            isinstance(frame, pa.RecordBatch) or hasattr(frame, "__arrow_c_stream__") or _is_pandas(frame)
+            isinstance(frame, pa.RecordBatch | _OpenedFrame)
+            or hasattr(frame, "__arrow_c_stream__")
+            or _is_pandas(frame)
         ) and not type(frame).__module__.startswith("pyspark.")
 
     def opened(self, frame: object) -> object:
         """Return the frame, or its opened stream if only that has the schema: some streams can be opened only once."""
         _refuse_objects(frame)
-        is_known = isinstance(frame, pa.Table | pa.RecordBatch | pa.RecordBatchReader) or _is_pandas(frame)
+        is_known = isinstance(frame, pa.Table | pa.RecordBatch | pa.RecordBatchReader | _OpenedFrame)
+        is_known = is_known or _is_pandas(frame)
         return frame if is_known or hasattr(frame, "__arrow_c_schema__") else _OpenedFrame(frame, open_stream(frame))
 
     def schema(self, frame: object) -> StructType:

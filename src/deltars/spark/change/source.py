@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
-from deltars.data.plane import ArrowPlane
+from deltars.data.plane import ArrowPlane, read_table
 from deltars.data.row_change import KeyValues, Merge, MergeSource
 from deltars.data.write_schema import fit
 from deltars.errors import ValidationError
@@ -112,15 +112,8 @@ def _opened(source: object) -> DataFrame | pa.Table:
     return _as_table(source)
 
 
-def _as_table(source: Any) -> pa.Table:
-    if isinstance(source, pa.RecordBatch):
-        table = pa.Table.from_batches([source])
-    elif hasattr(source, "to_dict") and hasattr(source, "iloc"):
-        table = pa.Table.from_pandas(source, preserve_index=False)
-    elif isinstance(source, pa.Table):
-        table = source
-    else:
-        table = pa.RecordBatchReader.from_stream(source).read_all()
+def _as_table(source: object) -> pa.Table:
+    table = read_table(source)
     # Spark reads fewer Arrow types than a table is written from.
     wanted = schema_to_arrow(schema_from_arrow(table.schema))
     return pa.Table.from_batches([fit(batch, wanted) for batch in table.to_batches()], wanted)
