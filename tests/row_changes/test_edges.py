@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
@@ -59,18 +62,24 @@ def test_a_stream_is_merged_once_and_refused_the_second_time(catalog: deltars.Ca
         table.merge(stream, "t.id = s.id").when_not_matched_insert_all().execute()
 
 
-def test_a_source_that_is_nothing_but_an_arrow_stream_is_merged(catalog: deltars.Catalog) -> None:
-    table = catalog.create_table("t", "id BIGINT, v BIGINT")
-    source = _Stream(pa.table({"id": [1, 2], "v": [1, 2]}))
-    assert table.merge(source, "t.id = s.id").when_not_matched_insert_all().execute().rows_inserted == 2
+class _Exporter:
+    """A frame that only has `__arrow_c_stream__`."""
 
-
-class _Stream:
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
+    def __init__(self, rows: pa.Table) -> None:
+        self._rows = rows
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self._table.__arrow_c_stream__(requested_schema)
+        return self._rows.__arrow_c_stream__(requested_schema)
+
+
+@pytest.mark.parametrize("kind", [pl.from_arrow, pa.Table.to_pandas, pa.Table.to_reader, _Exporter])
+def test_frames_of_every_kind_are_merged(catalog: deltars.Catalog, kind: Callable[[pa.Table], Any]) -> None:
+    table = catalog.create_table("t", "id BIGINT, v BIGINT")
+    table.write(pa.table({"id": [1], "v": [1]}))
+    merge = table.merge(kind(pa.table({"id": [1, 2], "v": [5, 6]})), "t.id = s.id")
+    metrics = merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    assert (metrics.rows_updated, metrics.rows_inserted) == (1, 1)
+    assert sorted(table.to_arrow()["v"].to_pylist()) == [5, 6]
 
 
 @pytest.mark.backends("sqlite", "postgres")
@@ -206,3 +215,17 @@ def test_vectors_of_other_writers_are_extended(catalog: deltars.Catalog, tmp_pat
     assert sorted(map(str, table.to_arrow(version=table.version - 1).to_pylist())) == sorted(map(str, before))
     assert table.purge().files_with_vector == 0
     assert sorted(map(str, table.to_arrow().to_pylist())) == sorted(map(str, left))
+
+
+def test_a_purge_of_rows_that_the_transaction_deleted_is_a_change_of_data(catalog: deltars.Catalog) -> None:
+    table = catalog.create_table("t", "id BIGINT", properties=VECTORS)
+    table.write(pa.table({"id": [1, 2, 3]}))
+    table.write(pa.table({"id": [11, 12, 13]}))
+    table.delete("id = 11")
+    with catalog.begin() as tx:
+        tx.delete("t", "id = 2")
+        tx.purge("t")
+    log = Path(table.location, "_delta_log", f"{table.version:020}.json").read_text().splitlines()
+    files = [action for line in log for name, action in json.loads(line).items() if name in ("add", "remove")]
+    assert sorted(file["dataChange"] for file in files) == [False, False, True, True]
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 3, 12, 13]

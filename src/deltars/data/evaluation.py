@@ -176,7 +176,7 @@ def _evaluate(expression: Expression, batch: pa.RecordBatch) -> pa.Array:
         case Call("substring", (text, Given(_, int(start)), Given(_, int(length)))) if start > 0:
             return _substring(_evaluate(text, batch), start, length)
         case Call("coalesce", arguments):
-            return _coalesced(_alike(arguments, batch))
+            return _coalesced(arguments, batch)
         case Call(function, arguments) if function in _COMPARISONS:
             return _compared(function, *_alike(arguments, batch))
         case Call(function, (left, right)) if function in _ARITHMETIC or function in ("%", "/"):
@@ -317,27 +317,50 @@ def _compared(operator: str, left: pa.Array, right: pa.Array) -> pa.Array:
             return pc.or_(answer, pc.is_nan(right))
 
 
-def _coalesced(arrays: list[pa.Array]) -> pa.Array:
-    return pc.coalesce(*arrays) if not types.is_null(arrays[0].type) else arrays[0]
+def _coalesced(arguments: Sequence[Expression], batch: pa.RecordBatch) -> pa.Array:
+    """Evaluate each argument only for rows in which all before it are null, as Spark does."""
+    kinds = _kinds_alike(arguments, batch)
+    left = _numbers(batch.num_rows)
+    places, found = [], []
+    for argument, kind in zip(arguments, kinds, strict=True):
+        values = _widened(_evaluate_as(argument, batch.take(left), kind), kind)
+        is_found = pc.is_valid(values)
+        places.append(left.filter(is_found))
+        found.append(values.filter(is_found))
+        left = left.filter(pc.invert(is_found))
+    return _in_order([*places, left], [*found, pa.nulls(len(left), kinds[0])])
 
 
 def _chosen(branches: Sequence[tuple[Truth, Expression]], otherwise: Expression, batch: pa.RecordBatch) -> pa.Array:
     """Evaluate each branch for its own rows only: `CASE WHEN b <> 0 THEN a / b END` divides by no zero."""
-    left = pa.repeat(pa.scalar(True), batch.num_rows)
-    masks = []
+    left = _numbers(batch.num_rows)
+    places = []
     for truth, _ in branches:
-        mask = pc.and_(left, pc.fill_null(_filter_of(truth).mask(batch), False))
-        left = pc.and_not(left, mask)
-        masks.append(mask)
+        holds = pc.fill_null(_filter_of(truth).mask(batch.take(left)), False)
+        places.append(left.filter(holds))
+        left = left.filter(pc.invert(holds))
+    places.append(left)
     values = [value for _, value in branches] + [otherwise]
-    parts = [batch.filter(mask) for mask in (*masks, left)]
     # The types of all branches, those without rows too, decide on the result's type.
-    kinds = [array.type for array in _alike(values, batch.slice(0, 0))]
+    kinds = _kinds_alike(values, batch)
     found = [
-        _widened(_evaluate_as(value, part, kind), kind) for value, part, kind in zip(values, parts, kinds, strict=True)
+        _widened(_evaluate_as(value, batch.take(rows), kind), kind)
+        for value, rows, kind in zip(values, places, kinds, strict=True)
     ]
-    places = pa.concat_arrays([pc.indices_nonzero(mask) for mask in (*masks, left)])
-    return pa.concat_arrays(found).take(pc.sort_indices(places))
+    return _in_order(places, found)
+
+
+def _in_order(places: Sequence[pa.Array], values: Sequence[pa.Array]) -> pa.Array:
+    return pa.concat_arrays(values).take(pc.sort_indices(pa.concat_arrays(places)))
+
+
+def _kinds_alike(expressions: Sequence[Expression], batch: pa.RecordBatch) -> list[pa.DataType]:
+    """Return the types to which `_alike` converts the values."""
+    return [array.type for array in _alike(expressions, batch.slice(0, 0))]
+
+
+def _numbers(count: int) -> pa.Array:
+    return pa.array(range(count), pa.int64())
 
 
 def _call(function: str, arguments: list[pa.Array], to: DataType | None) -> pa.Array:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal
-from functools import reduce
 from typing import Any, TypeAlias, assert_never
 
 import pyarrow as pa
@@ -78,9 +77,9 @@ class PredicateFilter:
     def _evaluate(self, predicate: Predicate, batch: pa.RecordBatch) -> pa.Array:
         match predicate:
             case And(parts):
-                return reduce(pc.and_kleene, (self._evaluate(part, batch) for part in parts))
+                return self._joined(parts, pc.and_kleene, batch, decides=False)
             case Or(parts):
-                return reduce(pc.or_kleene, (self._evaluate(part, batch) for part in parts))
+                return self._joined(parts, pc.or_kleene, batch, decides=True)
             case Comparison(column, operator, value):
                 return _compare(_values(column, batch), operator, value)
             case In(column, _, negated):
@@ -101,6 +100,23 @@ class PredicateFilter:
                 return self._computed[predicate](batch)
             case _:
                 assert_never(predicate)
+
+    def _joined(
+        self, parts: Sequence[Predicate], join: Callable[[Any, Any], Any], batch: pa.RecordBatch, *, decides: bool
+    ) -> pa.Array:
+        """Join the parts from left to right. A row that is decided needs no further part, whose computation may fail.
+
+        So `b <> 0 AND a / b > 1` divides by no zero, as in Spark.
+        """
+        answer = self._evaluate(parts[0], batch)
+        for part in parts[1:]:
+            if not self._computed or not any(isinstance(leaf, Unknown) for leaf in leaves_of(part)):
+                answer = join(answer, self._evaluate(part, batch))
+                continue
+            is_open = pc.fill_null(pc.not_equal(answer, decides), True)
+            found = self._evaluate(part, batch.filter(is_open))
+            answer = pc.replace_with_mask(answer, is_open, join(answer.filter(is_open), found))
+        return answer
 
     def _one_of(self, values: pa.Array, leaf: In) -> pa.Array:
         if pa.types.is_null(values.type):

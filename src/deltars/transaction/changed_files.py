@@ -58,11 +58,13 @@ class ChangedFiles:
         self.removes += removes
         self.vectors_removed += sum(remove.deletion_vector is not None for remove in removes)
 
-    def moved(self, files: pa.Table, written: Sequence[WrittenFile]) -> None:
-        """Replace whole files by others that hold the same rows."""
-        self.removes += removes_of(files, data_change=False)
+    def moved(self, files: pa.Table, written: Sequence[WrittenFile], *, data_change: bool = False) -> None:
+        """Replace whole files by others that hold the same rows. `data_change`: the transaction changed them before."""
+        self.removes += removes_of(files, data_change=data_change)
         self.vectors_removed += len(files)
-        self.written += [replace(file, add=msgspec.structs.replace(file.add, data_change=False)) for file in written]
+        self.written += [
+            replace(file, add=msgspec.structs.replace(file.add, data_change=data_change)) for file in written
+        ]
         self.rows_copied += sum(group.num_rows for file in written for group in file.row_groups)
 
 

@@ -11,7 +11,6 @@ handled in this process; otherwise Spark runs a job.
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -24,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from deltars.data.arrow_change import ArrowChanges, expressions_of
+from deltars.data.arrow_change import ArrowChanges
 from deltars.data.conditions import conditions_of
 from deltars.data.filter import PredicateFilter
 from deltars.data.plane import ArrowPlane, DataPlane
@@ -33,12 +32,13 @@ from deltars.data.row_ids import FILE_COLUMNS, reading_ids, with_hidden_columns
 from deltars.data.scan import SCAN_COLUMNS, Scan
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.errors import ConfigError, PredicateError, ValidationError, located
+from deltars.log.arrow_adds import file_keys
 from deltars.log.commit import RowGroup
 from deltars.log.coverage import split_files
 from deltars.log.snapshot import num_rows
 from deltars.log.table_rules import APPEND_ONLY, tracks_rows
-from deltars.predicate import Predicate, Unknown, leaves_of, named_in, parse
-from deltars.protocol import Action, Metadata, PrimitiveType, StructType, Txn
+from deltars.predicate import Predicate, Unknown, leaves_of, parse
+from deltars.protocol import Action, Metadata, StructType, Txn
 from deltars.protocol.properties import boolean_property
 from deltars.protocol.row_tracking import materialized_names
 from deltars.transaction.assignments import is_spark_column, resolved
@@ -48,6 +48,7 @@ from deltars.transaction.metadata import metadata_actions
 from deltars.transaction.options import CheckedChangeOptions
 from deltars.transaction.plane import spark_plane
 from deltars.transaction.result import SkippedWrite
+from deltars.transaction.spark_only import spark_only
 from deltars.transaction.staged_table import StagedTable, Step
 from deltars.transaction.view import View
 
@@ -58,8 +59,6 @@ SMALL_BYTES = 32 * 1024 * 1024
 """Files in doubt up to this size are handled in this process. Starting a Spark job costs more."""
 
 _CHANGE_FEED = "delta.enableChangeDataFeed"
-_UTC = ("UTC", "Etc/UTC", "Z", "+00:00", "GMT")
-_TIMES = re.compile(r"timestamp|current_|now\s*\(|date|unix", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +158,9 @@ class RowChange(ABC):
         self, statement: Delete | Update | Merge, schema: StructType, source: StructType | None = None
     ) -> str | None:
         """Return why only Spark can carry out the statement; None if Arrow can, with the same result."""
+        assert self._metadata is not None
         reason = ArrowChanges.refusal(statement, schema, source)
-        if reason is None and self._zone() not in _UTC and depends_on_zone(statement, schema, source):
-            return f"it depends on the session's time zone {self._zone()}"
-        return reason
+        return reason or spark_only(statement, self._metadata, source, self._zone())
 
     def _planes(self, refusal: str | None, size_bytes: int) -> Planes:
         """Choose the planes. `refusal` says why Arrow cannot do it; `size_bytes` are the files in doubt."""
@@ -358,7 +356,13 @@ class PurgeFiles(RowChange):
         planes = self._planes(None, size_of(files))
         nothing = {place: BitMap64() for place in range(files.num_rows)}
         written = planes.changes.purge(self._scan(table, metadata, files), nothing, self._target(table, metadata))
-        self._files.moved(files, [file for place in nothing for file in written.get(place, ())])
+        # Rows that left a file in this transaction are a change of data, for readers that follow the log.
+        staged = set(file_keys(table.added()))
+        is_staged = [key in staged for key in file_keys(files)]
+        for data_change in (False, True):
+            places = [place for place in nothing if is_staged[place] is data_change]
+            new = [file for place in places for file in written.get(place, ())]
+            self._files.moved(files.take(pa.array(places, pa.int64())), new, data_change=data_change)
         return self._measured(RowChanges({}), 0, 0.0, time.perf_counter() - began)
 
 
@@ -367,17 +371,6 @@ def row_filter(predicate: Predicate | None) -> PredicateFilter | None:
     if predicate is None or any(isinstance(leaf, Unknown) for leaf in leaves_of(predicate)):
         return None
     return PredicateFilter(predicate)
-
-
-def depends_on_zone(statement: Delete | Update | Merge, schema: StructType, source: StructType | None) -> bool:
-    """Return whether a condition or a value may have another result in another time zone."""
-    names = [
-        field.name
-        for side in (schema, source or StructType())
-        for field in side.fields
-        if any(isinstance(type_, PrimitiveType) and type_.name == "timestamp" for type_ in StructType((field,)).types())
-    ]
-    return any(_TIMES.search(text) or named_in(text, names) for text in map(str, expressions_of(statement)))
 
 
 def is_small(size_bytes: int) -> bool:
