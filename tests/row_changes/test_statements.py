@@ -396,4 +396,4 @@ def test_a_text_that_is_no_expression_gets_a_hint(catalog: deltars.Catalog) -> N
         with pytest.raises(ValidationError, match="for a string"):
             table.update({"day": value}, "id = 970")
     with pytest.raises(ValidationError, match="compared"):
-        table.delete("id" == 7)
+        table.delete(False)
