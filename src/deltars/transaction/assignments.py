@@ -51,11 +51,18 @@ def find_column(name: object, schema: StructType, *, field: str, alias: str | No
     if not isinstance(name, str):
         raise ValidationError(f"a column of {field} is named by text, got {name!r}", field=field)
     parts = _parts(name)
-    if alias is not None and len(parts) > 1 and parts[0].lower() == alias.lower():
-        inside = _spelt(parts[1:], schema)
-        if inside is not None:
-            parts = parts[1:]
-    spelt = _spelt([name], schema) or _spelt(parts, schema)
+    has_alias = alias is not None and len(parts) > 1 and parts[0].lower() == alias.lower()
+    if has_alias and _spelt(parts[1:], schema) is not None:
+        parts = parts[1:]
+    inside = _spelt(parts, schema)
+    spelt = _spelt([name], schema) or inside
+    if inside is not None and len(inside) > 1 and ".".join(inside) in schema:
+        column = ".".join(inside)
+        raise ValidationError(
+            f"{name!r} is ambiguous: the table has a column {column}, and a field {inside[-1]} of {inside[0]}",
+            field=field,
+            hint=f"Write {quoted(column)} for the column, or assign the whole of {inside[0]}.",
+        )
     if spelt is None:
         close = get_close_matches(name.lower(), [column.lower() for column in schema.names], n=1)
         meant = next((column for column in schema.names if close and column.lower() == close[0]), None)
