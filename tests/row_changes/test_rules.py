@@ -196,3 +196,11 @@ def test_a_column_with_a_dot_is_not_taken_for_the_field_of_a_struct(catalog: del
             table.update({name: 7})
     table.update({"`a.b`": "`a.b` + a.b", "c.d": 6})
     assert _rows(table) == [{"a.b": 11, "a": {"b": 10}, "c.d": 6}]
+
+
+def test_a_lone_surrogate_is_refused_by_name(catalog: deltars.Catalog) -> None:
+    table = catalog.create_table("t", "id BIGINT, v STRING")
+    table.write(pa.table({"id": [1], "v": ["a"]}))
+    for change in (lambda: table.update({"v": "'\ud800'"}), lambda: table.delete("v = '\ud800'")):
+        with pytest.raises(ValidationError, match="surrogate"):
+            change()

@@ -83,7 +83,9 @@ def find_column(name: object, schema: StructType, *, field: str, alias: str | No
 
 def as_expression(value: object, column: str, *, field: str) -> Expression:
     """Return SQL text and Spark Columns as they are, and other values as literals."""
-    if isinstance(value, str) or is_spark_column(value):
+    if isinstance(value, str):
+        return _checked_text(value, field)
+    if is_spark_column(value):
         return value
     if type(value).__module__ == "numpy" and hasattr(value, "item"):
         value = value.item()
@@ -105,12 +107,21 @@ def check_condition(condition: object, *, field: str) -> Expression | None:
     if isinstance(condition, bool):
         return str(condition).upper()
     if isinstance(condition, str) and condition.strip():
-        return condition
+        return _checked_text(condition, field)
     raise ValidationError(
         f"{field} must be a condition, got {condition!r}",
         field=field,
         hint='Give SQL text such as "id = 7", or a Spark Column.',
     )
+
+
+def _checked_text(text: str, field: str) -> str:
+    """Raise ValidationError for text that no file and no database can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValidationError(f"{field} has a lone surrogate, which is no character: {text!r}", field=field) from None
+    return text
 
 
 def is_spark_column(value: object) -> bool:
