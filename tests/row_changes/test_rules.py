@@ -201,6 +201,7 @@ def test_a_column_with_a_dot_is_not_taken_for_the_field_of_a_struct(catalog: del
 def test_a_lone_surrogate_is_refused_by_name(catalog: deltars.Catalog) -> None:
     table = catalog.create_table("t", "id BIGINT, v STRING")
     table.write(pa.table({"id": [1], "v": ["a"]}))
-    for change in (lambda: table.update({"v": "'\ud800'"}), lambda: table.delete("v = '\ud800'")):
-        with pytest.raises(ValidationError, match="surrogate"):
-            change()
+    with pytest.raises(ValidationError, match="surrogate"):
+        table.update({"v": "'\ud800'"})
+    with pytest.raises(ValidationError, match="surrogate"):
+        table.delete("v = '\ud800'")
