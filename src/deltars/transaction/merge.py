@@ -18,7 +18,8 @@ from deltars.data.arrow_change import ArrowChanges
 from deltars.data.plane import ArrowPlane
 from deltars.data.row_change import Clause, ClauseKind, Expression, KeyValues, Merge, MergeSource
 from deltars.log.key_set import KeySet
-from deltars.predicate import FALSE, Comparison, In, Predicate, Unknown, conjunction, parse_join
+from deltars.predicate import FALSE, TRUE, Comparison, In, Predicate, Unknown, conjunction, parse_join
+from deltars.predicate.literals import zone_of
 from deltars.protocol import Metadata, StructType, merged
 from deltars.protocol.properties import boolean_property
 from deltars.transaction.assignments import (
@@ -158,10 +159,19 @@ class MergeRows(RowChange):
             return FALSE, None
         if is_spark_column(merge.on):
             return Unknown("a Spark Column"), None
+        zone = self._zone()
+        is_known = zone_of(zone) is not None
         join = parse_join(
-            merge.on, metadata.schema, source.schema, merge.target_alias, merge.source_alias, self._zone()
+            merge.on,
+            metadata.schema,
+            source.schema,
+            merge.target_alias,
+            merge.source_alias,
+            zone if is_known else "UTC",
         )
-        predicate = conjunction([join.target_only, *map(_key_condition, source.keys)])
+        # In a zone that Python does not know, literals may mean other moments than they do in UTC.
+        target_only = join.target_only if is_known else TRUE
+        predicate = conjunction([target_only, *map(_key_condition, source.keys)])
         many = next((key for key in source.keys if key.values is not None and len(key.values) > MANY_KEYS), None)
         if many is None or many.values is None:
             return predicate, None
