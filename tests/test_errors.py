@@ -31,6 +31,8 @@ OWN_FIELDS: dict[str, Any] = {
     "sqlstate": "40001",
     "constraint": "pk_dl_tables",
     "path": "part-0.parquet",
+    "paths": ("part-0.parquet",),
+    "count": 12,
     "error": "no route to host",
     "features": ("variantShredding",),
     "earliest": 0,

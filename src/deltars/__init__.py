@@ -20,6 +20,7 @@ from deltars.errors import (
     DamagedLog,
     DatabaseError,
     DeltarsError,
+    FilesMissing,
     ImportRefused,
     LogDiverged,
     MetadataChanged,
@@ -35,6 +36,8 @@ from deltars.errors import (
     TableExists,
     TableHeld,
     TableNotFound,
+    TagExists,
+    TagNotFound,
     TimeoutError,
     TimestampTooEarly,
     TransactionClosed,
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
         ColumnDetail,
         FileChange,
         PartitionDetail,
+        Restored,
         Table,
         TableChange,
         TableCommitDetail,
@@ -63,7 +67,6 @@ if TYPE_CHECKING:
         TransactionDetail,
         migrate,
     )
-    from deltars.catalog.as_of import AsOf
     from deltars.catalog.connection import CatalogSettings, begin, connect, read, sql, table, write
     from deltars.catalog.log_acceptance import LogComparison
     from deltars.catalog.recovery import Rebuilt, rebuild
@@ -97,8 +100,10 @@ if TYPE_CHECKING:
     from deltars.store.imports.reversal import Contradiction
     from deltars.store.migrations.revisions import SchemaStatus
     from deltars.store.mirror.status import MirrorMode, MirrorState, MirrorStatus
+    from deltars.store.read.as_of import AsOf
     from deltars.store.read.committed_versions import CommittedTransaction, CommittedVersion
     from deltars.store.read.cuts import CutTable
+    from deltars.store.tags import Tag
     from deltars.transaction import (
         Alter,
         BeginOptions,
@@ -109,6 +114,7 @@ if TYPE_CHECKING:
         MergeBuilder,
         MirrorChoice,
         MultiTableTransaction,
+        RestoredTable,
         SkippedWrite,
         SqlTxnLogReader,
         SqlTxnLogWriter,
@@ -124,13 +130,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LOADED_WHEN_USED = {
-    "deltars.catalog.as_of": ("AsOf",),
     "deltars.catalog": (
         "Catalog",
         "CatalogSnapshot",
         "ColumnDetail",
         "FileChange",
         "PartitionDetail",
+        "Restored",
         "Table",
         "TableChange",
         "TableCommitDetail",
@@ -197,7 +203,9 @@ _LOADED_WHEN_USED = {
         "CommittedTransaction",
         "CommittedVersion",
     ),
+    "deltars.store.read.as_of": ("AsOf",),
     "deltars.store.read.cuts": ("CutTable",),
+    "deltars.store.tags": ("Tag",),
     "deltars.transaction": (
         "Alter",
         "BeginOptions",
@@ -208,6 +216,7 @@ _LOADED_WHEN_USED = {
         "MergeBuilder",
         "MirrorChoice",
         "MultiTableTransaction",
+        "RestoredTable",
         "SkippedWrite",
         "SqlTxnLogReader",
         "SqlTxnLogWriter",
@@ -266,6 +275,7 @@ __all__ = [
     "DeltarsError",
     "DomainMetadata",
     "FileChange",
+    "FilesMissing",
     "Finding",
     "Frame",
     "HistoryEntry",
@@ -299,6 +309,8 @@ __all__ = [
     "Reconciliation",
     "RemoveFile",
     "Repair",
+    "Restored",
+    "RestoredTable",
     "Scan",
     "SchemaLike",
     "SchemaMismatch",
@@ -321,6 +333,9 @@ __all__ = [
     "TableExists",
     "TableHeld",
     "TableNotFound",
+    "Tag",
+    "TagExists",
+    "TagNotFound",
     "TimeoutError",
     "TimestampTooEarly",
     "Totals",

@@ -161,6 +161,24 @@ class TableExists(ValidationError):
     """A table with this name or at this location already exists."""
 
 
+class FilesMissing(ValidationError):
+    """Files that an old version needs do not exist any more; nothing was changed."""
+
+    def __init__(self, message: str, *, paths: tuple[str, ...], count: int, **where: Any) -> None:
+        self.paths = paths
+        """Some of the missing files, relative to the table."""
+        self.count = count
+        super().__init__(message, **where)
+
+
+class TagExists(ValidationError):
+    """A tag with this name already exists."""
+
+
+class TagNotFound(DeltarsError):
+    """There is no such tag in this catalog."""
+
+
 class TransactionClosed(DeltarsError):
     """This transaction is finished: begin a new one."""
 

@@ -15,8 +15,15 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
 from deltars.config import Isolation, Settings, check_isolation, default_catalog
-from deltars.errors import DeltarsError, MirrorFailure, TableNotFound, ValidationError, VersionConflict
-from deltars.log.commit import Commit, CommitOutcome, Committed, VersionTaken
+from deltars.errors import (
+    DeltarsError,
+    MirrorFailure,
+    TableNotFound,
+    ValidationError,
+    VersionConflict,
+    VersionNotFound,
+)
+from deltars.log.commit import NO_VERSION, Commit, CommitOutcome, Committed, VersionTaken
 from deltars.mirror.outcome import MirrorOutcome, Publication
 from deltars.mirror.publisher import Publisher
 from deltars.observe import Outcome, Stopwatch
@@ -26,9 +33,11 @@ from deltars.store.commit.writer import LogWriter
 from deltars.store.database import Database
 from deltars.store.mirror.status import MirrorMode
 from deltars.store.names import hint_for_missing
-from deltars.store.read.cuts import Cuts
+from deltars.store.read.as_of import AsOf, CutFinder
+from deltars.store.read.cuts import Cut, Cuts
 from deltars.store.read.reader import LogReader
 from deltars.store.registry import Registry, TableRecord
+from deltars.store.tags import Tags
 from deltars.uri import CatalogUri, is_uri, parse_table_uri
 
 _log = logging.getLogger(__name__)
@@ -89,6 +98,14 @@ class CatalogSession:
         return Cuts(self.database)
 
     @_made_once
+    def cut_finder(self) -> CutFinder:
+        return CutFinder(self.database)
+
+    @_made_once
+    def tags(self) -> Tags:
+        return Tags(self.database)
+
+    @_made_once
     def writer(self) -> LogWriter:
         settings = self.settings
         return LogWriter(self.database, copy_threshold=settings.copy_threshold, allow_diverged=settings.allow_diverged)
@@ -101,6 +118,22 @@ class CatalogSession:
             mode=MirrorMode(self.settings.mirror),
             checkpoint_interval=self.settings.mirror_checkpoint_interval,
         )
+
+    def cut(self, as_of: AsOf | None, *, timeout_s: float | None = None) -> Cut:
+        """Return every table's version now, or as of a tag, a transaction or a time."""
+        return self.cut_finder.find(as_of, timeout_s=self.settings.timeout if timeout_s is None else timeout_s)
+
+    def version_as_of(self, table_id: UUID, as_of: AsOf) -> int:
+        """Return a table's version in a cut. Raise `VersionNotFound` if the table was not there yet."""
+        found = self.cut(as_of).find(table_id)
+        if found is None or found.version == NO_VERSION:
+            raise VersionNotFound(
+                f"the table had no version as of {as_of}",
+                table_id=table_id,
+                field="as_of",
+                hint="It was created later. history() lists its versions.",
+            )
+        return found.version
 
     def commit(
         self,

@@ -23,25 +23,18 @@ class Verb(NamedTuple):
     """What works today, in Python."""
     command: str | None = None
     """What works today on the command line, if anything does."""
-    is_command_only: bool = False
-    """Whether only the command is missing: programs have a method of this name."""
 
 
 _REWRITE = 'catalog.write(table, rows, "overwrite", replace_where="day = \'2026-01-31\'")'
-_OLD = 'catalog.write(table, catalog.table(table).to_arrow(version=7), "overwrite", overwrite_schema=True)'
 
 VERBS = {
-    "delete": Verb("delete rows", f"{_REWRITE}, with the rows that stay", is_command_only=True),
-    "update": Verb("update rows", f"{_REWRITE}, with the changed rows", is_command_only=True),
-    "merge": Verb("merge rows", f"{_REWRITE}, with the merged rows", is_command_only=True),
     "optimize": Verb("compact small files", f"{_REWRITE}, with the same rows, writes larger files"),
     "vacuum": Verb(
         "delete data files that no version uses",
         "table.verify(orphans=True) lists them; delete them yourself",
         "deltars verify TABLE --orphans lists them; delete them yourself",
     ),
-    "restore": Verb("restore an old version", _OLD),
-    "clone": Verb("clone a table", 'catalog.write("copy", table.to_arrow())'),
+    "clone": Verb("clone a table without copying its files", "catalog.copy_table(source, copy) makes a deep copy"),
     "convert": Verb(
         "convert Parquet files in place",
         "catalog.import_table(location) imports a Delta table in place; catalog.write(table, rows) copies other rows",
@@ -64,12 +57,7 @@ _SPELLED_OTHERWISE = {
     "optimise": "optimize",
     "compact": "optimize",
     "zorder": "optimize",
-    "upsert": "merge",
-    "rollback": "restore",
-    "restoreToVersion": "restore",
-    "restoreToTimestamp": "restore",
     "convertToDelta": "convert",
-    "copy": "clone",
     "readStream": "stream",
     "watch": "tail",
 }
@@ -89,6 +77,6 @@ class RefusesVerbs:
 
         def __getattr__(self, name):
             verb = verb_to_come(name)
-            if verb is None or verb.is_command_only:
+            if verb is None:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
             raise NotSupportedYet(f"deltars cannot {verb.what} yet", hint=f"Today: {verb.today}.")

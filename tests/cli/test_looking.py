@@ -108,7 +108,7 @@ def test_what_cannot_be_found_is_exit_code_1_and_what_cannot_be_meant_is_2(
         (("resolve", ""), 2, "a UUID or a text that is not empty"),
         (("diff", "features", "0", "7"), 1, "The table has the versions 0 to 1"),
         (("files", "features", "--where", "dya = 'a'"), 1, "Did you mean day?"),
-        (("cut", "yesterday"), 1, "neither a transaction's id nor a time"),
+        (("cut", "yesterday"), 1, "neither a tag, nor a transaction's id, nor a time"),
         (("properties", "features", "--set", "owner"), 2, "is not NAME=VALUE"),
         (("properties", "features", "--set", "delta.appendOnly=yes"), 1, "is true or false, not 'yes'"),
         (("properties", "features", "--set", "delta.apendOnly=true"), 1, "Did you mean delta.appendOnly?"),

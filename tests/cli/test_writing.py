@@ -151,7 +151,7 @@ def test_load_applies_defaults_and_constraints(catalog: deltars.Catalog, run: Ru
         ),
         ("a.jsonl", '{"id": 1, "day": "soon"}\n', "a.jsonl, rows 1 to 1: "),
         ("a.parquet", "no", "a.parquet: "),
-        ("a.xlsx", "no", "the name of a.xlsx does not tell its format"),
+        ("a.xlsx", "no", "the name of a.xlsx does not show its format"),
     ],
 )
 def test_file_that_does_not_fit_is_named_and_changes_nothing(

@@ -184,7 +184,7 @@ MISTAKES = {
     "a time that is none": Mistake(
         lambda lake: lake.snapshot("yesterday"),
         deltars.ValidationError,
-        "'yesterday' is neither a transaction's id nor a time",
+        "'yesterday' is neither a tag, nor a transaction's id, nor a time",
         "Write 2026-01-31T12:00:00Z",
     ),
     "a transaction's id without a character": Mistake(

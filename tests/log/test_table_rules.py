@@ -147,8 +147,11 @@ def test_append_only_table_refuses_to_lose_data_but_not_to_rearrange_it() -> Non
     judge(removed("b"), metadata=metadata(configuration={"delta.appendOnly": "false"}))
 
 
-def test_append_only_is_judged_by_the_metadata_of_the_same_commit() -> None:
-    assert refusal(metadata(configuration={"delta.appendOnly": "true"}), removed("b")).field == "data_change"
+def test_commit_that_turns_append_only_on_or_off_may_lose_data() -> None:
+    table = metadata(configuration={"delta.appendOnly": "true"})
+    judge(table, removed("b"))
+    judge(metadata(), removed("b"), metadata=table)
+    assert refusal(table, removed("b"), metadata=table).field == "data_change"
 
 
 @pytest.mark.parametrize("text", [None, "{}", '{"numRecords":null}'])

@@ -1,14 +1,16 @@
-"""Storage that goes wrong at a chosen step: the process dies, the call fails, or the answer is lost."""
+"""Storage, or a database, that goes wrong at a chosen step: the process dies, the call fails, the answer is lost."""
 
 from __future__ import annotations
 
 import os
 import random
 import signal
+import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from functools import partial
+from typing import Any, Self, TypeAlias
 
 import pytest
 
@@ -17,6 +19,8 @@ from deltars.mirror import publisher as publisher_module
 from deltars.storage import ObjectInfo, Storage, Writer
 from deltars.storage.local import LocalStorage
 from deltars.storage.location import parse_location
+from deltars.transaction import create_table as creation_module
+from deltars.transaction import restoration as restoration_module
 
 Step: TypeAlias = Callable[[str, str], None]
 """Takes what is about to be done, and to which file."""
@@ -59,6 +63,11 @@ class SteppingStorage(LocalStorage):
         self.step("head", path)
         return super().head(path)
 
+    def delete(self, paths: Iterable[str]) -> None:
+        named = list(paths)
+        self.step("delete", ", ".join(named))
+        super().delete(named)
+
     def open_writer(self, path: str, *, if_absent: bool = False) -> Writer:
         self.step("open", path)
         writer = super().open_writer(path, if_absent=if_absent)
@@ -80,7 +89,30 @@ def stepping(monkeypatch: pytest.MonkeyPatch, step: Step, after: Step = lambda w
         return storage
 
     with monkeypatch.context() as patch:
-        patch.setattr(publisher_module, "open_storage", open_storage)
+        for module in (publisher_module, restoration_module, creation_module):
+            patch.setattr(module, "open_storage", open_storage)
+        yield
+
+
+@contextmanager
+def stepping_statements(monkeypatch: pytest.MonkeyPatch, step: Step) -> Iterator[None]:
+    """SQLite connections that are opened in the block take a step before every statement and every COMMIT."""
+
+    class Cursor(sqlite3.Cursor):
+        def execute(self, sql: str, *args: Any) -> Self:
+            step("execute", sql)
+            return super().execute(sql, *args)
+
+    class Connection(sqlite3.Connection):
+        def cursor(self, factory: Any = Cursor) -> Any:
+            return super().cursor(factory)
+
+        def commit(self) -> None:
+            step("commit", "")
+            super().commit()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Connection))
         yield
 
 
@@ -94,6 +126,26 @@ class DyingAt:
         self._left -= 1
         if self._left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+class FailingAt:
+    """The nth step fails, in a store or in a database."""
+
+    def __init__(self, number: int) -> None:
+        self._left = number
+
+    @property
+    def has_failed(self) -> bool:
+        return self._left <= 0
+
+    def __call__(self, what: str, path: str) -> None:
+        self._left -= 1
+        if self._left == 0:
+            raise (
+                sqlite3.OperationalError("disk I/O error")
+                if what in ("execute", "commit")
+                else StorageError("503 Slow Down", path=path, retryable=True)
+            )
 
 
 class FailingOneIn:

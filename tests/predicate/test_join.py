@@ -44,7 +44,6 @@ def _names(join: JoinCondition) -> list[tuple[str, str]]:
 def test_equalities_are_found_however_they_are_written(on: str, expected: list[tuple[str, str]]) -> None:
     join = _join(on)
     assert _names(join) == expected
-    assert join.has_rest is (not expected)
     assert join.is_known is bool(expected)
 
 
@@ -53,12 +52,11 @@ def test_each_side_gets_the_conjuncts_that_name_only_its_columns() -> None:
     assert to_sql(join.target_only) == "`day` > DATE '2026-01-01' AND `ok` = TRUE"
     assert to_sql(join.source_only) == "`flag` = TRUE AND `key` IN (1, 2)"
     assert join.is_known
-    assert join.has_rest
 
 
 def test_condition_on_the_target_alone_leaves_no_rest() -> None:
     join = _join("t.id = s.id AND t.day > '2026-01-01'")
-    assert (join.has_rest, join.is_known, join.source_only) == (False, True, TRUE)
+    assert (join.is_known, join.source_only) == (True, TRUE)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +71,6 @@ def test_condition_on_the_target_alone_leaves_no_rest() -> None:
 def test_what_the_target_must_fulfil_is_known_even_if_more_is_demanded(on: str, target_only: str) -> None:
     join = _join(on)
     assert to_sql(join.target_only) == target_only
-    assert join.has_rest
     assert not join.is_known
 
 
@@ -136,7 +133,7 @@ def test_always_null_key_is_an_equality() -> None:
 def test_strings_that_are_not_compared_by_their_bytes_are_left_to_spark(metadata: dict[str, object]) -> None:
     field = {"name": "c", "type": "string", "nullable": True, "metadata": metadata}
     join = _join("t.c = s.name", StructType.from_dict({"type": "struct", "fields": [field]}))
-    assert (join.equalities, join.has_rest, join.is_known) == ((), True, False)
+    assert (join.equalities, join.is_known) == ((), False)
 
 
 @pytest.mark.parametrize(

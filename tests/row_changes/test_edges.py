@@ -82,6 +82,20 @@ def test_frames_of_every_kind_are_merged(catalog: deltars.Catalog, kind: Callabl
     assert sorted(table.to_arrow()["v"].to_pylist()) == [5, 6]
 
 
+def test_a_source_that_is_nothing_but_an_arrow_stream_is_merged(catalog: deltars.Catalog) -> None:
+    table = catalog.create_table("t", "id BIGINT, v BIGINT")
+    source = _Stream(pa.table({"id": [1, 2], "v": [1, 2]}))
+    assert table.merge(source, "t.id = s.id").when_not_matched_insert_all().execute().rows_inserted == 2
+
+
+class _Stream:
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
 @pytest.mark.backends("sqlite", "postgres")
 def test_changes_of_disjoint_rows_of_one_file_both_commit(catalog: deltars.Catalog) -> None:
     table = catalog.create_table("t", "id BIGINT, v BIGINT", properties=VECTORS)

@@ -484,6 +484,24 @@ def test_a_table_is_read_by_version_time_condition_and_columns(
 
 
 @pytest.mark.backends("sqlite")
+def test_table_is_read_as_of_a_tag_a_transaction_or_a_time_in_the_zone_of_the_session(
+    catalog: deltars.Catalog, spark: SparkSession
+) -> None:
+    first = catalog.write("t", pa.table({"id": [1, 2]}))
+    catalog.tag("q3")
+    between = datetime.now(UTC)
+    catalog.write("t", pa.table({"id": [3]}))
+    table = catalog.table("t")
+    zone = ZoneInfo(str(spark.conf.get("spark.sql.session.timeZone")))
+    local = between.astimezone(zone).replace(tzinfo=None)
+    for as_of in ("q3", first, first.txn_id, between, local, local.isoformat()):
+        assert table.read(as_of=as_of, spark=spark).count() == 2
+        assert catalog.sql("SELECT * FROM t", as_of=as_of, spark=spark).count() == 2
+    assert deltars.read(f"{catalog.uri}/t", as_of="q3", spark=spark).count() == 2
+    assert table.read(spark=spark).count() == 3
+
+
+@pytest.mark.backends("sqlite")
 def test_a_transaction_reads_its_own_rows_and_the_cut_of_its_beginning(
     catalog: deltars.Catalog, spark: SparkSession
 ) -> None:

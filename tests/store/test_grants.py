@@ -69,7 +69,7 @@ def test_a_reader_reads_and_writes_nothing(catalog_uri: str, roles: Roles) -> No
     _refused_everywhere(catalog_uri, roles.reader, ["INSERT", "UPDATE", "DELETE"], allowed={})
 
 
-def test_a_writer_creates_commits_removes_and_publishes_but_deletes_nothing(
+def test_a_writer_creates_commits_removes_publishes_and_tags_but_deletes_nothing_else(
     catalog_uri: str, roles: Roles, tmp_path: Path
 ) -> None:
     with deltars.connect(_as_role(catalog_uri, roles.writer)) as opened:
@@ -95,8 +95,13 @@ def test_a_writer_creates_commits_removes_and_publishes_but_deletes_nothing(
             }
         )
         SqlTxnLogWriter(opened).commit(table.id, 4, adds, operation="WRITE")
+        opened.tag("mine")
+        opened.tag("yours")
+        opened.untag("yours")
+        assert [tag.name for tag in opened.tags()] == ["mine"]
     writable = {table.name for table in (schema.dl_tables, schema.dl_mirror_status)}
-    _refused_everywhere(catalog_uri, roles.writer, ["UPDATE", "DELETE"], allowed={"UPDATE": writable})
+    allowed = {"UPDATE": writable, "DELETE": {schema.dl_tags.name}}
+    _refused_everywhere(catalog_uri, roles.writer, ["UPDATE", "DELETE"], allowed=allowed)
 
 
 def test_a_writer_may_update_of_history_only_the_end_of_a_file_and_its_bounds(catalog_uri: str, roles: Roles) -> None:

@@ -41,6 +41,7 @@ TABLES = {
     "dl_schema_version",
     "dl_table_versions",
     "dl_tables",
+    "dl_tags",
     "dl_transactions",
     "dl_txn_actions",
 }

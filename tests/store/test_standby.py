@@ -72,6 +72,17 @@ def test_standby_refuses_cuts_of_the_past_and_the_primary_gives_them(pair: Pair)
     assert pair.primary.snapshot(tx.id).versions == known
 
 
+def test_standby_gives_the_cut_of_a_tag(pair: Pair) -> None:
+    with pair.primary.begin() as tx:
+        tx.write("tagged", pa.table({"id": [1]}))
+    pair.primary.tag("q3", tx.id)
+    pair.primary.write("tagged", pa.table({"id": [2]}))
+    with deltars.connect(pair.standby_uri) as standby:
+        _await(standby, pair.primary.snapshot().versions)
+        assert standby.snapshot("q3").versions == {"tagged": 0}
+        assert standby.table("tagged").to_arrow(as_of="q3").num_rows == 1
+
+
 def test_write_to_a_standby_is_refused_by_name(pair: Pair) -> None:
     with deltars.connect(pair.standby_uri) as standby:
         pair.primary.create_table("written", "id BIGINT")

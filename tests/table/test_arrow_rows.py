@@ -89,3 +89,12 @@ def test_a_notebook_shows_a_few_rows_and_no_markup_of_theirs(days: deltars.Table
 def test_a_notebook_shows_why_a_table_cannot_be_shown(catalog: deltars.Catalog, tmp_path: Path) -> None:
     table = catalog.register_table("empty", str(tmp_path / "empty"))
     assert "nothing was committed" in table._repr_html_()
+
+
+def test_duckdb_compares_floats_itself(catalog: deltars.Catalog) -> None:
+    """pyarrow, to which DuckDB hands conditions and joins on Arrow rows, tells NaN from NaN and −0.0 from 0.0."""
+    catalog.write("floats", pa.table({"id": [1, 2, 3], "x": [float("nan"), -0.0, 1.0]}))
+    relation = catalog.table("floats").to_duckdb(duckdb.connect())
+    assert [row[0] for row in relation.filter("x > 0.5").fetchall()] == [1, 3]
+    assert [row[0] for row in relation.filter("x = 0.0").fetchall()] == [2]
+    assert relation.query("v", "SELECT count(*) FROM v JOIN v AS w USING (x)").fetchall() == [(3,)]

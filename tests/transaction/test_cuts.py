@@ -138,7 +138,7 @@ def test_unknown_transaction_is_not_found(lake: Lake) -> None:
 @pytest.mark.backends("sqlite")
 @pytest.mark.parametrize("as_of", ["yesterday", "", 5, 1.5])
 def test_what_is_no_moment_is_refused(lake: Lake, as_of: Any) -> None:
-    with pytest.raises(ValidationError, match="neither a transaction's id nor a time") as caught:
+    with pytest.raises(ValidationError, match="neither a tag, nor a transaction's id, nor a time") as caught:
         lake.catalog.snapshot(as_of)
     assert caught.value.field == "as_of"
 

@@ -86,7 +86,7 @@ def test_commands_take_the_text(lake: Lake) -> None:
 
 @pytest.mark.backends("sqlite")
 def test_text_that_is_no_time_and_no_transaction_is_told_as_neither(lake: Lake) -> None:
-    with pytest.raises(ValidationError, match=r"'2026-13-01' is neither a transaction's id nor a time"):
+    with pytest.raises(ValidationError, match=r"'2026-13-01' is neither a tag, nor a transaction's id, nor a time"):
         lake.catalog.snapshot("2026-13-01")
     with pytest.raises(TransactionNotFound):
         lake.catalog.snapshot(str(uuid4()))

@@ -5,7 +5,7 @@ Each `type: ignore` is a mistake that the checker has to find: under `--strict` 
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import assert_type
 from uuid import UUID
 
@@ -106,6 +106,13 @@ def use_catalog(catalog: deltars.Catalog, schema: deltars.SchemaLike) -> None:
     catalog.rename_table("old", "older")
     catalog.set_properties("older", {"owner": "ada"}, unset=["note"])
     catalog.drop_table("older", delete_data=True)
+    assert_type(catalog.tag("q3", catalog.table("features").write(pa.table({"id": [1]})), description="d"), deltars.Tag)
+    assert_type(catalog.tags(), list[deltars.Tag])
+    restored = catalog.restore("q3", tables=["features"], dry_run=True)
+    assert_type(restored, deltars.Restored)
+    assert_type(restored.tables, tuple[deltars.RestoredTable, ...])
+    assert_type(catalog.copy_table("features", "copy", as_of=catalog.untag("q3")), deltars.Table)
+    assert_type(catalog.copy_tables({"features": "other"}, as_of=date(2026, 1, 31)), list[deltars.Table])
     assert_type(catalog.mirror_status(), list[deltars.MirrorStatus])
     assert_type(catalog.compare_log("features"), deltars.LogComparison)
     assert_type(catalog.accept_log("features", discard=True), deltars.LogComparison)
@@ -128,6 +135,8 @@ def use_table(spark: SparkSession) -> None:
     assert_type(table.schema, deltars.StructType)
     assert_type(table.schema.fields, tuple[deltars.StructField, ...])
     assert_type(table.snapshot(3), deltars.Snapshot)
+    assert_type(table.snapshot(as_of="q3"), deltars.Snapshot)
+    assert_type(table.restore(3), deltars.Restored)
     assert_type(table.snapshot().totals, deltars.Totals)
     assert_type(table.history(10, since="2026-01-01"), list[deltars.HistoryEntry])
     assert_type(table.detail(partitions=True), deltars.TableDetail)

@@ -3,6 +3,7 @@
 from deltars.catalog import migrate
 from deltars.catalog.catalog import Catalog
 from deltars.catalog.connection import begin, connect, read, sql, write
+from deltars.catalog.restore import Restored
 from deltars.catalog.snapshot import CatalogSnapshot
 from deltars.catalog.table import Table
 from deltars.catalog.table_detail import ColumnDetail, PartitionDetail, TableDetail
@@ -15,6 +16,7 @@ __all__ = [
     "ColumnDetail",
     "FileChange",
     "PartitionDetail",
+    "Restored",
     "Table",
     "TableChange",
     "TableCommitDetail",

@@ -13,6 +13,7 @@ from deltars.data.scan import Scan
 from deltars.errors import ValidationError
 from deltars.log.moments import Moment
 from deltars.log.snapshot import as_whole
+from deltars.store.read.as_of import AsOf
 from deltars.transaction.html import html_table
 
 if TYPE_CHECKING:
@@ -25,13 +26,20 @@ SHOWN_ROWS = 10
 class ArrowRows(ABC):
     """Reads without Spark.
 
-    `version` or `timestamp` selects the state, by default the current one; `where`, in Spark's SQL, the rows; `columns`
-    the columns and their order. Rows are read file by file; `to_arrow_batch_reader` and `__arrow_c_stream__` never hold
-    all of them in memory.
+    `version`, `timestamp` or `as_of` selects the state, by default the current one; `where`, in Spark's SQL, the rows;
+    `columns` the columns and their order. Rows are read file by file; `to_arrow_batch_reader` and `__arrow_c_stream__`
+    never hold all of them in memory.
     """
 
     @abstractmethod
-    def scan(self, version: int | None = None, *, timestamp: Moment | None = None, where: str | None = None) -> Scan:
+    def scan(
+        self,
+        version: int | None = None,
+        *,
+        timestamp: Moment | None = None,
+        as_of: AsOf | None = None,
+        where: str | None = None,
+    ) -> Scan:
         """Return the files of a version that may hold a matching row, with all that is needed to read them."""
 
     def to_arrow_batch_reader(
@@ -39,44 +47,54 @@ class ArrowRows(ABC):
         *,
         version: int | None = None,
         timestamp: Moment | None = None,
+        as_of: AsOf | None = None,
         where: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.RecordBatchReader:
         """Return the rows as a stream of record batches."""
-        return stream(self.scan(version, timestamp=timestamp, where=where), columns)
+        return stream(self.scan(version, timestamp=timestamp, as_of=as_of, where=where), columns)
 
     def to_arrow(
         self,
         *,
         version: int | None = None,
         timestamp: Moment | None = None,
+        as_of: AsOf | None = None,
         where: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
         """Return the rows as a pyarrow table."""
-        return self.to_arrow_batch_reader(version=version, timestamp=timestamp, where=where, columns=columns).read_all()
+        return self.to_arrow_batch_reader(
+            version=version, timestamp=timestamp, as_of=as_of, where=where, columns=columns
+        ).read_all()
 
     def to_pandas(
         self,
         *,
         version: int | None = None,
         timestamp: Moment | None = None,
+        as_of: AsOf | None = None,
         where: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> pandas.DataFrame:
         """Return the rows as a pandas DataFrame."""
-        return as_pandas(self.to_arrow_batch_reader(version=version, timestamp=timestamp, where=where, columns=columns))
+        return as_pandas(
+            self.to_arrow_batch_reader(version=version, timestamp=timestamp, as_of=as_of, where=where, columns=columns)
+        )
 
     def to_polars(
         self,
         *,
         version: int | None = None,
         timestamp: Moment | None = None,
+        as_of: AsOf | None = None,
         where: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> polars.DataFrame:
         """Return the rows as a Polars DataFrame."""
-        return as_polars(self.to_arrow_batch_reader(version=version, timestamp=timestamp, where=where, columns=columns))
+        return as_polars(
+            self.to_arrow_batch_reader(version=version, timestamp=timestamp, as_of=as_of, where=where, columns=columns)
+        )
 
     def to_duckdb(
         self,
@@ -84,11 +102,14 @@ class ArrowRows(ABC):
         *,
         version: int | None = None,
         timestamp: Moment | None = None,
+        as_of: AsOf | None = None,
         where: str | None = None,
         columns: Sequence[str] | None = None,
     ) -> Any:
         """Return the rows as a relation of this DuckDB connection, by default of DuckDB's default connection."""
-        rows = self.to_arrow_batch_reader(version=version, timestamp=timestamp, where=where, columns=columns)
+        rows = self.to_arrow_batch_reader(
+            version=version, timestamp=timestamp, as_of=as_of, where=where, columns=columns
+        )
         return as_duckdb(rows, connection)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:

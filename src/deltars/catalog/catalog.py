@@ -10,11 +10,12 @@ from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from uuid import UUID, uuid4
 
-from deltars.catalog.as_of import AsOf, as_moment, cut_as_of
+from deltars.catalog.cut_calls import CutCalls
 from deltars.catalog.listings import TableList
 from deltars.catalog.retry import run
 from deltars.catalog.snapshot import CatalogSnapshot
 from deltars.catalog.table import Table
+from deltars.catalog.tags import refuse_tagged
 from deltars.catalog.transactions import TransactionDetail, transaction_detail
 from deltars.config import CatalogConfig, Isolation
 from deltars.errors import DeltarsError
@@ -27,10 +28,11 @@ from deltars.protocol import SchemaLike
 from deltars.session import CatalogSession
 from deltars.store.mirror.status import MirrorStatus
 from deltars.store.names import check_name
+from deltars.store.read.as_of import AsOf
 from deltars.transaction import Transaction, TransactionResult
 from deltars.transaction.create_table import create_table, location_of
 from deltars.transaction.options import BeginOptions, WriteMode, WriteOptions
-from deltars.transaction.plane import Frame, spark_plane
+from deltars.transaction.plane import Frame, in_session_zone
 from deltars.verbs_to_come import RefusesVerbs
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-class Catalog(RefusesVerbs):
+class Catalog(RefusesVerbs, CutCalls):
     """An open catalog, made by `deltars.connect()`. It pickles: a forked or unpickled copy opens new connections."""
 
     def __init__(self, config: CatalogConfig) -> None:
@@ -189,7 +191,8 @@ class Catalog(RefusesVerbs):
         """Remove a table from the catalog. Its log stays in the database; its files stay unless `delete_data`.
 
         `delete_data` deletes the files that the table's log names and those that no log names, the `_delta_log` last.
-        It is refused, before anything is changed, for a table whose log others own (imported read-only, released).
+        It is refused, before anything is changed, for a table whose log others own (imported read-only, released), and
+        for one that a tag names.
         Call it again to finish an interrupted deletion: it also accepts a table that is already dropped.
         """
         key = self._session.name_or_id(table)
@@ -197,14 +200,14 @@ class Catalog(RefusesVerbs):
             self._session.publish_registration(self._session.registry.drop(key).table_id)
             return
         deletion = Deletion(self._session.database, self._session.publisher, self._session.registry)
-        record = self._session.registry.find(key)
-        if record is not None:
-            deletion.check(record.table_id)
-            record = self._session.registry.drop(record.table_id)
-        else:
-            record = self._session.registry.find_dropped(key)
+        living = self._session.registry.find(key)
+        record = living or self._session.registry.find_dropped(key)
         if record is None:
             raise self._session.no_table(table)
+        refuse_tagged(self._session, record)
+        if living is not None:
+            deletion.check(record.table_id)
+            record = self._session.registry.drop(record.table_id)
         self._session.publish_registration(record.table_id)
         deletion.delete(record.table_id)
 
@@ -256,14 +259,13 @@ class Catalog(RefusesVerbs):
         return run(lambda: self.begin(**options), function, retries=retries, timeout=retry_timeout)
 
     def snapshot(self, as_of: AsOf | None = None, *, timeout: float | None = None) -> CatalogSnapshot:
-        """Return every table at one moment: now, as of a transaction (its id, text or result), or as of a time.
+        """Return every table at one moment: now, or as of a tag, a transaction (its id, text or result) or a time.
 
         A snapshot of the past waits for commits that may still belong to it, at most `timeout` seconds. The snapshot
         as of a time never changes once it was returned. A role that can only read, and gives a time after the newest
         commit, gets the snapshot as of that commit: see its `as_of`. A standby refuses snapshots of the past.
         """
-        wait_s = self._session.settings.timeout if timeout is None else timeout
-        return CatalogSnapshot(self._session, cut_as_of(self._session, as_of, wait_s))
+        return CatalogSnapshot(self._session, self._session.cut(as_of, timeout_s=timeout))
 
     def sql(
         self,
@@ -277,9 +279,7 @@ class Catalog(RefusesVerbs):
 
         `as_of` is that of `snapshot`; a time without a zone is in the Spark session's zone.
         """
-        moment = as_moment(self._session, as_of)
-        cut = as_of if isinstance(moment, UUID) else spark_plane().moment(spark, moment)
-        return self.snapshot(cut).sql(query, args=args, spark=spark)
+        return self.snapshot(in_session_zone(self._session, as_of, spark)).sql(query, args=args, spark=spark)
 
     def write(
         self, table: str | UUID, df: Frame, mode: WriteMode = "append", **options: Unpack[WriteOptions]

@@ -8,7 +8,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from deltars.catalog.as_of import AsOf
 from deltars.catalog.catalog import Catalog
 from deltars.catalog.table import Table
 from deltars.config import CatalogConfig, Isolation, configure
@@ -18,6 +17,7 @@ from deltars.observe import opentelemetry, prometheus
 from deltars.session import CatalogSession
 from deltars.storage import parse_location
 from deltars.store.migrations import revisions
+from deltars.store.read.as_of import AsOf
 from deltars.transaction import Transaction, TransactionResult
 from deltars.transaction.options import BeginOptions, MirrorChoice, WriteMode, WriteOptions, check_keywords
 from deltars.transaction.plane import Frame
@@ -191,6 +191,7 @@ def read(
     *,
     version: int | None = None,
     timestamp: Moment | None = None,
+    as_of: AsOf | None = None,
     where: str | None = None,
     columns: Sequence[str] | None = None,
     spark: SparkSession | None = None,
@@ -201,7 +202,7 @@ def read(
     """
     _refuse_other_order(table, "table", "deltars.read(table, spark=spark)")
     found = _open_table(table)
-    return found.read(spark=spark, version=version, timestamp=timestamp, where=where, columns=columns)
+    return found.read(spark=spark, version=version, timestamp=timestamp, as_of=as_of, where=where, columns=columns)
 
 
 def sql(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from deltars.catalog.snapshot import CatalogSnapshot
-from deltars.data.frames import library
+from deltars.data.frames import duckdb_columns, library
 from deltars.data.reader import read_scan
 from deltars.data.scan import Scan
 from deltars.errors import ConfigError, DeltarsError, ValidationError
@@ -130,17 +130,7 @@ class _Rows:
 
     @property
     def columns(self) -> str:
-        """The columns as DuckDB selects them.
-
-        DuckDB lets pyarrow filter the batches by a query's conditions and joins. pyarrow has other rules for NaN and
-        −0.0, so a column with floats is hidden behind an expression, which only DuckDB evaluates.
-        """
-        selected = []
-        for field in read_scan(self._scan, columns=self._names).schema:
-            name = '"' + field.name.replace('"', '""') + '"'
-            hidden = f"CASE WHEN {name} IS NOT NULL THEN {name} END AS {name}"
-            selected.append(hidden if _has_floats(field.type) else name)
-        return ", ".join(selected)
+        return duckdb_columns(read_scan(self._scan, columns=self._names).schema)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         reader = read_scan(self._scan, columns=self._names)
@@ -152,11 +142,6 @@ class _Rows:
         except DeltarsError as error:
             self.failure = error
             raise
-
-
-def _has_floats(kind: pa.DataType) -> bool:
-    inner = (kind.field(place).type for place in range(kind.num_fields)) if pa.types.is_nested(kind) else ()
-    return bool(pa.types.is_floating(kind)) or any(map(_has_floats, inner))
 
 
 def _reader(relation: Any) -> pa.RecordBatchReader:

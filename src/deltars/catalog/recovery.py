@@ -2,6 +2,7 @@
 
     <warehouse>/_deltars/tables/*.json ──> names, ids, locations
     <location>/_delta_log of each      ──> every published version, with its transaction and its time
+    <warehouse>/_deltars/tags/*.json   ──> tags whose versions are all there
 
 What was never published is lost: row groups, and commits that the mirror had not reached.
 """
@@ -21,6 +22,7 @@ from deltars.config import configure
 from deltars.errors import ImportRefused, NotADeltaTable, StorageError, ValidationError
 from deltars.importer import Importer, Progress
 from deltars.log.commit import NO_VERSION, NewTable
+from deltars.mirror.tag_files import published_tags
 from deltars.mirror.warehouse import Registered
 from deltars.storage import open_storage
 from deltars.store.mirror.status import MirrorState
@@ -44,6 +46,10 @@ class Rebuilt:
     """Old name, by new name, of tables that were renamed because a newer table has their name."""
     stale: tuple[str, ...] = ()
     """Files of registry entries that describe no table any more, and were ignored."""
+    tags: tuple[str, ...] = ()
+    """Tags that were restored."""
+    lost_tags: tuple[str, ...] = ()
+    """Tags that were not restored, because a version in their cut is lost or another one."""
 
 
 def rebuild(
@@ -64,12 +70,15 @@ def rebuild(
         gone = [table.name for table in plan.gone]
         gone += [table.name for table in plan.dropped if not _restore_dropped(opened, table, report)]
         versions = {name: _restore(opened, table, name, report) for name, table in plan.living.items()}
+        tags, lost_tags = _restore_tags(opened)
         return Rebuilt(
             versions,
             tuple(sorted(gone)),
             tuple(_importer(opened).writer.torn_transactions()),
             {name: table.name for name, table in plan.living.items() if name != table.name},
             tuple(f"{REGISTRATIONS}/{table.table_id}.json" for table in plan.stale),
+            tags,
+            lost_tags,
         )
 
 
@@ -124,6 +133,26 @@ def _restore_dropped(catalog: Catalog, table: Registered, report: Callable[[str,
         return False
     writer.drop(table.table_id, table.dropped_at, table.name)
     return True
+
+
+def _restore_tags(catalog: Catalog) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Restore the published tags whose cuts the rebuilt catalog still has. Return their names, and the others'."""
+    session = catalog._session
+    assert catalog.warehouse is not None
+    restored, lost = [], []
+    for published in published_tags(open_storage(catalog.warehouse, session.settings.storage_options)):
+        tag = published.tag
+        known = session.tags.find(tag.name)
+        # The newest commit of the lost catalog may be older than the tag, so the tag is no seal by itself.
+        session.cuts.seal(tag.commit_ts, session.settings.timeout)
+        versions = {table.table_id: table.version for table in published.tables}
+        if session.cuts.sealed(tag.commit_ts).versions_by_id != versions:
+            lost.append(tag.name)
+            continue
+        if known is None:
+            session.tags.create(tag)
+        restored.append(tag.name)
+    return tuple(restored), tuple(lost)
 
 
 def _importer(catalog: Catalog) -> Importer:

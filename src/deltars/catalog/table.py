@@ -13,12 +13,13 @@ import pyarrow as pa
 
 from deltars.catalog.arrow_rows import ArrowRows, as_html
 from deltars.catalog.listings import HistoryList
+from deltars.catalog.restore import Restored, restore_table
 from deltars.catalog.row_count import count_rows, recorded_rows
 from deltars.catalog.table_changes import TableChanges
 from deltars.catalog.table_detail import TableDetail, columns_of, partitions_of
 from deltars.catalog.table_diff import TableDiff, difference
 from deltars.data.scan import Scan
-from deltars.errors import DeltarsError
+from deltars.errors import DeltarsError, ValidationError
 from deltars.log.moments import Moment
 from deltars.log.snapshot import HistoryEntry, Snapshot
 from deltars.mirror.cleanup import clean_up_log
@@ -27,11 +28,12 @@ from deltars.mirror.verify import Verification, Verifier
 from deltars.predicate import Predicate, parse
 from deltars.protocol import StructType, supported_features
 from deltars.session import CatalogSession
+from deltars.store.read.as_of import AsOf
 from deltars.store.registry import TableRecord
 from deltars.transaction import Transaction, TransactionResult
 from deltars.transaction.alter import Alter, StageChange
 from deltars.transaction.options import WriteMode, WriteOptions
-from deltars.transaction.plane import Frame, spark_plane
+from deltars.transaction.plane import Frame, in_session_zone, spark_plane
 from deltars.verbs_to_come import RefusesVerbs
 
 if TYPE_CHECKING:
@@ -72,8 +74,17 @@ class Table(TableChanges, RefusesVerbs, ArrowRows):
         """Current schema, read from the database each time."""
         return self.snapshot().schema
 
-    def snapshot(self, version: int | None = None, *, timestamp: Moment | None = None) -> Snapshot:
-        """Return the table at a version, at a time (the last version that is not later), or now."""
+    def snapshot(
+        self, version: int | None = None, *, timestamp: Moment | None = None, as_of: AsOf | None = None
+    ) -> Snapshot:
+        """Return the table at a version, at a time (the last version that is not later), or now.
+
+        `as_of` is that of `catalog.snapshot`: a tag, a transaction or a time of the whole catalog.
+        """
+        if as_of is not None:
+            if version is not None or timestamp is not None:
+                raise ValidationError("as_of excludes version and timestamp", table=self.name, field="as_of")
+            version = self._session.version_as_of(self.id, as_of)
         return self._session.reader.snapshot(self.id, version, timestamp=timestamp)
 
     def history(self, limit: int | None = None, *, since: int | Moment | None = None) -> list[HistoryEntry]:
@@ -131,19 +142,45 @@ class Table(TableChanges, RefusesVerbs, ArrowRows):
         *,
         version: int | None = None,
         timestamp: Moment | None = None,
+        as_of: AsOf | None = None,
         where: str | None = None,
         columns: Sequence[str] | None = None,
         spark: SparkSession | None = None,
     ) -> DataFrame:
         """Read the table at a version or a time, by default now, as a Spark DataFrame.
 
-        `where`, in Spark's SQL, selects rows; files without a matching row are not opened. `columns` selects columns
-        and their order. `spark` is the active session by default.
+        `as_of` is that of `snapshot`. `where`, in Spark's SQL, selects rows; files without a matching row are not
+        opened. `columns` selects columns and their order. `spark` is the active session by default. Times without a
+        zone are in its zone.
         """
         plane = spark_plane()
-        snapshot = self.snapshot(version, timestamp=plane.moment(spark, timestamp))
+        moment = in_session_zone(self._session, as_of, spark)
+        snapshot = self.snapshot(version, timestamp=plane.moment(spark, timestamp), as_of=moment)
         predicate = plane.predicate(spark, where, snapshot.schema)
         return plane.read(spark, self._scan(snapshot, predicate), where=where, columns=columns)
+
+    def restore(
+        self,
+        version: int | None = None,
+        *,
+        timestamp: Moment | None = None,
+        as_of: AsOf | None = None,
+        dry_run: bool = False,
+        committer: str | None = None,
+    ) -> Restored:
+        """Restore the table to an older version in one transaction; see `Transaction.restore`.
+
+        `dry_run` changes nothing and returns what would change. `catalog.restore` restores many tables at once.
+        """
+        return restore_table(
+            self._session,
+            self.id,
+            version,
+            timestamp=timestamp,
+            as_of=as_of,
+            dry_run=dry_run,
+            committer=committer,
+        )
 
     @property
     def alter(self) -> Alter:
@@ -165,14 +202,26 @@ class Table(TableChanges, RefusesVerbs, ArrowRows):
         return tx.result
 
     def files(
-        self, version: int | None = None, *, timestamp: Moment | None = None, where: str | None = None
+        self,
+        version: int | None = None,
+        *,
+        timestamp: Moment | None = None,
+        as_of: AsOf | None = None,
+        where: str | None = None,
     ) -> pa.Table:
         """Return the live files at a version or a time, by default now, without files that hold no matching row."""
-        return self.snapshot(version, timestamp=timestamp).select_files(where=where)
+        return self.snapshot(version, timestamp=timestamp, as_of=as_of).select_files(where=where)
 
-    def scan(self, version: int | None = None, *, timestamp: Moment | None = None, where: str | None = None) -> Scan:
+    def scan(
+        self,
+        version: int | None = None,
+        *,
+        timestamp: Moment | None = None,
+        as_of: AsOf | None = None,
+        where: str | None = None,
+    ) -> Scan:
         """Return the files of a version that may hold a matching row, with all that is needed to read them."""
-        snapshot = self.snapshot(version, timestamp=timestamp)
+        snapshot = self.snapshot(version, timestamp=timestamp, as_of=as_of)
         return self._scan(snapshot, None if where is None else parse(where, snapshot.schema))
 
     def _scan(self, snapshot: Snapshot, where: Predicate | None) -> Scan:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from collections.abc import Sequence
+from typing import Any, Literal, Unpack
 from uuid import UUID
 
 from deltars.data.row_change import Expression
@@ -72,6 +73,41 @@ class TableChanges:
     def _execute(self, merge: GivenMerge, options: Any) -> ChangeMetrics:
         with Transaction(self._session, isolation="serializable") as tx:
             return tx._merge(self.id, merge, options)
+
+    def apply_changes(
+        self,
+        df: Frame,
+        *,
+        keys: str | Sequence[str],
+        sequence_by: Expression,
+        apply_as_deletes: Expression | None = None,
+        column_list: str | Sequence[str] | None = None,
+        except_column_list: str | Sequence[str] | None = None,
+        stored_as_scd_type: Literal[1, 2, "1", "2"] = 1,
+        ignore_null_updates: bool = False,
+        track_history_column_list: str | Sequence[str] | None = None,
+        track_history_except_column_list: str | Sequence[str] | None = None,
+        **options: Unpack[ChangeOptions],
+    ) -> ChangeMetrics:
+        """Apply a batch of change events to the table, as SCD 1 or 2, in one transaction.
+
+        The arguments are those of `Transaction.apply_changes`.
+        """
+        with Transaction(self._session, isolation="serializable") as tx:
+            return tx.apply_changes(
+                self.id,
+                df,
+                keys=keys,
+                sequence_by=sequence_by,
+                apply_as_deletes=apply_as_deletes,
+                column_list=column_list,
+                except_column_list=except_column_list,
+                stored_as_scd_type=stored_as_scd_type,
+                ignore_null_updates=ignore_null_updates,
+                track_history_column_list=track_history_column_list,
+                track_history_except_column_list=track_history_except_column_list,
+                **options,
+            )
 
     def purge(self, where: Expression | None = None, **options: Unpack[ChangeOptions]) -> ChangeMetrics:
         """Write files with deletion vectors again without their deleted rows, in one transaction. No row changes."""

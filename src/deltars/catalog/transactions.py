@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from deltars.errors import TransactionNotFound
-from deltars.log.bounds import num_records
+from deltars.log.bounds import known_num_records
 from deltars.log.transaction_id import TxnId, as_txn_id
 from deltars.protocol import AddFile, Metadata, Protocol, RemoveFile
 from deltars.session import CatalogSession
@@ -62,7 +62,7 @@ def transaction_detail(session: CatalogSession, txn_id: TxnId) -> TransactionDet
 
 def _of_table(name: str, version: CommittedVersion) -> TableCommitDetail:
     adds = [action for action in version.actions if isinstance(action, AddFile)]
-    counts = [num_records(add.stats) for add in adds]
+    counts = [known_num_records(add.stats) for add in adds]
     known = [count for count in counts if count is not None]
     return TableCommitDetail(
         table=name,

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
 import click
 
 from deltars.cli.options import pairs, table_argument, with_common_options
 from deltars.cli.output import Output
 from deltars.cli.tables import catalog_with
+
+if TYPE_CHECKING:
+    import deltars
 
 
 class Alter(click.Group):
@@ -43,10 +50,8 @@ def add_column(table: str, name: str, type_: str, catalog: str | None, output: O
       deltars alter add-column features price 'DECIMAL(10, 2)'
     """
     quoted = name.replace("`", "``")
-    with catalog_with(table, catalog) as opened:
-        changed = opened.table(table)
-        changed.alter.add_columns(f"`{quoted}` {type_}")
-        output.record({"table": changed.name, "version": changed.version})
+    with _altering(table, catalog, output) as altered:
+        altered.add_columns(f"`{quoted}` {type_}")
 
 
 @alter.command("set-property")
@@ -61,10 +66,8 @@ def set_property(table: str, settings: tuple[str, ...], catalog: str | None, out
       deltars alter set-property features delta.appendOnly=true owner=ada
     """
     wanted = pairs("NAME=VALUE", settings)
-    with catalog_with(table, catalog) as opened:
-        changed = opened.table(table)
-        changed.alter.set_properties(wanted)
-        output.record({"table": changed.name, "version": changed.version})
+    with _altering(table, catalog, output) as altered:
+        altered.set_properties(wanted)
 
 
 @alter.command("unset-property")
@@ -78,10 +81,8 @@ def unset_property(table: str, names: tuple[str, ...], catalog: str | None, outp
     Example:
       deltars alter unset-property features owner
     """
-    with catalog_with(table, catalog) as opened:
-        changed = opened.table(table)
-        changed.alter.unset_properties(names)
-        output.record({"table": changed.name, "version": changed.version})
+    with _altering(table, catalog, output) as altered:
+        altered.unset_properties(names)
 
 
 @alter.command
@@ -96,10 +97,8 @@ def comment(table: str, column: str, text: str | None, catalog: str | None, outp
     Example:
       deltars alter comment features score 'between 0 and 1'
     """
-    with catalog_with(table, catalog) as opened:
-        changed = opened.table(table)
-        changed.alter.comment(column, text)
-        output.record({"table": changed.name, "version": changed.version})
+    with _altering(table, catalog, output) as altered:
+        altered.comment(column, text)
 
 
 @alter.command("set-default")
@@ -115,10 +114,8 @@ def set_default(table: str, column: str, value: str | None, catalog: str | None,
       deltars alter set-default features score 0.5
       deltars alter set-default features name "'unknown'"
     """
-    with catalog_with(table, catalog) as opened:
-        changed = opened.table(table)
-        changed.alter.set_default(column, value)
-        output.record({"table": changed.name, "version": changed.version})
+    with _altering(table, catalog, output) as altered:
+        altered.set_default(column, value)
 
 
 @alter.command("drop-not-null")
@@ -132,10 +129,8 @@ def drop_not_null(table: str, column: str, catalog: str | None, output: Output) 
     Example:
       deltars alter drop-not-null features score
     """
-    with catalog_with(table, catalog) as opened:
-        changed = opened.table(table)
-        changed.alter.set_nullable(column)
-        output.record({"table": changed.name, "version": changed.version})
+    with _altering(table, catalog, output) as altered:
+        altered.set_nullable(column)
 
 
 @alter.command("add-constraint")
@@ -150,10 +145,8 @@ def add_constraint(table: str, name: str, condition: str, catalog: str | None, o
     Example:
       deltars alter add-constraint features positive 'id > 0'
     """
-    with catalog_with(table, catalog) as opened:
-        changed = opened.table(table)
-        changed.alter.add_constraint(name, condition)
-        output.record({"table": changed.name, "version": changed.version})
+    with _altering(table, catalog, output) as altered:
+        altered.add_constraint(name, condition)
 
 
 @alter.command("drop-constraint")
@@ -168,7 +161,14 @@ def drop_constraint(table: str, name: str, if_exists: bool, catalog: str | None,
     Example:
       deltars alter drop-constraint features positive
     """
+    with _altering(table, catalog, output) as altered:
+        altered.drop_constraint(name, if_exists=if_exists)
+
+
+@contextmanager
+def _altering(table: str, catalog: str | None, output: Output) -> Iterator[deltars.Alter]:
+    """Yield the calls that alter the table. Then print its new version."""
     with catalog_with(table, catalog) as opened:
         changed = opened.table(table)
-        changed.alter.drop_constraint(name, if_exists=if_exists)
+        yield changed.alter
         output.record({"table": changed.name, "version": changed.version})

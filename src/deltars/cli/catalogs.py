@@ -60,10 +60,10 @@ def tables(catalog: str | None, output: Output) -> None:
 
 
 @click.command
-@click.argument("as_of", metavar="[TRANSACTION|TIME]", required=False)
+@click.argument("as_of", metavar="[TAG|TRANSACTION|TIME]", required=False)
 @with_common_options
 def cut(as_of: str | None, catalog: str | None, output: Output) -> None:
-    """List the version of every table at one moment: now, after a transaction (by its id), or at a time.
+    """List the version of every table at one moment: now, of a tag, after a transaction (by its id), or at a time.
 
     The versions are consistent: they include all tables of a transaction, or none.
 
@@ -71,6 +71,7 @@ def cut(as_of: str | None, catalog: str | None, output: Output) -> None:
     Example:
       deltars cut
       deltars cut 2026-01-31T12:00:00Z
+      deltars cut q3-training
       deltars cut 7d0f2c0e-3f0a-4c9e-9a53-6a3b1a0c9d11 --json
     """
     with deltars.connect(catalog, migrate=False) as opened:

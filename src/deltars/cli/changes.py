@@ -24,7 +24,7 @@ _ALL = click.option("--all", "every", is_flag=True, help="Every row.")
 @_ALL
 @with_common_options
 def delete(table: str, where: str | None, every: bool, catalog: str | None, output: Output) -> None:
-    """Delete rows of TABLE, in one transaction. Nothing else needs to be running: small changes need no Spark.
+    """Delete rows of TABLE, in one transaction. Small changes need no Spark.
 
     \b
     Example:

@@ -29,9 +29,11 @@ from deltars.cli.hints import in_commands
 from deltars.cli.migrate import migrate
 from deltars.cli.mirror import mirror
 from deltars.cli.options import is_debugging, with_debug
+from deltars.cli.restore import restore
 from deltars.cli.shell_completion import completion
 from deltars.cli.sql import sql
 from deltars.cli.tables import diff, files, head, history, properties, rename, show, verify
+from deltars.cli.tags import tag, tags, untag
 from deltars.cli.transactions import resolve, txn
 from deltars.cli.writing import create, drop, load
 from deltars.verbs_to_come import verb_to_come
@@ -152,6 +154,10 @@ for _command in (
     properties,
     rename,
     drop,
+    restore,
+    tag,
+    tags,
+    untag,
     verify,
     mirror,
     import_table,

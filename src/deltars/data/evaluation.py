@@ -21,7 +21,6 @@ from deltars.data.read_schema import arrow_type
 from deltars.data.store_assignment import as_double, assigned, is_number
 from deltars.errors import ValidationError
 from deltars.predicate import (
-    TRUE,
     Call,
     Case,
     Column,
@@ -110,10 +109,6 @@ class RowCondition:
     @property
     def columns(self) -> frozenset[str]:
         return frozenset(column.path[0] for column in columns_in(self._truth))
-
-    @property
-    def is_always_true(self) -> bool:
-        return self._truth.predicate == TRUE
 
     def mask(self, batch: pa.RecordBatch) -> pa.Array:
         with _computing(self._sql):

@@ -38,7 +38,26 @@ def as_polars(rows: pa.RecordBatchReader) -> polars.DataFrame:
 def as_duckdb(rows: pa.RecordBatchReader, connection: Any = None) -> Any:
     """Return a relation of this DuckDB connection, by default of DuckDB's default connection."""
     place = connection or library("duckdb").default_connection()
-    return place.from_arrow(rows.read_all())
+    return place.from_arrow(rows.read_all()).project(duckdb_columns(rows.schema))
+
+
+def duckdb_columns(schema: pa.Schema) -> str:
+    """Return the columns as DuckDB must select them from Arrow rows.
+
+    DuckDB lets pyarrow filter the rows by a query's conditions and joins. pyarrow has other rules for NaN and −0.0, so
+    a column with floats is hidden behind an expression, which only DuckDB evaluates.
+    """
+    selected = []
+    for field in schema:
+        name = '"' + field.name.replace('"', '""') + '"'
+        hidden = f"CASE WHEN {name} IS NOT NULL THEN {name} END AS {name}"
+        selected.append(hidden if _has_floats(field.type) else name)
+    return ", ".join(selected)
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    inner = (kind.field(place).type for place in range(kind.num_fields)) if pa.types.is_nested(kind) else ()
+    return bool(pa.types.is_floating(kind)) or any(map(_has_floats, inner))
 
 
 def library(name: str) -> Any:

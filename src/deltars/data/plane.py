@@ -61,10 +61,13 @@ class ArrowPlane:
         ) and not type(frame).__module__.startswith("pyspark.")
 
     def opened(self, frame: object) -> object:
-        """Return the frame, or its opened stream if only that has the schema: some streams can be opened only once."""
+        """Return the frame, or its opened stream if only that has the schema: some streams can be opened only once.
+
+        An opened frame is returned as it is.
+        """
         _refuse_objects(frame)
-        is_known = isinstance(frame, pa.Table | pa.RecordBatch | pa.RecordBatchReader | _OpenedFrame)
-        is_known = is_known or _is_pandas(frame)
+        known = pa.Table | pa.RecordBatch | pa.RecordBatchReader | _OpenedFrame
+        is_known = isinstance(frame, known) or _is_pandas(frame)
         return frame if is_known or hasattr(frame, "__arrow_c_schema__") else _OpenedFrame(frame, open_stream(frame))
 
     def schema(self, frame: object) -> StructType:

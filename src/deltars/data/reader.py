@@ -61,7 +61,7 @@ class _Plan:
 
 
 class PlacedRows(NamedTuple):
-    """Rows of one data file, with their places in it."""
+    """Rows of one data file, with their positions in it."""
 
     file: int
     """Place of the file in `Scan.files`."""
@@ -86,7 +86,7 @@ def read_placed(
     only: Positions | None = None,
     without: Positions | None = None,
 ) -> Iterator[PlacedRows]:
-    """Yield the rows that the filter keeps, with their places. Rows that a vector deletes are left out.
+    """Yield the rows that the filter keeps, with their positions. Rows that a vector deletes are left out.
 
     `only` reads these rows alone, of the files that it has. `without` leaves rows out, as a vector does.
     """

@@ -92,7 +92,7 @@ class RowFiles:
         refuse_repeated(path, reader.schema.names)
         others = [name for name in reader.schema.names if name.lower() not in map(str.lower, self.schema.names)]
         missing = [name for name in self.schema.names if name.lower() not in names]
-        # JSON leaves out what is null, so only its additional columns tell that a file is another one.
+        # JSON leaves out what is null, so only its additional columns show that a file is another one.
         if others or (missing and kind != "json"):
             raise SchemaMismatch(
                 f"{path} has other columns than {self._sources[0][0]}: {', '.join(others or missing)}",
@@ -128,7 +128,7 @@ def _format_of(path: str, given: RowFormat | None) -> RowFormat:
     found = _SUFFIXES.get(os.path.splitext(name)[1])
     if found is None:
         raise ValidationError(
-            f"the name of {path} does not tell its format",
+            f"the name of {path} does not show its format",
             field="format",
             hint=f"Give the format: {', '.join(FORMATS)}. Known names end in {', '.join(_SUFFIXES)}.",
         )
@@ -151,7 +151,7 @@ def _columns(path: str, found: pa.Schema, table: pa.Schema | None, *, merge: boo
 
 
 def _named(field: pa.Field, name: str) -> pa.Field:
-    """Return a column of a new table: text where no value told the type, and times of the table's precision."""
+    """Return a column of a new table: text where no value shows the type, and times of the table's precision."""
     kind = field.type
     if pa.types.is_null(kind):
         kind = pa.string()

@@ -139,8 +139,8 @@ def known_stats(text: str) -> dict[str, Any]:
     return document
 
 
-def num_records(stats: str | None) -> int | None:
-    """Return the number of rows of a file, if its statistics say it."""
+def known_num_records(stats: str | None) -> int | None:
+    """Return the number of rows of a file, if its statistics say it. Malformed ones do not."""
     return known_stats(stats).get("numRecords") if stats else None
 
 

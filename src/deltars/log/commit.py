@@ -185,7 +185,7 @@ class RowsChanged:
     tested_by: tuple[int, ...] = ()
     """Row-level reads, by their place in `Reads.rows`, that must not match a changed row."""
     is_mine: bool = False
-    """Whether this transaction changes rows of the file too, by a vector of its own."""
+    """Whether this transaction changes rows of the file too, by its own vector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class VersionTaken:
     conflict: Conflict | None = None
     """The rule that was broken; None if no rule was evaluated, as at isolation `strict`."""
     obstacles: Sequence[Obstacle] = ()
-    """Everything that stands against a commit after `actual`, if all of it can be settled."""
+    """Everything that prevents a commit after `actual`, if all of it can be settled."""
     reads: Reads = NOTHING_READ
     """What was read, as of `actual`, if the obstacles are settled."""
     head: Base | None = None

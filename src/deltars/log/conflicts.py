@@ -99,7 +99,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What stands against a commit after the winners."""
+    """What prevents a commit after the winners."""
 
     obstacles: tuple[Obstacle, ...]
     """In the order of the winners and of the rules. None follows a hard one: it refuses the commit alone."""
@@ -205,7 +205,7 @@ class _ConflictCheck:
         return replace(self._reads, rows=rows)
 
     def obstacles(self, winner: Winner) -> Iterator[Obstacle]:
-        """Yield what stands against a commit after the winner, in delta-spark's order."""
+        """Yield what prevents a commit after the winner, in delta-spark's order."""
 
         def conflict(rule: type[errors.VersionConflict], what: str, unless: RowsChanged | None = None) -> Obstacle:
             return Obstacle(Conflict(rule, winner.version, f"version {winner.version} {what}"), unless)

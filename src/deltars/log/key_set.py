@@ -2,7 +2,7 @@
 
     smallest … largest of each key ──Pruner──▶ file kept? ──sorted values of one key, binary search──▶ file kept?
 
-Between its smallest and its largest key a source has gaps, and most files lie in one. The database compares with
+Between its smallest and its largest key a source has gaps, and most files are in one. The database compares with
 the range; the values are compared here.
 """
 

@@ -19,10 +19,12 @@ from typing import Protocol as Interface
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from deltars.errors import ValidationError
 from deltars.predicate import Predicate, parse
 from deltars.protocol import DomainMetadata, Metadata, Protocol, StructType, Txn
+from deltars.protocol.actions import decode_deletion_vector
 
 FILE_SCHEMA = pa.schema(
     [
@@ -171,6 +173,17 @@ class HistoryEntry:
     user_metadata: str | None = None
     commit_ts: int = 0
     in_commit_timestamp: int = 0
+
+
+def num_rows(files: pa.Table) -> int | None:
+    """Return how many rows these live files hold; None if the statistics of one do not say.
+
+    `num_records` includes deleted rows; a deletion vector says how many it deletes.
+    """
+    if files["num_records"].null_count:
+        return None
+    vectors = map(decode_deletion_vector, files["deletion_vector"].drop_null().to_pylist())
+    return int(pc.sum(files["num_records"]).as_py() or 0) - sum(vector.cardinality for vector in vectors)
 
 
 def file_schema(columns: Sequence[str] | None) -> pa.Schema:

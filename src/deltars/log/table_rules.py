@@ -54,7 +54,7 @@ def check_state(commit: TableCommit, state: TableState) -> None:
     _check_features(commit, metadata, protocol)
     _check_used_features(commit, protocol)
     _check_partitions(commit, metadata)
-    _check_append_only(commit, metadata)
+    _check_append_only(commit, state.metadata, metadata)
     if tracks_rows(metadata):
         _check_row_tracking(commit)
 
@@ -130,13 +130,14 @@ def _physical_names(metadata: Metadata) -> list[str]:
     return [fields[name].physical_name for name in metadata.partition_columns]
 
 
-def _check_append_only(commit: TableCommit, metadata: Metadata) -> None:
+def _check_append_only(commit: TableCommit, before: Metadata | None, metadata: Metadata) -> None:
+    """Reject the removal of data from an append-only table. A commit that makes the table one may still remove."""
+    if not boolean_property(metadata.configuration, APPEND_ONLY):
+        return
+    if before is not None and not boolean_property(before.configuration, APPEND_ONLY):
+        return
     for position, action in enumerate(commit.actions):
-        if (
-            isinstance(action, RemoveFile)
-            and action.data_change
-            and boolean_property(metadata.configuration, APPEND_ONLY)
-        ):
+        if isinstance(action, RemoveFile) and action.data_change:
             refuse(
                 commit,
                 "the table is append-only (delta.appendOnly): no data may be removed",

@@ -32,6 +32,7 @@ from deltars.mirror.checksum_state import Checksums
 from deltars.mirror.committers import AwaitedVersion, Committers, PublishRun
 from deltars.mirror.files.commit import Diverged, put_commit, put_or_compare, require_published, set_time
 from deltars.mirror.outcome import SEE_WHAT_DIFFERS, MirrorOutcome, Publication, outcome_of
+from deltars.mirror.tag_files import TagFiles
 from deltars.mirror.warehouse import Warehouse
 from deltars.observe import PublicationFailed, VersionPublished, emit
 from deltars.protocol.log_files import LOG, checksum_path
@@ -81,6 +82,7 @@ class Publisher:
         self._mode = mode
         self.records = MirrorRecords(database)
         self.warehouse = Warehouse(self.status, self.records, self.storage_at)
+        self.tag_files = TagFiles(database, self.records, self.warehouse, self.storage_at)
         self.checkpointer = Checkpointer(database, self.status, interval=checkpoint_interval)
         self._checksums = Checksums(database)
         self._background = Background()
@@ -155,6 +157,15 @@ class Publisher:
             _log.warning("the registry entry of table %s was not published: %s", table_id, error)
         except Exception:
             _log.exception("the registry entry of table %s was not published because of a bug in deltars", table_id)
+
+    def publish_tag(self, name: str) -> None:
+        """Publish a tag, or delete its file after it was deleted. Never raises an Exception; the reconciler repairs."""
+        try:
+            self.tag_files.publish(name)
+        except DeltarsError as error:
+            _log.warning("the tag %s was not published: %s", name, error)
+        except Exception:
+            _log.exception("the tag %s was not published because of a bug in deltars", name)
 
     def close(self) -> None:
         """Wait until background publications and checkpoints have ended."""

@@ -7,6 +7,7 @@
 | no checkpoint where one is due                                   | checkpoint and `_last_checkpoint` written |
 | a commit that the catalog does not have, or that differs         | DIVERGED (`divergence`)                   |
 | a registry entry or a version map is missing from the warehouse  | written again                             |
+| the file of a tag is missing, out of date, or of a deleted tag   | written again, or deleted                 |
 
 Commit files are never overwritten: a person decides about a file that differs from the catalog (`deltars verify`).
 """
@@ -77,11 +78,13 @@ class Repairs:
         return repairs
 
     def repair_warehouse(self) -> list[Repair]:
-        """Write missing registry entries and version maps."""
+        """Write missing registry entries, version maps and tags."""
         entries = self._publisher.warehouse.repair_registrations()
         maps, self._maps_checked_to = self._publisher.warehouse.repair_version_maps(self._maps_checked_to)
         repairs = [Repair("a registry entry was missing or out of date", file) for file in entries]
         repairs += [Repair("a transaction's version map was missing", file) for file in maps]
+        tags = self._publisher.tag_files.repair()
+        repairs += [Repair("the file of a tag was missing or out of date", file) for file in tags]
         for repair in repairs:
             _log.warning("%s; written from the catalog: %s", repair.what, repair.file)
         return repairs

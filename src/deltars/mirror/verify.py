@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltars.errors import DeltarsError
-from deltars.log.bounds import num_records
+from deltars.log.bounds import known_num_records
 from deltars.mirror.checkpoint_content import LiveFile, read_checkpoint, vector_id
 from deltars.mirror.divergence import is_log_ours
 from deltars.mirror.files.checksum import sums_in
@@ -391,7 +391,7 @@ class _Check:
                 yield self._finding(Problem.DIFFERENT, path, f"has {there} bytes, but a deletion vector ends at {end}")
 
     def _rows_of(self, files: list[tuple[str, str | None]]) -> Iterator[Discrepancy]:
-        expected = {path: num_records(stats) for path, stats in files}
+        expected = {path: known_num_records(stats) for path, stats in files}
 
         def differs(path: str) -> str | None:
             try:

@@ -2,7 +2,8 @@
 
 - `catalog.json`: the id of the one catalog that the warehouse belongs to;
 - `tables/<table_id>.json`: name and location of a table, so that the catalog can be rebuilt from the warehouse;
-- `txns/<txn_id>.json`: the versions that one transaction created, so that any reader can read them together.
+- `txns/<txn_id>.json`: the versions that one transaction created, so that any reader can read them together;
+- `tags/<name>.json`: a tag and the versions in its cut (`tag_files`).
 """
 
 from __future__ import annotations

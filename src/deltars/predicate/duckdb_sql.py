@@ -3,7 +3,7 @@
     tree ──each table renamed──▶ transpiled by sqlglot ──▶ text for DuckDB
       └──types by sqlglot──▶ only operations on types where both agree? ──no──▶ doubt: what may differ
 
-The list is of what agrees, so an operation that nobody has compared is a doubt. Among what differs: division by zero,
+The list is of what agrees, so an operation that was never compared is a doubt. Among what differs: division by zero,
 decimals in arithmetic, LIKE's escapes, regular expressions, letters' case, time zones, and the order of dates in text.
 """
 

@@ -63,8 +63,6 @@ class JoinCondition:
     equalities: tuple[Equality, ...]
     target_only: Predicate
     """Condition that every target row fulfils that matches, without `Unknown` parts. TRUE if nothing is known."""
-    has_rest: bool
-    """Whether `on` demands more than the equalities and `target_only`."""
     source_only: Predicate = TRUE
     """Condition that every source row fulfils that matches, without `Unknown` parts."""
     is_known: bool = False
@@ -112,7 +110,6 @@ class _JoinBinder(Binder):
         return JoinCondition(
             tuple(equalities),
             _without_alias(target_only),
-            has_rest=not _is_same(whole, target_only),
             source_only=_without_alias(source_only),
             is_known=_is_same(whole, conjunction([target_only, source_only])),
         )

@@ -227,7 +227,7 @@ def _tables(statement: exp.Expr) -> list[exp.Table]:
 
 
 def _name_columns(statement: exp.Expr) -> None:
-    """Name the result's computed columns by their text; DuckDB has names of its own, such as count_star()."""
+    """Name the result's computed columns by their text; DuckDB has its own names, such as count_star()."""
     while isinstance(statement, exp.SetOperation | exp.Subquery):
         statement = statement.this
     if not isinstance(statement, exp.Select):

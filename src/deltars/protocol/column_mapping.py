@@ -50,10 +50,10 @@ def mapped(metadata: Metadata, before: Metadata | None = None) -> Metadata:
             field=COLUMN_MAPPING,
         )
     if mode == "none":
-        return metadata if before is not None else _with_schema(metadata, _each_field(metadata.schema, _unmapped))
+        return metadata if before is not None else _with_schema(metadata, unmapped(metadata.schema))
     # Existing files of a table without mapping use the column names, so these become the physical names.
     keeps_names = earlier == "none"
-    known = metadata.schema if before is not None else _each_field(metadata.schema, _unmapped)
+    known = metadata.schema if before is not None else unmapped(metadata.schema)
     numbers = [int(field.metadata[COLUMN_ID]) for _, field in known.walk() if COLUMN_ID in field.metadata]
     last = max([0, *numbers, *(_last_id(one) for one in (metadata, before) if one is not None)])
 
@@ -68,6 +68,11 @@ def mapped(metadata: Metadata, before: Metadata | None = None) -> Metadata:
     schema = _each_field(known, assign)
     configuration = {**metadata.configuration, MAX_COLUMN_ID: str(last)}
     return msgspec.structs.replace(_with_schema(metadata, schema), configuration=configuration)
+
+
+def unmapped(schema: StructType) -> StructType:
+    """Return the schema without ids and physical names."""
+    return _each_field(schema, _unmapped)
 
 
 def check_mapping(metadata: Metadata) -> str | None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from deltars.errors import ValidationError
@@ -51,8 +52,8 @@ def local_spark(name: str) -> Iterator[SparkSession]:
 @contextmanager
 def readable_errors() -> Iterator[None]:
     """Raise Spark's errors about a query as ValidationError, without the plan and the trace that Spark adds."""
-    # pyspark also logs such an error itself, with its trace as one long line.
-    log = logging.getLogger("SQLQueryContextLogger")
+    # pyspark also logs such an error itself, with its trace as one long line. Its own class must make the logger.
+    log = PySparkLogger.getLogger("SQLQueryContextLogger")
     level = log.level
     log.setLevel(logging.CRITICAL + 1)
     try:

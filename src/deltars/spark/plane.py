@@ -34,6 +34,7 @@ class SparkPlane:
         return isinstance(frame, DataFrame)
 
     def opened(self, frame: object) -> object:
+        running_session(cast(DataFrame, frame).sparkSession)
         if cast(DataFrame, frame).isStreaming:
             raise ValidationError(
                 "a streaming DataFrame cannot be written as a whole",

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 # Shorter than a mirror's lease: the caller retries, and reports the failure between its attempts.
 _RETRY: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=15)}
 
+STORE_COPIES_BYTES = 5 * 1024**3
+"""Largest object that S3 copies in one request."""
+
 _memory: dict[str, MemoryStore] = {}
 
 _process_id: int | None = None
@@ -106,6 +109,21 @@ class ObjectStorage(Storage):
             if if_absent:
                 return _CreatingWriter(self._store, key, partial(self._errors, path))
             return _ObjectWriter(obstore.open_writer(self._store, key), partial(self._errors, path))
+
+    def copy_from(self, source: Storage, path: str) -> int:
+        """Let the store copy the file, if both are in one container and the file is not too large for that."""
+        found = source.head(path)
+        if (
+            found is None
+            or not isinstance(source, ObjectStorage)
+            or source._store is not self._store
+            or found.size > STORE_COPIES_BYTES
+        ):
+            return super().copy_from(source, path)
+        key = self._key(path)
+        with self._errors(path):
+            obstore.copy(self._store, source._key(path), key)
+        return found.size
 
     def url_of(self, path: str) -> str:
         start = f"{self.location.scheme}://{self.location.authority}"

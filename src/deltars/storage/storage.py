@@ -21,6 +21,9 @@ from typing import BinaryIO, Self, TypeAlias
 from deltars.errors import StorageError, ValidationError
 from deltars.storage.location import Location, key_problem
 
+COPIED_BYTES = 8 * 1024 * 1024
+"""Bytes of a file that are in memory at once while it is copied."""
+
 # Opens a block in which the store's errors become StorageError.
 Seam: TypeAlias = Callable[[], AbstractContextManager[None]]
 
@@ -171,6 +174,13 @@ class Storage(ABC):
     @abstractmethod
     def open_writer(self, path: str, *, if_absent: bool = False) -> Writer:
         """Open a new file for streaming. With `if_absent`, an existing file stays, and `Writer.created` is False."""
+
+    def copy_from(self, source: Storage, path: str) -> int:
+        """Copy a file of another storage to the same path in this one. Return its size in bytes."""
+        with source.open_reader(path) as reader, self.open_writer(path) as writer:
+            while piece := reader.read(COPIED_BYTES):
+                writer.write(piece)
+        return writer.tell()
 
     @abstractmethod
     def url_of(self, path: str) -> str:

@@ -55,6 +55,14 @@ def open_path(storage: Storage, path: str) -> Any:
         raise StorageError(f"{storage.url_of(path)}: {error.strerror or error}", path=path) from error
 
 
+def copy_file(source: Storage, path: str, target: Storage) -> int:
+    """Copy a file to the same path below another table's root. Return its size in bytes."""
+    check_key(path)
+    if source.location.is_local:
+        refuse_link_outside(source, os.path.join(source.location.path, path))
+    return target.copy_from(source, path)
+
+
 def is_missing(storage: Storage, uri: str) -> bool:
     return not storage.exists(relative_path(storage, uri))
 

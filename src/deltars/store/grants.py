@@ -4,10 +4,11 @@
 |--------|-----------------------------------------------------------------------------------------------------------|
 | reader | read everything                                                                                           |
 | writer | read; insert; update `dl_tables`, `dl_mirror_status` and, of `dl_add_files`, the column `removed_version` |
-|        | and the two that repeat what `stats` says, `mins` and `maxs`                                              |
+|        | and the two that repeat what `stats` says, `mins` and `maxs`; delete tags                                 |
 | mirror | read; write `dl_mirror_status` and `dl_mirror_log`                                                        |
 
-None of them may delete. The owner of the schema runs migrations, and sets the warehouse and the isolation level.
+None of them may delete anything but tags. The owner of the schema runs migrations, and sets the warehouse and the
+isolation level. A migration that creates a table gives no role any right to it: grant again after it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,14 @@ from deltars.store.database import Database
 from deltars.store.migrations.revisions import MIGRATION_TIMEOUT_S, check
 
 _MIRROR = (schema.dl_mirror_status, schema.dl_mirror_log)
-_WRITTEN = (schema.dl_tables, schema.dl_transactions, schema.dl_table_versions, *schema.ACTION_TABLES, *_MIRROR)
+_WRITTEN = (
+    schema.dl_tables,
+    schema.dl_transactions,
+    schema.dl_table_versions,
+    *schema.ACTION_TABLES,
+    *_MIRROR,
+    schema.dl_tags,
+)
 _UPDATED = (schema.dl_tables, schema.dl_mirror_status)
 
 
@@ -74,7 +82,8 @@ def _reading(within: sql.Identifier, role: sql.Identifier) -> list[sql.Composed]
 def _writing(within: sql.Identifier, role: sql.Identifier) -> list[sql.Composed]:
     inserts = [_on("INSERT", within, table.name, role) for table in _WRITTEN]
     updates = [_on("UPDATE", within, table.name, role) for table in _UPDATED]
-    return [*inserts, *updates, _on("UPDATE (removed_version, mins, maxs)", within, schema.dl_add_files.name, role)]
+    columns = _on("UPDATE (removed_version, mins, maxs)", within, schema.dl_add_files.name, role)
+    return [*inserts, *updates, columns, _on("DELETE", within, schema.dl_tags.name, role)]
 
 
 def _mirroring(within: sql.Identifier, role: sql.Identifier) -> list[sql.Composed]:

@@ -9,8 +9,9 @@
       dl_row_groups                                                    row groups of added files, if known
     dl_mirror_status      how far `_delta_log` is published: one row per table
     dl_mirror_log         published versions, with their times
+    dl_tags               named cuts
 
-Rows are only inserted, except in `dl_tables`, `dl_mirror_status` and `dl_add_files`. In `dl_add_files`,
+Rows are only inserted, except in `dl_tables`, `dl_mirror_status`, `dl_add_files` and `dl_tags`. In `dl_add_files`,
 `removed_version` (NULL while the file is live) makes a snapshot at V one range:
 `version <= V and (removed_version is null or removed_version > V)`. `mins` and `maxs` repeat the bounds in `stats`, in
 the order of the table's columns, and are rewritten when that order changes.
@@ -275,6 +276,18 @@ dl_mirror_log = Table(
     Column("published_at", BigInteger, nullable=False),
     Column("digest", Text, nullable=False),
     PrimaryKeyConstraint("table_id", "version"),
+)
+
+dl_tags = Table(
+    "dl_tags",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("commit_ts", BigInteger, nullable=False),
+    # The transaction that the tag was given, if it was given one.
+    Column("txn_id", Id),
+    Column("created_at", Instant, nullable=False),
+    Column("committer", Text),
+    Column("description", Text),
 )
 
 ACTION_TABLES = (

@@ -6,6 +6,7 @@ from deltars.transaction.merge_builder import MergeBuilder
 from deltars.transaction.options import BeginOptions, ChangeOptions, MirrorChoice, WriteMode, WriteOptions
 from deltars.transaction.plane import Frame, SupportsArrowStream
 from deltars.transaction.raw_log import CommitResult, SqlTxnLogReader, SqlTxnLogWriter, TxnLogReader, TxnLogWriter
+from deltars.transaction.restoration import RestoredTable
 from deltars.transaction.result import SkippedWrite, TransactionResult
 from deltars.transaction.transaction import MultiTableTransaction, Transaction
 
@@ -19,6 +20,7 @@ __all__ = [
     "MergeBuilder",
     "MirrorChoice",
     "MultiTableTransaction",
+    "RestoredTable",
     "SkippedWrite",
     "SqlTxnLogReader",
     "SqlTxnLogWriter",

@@ -24,7 +24,7 @@ _LITERALS = (bool, int, float, Decimal, date, bytes)
 
 
 def resolved(given: object, schema: StructType, *, field: str, alias: str | None = None) -> dict[str, Expression]:
-    """Return the assignments with the schema's names. `alias` may stand before a name.
+    """Return the assignments with the schema's names. `alias` may precede a name.
 
     Raise ValidationError for a name that is unknown or given twice, a generated column, or a value of a wrong kind.
     """
@@ -139,7 +139,7 @@ def of_source(
 ) -> tuple[dict[str, Expression], bool]:
     """Return the source's columns as values of the table's columns of the same name, and whether that is every column.
 
-    `may_lack`: whether the source may lack columns of the table. Computed columns it may always lack.
+    `may_lack` says whether the source may lack columns of the table. It may always lack computed ones.
     """
     left_out = {_known(name, table, source, clause) for name in without}
     there = {field.name.lower(): field for field in source.fields}
@@ -162,7 +162,7 @@ def of_source(
     return values, len(values) == len(table.fields)
 
 
-def new_columns(source: StructType, table: StructType, names: Collection[str] | None) -> StructType:
+def new_columns(source: StructType, names: Collection[str] | None) -> StructType:
     """Return the source's columns that a merge may add or widen: all, or those named."""
     if names is None:
         return source

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeMetrics:
-    """What one `delete`, `update`, `merge` or `purge` changed."""
+    """What one `delete`, `update`, `merge`, `apply_changes` or `purge` changed."""
 
     rows_inserted: int = 0
     rows_updated: int = 0
@@ -93,4 +93,10 @@ def measured(
     )
 
 
-__all__ = ["ChangeMetrics", "measured"]
+def with_files_of(metrics: ChangeMetrics, companion: ChangeMetrics) -> ChangeMetrics:
+    """Return the metrics with the files, bytes and seconds of a companion table. The rows stay those of the table."""
+    names = ("files_added", "files_removed", "files_with_vector", "bytes_added", "bytes_removed", "scan_s", "rewrite_s")
+    return replace(metrics, **{name: getattr(metrics, name) + getattr(companion, name) for name in names})
+
+
+__all__ = ["ChangeMetrics", "measured", "with_files_of"]

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from deltars.data.deletion_vectors import read_vector
 from deltars.data.row_change import ChangePlane, Positions
@@ -23,6 +22,7 @@ from deltars.data.scan import Scan
 from deltars.data.vector_writer import write_vectors
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.protocol import AddFile, DeletionVector, Metadata, RemoveFile
+from deltars.protocol.actions import decode_deletion_vector
 from deltars.protocol.properties import boolean_property
 from deltars.storage import open_storage
 from deltars.transaction.staged_table import removes_of
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 VECTORS = "delta.enableDeletionVectors"
 
-_decode_vector = msgspec.json.Decoder(DeletionVector).decode
 _decode_stats = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -73,18 +72,6 @@ def uses_vectors(metadata: Metadata) -> bool:
     return boolean_property(metadata.configuration, VECTORS)
 
 
-def num_deleted(files: pa.Table) -> int:
-    """Return how many rows the vectors of these files have deleted."""
-    vectors = files["deletion_vector"].drop_null().to_pylist()
-    return sum(_decode_vector(text).cardinality for text in vectors)
-
-
-def num_rows(files: pa.Table) -> int | None:
-    """Return how many rows these files hold; None if one of them does not say."""
-    records = files["num_records"]
-    return None if records.null_count else int(pc.sum(records).as_py() or 0) - num_deleted(files)
-
-
 def without_rows(
     files: pa.Table, scan: Scan, positions: Positions, plane: ChangePlane, target: WriteTarget, *, by_vectors: bool
 ) -> ChangedFiles:
@@ -100,7 +87,7 @@ def without_rows(
     # The protocol demands the number of rows beside a vector.
     marked = [place for place in left if by_vectors and rows[place]["num_records"] is not None]
     if marked:
-        _mark(found, {place: rows[place] for place in marked}, {place: touched[place] for place in marked}, scan)
+        _mark(found, files.take(pa.array(marked, pa.int64())), [touched[place] for place in marked], scan)
     again = [place for place in left if place not in set(marked)]
     if again:
         written = plane.purge(scan, {place: touched[place] for place in again}, target)
@@ -111,22 +98,20 @@ def without_rows(
     return found
 
 
-def _mark(
-    found: ChangedFiles, files: Mapping[int, Mapping[str, Any]], rows: Mapping[int, BitMap64], scan: Scan
-) -> None:
-    """Give files a vector that holds their old one and these rows."""
+def _mark(found: ChangedFiles, files: pa.Table, rows: Sequence[BitMap64], scan: Scan) -> None:
+    """Give files a vector that holds their old one and these rows, in the order of the files."""
     storage = open_storage(scan.root, scan.storage_options)
-    united: dict[int, BitMap64] = {}
-    for place, file in files.items():
-        old = _vector(file)
-        united[place] = rows[place] if old is None else rows[place] | read_vector(storage, old)
+    listed = files.to_pylist()
+    olds = [_vector(file) for file in listed]
+    united = {
+        place: new if old is None else new | read_vector(storage, old)
+        for place, (new, old) in enumerate(zip(rows, olds, strict=True))
+    }
     vectors = write_vectors(storage, united)
-    for place, file in files.items():
-        old = _vector(file)
-        found.removes.append(remove_of(file))
-        found.adds.append(add_of(file, vectors[place]))
-        found.vectors_added += 1
-        found.vectors_removed += old is not None
+    found.removes += removes_of(files)
+    found.adds += [add_of(file, vectors[place]) for place, file in enumerate(listed)]
+    found.vectors_added += len(listed)
+    found.vectors_removed += sum(old is not None for old in olds)
 
 
 def add_of(file: Mapping[str, Any], vector: DeletionVector) -> AddFile:
@@ -146,11 +131,6 @@ def add_of(file: Mapping[str, Any], vector: DeletionVector) -> AddFile:
     )
 
 
-def remove_of(file: Mapping[str, Any]) -> RemoveFile:
-    [remove] = removes_of(pa.Table.from_pylist([dict(file)], schema=_REMOVED))
-    return remove
-
-
 def loose_stats(stats: str | None, num_records: int) -> str:
     """Return statistics of a file with a vector: its bounds may belong to deleted rows. Their text is kept exactly."""
     document = {} if stats is None else _decode_stats(stats)
@@ -160,7 +140,7 @@ def loose_stats(stats: str | None, num_records: int) -> str:
 
 
 def _vector(file: Mapping[str, Any]) -> DeletionVector | None:
-    return None if file["deletion_vector"] is None else _decode_vector(file["deletion_vector"])
+    return None if file["deletion_vector"] is None else decode_deletion_vector(file["deletion_vector"])
 
 
 def _is_emptied(file: Mapping[str, Any], old: DeletionVector | None, rows: BitMap64) -> bool:
@@ -168,14 +148,4 @@ def _is_emptied(file: Mapping[str, Any], old: DeletionVector | None, rows: BitMa
     return file["num_records"] is not None and len(rows) + (old.cardinality if old else 0) >= file["num_records"]
 
 
-_REMOVED = pa.schema(
-    [
-        ("path", pa.string()),
-        ("partition_values", pa.string()),
-        ("size", pa.int64()),
-        ("deletion_vector", pa.string()),
-    ]
-)
-
-
-__all__ = ["ChangedFiles", "num_rows", "uses_vectors", "without_rows"]
+__all__ = ["ChangedFiles", "uses_vectors", "without_rows"]

@@ -8,7 +8,7 @@ tx.merge(table, source, on).when_matched_update_all().when_not_matched_insert_al
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -84,7 +84,7 @@ class MergeRows(RowChange):
         is_all = any(clause.values is None for clause in self._given.clauses)
         left_out = {name.lower() for clause in self._given.clauses for name in clause.except_columns}
         named = {name for clause in self._given.clauses for name in clause.values or ()}
-        new = new_columns(data, metadata.schema, None if is_all else named)
+        new = new_columns(data, None if is_all else named)
         kept = StructType(tuple(field for field in new.fields if field.name.lower() not in left_out))
         can_widen = boolean_property(metadata.configuration, "delta.enableTypeWidening")
         schema = merged(metadata.schema, kept, can_widen=can_widen)
@@ -132,7 +132,7 @@ class MergeRows(RowChange):
     def _for_size(
         self, planes: Planes, merge: Merge, source: MergeSource, metadata: Metadata, data: StructType, size_bytes: int
     ) -> tuple[Planes, Merge, MergeSource]:
-        """Change the plane if the size of the target, known only now, asks for it: a small one needs no job."""
+        """Change the plane if the size of the target, known only now, requires it: a small one needs no job."""
         if isinstance(planes.changes, ArrowChanges):
             if is_small(size_bytes) or self._keeps_ids or self._spark() is None:
                 return planes, merge, source
@@ -171,14 +171,23 @@ class MergeRows(RowChange):
         )
         # In a zone that Python does not know, literals may mean other moments than they do in UTC.
         target_only = join.target_only if is_known else TRUE
-        predicate = conjunction([target_only, *map(_key_condition, source.keys)])
-        many = next((key for key in source.keys if key.values is not None and len(key.values) > MANY_KEYS), None)
-        if many is None or many.values is None:
-            return predicate, None
-        return predicate, KeySet(many.column, many.values, metadata, predicate)
+        return key_condition(source.keys, metadata, target_only)
 
 
-def _key_condition(key: KeyValues) -> Predicate:
+def key_condition(
+    keys: Sequence[KeyValues] | None, metadata: Metadata, and_also: Predicate = TRUE
+) -> tuple[Predicate, KeySet | None]:
+    """Return a condition that rows with these keys fulfil, and the keys if they are many. None: no row has them."""
+    if keys is None:
+        return FALSE, None
+    predicate = conjunction([and_also, *map(_values_condition, keys)])
+    many = next((key for key in keys if key.values is not None and len(key.values) > MANY_KEYS), None)
+    if many is None or many.values is None:
+        return predicate, None
+    return predicate, KeySet(many.column, many.values, metadata, predicate)
+
+
+def _values_condition(key: KeyValues) -> Predicate:
     if key.values is not None and len(key.values) <= MANY_KEYS:
         return In(key.column, tuple(key.values))
     return conjunction([Comparison(key.column, ">=", key.smallest), Comparison(key.column, "<=", key.largest)])
@@ -203,4 +212,4 @@ def _parameters(merge: GivenMerge) -> dict[str, Any]:
     }
 
 
-__all__ = ["MergeRows"]
+__all__ = ["MergeRows", "key_condition"]

@@ -63,9 +63,10 @@ class GivenMerge:
 
 @dataclass(slots=True)
 class Pending:
-    """Whether a merge that a transaction began was executed."""
+    """Whether a merge, or another call of several steps, that a transaction began was executed to its end."""
 
     table: str
+    call: str = "merge"
     is_executed: bool = False
 
 

@@ -7,6 +7,7 @@ table's state at that moment. Work that was done for an older state of the table
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -20,6 +21,7 @@ from deltars.data.conditions import Condition
 from deltars.data.scan import Scan
 from deltars.errors import ConfigError, TableExists, TransactionTooLarge, ValidationError, located
 from deltars.log.commit import NO_VERSION, Commit, Committed, RowGroup, VersionTaken
+from deltars.log.moments import Moment
 from deltars.log.transaction_id import as_txn_id
 from deltars.observe import (
     TransactionBegun,
@@ -29,6 +31,7 @@ from deltars.observe import (
 from deltars.predicate import parse
 from deltars.protocol import Action, SchemaLike, as_schema
 from deltars.session import CatalogSession, check_mirror_mode
+from deltars.store.read.as_of import AsOf
 from deltars.transaction.alter import Alter, Change, StageChange
 from deltars.transaction.create_table import CREATE, check_request
 from deltars.transaction.lifetime import Lifetime
@@ -44,6 +47,7 @@ from deltars.transaction.options import (
     check_keywords,
 )
 from deltars.transaction.plane import Frame, any_breaks, plane_for, spark_plane
+from deltars.transaction.restoration import RESTORE, RestoredTable, restoration, version_to_restore
 from deltars.transaction.result import SkippedWrite
 from deltars.transaction.rows_by_table import RowsByTable
 from deltars.transaction.staged_table import StagedTable, Step
@@ -91,6 +95,7 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         self._is_repeated_drop = False
         self._skipped: list[SkippedWrite] = []
         self._pending_merges: list[Pending] = []
+        self._applying: dict[str, threading.Lock] = {}
         self._lifetime = Lifetime(self.id)
         if isinstance(session, CatalogSession):
             self._bind(session)
@@ -359,6 +364,39 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         with self._lifetime.open():
             view.drop(view.latest(staged))
             self._lifetime.has_staged(self, staged.name)
+
+    def restore(
+        self,
+        table: str | UUID,
+        version: int | None = None,
+        *,
+        timestamp: Moment | None = None,
+        as_of: AsOf | None = None,
+    ) -> RestoredTable:
+        """Restore a table to an older version as part of this transaction: its rows, schema, properties, description.
+
+        Give a version of the table, a time, or as `as_of` a tag, a transaction or a time of the catalog. The commit
+        makes a new version; the versions in between stay readable. Raise `FilesMissing`, before anything is staged, if
+        a file of the old version does not exist any more. The table counts as read in whole. A table that is as it
+        was then stays unchanged.
+        """
+        view = self._view_for(table)
+        base = view.readable(table)
+        if self._is_committed(base):
+            self._stage(view, base, (), Step(RESTORE))
+            return RestoredTable(base.name, base.table_id, base.version)
+        target = version_to_restore(view.session, base, version, timestamp, as_of)
+        while True:
+            with located(table=base.name, table_id=str(base.table_id), txn_id=self.id):
+                made = restoration(view, base, target, timestamp)
+            if not made.result.is_changed:
+                return made.result
+            with self._lifetime.open():
+                now = view.readable(base.table_id)
+                if now is base:
+                    self._stage(view, base, made.actions, made.step, made.row_groups)
+                    return made.result
+            base = now  # another thread has staged changes of the table since
 
     def alter(self, table: str | UUID) -> Alter:
         """Return an object whose methods change the table's schema and properties, as part of this transaction."""

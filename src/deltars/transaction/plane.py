@@ -6,16 +6,19 @@ a frame arrives ──▶ plane_for(frame) ──▶ SparkPlane    Spark DataFra
 
 from __future__ import annotations
 
+from datetime import date
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from deltars.data.plane import ArrowPlane, DataPlane
 from deltars.data.scan import Scan
 from deltars.errors import ConfigError, ValidationError
 from deltars.predicate import Unknown, leaves_of, parse
+from deltars.session import CatalogSession
+from deltars.store.read.as_of import AsOf
 
 if TYPE_CHECKING:
     import pandas
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from deltars.spark.plane import SparkPlane
 
@@ -46,6 +49,12 @@ def spark_plane() -> SparkPlane:
             hint="pip install 'deltars[spark]'; or read without Spark: table.to_arrow(), to_pandas(), to_polars().",
         ) from error
     return SparkPlane()
+
+
+def in_session_zone(session: CatalogSession, as_of: AsOf | None, spark: SparkSession | None) -> AsOf | None:
+    """Return `as_of`, a time without a zone in the Spark session's zone."""
+    resolved = session.cut_finder.resolve(as_of)
+    return spark_plane().moment(spark, resolved) if isinstance(resolved, date | str) else as_of
 
 
 def plane_for(frame: object) -> DataPlane:

@@ -35,6 +35,7 @@ from deltars.errors import ConfigError, ValidationError, located
 from deltars.log.arrow_adds import file_keys
 from deltars.log.commit import RowGroup
 from deltars.log.coverage import split_files
+from deltars.log.snapshot import num_rows
 from deltars.log.table_rules import APPEND_ONLY, tracks_rows
 from deltars.predicate import Predicate, Unknown, leaves_of, parse
 from deltars.protocol import Action, Metadata, StructType, Txn
@@ -42,7 +43,7 @@ from deltars.protocol.properties import boolean_property
 from deltars.protocol.row_tracking import materialized_names
 from deltars.transaction.assignments import is_spark_column, resolved
 from deltars.transaction.change_metrics import ChangeMetrics, measured
-from deltars.transaction.changed_files import ChangedFiles, num_rows, uses_vectors, without_rows
+from deltars.transaction.changed_files import ChangedFiles, uses_vectors, without_rows
 from deltars.transaction.metadata import metadata_actions
 from deltars.transaction.options import CheckedChangeOptions
 from deltars.transaction.plane import spark_plane
@@ -373,7 +374,7 @@ class PurgeFiles(RowChange):
 
 
 def row_filter(predicate: Predicate | None) -> PredicateFilter | None:
-    """Return a filter that finds the matching rows of any file; None if only Spark can tell."""
+    """Return a filter that finds the matching rows of any file; None if only Spark can evaluate it."""
     if predicate is None or any(isinstance(leaf, Unknown) for leaf in leaves_of(predicate)):
         return None
     return PredicateFilter(predicate)

@@ -1,9 +1,9 @@
-"""The calls of a transaction that change rows: delete, update, merge; and purge, which only moves them."""
+"""The calls of a transaction that change rows: delete, update, merge, apply_changes; and purge, which moves them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Unpack
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal, Unpack
 from uuid import UUID
 
 from deltars.data.row_change import Expression
@@ -93,6 +93,50 @@ class RowStatements(OpenTransaction):
 
         return self._change(table, "merge", options, lambda view, checked: MergeRows(view, checked, merge))
 
+    def apply_changes(
+        self,
+        target: str | UUID,
+        df: Frame,
+        *,
+        keys: str | Sequence[str],
+        sequence_by: Expression,
+        apply_as_deletes: Expression | None = None,
+        column_list: str | Sequence[str] | None = None,
+        except_column_list: str | Sequence[str] | None = None,
+        stored_as_scd_type: Literal[1, 2, "1", "2"] = 1,
+        ignore_null_updates: bool = False,
+        track_history_column_list: str | Sequence[str] | None = None,
+        track_history_except_column_list: str | Sequence[str] | None = None,
+        **options: Unpack[ChangeOptions],
+    ) -> ChangeMetrics:
+        """Apply a batch of change events to a table: its last state (SCD 1), or every state with its time (SCD 2).
+
+        `keys` name a row. `sequence_by` orders the events of a key: a column's name, or a Spark Column. Events may
+        arrive late, in any order, and more than once. `apply_as_deletes` says which events delete, as SQL text or a
+        Spark Column. `column_list` and `except_column_list` choose the columns of the table. With
+        `ignore_null_updates`, a null in an event leaves the value as it is. The lists `track_history_…` choose the
+        columns whose change begins a new row of an SCD 2 table.
+
+        The commit creates a table that does not exist. A second table, `target__tombstones` or
+        `target__hidden_events`, remembers what the table does not show. The result counts the rows of the table, and
+        the files of both. It needs Spark.
+        """
+        from deltars.data.change_feed import ChangeFeed
+        from deltars.transaction.apply_changes import apply_changes
+
+        feed = ChangeFeed.given(
+            keys=keys,
+            sequence_by=sequence_by,
+            apply_as_deletes=apply_as_deletes,
+            column_list=column_list,
+            except_column_list=except_column_list,
+            stored_as_scd_type=stored_as_scd_type,
+            ignore_null_updates=ignore_null_updates,
+            track_history_column_list=track_history_column_list,
+            track_history_except_column_list=track_history_except_column_list,
+        )
+        return apply_changes(self, target, df, feed, options)
+
     def purge(
         self, table: str | UUID, where: Expression | None = None, **options: Unpack[ChangeOptions]
     ) -> ChangeMetrics:
@@ -145,12 +189,13 @@ class RowStatements(OpenTransaction):
 
     def _unexecuted(self) -> ValidationError | None:
         """Return the error for a merge that was described and never executed: its rows would be missing silently."""
-        table = next((pending.table for pending in self._pending_merges if not pending.is_executed), None)
-        if table is None:
+        pending = next((pending for pending in self._pending_merges if not pending.is_executed), None)
+        if pending is None:
             return None
+        if pending.call != "merge":
+            what, hint = f"{pending.call} did not finish", "Begin a new transaction, and repeat all of it."
+        else:
+            what, hint = "a merge was described, but never executed", "Call execute() at the end of the merge."
         return ValidationError(
-            "a merge was described, but never executed; nothing of this transaction is committed",
-            table=table,
-            txn_id=self.id,
-            hint="Call execute() at the end of the merge.",
+            f"{what}; nothing of this transaction is committed", table=pending.table, txn_id=self.id, hint=hint
         )

@@ -7,9 +7,9 @@
     removed file      the same, of the rows that it held
     vector changed    the winner deleted other rows than this transaction changes; unite both vectors, and write one
 
-The obstacles are everything that stands against a commit after the version found: the store judged every commit up to
-it by every rule. So the reads may count as made at that version once all of them are settled, and never before.
-Commits that come in between are judged in the next round, from there on.
+The obstacles are everything that prevents a commit after the version found: the store checked every commit up to it by
+every rule. So the reads may count as made at that version once all of them are settled, and never before. Commits that
+come in between are checked in the next round, from there on.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from deltars.storage import Storage, open_storage
 from deltars.transaction.view import View
 
 MAX_ROUNDS = 5
-"""Tries for each table. Where others commit faster than rows can be read, the conflict stands."""
+"""Tries for each table. Where others commit faster than rows can be read, the conflict is raised."""
 
 MAX_FILES = 32
 """Most data files that are read in a round."""

@@ -26,7 +26,7 @@ from deltars.log.read_set import FileKey
 from deltars.log.snapshot import FILE_SCHEMA
 from deltars.log.validation import check_actions
 from deltars.protocol import Action, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
-from deltars.protocol.actions import decode_deletion_vector
+from deltars.protocol.actions import decode_deletion_vector, decode_partition_values
 from deltars.store.commit.bulk import columns_of
 
 SEVERAL = "TRANSACTION"
@@ -96,6 +96,11 @@ class StagedTable:
         """Return the staged version of an application; None if none is staged."""
         staged = self._others.get((Txn, app_id))
         return staged.version if isinstance(staged, Txn) else None
+
+    @property
+    def domains(self) -> dict[str, DomainMetadata]:
+        """Staged domain metadata, by domain; removed ones are marked so."""
+        return {action.domain: action for action in self._others.values() if isinstance(action, DomainMetadata)}
 
     @property
     def exists(self) -> bool:
@@ -235,6 +240,28 @@ def removes_of(files: pa.Table, *, data_change: bool = True) -> list[RemoveFile]
     ]
 
 
+def adds_of(files: pa.Table) -> list[AddFile]:
+    """Return the actions that add these files, with the columns of live files, as new data."""
+    return [
+        AddFile(
+            path=file["path"],
+            partition_values=decode_partition_values(file["partition_values"]),
+            size=file["size"],
+            modification_time=file["modification_time"],
+            data_change=True,
+            stats=file["stats"],
+            tags=None if file["tags"] is None else decode_partition_values(file["tags"]),
+            deletion_vector=None
+            if file["deletion_vector"] is None
+            else decode_deletion_vector(file["deletion_vector"]),
+            base_row_id=file["base_row_id"],
+            default_row_commit_version=file["default_row_commit_version"],
+            clustering_provider=file["clustering_provider"],
+        )
+        for file in files.to_pylist()
+    ]
+
+
 def _as_text(columns: pa.Table) -> pa.Table:
     """Return add actions with their documents as JSON text, as live files have them."""
     for name in ("partition_values", "tags", "deletion_vector"):
@@ -262,4 +289,4 @@ def _as_files(columns: pa.Table, version: int) -> pa.Table:
     return pa.table(known, schema=FILE_SCHEMA)
 
 
-__all__ = ["SEVERAL", "StagedTable", "Step", "removes_of"]
+__all__ = ["SEVERAL", "StagedTable", "Step", "adds_of", "removes_of"]

@@ -25,7 +25,7 @@ from deltars.log.pruning import Pruner
 from deltars.log.read_set import FileKey, RowRead
 from deltars.log.snapshot import Snapshot
 from deltars.predicate import Predicate, conjunction
-from deltars.protocol import StructType
+from deltars.protocol import DomainMetadata, StructType
 from deltars.session import CatalogSession
 from deltars.store.names import name_key
 from deltars.store.read.cuts import CutTable
@@ -245,6 +245,17 @@ class View:
         with self._lifetime.open():
             self._reads.rows(table.table_id, table.version, searched)
         return pa.concat_tables([table.over(live), added])
+
+    def note_whole_read(self, table: StagedTable) -> None:
+        """Remember a table as read in whole, without fetching its list of files."""
+        with self._lifetime.open():
+            self._reads.whole_table(table.table_id, table.version)
+
+    def domains(self, table: StagedTable) -> dict[str, DomainMetadata]:
+        """Return the domain metadata in force, with what is staged."""
+        found = dict(self._snapshot(table.table_id, table.version).domains) if table.version != NO_VERSION else {}
+        found |= table.domains
+        return {name: domain for name, domain in found.items() if not domain.removed}
 
     def scan(self, table: StagedTable, predicate: Predicate | None = None) -> Scan:
         """Return a scan of the files that `files` returns, to read their rows."""

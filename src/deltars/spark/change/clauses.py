@@ -116,7 +116,7 @@ class Clauses:
     def _evaluated(self, number: Column) -> list[Column]:
         """Return the values of all clauses, each null where another clause applies.
 
-        They are a projection of their own: a cast that is checked uses its value more than once.
+        They are a separate projection: a cast that is checked uses its value more than once.
         """
         return [
             F.when(number == at, value).alias(self._raw(at, place))

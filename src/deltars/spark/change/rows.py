@@ -47,7 +47,7 @@ def update_rows(spark: SparkSession, scan: Scan, statement: Update) -> RowChange
         typed.apply(name, F.col(quoted(name)))  # raises if a value has the wrong type
     target = target_rows(spark, scan)
     rows = target.frame if statement.where is None else target.frame.where(condition)
-    # Values are evaluated in a projection of their own: a cast that is checked uses its value more than once.
+    # Values are evaluated in a separate projection: a cast that is checked uses its value more than once.
     names = free_names([f"value{at}" for at in range(len(values))], {name.lower() for name in rows.columns})
     evaluated = rows.select("*", *(value.alias(name) for name, value in zip(names, values.values(), strict=True)))
     types = {field.name: field.dataType for field in evaluated.schema.fields}

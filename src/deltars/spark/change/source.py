@@ -25,7 +25,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from deltars.data.plane import ArrowPlane, read_table
 from deltars.data.row_change import KeyValues, Merge, MergeSource
-from deltars.data.write_schema import fit
+from deltars.data.write_schema import file_schema, fit
 from deltars.errors import ValidationError
 from deltars.predicate import Equality, Value, parse_join
 from deltars.predicate.literals import zone_of
@@ -73,15 +73,31 @@ class SparkSource(MergeSource):
         assert isinstance(self.frame, DataFrame)
         return self.frame
 
+    @property
+    def whole(self) -> DataFrame | pa.Table:
+        """The rows without their numbers, as an Arrow table if this process holds them."""
+        return self.numbered.drop(self.number) if self.rows is None else self.rows.drop_columns([self.number])
+
 
 def read_source(spark: SparkSession, statement: Merge, target: StructType) -> SparkSource:
     """Read the source once. Names, types and `on` are checked before."""
     opened = _opened(statement.source)
     frame, rows = (opened, None) if isinstance(opened, DataFrame) else (None, opened)
     schema = table_schema(opened.schema) if isinstance(opened, DataFrame) else schema_from_arrow(opened.schema)
-    _refuse_repeated(schema)
+    refuse_repeated(schema)
     equalities = _equalities(spark, statement, target, schema)
-    [number] = free_names(("source_row",), {name.lower() for name in (*target.names, *schema.names)})
+    number = _number_for([*target.names, *schema.names])
+    return _read(spark, frame, rows, number, schema, equalities)
+
+
+def _read(
+    spark: SparkSession,
+    frame: DataFrame | None,
+    rows: pa.Table | None,
+    number: str,
+    schema: StructType,
+    equalities: Sequence[Equality],
+) -> SparkSource:
     with translate_task_errors([]):
         if frame is not None:
             rows = small_rows(frame)
@@ -96,6 +112,19 @@ def read_source(spark: SparkSession, statement: Merge, target: StructType) -> Sp
     return SparkSource(whole, schema, count, keys, size_bytes, number)
 
 
+def hold(spark: SparkSession, frame: DataFrame) -> DataFrame | pa.Table:
+    """Evaluate a frame once. Return its rows: as an Arrow table if they are few."""
+    number = _number_for(frame.columns)
+    source = _read(spark, frame, None, number, table_schema(frame.schema), ())
+    return source.whole
+
+
+def as_frame(spark: SparkSession, source: object) -> DataFrame:
+    """Return a frame of any kind as a Spark frame."""
+    opened = _opened(source)
+    return opened if isinstance(opened, DataFrame) else spark.createDataFrame(opened)
+
+
 def _opened(source: object) -> DataFrame | pa.Table:
     if isinstance(source, DataFrame):
         if source.isStreaming:
@@ -103,23 +132,24 @@ def _opened(source: object) -> DataFrame | pa.Table:
                 "the source of the merge is a stream", field="source", hint="Merge each batch, in foreachBatch."
             )
         return source
-    plane = ArrowPlane()
-    if not plane.accepts(source):
+    if not ArrowPlane().accepts(source):
         raise ValidationError(
             f"the source of a merge must be a Spark, pandas, Polars or Arrow frame, got {type(source).__name__}",
             field="source",
         )
-    return _as_table(source)
-
-
-def _as_table(source: object) -> pa.Table:
     table = read_table(source)
     # Spark reads fewer Arrow types than a table is written from.
     wanted = schema_to_arrow(schema_from_arrow(table.schema))
-    return pa.Table.from_batches([fit(batch, wanted) for batch in table.to_batches()], wanted)
+    return pa.Table.from_batches([fit(batch, wanted) for batch in table.to_batches()], file_schema(wanted))
 
 
-def _refuse_repeated(schema: StructType) -> None:
+def _number_for(names: Sequence[str]) -> str:
+    """Return a name for the column of row numbers."""
+    [number] = free_names(("source_row",), {name.lower() for name in names})
+    return number
+
+
+def refuse_repeated(schema: StructType) -> None:
     seen: set[str] = set()
     for name in schema.names:
         if name.lower() in seen:

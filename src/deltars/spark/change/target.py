@@ -1,4 +1,4 @@
-"""Rows of the table that a statement may change, each with its place.
+"""Rows of the table that a statement may change, each with its position.
 
 Scan ──files that Spark reads──> parts: a path that is live twice is in two of them ─┬─> union: columns of the table,
      ──other files─────────────> by Arrow in tasks ──────────────────────────────────┘   part, path and row number
@@ -29,7 +29,7 @@ _NOTHING_HIDDEN: Mapping[int, BitMap64] = {}
 
 
 class PlaceColumns(NamedTuple):
-    """Names of the columns that hold a row's place."""
+    """Names of the columns that hold a row's part of the frame and its position."""
 
     part: str
     path: str
@@ -38,7 +38,7 @@ class PlaceColumns(NamedTuple):
 
 class TargetRows(NamedTuple):
     frame: DataFrame
-    """The columns of the table that were asked for, and the place columns."""
+    """The columns of the table that are wanted, and the place columns."""
     place: PlaceColumns
     places: Mapping[tuple[int, str], int]
     """Place in `Scan.files` of each part and path."""

@@ -1,4 +1,4 @@
-"""Each row's place: its file, and its row number there.
+"""Position of each row: its file, and its row number there.
 
 `_metadata` of Spark has both. The columns are added under names that are free in the table and in its files.
 """
@@ -16,7 +16,7 @@ from deltars.spark.read.manifest import file_uri
 
 
 class PositionColumns(NamedTuple):
-    """Names of the columns that hold a row's place."""
+    """Names of the columns that hold a row's position."""
 
     path: str
     name: str
@@ -41,7 +41,7 @@ def free_names(names: Collection[str], taken: Collection[str]) -> list[str]:
 
 
 def with_position(frame: DataFrame, position: PositionColumns) -> DataFrame:
-    """Add each row's place to a frame over files."""
+    """Add each row's position to a frame over files."""
     metadata = frame.metadataColumn("_metadata")
     return frame.select(
         "*",

@@ -115,7 +115,7 @@ class Cuts:
         if newest is None or newest < commit_ts:
             self._await_clock(commit_ts)
             try:
-                self._seal(commit_ts, timeout_s)
+                self.seal(commit_ts, timeout_s)
             except DatabaseError as error:
                 if not self._database.backend.is_refused_write(error):
                     raise
@@ -133,6 +133,20 @@ class Cuts:
         if commit_ts is None:
             raise TransactionNotFound(txn_id=txn_id)
         return self._past(commit_ts, timeout_s)
+
+    def sealed(self, commit_ts: int) -> Cut:
+        """Return the cut as of a moment that is known to be sealed and settled, as that of a tag. It needs no wait.
+
+        A standby has it too: what was committed before the tag was sent to it before the tag.
+        """
+        return self._as_of(commit_ts)
+
+    def is_committed(self, txn_id: UUID) -> bool:
+        query = select(dl_transactions.c.txn_id).where(
+            dl_transactions.c.txn_id == txn_id, dl_transactions.c.outcome == "committed"
+        )
+        with self._database.read() as connection:
+            return connection.execute(query).first() is not None
 
     def clock_us(self) -> int:
         """Return the time of the database's clock, in microseconds since 1970."""
@@ -166,7 +180,7 @@ class Cuts:
                 )
             time.sleep((ahead_us + 1) / 1_000_000)
 
-    def _seal(self, commit_ts: int, timeout_s: float) -> None:
+    def seal(self, commit_ts: int, timeout_s: float) -> None:
         """Make every later commit get a time stamp after this one, even if the clock is set back."""
         with self._database.write(timeout_s) as connection:
             newest = _newest(connection)
@@ -189,8 +203,11 @@ class Cuts:
             database.backend.settle(database.engine, commit_ts, timeout_s)
 
     def _past(self, commit_ts: int, timeout_s: float) -> Cut:
-        database = self._database
         self._settle(commit_ts, timeout_s)
+        return self._as_of(commit_ts)
+
+    def _as_of(self, commit_ts: int) -> Cut:
+        database = self._database
         at = bindparam("at", commit_ts, BigInteger)
         tables, versions = dl_tables.c, dl_table_versions.c
         # One look-up in the index on (table_id, commit_ts, version). Imported versions share one time stamp.

@@ -1,0 +1,163 @@
+"""Copy tables of one cut to new tables, in one transaction.
+
+files of the old version ──storage──▶ a new directory ──▶ version 0 (CLONE) of the new table
+                          └ interrupted: the new directory holds orphans, and no table names them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID, uuid4
+
+from deltars.catalog.restore import ANY_NUMBER
+from deltars.errors import StorageError, TableExists, TableNotFound, ValidationError, VersionConflict, located
+from deltars.log.commit import NO_VERSION, NewTable
+from deltars.log.snapshot import Snapshot
+from deltars.session import CatalogSession
+from deltars.storage import Storage, open_storage, parse_location
+from deltars.storage.table_files import copy_file, relative_path
+from deltars.store.names import check_name, is_same_name
+from deltars.store.read.as_of import AsOf
+from deltars.store.registry import TableRecord
+from deltars.transaction import Transaction
+from deltars.transaction.create_table import location_of
+from deltars.transaction.restoration import files_of
+from deltars.transaction.table_copy import copied_table, refuse_absolute_vectors
+
+FILES_AT_ONCE = 16
+"""Files that are copied at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One table to copy. Without a version, the one in the cut."""
+
+    source: str | UUID
+    name: str
+    version: int | None = None
+    location: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    new: NewTable
+    snapshot: Snapshot
+    source_name: str
+    source: Storage
+    target: Storage
+    paths: Sequence[str]
+
+
+def copy_tables(
+    session: CatalogSession, copies: Sequence[Copy], *, as_of: AsOf | None, committer: str | None
+) -> list[TableRecord]:
+    """Check everything, copy the files, and commit. Return the new tables."""
+    _check_names(session, copies)
+    if as_of is not None and any(copy.version is not None for copy in copies):
+        raise ValidationError("as_of and version exclude each other", field="version")
+    tx = Transaction(
+        session,
+        isolation="serializable",
+        committer=committer,
+        max_tables=max(len(copies), 1),
+        max_files_per_table=ANY_NUMBER,
+    )
+    with tx:
+        planned = _plan(session, copies, as_of)
+        try:
+            for each in planned:
+                with located(table=each.source_name):
+                    _copy_files(each)
+                tx._stage(tx._view_for(each.new.name), *copied_table(each.new, each.snapshot, each.source))
+        except BaseException:
+            _delete(planned)
+            raise
+        try:
+            tx.commit()
+        except VersionConflict as conflict:
+            # Nothing was committed, for certain.
+            _delete(planned)
+            raise TableExists(
+                f"another transaction created one of {', '.join(copy.name for copy in copies)}", table=conflict.table
+            ) from conflict
+    return [session.find(each.new.table_id) for each in planned]
+
+
+def _check_names(session: CatalogSession, copies: Sequence[Copy]) -> None:
+    for number, copy in enumerate(copies):
+        check_name(copy.name)
+        if any(is_same_name(copy.name, other.name) for other in copies[:number]):
+            raise ValidationError(f"two tables would be named {copy.name!r}", field="name")
+        existing = session.registry.find(copy.name)
+        if existing is not None:
+            raise TableExists(
+                f"there is already a table named {existing.name!r}, at {existing.location}",
+                table=existing.name,
+                table_id=existing.table_id,
+                hint="Use another name, or drop the table first.",
+            )
+
+
+def _plan(session: CatalogSession, copies: Sequence[Copy], as_of: AsOf | None) -> list[_Planned]:
+    cut = session.cut(as_of)
+    planned = []
+    for copy in copies:
+        found = cut.find(session.name_or_id(copy.source))
+        if found is None or found.version == NO_VERSION:
+            raise TableNotFound(f"there is no table {str(copy.source)!r} in this cut", table=str(copy.source))
+        version = found.version if copy.version is None else copy.version
+        snapshot = session.reader.snapshot(found.table_id, version)
+        source = open_storage(session.registry.location(found.table_id), session.settings.storage_options)
+        with located(table=found.name, table_id=str(found.table_id)):
+            refuse_absolute_vectors(snapshot.files)
+            paths = files_of(source, snapshot.files)
+        table_id = uuid4()
+        place = _place(session, copy, table_id)
+        target = open_storage(place, session.settings.storage_options)
+        planned.append(_Planned(NewTable(table_id, copy.name, place), snapshot, found.name, source, target, paths))
+    return planned
+
+
+def _place(session: CatalogSession, copy: Copy, table_id: UUID) -> str:
+    """Return a directory that nobody else writes to, so that two copies at once cannot mix their files."""
+    if copy.location is None:
+        place = location_of(session, copy.name, table_id, None).rstrip("/")
+        suffix = f"-{table_id.hex[:8]}"
+        return place if place.endswith(suffix) else location_of(session, copy.name, table_id, place + suffix)
+    place = location_of(session, copy.name, table_id, str(parse_location(copy.location)))
+    if next(iter(open_storage(place, session.settings.storage_options).list()), None) is not None:
+        raise ValidationError(f"the directory {place} is not empty", table=copy.name, field="location")
+    return place
+
+
+def _copy_files(planned: _Planned) -> None:
+    if not planned.paths:
+        return
+    with ThreadPoolExecutor(min(FILES_AT_ONCE, len(planned.paths)), thread_name_prefix="deltars-clone") as pool:
+        try:
+            sizes = dict(zip(planned.paths, pool.map(partial(_copy_file, planned), planned.paths), strict=True))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    for file in planned.snapshot.files.select(["path", "size"]).to_pylist():
+        path = relative_path(planned.source, file["path"])
+        if sizes[path] != file["size"]:
+            raise StorageError(
+                f"{planned.source.url_of(path)} has {sizes[path]} bytes, but {file['size']} in the log", path=path
+            )
+
+
+def _copy_file(planned: _Planned, path: str) -> int:
+    return copy_file(planned.source, path, planned.target)
+
+
+def _delete(planned: Sequence[_Planned]) -> None:
+    """Delete what was copied so far. What cannot be deleted stays as orphans: the first error is the one to report."""
+    for each in planned:
+        with suppress(StorageError):
+            each.target.delete(each.paths)
+            each.target.remove_empty_directories()

@@ -1,0 +1,92 @@
+"""The calls of a catalog that go back to a cut, name it, or copy it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from deltars.catalog.copies import Copy, copy_tables
+from deltars.catalog.restore import Restored, restore_tables
+from deltars.catalog.table import Table
+from deltars.catalog.tags import create_tag, delete_tag
+from deltars.session import CatalogSession
+from deltars.store.read.as_of import AsOf
+from deltars.store.tags import Tag
+
+
+class CutCalls:
+    """Part of `Catalog`: restore, tag and copy cuts."""
+
+    _session: CatalogSession
+
+    def restore(
+        self,
+        as_of: AsOf,
+        *,
+        tables: Sequence[str | UUID] | None = None,
+        dry_run: bool = False,
+        committer: str | None = None,
+    ) -> Restored:
+        """Restore tables to one cut in one transaction: as of a tag, a transaction or a time. All or none change.
+
+        By default, all tables of the cut are restored, and tables that were created later are left alone. Raise
+        `TableNotFound` for a table that was dropped since, and `FilesMissing` if a file of the cut does not exist any
+        more. Each changed table gets one new version, as by `Transaction.restore`. `dry_run` changes nothing and
+        returns what would change.
+        """
+        return restore_tables(self._session, as_of, tables, dry_run=dry_run, committer=committer)
+
+    def tag(
+        self,
+        name: str,
+        as_of: AsOf | None = None,
+        *,
+        description: str | None = None,
+        committer: str | None = None,
+    ) -> Tag:
+        """Name a cut: every table at one moment, by default now. Use the name wherever `as_of` is taken.
+
+        What a tag names is kept until `untag`: no maintenance deletes it. Raise `TagExists` if the name is taken (in
+        any case), and `ValidationError` for a name that is a time, a UUID or the text of a committed transaction.
+        """
+        return create_tag(self._session, name, as_of, description=description, committer=committer)
+
+    def tags(self) -> list[Tag]:
+        """Return every tag, by name."""
+        return self._session.tags.all()
+
+    def untag(self, name: str) -> Tag:
+        """Remove a tag, and return it. The tables stay as they are; their old versions may be deleted later."""
+        return delete_tag(self._session, name)
+
+    def copy_table(
+        self,
+        source: str | UUID,
+        name: str,
+        *,
+        as_of: AsOf | None = None,
+        version: int | None = None,
+        location: str | None = None,
+        committer: str | None = None,
+    ) -> Table:
+        """Copy a table, by default as it is now, to a new table, and return it.
+
+        Data files and deletion vectors are copied by the storage, not read. Schema, properties, statistics and row ids
+        stay; the history begins with version 0. Raise `TableExists` if there is a table of this name.
+        """
+        copy = Copy(source, name, version, location)
+        [record] = copy_tables(self._session, [copy], as_of=as_of, committer=committer)
+        return Table(self._session, record)
+
+    def copy_tables(
+        self, names: Mapping[str, str], *, as_of: AsOf | None = None, committer: str | None = None
+    ) -> list[Table]:
+        """Copy tables of one cut to new tables in one transaction. `names` has the new name of each table.
+
+        Return the new tables in this order. See `copy_table`.
+        """
+        copies = [Copy(source, name) for source, name in names.items()]
+        return [
+            Table(self._session, record)
+            for record in copy_tables(self._session, copies, as_of=as_of, committer=committer)
+        ]

@@ -1,0 +1,63 @@
+"""Make and remove tags: named cuts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+from deltars.errors import ValidationError
+from deltars.log.validation import has_null_character
+from deltars.session import CatalogSession
+from deltars.store.read.as_of import AsOf
+from deltars.store.registry import TableRecord
+from deltars.store.tags import Tag, pinned_versions
+
+
+def create_tag(
+    session: CatalogSession, name: str, as_of: AsOf | None, *, description: str | None, committer: str | None
+) -> Tag:
+    """Name a cut. The cut is sealed first, so that it never changes."""
+    session.tags.check_new_name(name)
+    texts: dict[str, object] = {"description": description, "committer": committer}
+    for field, text in texts.items():
+        if text is not None and (not isinstance(text, str) or has_null_character(text)):
+            raise ValidationError(f"{field} must be text without the character U+0000", field=field)
+    resolved = session.cut_finder.resolve(as_of)
+    txn_id = resolved.txn_id if isinstance(resolved, Tag) else resolved if isinstance(resolved, UUID) else None
+    tag = Tag(name, _sealed(session, as_of), txn_id, datetime.now(UTC), committer, description)
+    session.tags.create(tag)
+    session.publisher.publish_tag(name)
+    return tag
+
+
+def delete_tag(session: CatalogSession, name: str) -> Tag:
+    tag = session.tags.delete(name)
+    session.publisher.publish_tag(tag.name)
+    return tag
+
+
+def refuse_tagged(session: CatalogSession, table: TableRecord) -> None:
+    """Raise `ValidationError` if a tag needs files of a table that is to be deleted."""
+    with session.database.read() as connection:
+        pinned = pinned_versions(connection, table.table_id)
+    names = sorted({name for tags in pinned.values() for name in tags})
+    if names:
+        raise ValidationError(
+            f"the files of the table are needed by the tag{'s' if len(names) > 1 else ''} {', '.join(names[:10])}",
+            table=table.name,
+            table_id=table.table_id,
+            field="delete_data",
+            hint="Remove the tags first (catalog.untag), or drop the table without its files.",
+        )
+
+
+def _sealed(session: CatalogSession, as_of: AsOf | None) -> int:
+    """Return the moment of a cut that is settled and sealed."""
+    if as_of is None:
+        # The clock's time is not enough if it was set back: commits are stamped after the newest one.
+        now = max(session.cuts.clock_us(), session.cuts.newest_us() or 0)
+        cut = session.cuts.at(now, timeout_s=session.settings.timeout)
+    else:
+        cut = session.cut(as_of)
+    assert cut.commit_ts is not None
+    return cut.commit_ts

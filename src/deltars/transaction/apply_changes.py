@@ -1,0 +1,291 @@
+"""Change feeds applied to tables: SCD 1 and SCD 2.
+
+    events ──read once, checked──┐
+    target, companion ──rows of their keys──┴──▶ what is different ──▶ one merge into each of the two tables
+
+The companion remembers what the target does not show, so that the order in which events arrive does not matter:
+
+    SCD 1    target__tombstones        last delete of each key that is gone
+    SCD 2    target__hidden_events     events that begin and end no row of the history
+
+Everything that can be refused is refused before the first change is staged.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from deltars.data.change_feed import DELETED, END_AT, SEQUENCE, START_AT, ChangeFeed
+from deltars.data.scan import Scan
+from deltars.errors import ValidationError, located
+from deltars.protocol import StructType
+from deltars.store.names import name_key
+from deltars.transaction.assignments import check_condition, quoted
+from deltars.transaction.change_metrics import ChangeMetrics, with_files_of
+from deltars.transaction.merge import key_condition
+from deltars.transaction.merge_builder import MergeBuilder, Pending
+from deltars.transaction.options import ChangeOptions, CheckedChangeOptions, check_keywords
+from deltars.transaction.plane import Frame, plane_for, spark_plane
+from deltars.transaction.row_change import row_filter
+from deltars.transaction.staged_table import StagedTable, Step
+from deltars.transaction.view import View
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from deltars.spark.change.events import Events
+    from deltars.transaction.row_statements import RowStatements
+
+TOMBSTONES = "__tombstones"
+HIDDEN_EVENTS = "__hidden_events"
+
+
+def apply_changes(
+    tx: RowStatements, table: str | UUID, df: Frame, feed: ChangeFeed, options: ChangeOptions
+) -> ChangeMetrics:
+    """Apply the events of a frame to a table, which is created if it does not exist."""
+    check_keywords("apply_changes", options, ChangeOptions)
+    checked = CheckedChangeOptions(**options)
+    check_condition(feed.apply_as_deletes, field="apply_as_deletes")
+    plane_for(df)
+    view = tx._view_for(table)
+    name = view.session.name_or_id(table)
+    found = view.find(name)
+    if found is None and isinstance(name, UUID):
+        found = view.seen(name)
+    target = str(name) if found is None else found.name
+    with tx._lifetime.writing(), _lock_of(tx, target), located(table=target, txn_id=tx.id):
+        return _Application(tx, view, target, feed, options, checked).run(df)
+
+
+class _Application:
+    """One batch of events for one table."""
+
+    def __init__(
+        self,
+        tx: RowStatements,
+        view: View,
+        target: str,
+        feed: ChangeFeed,
+        options: ChangeOptions,
+        checked: CheckedChangeOptions,
+    ) -> None:
+        self._tx, self._view, self._feed, self._checked = tx, view, feed, checked
+        self._target = target
+        self._companion = target + (HIDDEN_EVENTS if feed.has_history else TOMBSTONES)
+        self._options = options
+        self._companion_options: ChangeOptions = {**options, "app_id": None, "app_version": None}
+
+    def run(self, df: Frame) -> ChangeMetrics:
+        if self._is_done():
+            return ChangeMetrics(skipped=True)
+        from deltars.spark.change.events import event_columns, read_events
+
+        session = self._session(df)
+        frame, given = event_columns(session, df, self._feed)
+        table = self._table(self._target)
+        schema = None if table is None or table.metadata is None else table.metadata.schema
+        if schema is not None:
+            _check_table(schema, self._feed)
+        events = read_events(session, frame, self._feed, given, schema)
+        return self._history(session, events) if self._feed.has_history else self._last(session, events)
+
+    def _is_done(self) -> bool:
+        """Return whether the batch was committed before: by this transaction's id, or by its application."""
+        tx, view = self._tx, self._view
+        table = self._table(self._target)
+        if tx._earlier is not None:
+            for found in (table, self._table(self._companion)):
+                if found is not None and tx._is_committed(found):
+                    tx._stage(view, found, (), Step("MERGE"))
+            return True
+        if table is None or table.metadata is None:
+            return False
+        return tx._is_skipped(view, self._checked.skipped(table.name, lambda app_id: view.progress(table, app_id)))
+
+    # -- SCD 1 -----------------------------------------------------------------------------------------------------
+
+    def _last(self, session: SparkSession, events: Events) -> ChangeMetrics:
+        from deltars.spark.change.last_events import last_events
+        from deltars.spark.change.source import hold
+
+        columns = events.columns
+        sequence = columns.sequence or SEQUENCE
+        ignores_nulls = self._feed.ignore_null_updates
+        known = self._rows(session, events, self._companion, [*columns.keys, SEQUENCE])
+        has_tombstones = known is not None or self._feed.apply_as_deletes is not None
+        if ignores_nulls and self._has(self._target, sequence):
+            # Which events of the batch are late decides which nulls of it count.
+            there = self._rows(session, events, self._target, [*columns.keys, sequence])
+            assert there is not None
+            there = there.toDF(*columns.keys, SEQUENCE)
+            known = there if known is None else known.union(there)
+        last, reset = last_events(events, known, ignore_nulls=ignores_nulls)
+        source = hold(session, last)
+        with self._staging():
+            metrics = self._merge_last(events, source, sequence, reset)
+            return with_files_of(metrics, self._merge_tombstones(events, source)) if has_tombstones else metrics
+
+    def _merge_last(self, events: Events, source: Any, sequence: str, reset: str) -> ChangeMetrics:
+        columns, at, deleted = events.columns, _of_source(events.sequence), _of_source(events.deleted)
+        values = {name: _of_source(name) for name in columns.values if name != sequence}
+        inserted = {key: _of_source(key) for key in columns.keys} | values | {sequence: at}
+        if self._feed.ignore_null_updates:
+            values = {
+                name: f"CASE WHEN {_of_source(reset)} THEN {value} ELSE coalesce({value}, t.{quoted(name)}) END"
+                for name, value in values.items()
+            }
+        # A row without a sequence is older than every event: it was there before the first one.
+        newer = f"(t.{quoted(sequence)} IS NULL OR {at} > t.{quoted(sequence)})"
+        self._prepare(self._target, events.schema_with({} if columns.sequence else {SEQUENCE: events.sequence_type}))
+        return (
+            self._merge(self._target, source, columns.keys, self._options)
+            .when_matched_delete(f"{deleted} = true AND {newer}")
+            .when_matched_update(values | {sequence: at}, f"{deleted} = false AND {newer}")
+            .when_not_matched_insert(inserted, f"{deleted} = false")
+            .execute()
+        )
+
+    def _merge_tombstones(self, events: Events, source: Any) -> ChangeMetrics:
+        """Keep the last delete of each key. A newer upsert removes it; older events are not in the source."""
+        keys, at, deleted = events.columns.keys, _of_source(events.sequence), _of_source(events.deleted)
+        self._prepare(self._companion, events.schema_with({SEQUENCE: events.sequence_type}, only_keys=True))
+        return (
+            self._merge(self._companion, source, keys, self._companion_options)
+            .when_matched_delete(f"{deleted} = false")
+            .when_matched_update({SEQUENCE: at})
+            .when_not_matched_insert({key: _of_source(key) for key in keys} | {SEQUENCE: at}, f"{deleted} = true")
+            .execute()
+        )
+
+    # -- SCD 2 -----------------------------------------------------------------------------------------------------
+
+    def _history(self, session: SparkSession, events: Events) -> ChangeMetrics:
+        from deltars.spark.change.history import history_changes
+        from deltars.spark.change.source import hold
+
+        columns, kind = events.columns, events.sequence_type
+        of_rows = events.schema_with({START_AT: kind, END_AT: kind})
+        of_hidden = events.schema_with({SEQUENCE: kind, DELETED: "boolean"})
+        rows = self._rows(session, events, self._target, of_rows.names)
+        hidden = self._rows(session, events, self._companion, None)
+        changes = history_changes(
+            events,
+            events.nothing(of_rows) if rows is None else rows,
+            events.nothing(of_hidden) if hidden is None else hidden,
+            ignore_nulls=self._feed.ignore_null_updates,
+        )
+        row_source, hidden_source = hold(session, changes.rows), hold(session, changes.hidden)
+        with self._staging():
+            self._prepare(self._target, of_rows)
+            self._prepare(self._companion, of_hidden)
+            on = (*columns.keys, START_AT)
+            merge = self._merge(self._target, row_source, on, self._options)
+            metrics = _by_action(merge, changes.action, on, (*columns.values, END_AT))
+            on = (*columns.keys, SEQUENCE)
+            merge = self._merge(self._companion, hidden_source, on, self._companion_options)
+            return with_files_of(metrics, _by_action(merge, changes.action, on, (*columns.values, DELETED)))
+
+    # -- parts that both share -------------------------------------------------------------------------------------
+
+    def _session(self, df: Frame) -> SparkSession:
+        spark_plane()  # says what to install if pyspark is not there
+        from deltars.spark.session import running_session
+
+        return running_session(self._checked.spark or getattr(df, "sparkSession", None))
+
+    def _table(self, name: str) -> StagedTable | None:
+        return self._view.find(name)
+
+    def _has(self, table: str, column: str) -> bool:
+        found = self._table(table)
+        return found is not None and found.metadata is not None and column in found.metadata.schema.names
+
+    def _rows(
+        self, session: SparkSession, events: Events, name: str, columns: Sequence[str] | None
+    ) -> DataFrame | None:
+        """Return the rows of a table that have a key of the events; None if there is no table.
+
+        Only rows with such keys count as read, so transactions that change other keys do not conflict.
+        """
+        table = self._table(name)
+        if table is None or table.metadata is None:
+            return None
+        metadata, view = table.metadata, self._view
+        predicate, keys = key_condition(events.found_keys, metadata)
+        files = view.change_files(table, predicate, keys=keys, row_filter=row_filter(predicate))
+        scan = Scan.of(
+            metadata,
+            files,
+            root=table.location,
+            table=table.name,
+            version=table.version,
+            storage_options=view.session.settings.storage_options,
+        )
+        return events.of_same_keys(spark_plane().read(session, scan, columns=columns))
+
+    def _prepare(self, name: str, schema: StructType) -> None:
+        """Create a table, or add the columns of the schema that it lacks."""
+        table = self._table(name)
+        if table is None:
+            return self._tx.create_table(name, schema, if_not_exists=True)
+        if table.metadata is None:
+            return self._tx.create_table(name, schema, replace=True)
+        there = {column.lower() for column in table.metadata.schema.names}
+        lacking = tuple(field for field in schema.fields if field.name.lower() not in there)
+        if lacking:
+            self._tx.alter(name).add_columns(StructType(lacking))
+        return None
+
+    def _merge(self, table: str, source: Any, on: Sequence[str], options: ChangeOptions) -> MergeBuilder:
+        same = " AND ".join(f"t.{quoted(name)} = {_of_source(name)}" for name in on)
+        return self._tx.merge(table, source, same, **options)
+
+    @contextmanager
+    def _staging(self) -> Iterator[None]:
+        """Refuse to commit the transaction if not all changes of both tables are staged."""
+        pending = Pending(self._target, "apply_changes")
+        with self._tx._lifetime.open():
+            self._tx._pending_merges.append(pending)
+        yield
+        pending.is_executed = True
+
+
+def _by_action(merge: MergeBuilder, action: str, on: Sequence[str], values: Sequence[str]) -> ChangeMetrics:
+    """Carry out a merge whose source says what to do with each row."""
+    assigned = {name: _of_source(name) for name in values}
+    return (
+        merge.when_matched_delete(f"{_of_source(action)} = 'delete'")
+        .when_matched_update(assigned, f"{_of_source(action)} = 'update'")
+        .when_not_matched_insert({name: _of_source(name) for name in on} | assigned, f"{_of_source(action)} = 'insert'")
+        .execute()
+    )
+
+
+def _of_source(name: str) -> str:
+    return f"s.{quoted(name)}"
+
+
+def _check_table(table: StructType, feed: ChangeFeed) -> None:
+    """Raise ValidationError if the table is not of the feed's type."""
+    for name in (START_AT, END_AT):
+        if (name in table.names) != feed.has_history:
+            asked, found = (2, 1) if feed.has_history else (1, 2)
+            raise ValidationError(
+                f"stored_as_scd_type is {asked}, but the table {'lacks' if asked == 2 else 'has'} the column {name}",
+                field="stored_as_scd_type",
+                hint=f"Pass stored_as_scd_type={found}, or choose another table.",
+            )
+
+
+def _lock_of(tx: RowStatements, target: str) -> threading.Lock:
+    """Return the lock of a target: what a batch finds in its two tables must not change before it is staged."""
+    with tx._lifetime.lock:
+        return tx._applying.setdefault(name_key(target), threading.Lock())
+
+
+__all__ = ["apply_changes"]

@@ -1,0 +1,231 @@
+"""Copies of tables: files and vectors of one cut under new names, in one transaction."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+import deltars
+from deltars.errors import StorageError, TableExists, TableNotFound, ValidationError, VersionNotFound
+from deltars.storage import open_storage
+from deltars.storage.local import LocalStorage
+from deltars.storage.storage import Storage
+from tests.support.log import added, vector
+
+pytestmark = pytest.mark.backends("sqlite")
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64())})
+
+
+def ids(table: deltars.Table) -> list[int]:
+    found: list[int] = sorted(table.to_arrow()["id"].to_pylist())
+    return found
+
+
+def files_below(catalog: deltars.Catalog) -> set[str]:
+    """Every file that is no part of a log, the catalog's own files left out."""
+    assert catalog.warehouse is not None
+    root = Path(catalog.warehouse)
+    found = {path.relative_to(root) for path in root.rglob("*") if path.is_file()}
+    return {str(path) for path in found if "_delta_log" not in path.parts and path.parts[0] != "_deltars"}
+
+
+@pytest.fixture
+def source(catalog: deltars.Catalog) -> deltars.Table:
+    """Version 1 has 1 and 2, version 2 only 3."""
+    made = catalog.create_table(
+        "src", "id BIGINT NOT NULL", properties={"team": "ml", "delta.enableRowTracking": "true"}, description="numbers"
+    )
+    made.write(rows(1, 2))
+    made.write(rows(3), "overwrite")
+    return made
+
+
+@pytest.mark.backends("sqlite", "postgres", "duckdb")
+def test_copy_has_the_files_and_the_metadata_of_its_source(catalog: deltars.Catalog, source: deltars.Table) -> None:
+    copy = catalog.copy_table("src", "dst", version=1, committer="ada")
+    assert (copy.name, copy.version, ids(copy)) == ("dst", 0, [1, 2])
+    assert copy.location != source.location
+    old, new = source.snapshot(1), copy.snapshot()
+    assert new.metadata.id == str(copy.id) != old.metadata.id
+    assert (new.schema, new.metadata.description) == (old.schema, "numbers")
+    assert new.metadata.configuration["team"] == "ml"
+    columns = ["path", "size", "stats", "base_row_id", "num_records"]
+    assert new.files.select(columns) == old.files.select(columns)
+    assert new.row_groups().num_rows == 1
+    [entry] = copy.history()
+    assert (entry.operation, entry.committer) == ("CLONE", "ada")
+    assert entry.operation_params == {"source": source.location, "sourceVersion": 1, "isShallow": False}
+    assert entry.metrics["numCopiedFiles"] == entry.metrics["sourceNumOfFiles"] == "1"
+    assert copy.verify(deep=True, orphans=True).is_ok
+    assert DeltaTable(copy.location).to_pyarrow_table().num_rows == 2
+
+
+def test_copy_and_source_live_apart(catalog: deltars.Catalog, source: deltars.Table) -> None:
+    copy = catalog.copy_table("src", "dst")
+    copy.write(rows(4))
+    assert (ids(copy), ids(source)) == ([3, 4], [3])
+    assert max(copy.files()["base_row_id"].to_pylist()) > max(source.files()["base_row_id"].to_pylist())
+    catalog.drop_table("src", delete_data=True)
+    assert ids(copy) == [3, 4]
+    assert copy.verify(deep=True).is_ok
+
+
+@pytest.mark.backends("sqlite", "postgres", "duckdb")
+def test_many_tables_are_copied_from_one_cut_in_one_transaction(
+    catalog: deltars.Catalog, source: deltars.Table
+) -> None:
+    names = [f"t{number}" for number in range(11)]
+    for name in names:
+        catalog.create_table(name, "id BIGINT").write(rows(1))
+    catalog.tag("q3")
+    catalog.write("t0", rows(2))
+    copies = catalog.copy_tables({name: f"{name}_copy" for name in names}, as_of="q3")
+    assert [copy.name for copy in copies] == [f"{name}_copy" for name in names]
+    assert all(ids(copy) == [1] for copy in copies)
+    assert len({copy.history()[0].txn_id for copy in copies}) == 1
+
+
+def test_nothing_to_copy_makes_nothing(catalog: deltars.Catalog) -> None:
+    assert catalog.copy_tables({}) == []
+    catalog.create_table("empty", "id BIGINT")
+    assert ids(catalog.copy_table("empty", "other")) == []
+
+
+def test_partitions_and_mapped_columns_are_kept(catalog: deltars.Catalog) -> None:
+    source = catalog.create_table(
+        "src", "id BIGINT, day STRING", partition_by="day", properties={"delta.columnMapping.mode": "name"}
+    )
+    source.write(pa.table({"id": [1, 2], "day": ["a b", None]}))
+    copy = catalog.copy_table("src", "dst")
+    assert copy.to_arrow(where="day IS NULL")["id"].to_pylist() == [2]
+    copy.alter.add_columns("note STRING")
+    assert copy.schema.fields[-1].metadata["delta.columnMapping.id"] == 3
+
+
+def test_vectors_are_copied_with_their_files(catalog: deltars.Catalog) -> None:
+    source = catalog.create_table("src", "id BIGINT", properties={"delta.enableDeletionVectors": "true"})
+    root = Path(source.location)
+    pq.write_table(rows(1), root / "a.parquet")
+    size = (root / "a.parquet").stat().st_size
+    with catalog.begin() as tx:
+        tx.stage("src", [added("a.parquet", size=size, stats='{"numRecords":9}', deletion_vector=vector())])
+    with pytest.raises(StorageError, match="No such file"):
+        catalog.copy_table("src", "dst")
+    assert files_below(catalog) == {"src/a.parquet"}
+    (root / "ab").mkdir()
+    name = "ab/deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
+    (root / name).write_bytes(b"bits")
+    copy = catalog.copy_table("src", "dst")
+    assert (Path(copy.location) / name).read_bytes() == b"bits"
+    assert copy.files()["deletion_vector"].to_pylist() == source.files()["deletion_vector"].to_pylist()
+    absolute = vector(storage_type="p", path_or_inline_dv=f"file://{root / name}")
+    with catalog.begin() as tx:
+        tx.stage("src", [added("b.parquet", stats='{"numRecords":9}', deletion_vector=absolute)])
+    with pytest.raises(ValidationError, match="absolute path"):
+        catalog.copy_table("src", "third")
+
+
+def test_imported_table_is_copied_as_one_of_ours(catalog: deltars.Catalog, tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "foreign"), rows(1))
+    catalog.import_table(str(tmp_path / "foreign"), "src", read_only=True)
+    copy = catalog.copy_table("src", "dst")
+    copy.write(rows(2))
+    assert ids(copy) == [1, 2]
+    assert "deltars.sqlManaged" in (copy.snapshot().protocol.writer_features or ())
+    assert copy.verify(deep=True).is_ok
+
+
+def test_what_cannot_be_copied_is_refused_before_anything_is(
+    catalog: deltars.Catalog, source: deltars.Table, tmp_path: Path
+) -> None:
+    catalog.create_table("taken", "id BIGINT")
+    before = files_below(catalog)
+    with pytest.raises(TableExists, match="'taken'"):
+        catalog.copy_tables({"src": "new", "taken": "TAKEN"})
+    with pytest.raises(ValidationError, match="two tables would be named"):
+        catalog.copy_tables({"src": "new", "taken": "NEW"})
+    with pytest.raises(TableNotFound):
+        catalog.copy_tables({"src": "new", "nowhere": "other"})
+    with pytest.raises(VersionNotFound):
+        catalog.copy_table("src", "new", version=7)
+    with pytest.raises(ValidationError, match="exclude each other"):
+        catalog.copy_table("src", "new", version=1, as_of="2026-01-01")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    with pytest.raises(ValidationError, match="not empty"):
+        catalog.copy_table("src", "new", location=str(tmp_path / "full"))
+    assert files_below(catalog) == before
+    assert [table.name for table in catalog.tables()] == ["src", "taken"]
+    assert catalog.copy_table("src", "new", location=str(tmp_path / "place")).location == str(tmp_path / "place")
+
+
+def test_file_of_another_size_than_the_log_says_stops_the_copy(catalog: deltars.Catalog, source: deltars.Table) -> None:
+    [path] = source.files()["path"].to_pylist()
+    with (Path(source.location) / path).open("ab") as file:
+        file.write(b"more")
+    before = files_below(catalog)
+    with pytest.raises(StorageError, match="bytes, but"):
+        catalog.copy_table("src", "dst")
+    assert files_below(catalog) == before
+    assert not catalog.table_exists("dst")
+
+
+def test_interrupted_copy_leaves_no_table_and_no_files(
+    catalog: deltars.Catalog, source: deltars.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        source.write(rows(number))
+    before, done = files_below(catalog), []
+
+    def copy_from(target: Storage, other: Storage, path: str) -> int:
+        done.append(path)
+        if len(done) == 3:
+            raise KeyboardInterrupt
+        return Storage.copy_from(target, other, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalStorage, "copy_from", copy_from)
+        with pytest.raises(KeyboardInterrupt):
+            catalog.copy_table("src", "dst")
+    assert files_below(catalog) == before
+    assert not catalog.table_exists("dst")
+    assert ids(catalog.copy_table("src", "dst")) == ids(source)
+
+
+def test_one_of_two_copies_to_one_name_wins_and_the_other_leaves_nothing(
+    catalog: deltars.Catalog, source: deltars.Table
+) -> None:
+    def attempt(_: int) -> bool:
+        try:
+            catalog.copy_table("src", "dst")
+        except TableExists:
+            return False
+        return True
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(attempt, range(4))) == 1
+    copy = catalog.table("dst")
+    assert copy.verify(deep=True).is_ok
+    assert {Path(path).parts[0] for path in files_below(catalog)} == {"src", Path(copy.location).name}
+
+
+def test_object_store_copies_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = open_storage("memory://copies/a"), open_storage("memory://copies/b")
+    source.put("x/y.parquet", b"content")
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "copy_from", None)
+        assert target.copy_from(source, "x/y.parquet") == 7
+    assert target.get("x/y.parquet") == b"content"
+    elsewhere = open_storage("memory://elsewhere/b")
+    assert elsewhere.copy_from(source, "x/y.parquet") == 7
+    assert elsewhere.get("x/y.parquet") == b"content"
+    with pytest.raises(StorageError, match="there is no file"):
+        target.copy_from(source, "gone")

@@ -1,0 +1,139 @@
+"""Restore, tag and untag, interrupted before any call to the storage or the database: done or not, never between."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from sqlalchemy import update
+
+import deltars
+from deltars.store.schema import dl_mirror_status
+from tests.mirror.steps import DyingAt, FailingAt, Step, stepping, stepping_statements
+from tests.support.children import in_child
+from tests.support.soak import record, scaled, seed
+
+pytestmark = [pytest.mark.backends("sqlite"), pytest.mark.soak, pytest.mark.timeout(scaled(300, soak=3_600))]
+
+GOOD = {"a": [1], "b": [1]}
+BAD = {"a": [1, 2], "b": [2]}
+
+
+@contextmanager
+def interrupted(monkeypatch: pytest.MonkeyPatch, step: Step) -> Iterator[None]:
+    with stepping(monkeypatch, step), stepping_statements(monkeypatch, step):
+        yield
+
+
+@pytest.fixture
+def uri(migrated_uri: str, catalog: deltars.Catalog) -> str:
+    """A catalog with the tag `good` and, since then, a bad load of both tables."""
+    for name in "ab":
+        catalog.create_table(name, "id BIGINT").write(pa.table({"id": [1]}))
+    catalog.tag("good")
+    load(catalog)
+    catalog.close()
+    return migrated_uri
+
+
+def load(catalog: deltars.Catalog) -> None:
+    with catalog.begin() as tx:
+        tx.write("a", pa.table({"id": [2]}))
+        tx.write("b", pa.table({"id": [2]}), "overwrite")
+
+
+def contents(catalog: deltars.Catalog) -> dict[str, list[int]]:
+    return {table.name: sorted(table.to_arrow()["id"].to_pylist()) for table in catalog.tables()}
+
+
+def repaired(catalog: deltars.Catalog) -> None:
+    """As if the leases of the dead had run out."""
+    with catalog._session.database.write(30) as connection:
+        connection.execute(update(dl_mirror_status).values(lease_until=1, next_attempt_at=None))
+    assert catalog.reconciler().once().errors == []
+
+
+def published_tags(catalog: deltars.Catalog) -> set[str]:
+    assert catalog.warehouse is not None
+    return {path.stem for path in (Path(catalog.warehouse) / "_deltars" / "tags").glob("*.json")}
+
+
+def every_interruption(
+    uri: str,
+    monkeypatch: pytest.MonkeyPatch,
+    work: Callable[[deltars.Catalog], object],
+    check: Callable[[deltars.Catalog], None],
+) -> None:
+    """Interrupt `work` before one call after the other, by kill -9 and by errors. Each time `check` what is left."""
+
+    def run(step: Step) -> None:
+        with interrupted(monkeypatch, step), deltars.connect(uri) as opened:
+            work(opened)
+
+    stride = scaled(25, soak=1)
+    turn, kills, ended = seed() % stride, 0, -signal.SIGKILL
+    while ended == -signal.SIGKILL:
+        turn += stride
+        kills += 1
+        ended = in_child(lambda turn=turn: run(DyingAt(turn)))  # type: ignore[misc]
+        with deltars.connect(uri) as opened:
+            check(opened)
+    assert ended == 0
+    turn, failing = seed() % stride, FailingAt(0)
+    while failing.has_failed:
+        turn += stride
+        failing = FailingAt(turn)
+        try:
+            run(failing)
+        except deltars.DeltarsError:
+            assert failing.has_failed
+        with deltars.connect(uri) as opened:
+            check(opened)
+    record(f"{check.__qualname__.split('.')[0]}, interrupted", kills=kills - 1, lost=0)
+
+
+def test_interrupted_restore_changed_every_table_or_none(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(catalog: deltars.Catalog) -> None:
+        assert contents(catalog) in (GOOD, BAD)
+        repaired(catalog)
+        assert all(table.verify().is_ok for table in catalog.tables())
+        catalog.restore("good")
+        assert contents(catalog) == GOOD
+        load(catalog)
+
+    every_interruption(uri, monkeypatch, lambda catalog: catalog.restore("good"), check)
+    with deltars.connect(uri) as opened:
+        assert all(table.verify(deep=True).is_ok for table in opened.tables())
+
+
+def test_interrupted_tag_is_there_or_not(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(catalog: deltars.Catalog) -> None:
+        versions = catalog.snapshot().versions
+        names = {tag.name for tag in catalog.tags()}
+        assert names in ({"good"}, {"good", "bad"})
+        repaired(catalog)
+        assert published_tags(catalog) == names
+        load(catalog)
+        if "bad" in names:
+            assert catalog.snapshot("bad").versions == versions
+            catalog.untag("bad")
+        catalog.tag("bad")
+        catalog.untag("bad")
+
+    every_interruption(uri, monkeypatch, lambda catalog: catalog.tag("bad"), check)
+
+
+def test_interrupted_untag_is_done_or_not(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(catalog: deltars.Catalog) -> None:
+        names = {tag.name for tag in catalog.tags()}
+        assert names in ({"good"}, set())
+        repaired(catalog)
+        assert published_tags(catalog) == names
+        if not names:
+            catalog.tag("good")
+
+    every_interruption(uri, monkeypatch, lambda catalog: catalog.untag("good"), check)
