@@ -185,3 +185,23 @@ def test_rows_keep_their_ids(catalog: deltars.Catalog, properties: dict[str, str
     assert {key: ids[key] for key in (2, 3, 4, 5, 6)} == {key: before[key] for key in (2, 3, 4, 5, 6)}
     assert len(set(ids.values())) == 6
     assert ids[9] not in before.values()
+
+
+def test_a_column_with_a_dot_is_not_taken_for_the_field_of_a_struct(catalog: deltars.Catalog) -> None:
+    properties = {"delta.columnMapping.mode": "name"}
+    table = catalog.create_table("t", "`a.b` BIGINT, a STRUCT<b: BIGINT>, `c.d` BIGINT", properties=properties)
+    table.write(pa.table({"a.b": [1], "a": [{"b": 10}], "c.d": [5]}))
+    for name in ("a.b", "A.B", "a.`b`"):
+        with pytest.raises(ValidationError, match="ambiguous"):
+            table.update({name: 7})
+    table.update({"`a.b`": "`a.b` + a.b", "c.d": 6})
+    assert _rows(table) == [{"a.b": 11, "a": {"b": 10}, "c.d": 6}]
+
+
+def test_a_lone_surrogate_is_refused_by_name(catalog: deltars.Catalog) -> None:
+    table = catalog.create_table("t", "id BIGINT, v STRING")
+    table.write(pa.table({"id": [1], "v": ["a"]}))
+    with pytest.raises(ValidationError, match="surrogate"):
+        table.update({"v": "'\ud800'"})
+    with pytest.raises(ValidationError, match="surrogate"):
+        table.delete("v = '\ud800'")

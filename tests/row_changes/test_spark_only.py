@@ -104,3 +104,16 @@ def test_small_changes_use_the_session_zone_and_rules_of_spark(catalog: deltars.
     )
     ruled.write(spark.createDataFrame([(1, "A")], "id long, name string"))
     assert ruled.update({"id": "id + 1"}).rows_updated == 1
+
+
+def test_a_zone_that_python_does_not_know_is_not_utc(catalog: deltars.Catalog, spark: SparkSession) -> None:
+    moment = datetime(2026, 1, 1, 3, tzinfo=UTC)
+    table = catalog.create_table("t", "id BIGINT, ts TIMESTAMP")
+    table.write(pa.table({"id": [1, 2], "ts": pa.array([moment] * 2, pa.timestamp("us", "UTC"))}))
+    spark.conf.set("spark.sql.session.timeZone", "PST")
+    try:
+        merge = table.merge(pa.table({"id": [1]}), "t.id = s.id AND t.ts < '2026-01-01'")
+        assert merge.when_matched_delete().execute().rows_deleted == 1
+        assert table.delete("ts < '2026-01-01'").rows_deleted == 1
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")

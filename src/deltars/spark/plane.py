@@ -83,9 +83,8 @@ class SparkPlane:
         return [None] * len(schemas) if zone is None else query.predicates(schemas, zone)
 
     def zone(self, spark: SparkSession | None) -> str:
-        """Return the session's time zone; UTC if Python does not know it."""
-        name = _zone_name(spark)
-        return "UTC" if zone_of(name) is None else name
+        """Return the session's time zone. Python may not know it."""
+        return _zone_name(spark)
 
     def query(
         self,

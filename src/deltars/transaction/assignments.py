@@ -51,11 +51,18 @@ def find_column(name: object, schema: StructType, *, field: str, alias: str | No
     if not isinstance(name, str):
         raise ValidationError(f"a column of {field} is named by text, got {name!r}", field=field)
     parts = _parts(name)
-    if alias is not None and len(parts) > 1 and parts[0].lower() == alias.lower():
-        inside = _spelt(parts[1:], schema)
-        if inside is not None:
-            parts = parts[1:]
-    spelt = _spelt([name], schema) or _spelt(parts, schema)
+    has_alias = alias is not None and len(parts) > 1 and parts[0].lower() == alias.lower()
+    if has_alias and _spelt(parts[1:], schema) is not None:
+        parts = parts[1:]
+    inside = _spelt(parts, schema)
+    spelt = _spelt([name], schema) or inside
+    if inside is not None and len(inside) > 1 and ".".join(inside) in schema:
+        column = ".".join(inside)
+        raise ValidationError(
+            f"{name!r} is ambiguous: the table has a column {column}, and a field {inside[-1]} of {inside[0]}",
+            field=field,
+            hint=f"Write {quoted(column)} for the column, or assign the whole of {inside[0]}.",
+        )
     if spelt is None:
         close = get_close_matches(name.lower(), [column.lower() for column in schema.names], n=1)
         meant = next((column for column in schema.names if close and column.lower() == close[0]), None)
@@ -76,7 +83,9 @@ def find_column(name: object, schema: StructType, *, field: str, alias: str | No
 
 def as_expression(value: object, column: str, *, field: str) -> Expression:
     """Return SQL text and Spark Columns as they are, and other values as literals."""
-    if isinstance(value, str) or is_spark_column(value):
+    if isinstance(value, str):
+        return _checked_text(value, field)
+    if is_spark_column(value):
         return value
     if type(value).__module__ == "numpy" and hasattr(value, "item"):
         value = value.item()
@@ -96,7 +105,7 @@ def check_condition(condition: object, *, field: str) -> Expression | None:
     if condition is None or is_spark_column(condition):
         return condition
     if isinstance(condition, str) and condition.strip():
-        return condition
+        return _checked_text(condition, field)
     example = '"t.id = s.id"' if field == "on" else '"id = 7"'
     is_compared = isinstance(condition, bool)
     raise ValidationError(
@@ -106,6 +115,15 @@ def check_condition(condition: object, *, field: str) -> Expression | None:
         if is_compared
         else f"Give SQL text such as {example}, or a Spark Column.",
     )
+
+
+def _checked_text(text: str, field: str) -> str:
+    """Raise ValidationError for text that no file and no database can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValidationError(f"{field} has a lone surrogate, which is no character: {text!r}", field=field) from None
+    return text
 
 
 def is_spark_column(value: object) -> bool:

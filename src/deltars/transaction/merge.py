@@ -19,6 +19,7 @@ from deltars.data.plane import ArrowPlane
 from deltars.data.row_change import Clause, ClauseKind, Expression, KeyValues, Merge, MergeSource
 from deltars.log.key_set import KeySet
 from deltars.predicate import FALSE, TRUE, Comparison, In, Predicate, Unknown, conjunction, parse_join
+from deltars.predicate.literals import zone_of
 from deltars.protocol import Metadata, StructType, merged
 from deltars.protocol.properties import boolean_property
 from deltars.transaction.assignments import (
@@ -158,10 +159,19 @@ class MergeRows(RowChange):
             return FALSE, None
         if is_spark_column(merge.on):
             return Unknown("a Spark Column"), None
+        zone = self._zone()
+        is_known = zone_of(zone) is not None
         join = parse_join(
-            merge.on, metadata.schema, source.schema, merge.target_alias, merge.source_alias, self._zone()
+            merge.on,
+            metadata.schema,
+            source.schema,
+            merge.target_alias,
+            merge.source_alias,
+            zone if is_known else "UTC",
         )
-        return key_condition(source.keys, metadata, join.target_only)
+        # In a zone that Python does not know, literals may mean other moments than they do in UTC.
+        target_only = join.target_only if is_known else TRUE
+        return key_condition(source.keys, metadata, target_only)
 
 
 def key_condition(

@@ -138,7 +138,7 @@ class RowChange(ABC):
         return Unknown(where) if predicate is None else predicate
 
     def _zone(self) -> str:
-        """Return the time zone of literals without one: the session's, if Python knows it, else UTC."""
+        """Return the time zone of literals without one: the session's, which Python may not know, else UTC."""
         session = self._spark()
         return "UTC" if session is None else spark_plane().zone(session)
 
