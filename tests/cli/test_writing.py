@@ -105,7 +105,13 @@ def test_load_with_an_id_is_done_once(catalog: deltars.Catalog, run: Run) -> Non
     Path("a.csv").write_text("id\n1\n")
     first, second = (run("load", "t", "a.csv", "--txn-id", "daily", "--json") for _ in range(2))
     assert first.stdout == second.stdout
+    assert "Nothing was loaded" not in first.stderr
+    assert second.stderr.startswith("Nothing was loaded: the transaction daily was committed before.")
     assert len(rows(catalog)) == 1
+    for _ in range(2):
+        assert run("load", "u", "a.csv", "--create", "--schema", "id INT", "--txn-id", "first").exit_code == 0
+    assert len(rows(catalog, "u")) == 1
+    assert run("load", "t", "a.csv", "--txn-id", "first").exit_code == 1  # it loaded another table
 
 
 def test_load_makes_a_table_only_if_asked_for(catalog: deltars.Catalog, run: Run) -> None:
@@ -230,3 +236,41 @@ def test_shell_completes_the_names_of_tables(catalog: deltars.Catalog) -> None:
     assert completed("deltars history t") == ["Target", "t"]
     assert completed("deltars load ") == ["Target", "other", "t"]
     assert not any(completed("deltars history t", DELTARS_CATALOG="deltasql://sqlite/missing.db"))
+
+
+def test_load_creates_text_where_a_number_would_lose_digits(catalog: deltars.Catalog, run: Run) -> None:
+    Path("a.csv").write_text("zip,phone,key,n,zero,rate\n123,-1,1.5,1,0,0.5\n")
+    Path("b.csv").write_text("zip,phone,key,n,zero,rate\n00123,-012,12345678901234567890,22,0,0.25\n")
+    assert run("load", "zips", "a.csv", "b.csv", "--create").exit_code == 0
+    types = {field.name: str(field.type) for field in catalog.table("zips").schema.fields}
+    assert types == {"zip": "string", "phone": "string", "key": "string", "n": "long", "zero": "long", "rate": "double"}
+    assert {row["zip"] for row in rows(catalog, "zips")} == {"123", "00123"}
+    assert {row["key"] for row in rows(catalog, "zips")} == {"1.5", "12345678901234567890"}
+
+
+def test_load_creates_the_table_of_a_schema(catalog: deltars.Catalog, run: Run) -> None:
+    Path("a.csv").write_text("zip,day\n00123,2026-01-01\n")
+    schema = ("--schema", "zip INT NOT NULL, day STRING, note STRING")
+    assert run("load", "u", "a.csv", "--create", *schema, "--partition-by", "day").exit_code == 0
+    assert rows(catalog, "u") == [{"zip": 123, "day": "2026-01-01", "note": None}]
+    made = catalog.table("u")
+    assert (made.version, made.detail().partition_columns, made.schema.fields[0].nullable) == (0, ("day",), False)
+    assert "--schema goes with --create" in run("load", "u", "a.csv", *schema).stderr
+    assert run("load", "v", "a.csv", "--create", "--schema", "zip INT").exit_code == 1
+    assert not catalog.table_exists("v")
+
+
+def test_load_names_the_character_that_separates_a_file(catalog: deltars.Catalog, run: Run) -> None:
+    Path("a.csv").write_text("id;name\n1;x\n")
+    refused = run("load", "t", "a.csv")
+    assert refused.exit_code == 1
+    assert "the fields of a.csv seem to be separated by ';'" in refused.stderr
+    assert "--delimiter" in refused.stderr
+    assert run("load", "u", "a.csv", "--create").exit_code == 1
+    assert run("load", "t", "a.csv", "--delimiter", ";").exit_code == 0
+    Path("a.csv").write_text("id\tname\n2\ty\n")
+    assert run("load", "t", "a.csv", "--delimiter", r"\t").exit_code == 0
+    assert [row["name"] for row in sorted(rows(catalog), key=lambda row: str(row["id"]))] == ["x", "y"]
+    Path("a.csv").write_text("id|name\n1\n")
+    assert run("load", "u", "a.csv", "--create", "--delimiter", ",").exit_code == 0
+    assert run("load", "t", "a.csv", "--delimiter", "::").exit_code == 2

@@ -30,6 +30,7 @@ _IN_COMMANDS = (
     (r"Pass that moment as as_of", "Give that moment as --as-of"),
     (r"Use a transaction to write", "deltars load writes rows"),
     (r"use mode='overwrite'", "use --mode overwrite"),
+    (r"Give the delimiter, or ','", "Give it as --delimiter, or --delimiter ','"),
     (r"merge_schema=True", "--merge-schema"),
     (r"overwrite_schema=True", "--overwrite-schema"),
 )
