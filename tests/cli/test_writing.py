@@ -190,6 +190,8 @@ def test_head_selects_rows_columns_and_versions(catalog: deltars.Catalog, run: R
     assert run("head", "t", *columns, "--version", "1").stdout == "id,name\n1,n1\n"
     assert run("head", "t", *columns, "--as-of", "load 1").stdout == "id,name\n1,n1\n"
     assert len(run("head", "t", "-n", "1").stdout.splitlines()) == 2
+    assert len(run("head", "t", "--limit", "1").stdout.splitlines()) == 2
+    assert "Write AND in place of &&." in run("head", "t", "--where", "id = 1 && id = 2").stderr
     assert json.loads(run("head", "t", "--json", *columns, "--where", "id = 2").stdout) == [{"id": 2, "name": "n2"}]
     assert run("head", "t", "--version", "1", "--as-of", "load 1").exit_code == 2
     assert "there is no column idd" in run("head", "t", "--where", "idd = 1").stderr
@@ -274,3 +276,48 @@ def test_load_names_the_character_that_separates_a_file(catalog: deltars.Catalog
     Path("a.csv").write_text("id|name\n1\n")
     assert run("load", "u", "a.csv", "--create", "--delimiter", ",").exit_code == 0
     assert run("load", "t", "a.csv", "--delimiter", "::").exit_code == 2
+
+
+def test_delete_and_update_print_the_version_and_its_transaction(catalog: deltars.Catalog, run: Run) -> None:
+    Path("a.csv").write_text("id,name\n1,x\n2,y\n")
+    assert run("load", "t", "a.csv").exit_code == 0
+    for version, arguments in enumerate((("update", "t", "--set", "name='z'"), ("delete", "t")), start=2):
+        done = json.loads(run(*arguments, "--where", "id = 1", "--json").stdout)
+        assert (done["table"], done["version"]) == ("t", version)
+        entry = catalog.table("t").history(1)[0]
+        assert (done["txn_id"], entry.committer) == (str(entry.txn_id), f"deltars {arguments[0]}")
+        assert done["rows_updated"] + done["rows_deleted"] == 1
+    nothing = run("delete", "t", "--where", "id = 1", "--json")
+    assert nothing.stderr == "No row matched: nothing was changed.\n"
+    assert (json.loads(nothing.stdout)["version"], json.loads(nothing.stdout)["txn_id"]) == (None, None)
+    assert catalog.table("t").version == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("load", "t", "a.csv"), "Fill it in the file, or allow nulls in the table: deltars alter TABLE drop-not-null"),
+        (("cut", "2999-01-01T00:00:00Z"), "Leave the moment out to get the present cut."),
+        (("delete", "t", "--where", " "), 'Give SQL text such as "id = 7".\n'),
+        (("alter", "t", "add-constraint", "c", "idd > 0"), "at position 1 of the constraint:"),
+        (("alter", "t", "set-property", "delta.foo=1"), "docs/configuration.md lists the known ones."),
+        (("alter", "t", "set-property", "delta.apendOnly=true"), "Did you mean delta.appendOnly?"),
+        (("alter", "t", "set-property", "delta.mirror=off"), "Did you mean deltars.mirror?"),
+        (("rebuild", "/nowhere"), "Give the warehouse that the lost catalog had."),
+    ],
+)
+def test_hint_is_in_the_words_of_the_command_line(
+    arguments: tuple[str, ...], said: str, catalog: deltars.Catalog, run: Run
+) -> None:
+    Path("a.csv").write_text("id,name\n,x\n")
+    result = run(*arguments)
+    assert result.exit_code in (1, 2)
+    assert said in result.stderr
+
+
+def test_rebuild_into_a_catalog_with_another_warehouse_says_what_to_give(catalog: deltars.Catalog, run: Run) -> None:
+    assert catalog.warehouse is not None
+    assert run("init", "--catalog", "deltasql://sqlite/other.db").exit_code == 0
+    refused = run("rebuild", catalog.warehouse, "--catalog", "deltasql://sqlite/other.db")
+    assert refused.exit_code == 2
+    assert "or with --catalog a new one to rebuild into." in refused.stderr

@@ -96,7 +96,7 @@ class Alter(RefusesVerbs):
         key = CONSTRAINT + name.lower()
 
         def add(metadata: Metadata) -> Metadata:
-            parse(condition, metadata.schema)
+            parse(condition, metadata.schema, field="constraint")
             if any(known.lower() == key for known in metadata.configuration):
                 raise ValidationError(
                     f"the constraint {name} exists already", field="name", hint="Drop it first, or choose another name."
