@@ -235,6 +235,10 @@ if not TYPE_CHECKING:  # A module-level __getattr__ would make a type checker ac
 
     def __getattr__(name):
         if name not in _MODULES:
+            # Imported late: an import of the package loads nothing else.
+            from deltars.verbs_to_come import refuse_verb
+
+            refuse_verb("deltars", name)
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = globals()[name] = getattr(import_module(_MODULES[name]), name)
         return value

@@ -303,6 +303,8 @@ def test_a_deletion_that_was_interrupted_does_not_stop_a_rebuild(
 def test_a_warehouse_that_remembers_nothing_is_refused(catalog_uri: str, tmp_path: Path) -> None:
     with pytest.raises(deltars.ValidationError, match="has no registry entries"):
         deltars.rebuild(str(tmp_path / "nothing"), catalog_uri)
+    with deltars.connect(catalog_uri, warehouse=str(tmp_path / "meant")) as catalog:  # the mistake was not stored
+        assert catalog.warehouse == str(tmp_path / "meant")
 
 
 @pytest.mark.backends("sqlite")

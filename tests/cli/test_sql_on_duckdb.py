@@ -158,7 +158,16 @@ def test_query_comes_from_standard_input_or_a_file(lake: deltars.Catalog, run: R
         ("SELECT * FROM featurs", ["there is no table 'featurs'", "Did you mean 'features'?"]),
         ("SELECT id FORM features WHERE", ["syntax error"]),
         ("SELEC 1", ["syntax error, at position 7", "      ^"]),
-        ("DELETE FROM features", ["only one query is allowed", "deltars load writes rows"]),
+        ("DELETE FROM features", ["only one query is allowed", "deltars delete TABLE --where CONDITION deletes"]),
+        (
+            "update features SET id = 1",
+            ["deltars update TABLE --set COLUMN=EXPRESSION --where CONDITION updates rows."],
+        ),
+        ("INSERT INTO features VALUES (1)", ["deltars load TABLE FILE… loads the rows of files."]),
+        (
+            "MERGE INTO a USING b ON a.id = b.id WHEN MATCHED THEN DELETE",
+            ["In Python, tx.merge(table, rows, on) merges"],
+        ),
         ("", ["the query is empty"]),
         ("SELECT * FROM read_csv('/etc/passwd')", ["DuckDB cannot run the query"]),
     ],

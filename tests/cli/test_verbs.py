@@ -15,8 +15,8 @@ import pytest
 import deltars
 from deltars.cli import main
 from deltars.cli.hints import in_commands
-from deltars.cli.root import SYNONYMS
-from deltars.verbs_to_come import VERBS
+from deltars.cli.root import ONLY_IN_PYTHON, SYNONYMS
+from deltars.verbs_to_come import CALLS, VERBS
 from tests.cli.conftest import Run
 
 SOURCES = Path(deltars.__file__).parent
@@ -35,6 +35,44 @@ def test_no_verb_to_come_is_there_already() -> None:
     for name in VERBS:
         for kind in (deltars.Table, deltars.Catalog, deltars.Transaction):
             assert not hasattr(kind, name), f"{kind.__name__}.{name} exists: delete the entry"
+
+
+def test_column_verb_to_come_is_refused_with_the_recipe(run: Run, tmp_path: Path) -> None:
+    for arguments in (("drop-column", "t", "x"), ("t", "rename-column", "x", "y"), ("t", "drop_columns", "x")):
+        result = run("alter", *arguments)
+        assert result.exit_code == 2
+        assert "column yet\nToday: in Python, write the rows again: tx.write(" in result.stderr
+    assert run("alter", "features", "optimise").exit_code == 2
+    with deltars.connect(tmp_path / "lake.db") as catalog:
+        alter = catalog.create_table("t", "id INT").alter
+        for name in ("rename_column", "drop_column", "drop_columns", "change_column"):
+            with pytest.raises(deltars.NotSupportedYet, match=r"overwrite_schema=True.*not-supported.md#columns"):
+                getattr(alter, name)
+
+
+def test_change_without_a_command_is_answered_with_the_call(run: Run) -> None:
+    assert not set(ONLY_IN_PYTHON) & set(main.commands)
+    result = run("merge", "features")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: there is no command merge\nIn Python: tx.merge(table, rows")
+
+
+def test_call_of_another_library_is_answered_with_ours(tmp_path: Path) -> None:
+    with deltars.connect(tmp_path / "lake.db") as catalog, catalog.begin() as tx:
+        table = catalog.create_table("t", "id INT")
+        merge = table.merge(pa.table({"id": [1]}), on="t.id = s.id")
+        held = {"Catalog": catalog, "Table": table, "Transaction": tx, "MergeBuilder": merge, "deltars": deltars}
+        for kind, calls in CALLS.items():
+            for name, call in calls.items():
+                with pytest.raises(deltars.NotSupportedYet, match=re.escape(f"{kind} has no {name}. Write {call}.")):
+                    getattr(held[kind], name)
+                right = re.fullmatch(r"(catalog|table|tx)\.(\w+).*|(\w+)\(…\)", call)
+                if right is not None:
+                    owner = {"catalog": catalog, "table": table, "tx": tx, None: merge}[right[1]]
+                    assert hasattr(owner, right[2] or right[3]), call
+        assert not hasattr(catalog, "delete")
+        with pytest.raises(AttributeError, match="'MergeBuilder' object has no attribute 'nonsense'"):
+            merge.nonsense  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_another_word_for_a_command_is_answered_with_the_command(run: Run) -> None:

@@ -105,7 +105,13 @@ def test_load_with_an_id_is_done_once(catalog: deltars.Catalog, run: Run) -> Non
     Path("a.csv").write_text("id\n1\n")
     first, second = (run("load", "t", "a.csv", "--txn-id", "daily", "--json") for _ in range(2))
     assert first.stdout == second.stdout
+    assert "Nothing was loaded" not in first.stderr
+    assert second.stderr.startswith("Nothing was loaded: the transaction daily was committed before.")
     assert len(rows(catalog)) == 1
+    for _ in range(2):
+        assert run("load", "u", "a.csv", "--create", "--schema", "id INT", "--txn-id", "first").exit_code == 0
+    assert len(rows(catalog, "u")) == 1
+    assert run("load", "t", "a.csv", "--txn-id", "first").exit_code == 1  # it loaded another table
 
 
 def test_load_makes_a_table_only_if_asked_for(catalog: deltars.Catalog, run: Run) -> None:
@@ -184,6 +190,8 @@ def test_head_selects_rows_columns_and_versions(catalog: deltars.Catalog, run: R
     assert run("head", "t", *columns, "--version", "1").stdout == "id,name\n1,n1\n"
     assert run("head", "t", *columns, "--as-of", "load 1").stdout == "id,name\n1,n1\n"
     assert len(run("head", "t", "-n", "1").stdout.splitlines()) == 2
+    assert len(run("head", "t", "--limit", "1").stdout.splitlines()) == 2
+    assert "Write AND in place of &&." in run("head", "t", "--where", "id = 1 && id = 2").stderr
     assert json.loads(run("head", "t", "--json", *columns, "--where", "id = 2").stdout) == [{"id": 2, "name": "n2"}]
     assert run("head", "t", "--version", "1", "--as-of", "load 1").exit_code == 2
     assert "there is no column idd" in run("head", "t", "--where", "idd = 1").stderr
@@ -230,3 +238,86 @@ def test_shell_completes_the_names_of_tables(catalog: deltars.Catalog) -> None:
     assert completed("deltars history t") == ["Target", "t"]
     assert completed("deltars load ") == ["Target", "other", "t"]
     assert not any(completed("deltars history t", DELTARS_CATALOG="deltasql://sqlite/missing.db"))
+
+
+def test_load_creates_text_where_a_number_would_lose_digits(catalog: deltars.Catalog, run: Run) -> None:
+    Path("a.csv").write_text("zip,phone,key,n,zero,rate\n123,-1,1.5,1,0,0.5\n")
+    Path("b.csv").write_text("zip,phone,key,n,zero,rate\n00123,-012,12345678901234567890,22,0,0.25\n")
+    assert run("load", "zips", "a.csv", "b.csv", "--create").exit_code == 0
+    types = {field.name: str(field.type) for field in catalog.table("zips").schema.fields}
+    assert types == {"zip": "string", "phone": "string", "key": "string", "n": "long", "zero": "long", "rate": "double"}
+    assert {row["zip"] for row in rows(catalog, "zips")} == {"123", "00123"}
+    assert {row["key"] for row in rows(catalog, "zips")} == {"1.5", "12345678901234567890"}
+
+
+def test_load_creates_the_table_of_a_schema(catalog: deltars.Catalog, run: Run) -> None:
+    Path("a.csv").write_text("zip,day\n00123,2026-01-01\n")
+    schema = ("--schema", "zip INT NOT NULL, day STRING, note STRING")
+    assert run("load", "u", "a.csv", "--create", *schema, "--partition-by", "day").exit_code == 0
+    assert rows(catalog, "u") == [{"zip": 123, "day": "2026-01-01", "note": None}]
+    made = catalog.table("u")
+    assert (made.version, made.detail().partition_columns, made.schema.fields[0].nullable) == (0, ("day",), False)
+    assert "--schema goes with --create" in run("load", "u", "a.csv", *schema).stderr
+    assert run("load", "v", "a.csv", "--create", "--schema", "zip INT").exit_code == 1
+    assert not catalog.table_exists("v")
+
+
+def test_load_names_the_character_that_separates_a_file(catalog: deltars.Catalog, run: Run) -> None:
+    Path("a.csv").write_text("id;name\n1;x\n")
+    refused = run("load", "t", "a.csv")
+    assert refused.exit_code == 1
+    assert "the fields of a.csv seem to be separated by ';'" in refused.stderr
+    assert "--delimiter" in refused.stderr
+    assert run("load", "u", "a.csv", "--create").exit_code == 1
+    assert run("load", "t", "a.csv", "--delimiter", ";").exit_code == 0
+    Path("a.csv").write_text("id\tname\n2\ty\n")
+    assert run("load", "t", "a.csv", "--delimiter", r"\t").exit_code == 0
+    assert [row["name"] for row in sorted(rows(catalog), key=lambda row: str(row["id"]))] == ["x", "y"]
+    Path("a.csv").write_text("id|name\n1\n")
+    assert run("load", "u", "a.csv", "--create", "--delimiter", ",").exit_code == 0
+    assert run("load", "t", "a.csv", "--delimiter", "::").exit_code == 2
+
+
+def test_delete_and_update_print_the_version_and_its_transaction(catalog: deltars.Catalog, run: Run) -> None:
+    Path("a.csv").write_text("id,name\n1,x\n2,y\n")
+    assert run("load", "t", "a.csv").exit_code == 0
+    for version, arguments in enumerate((("update", "t", "--set", "name='z'"), ("delete", "t")), start=2):
+        done = json.loads(run(*arguments, "--where", "id = 1", "--json").stdout)
+        assert (done["table"], done["version"]) == ("t", version)
+        entry = catalog.table("t").history(1)[0]
+        assert (done["txn_id"], entry.committer) == (str(entry.txn_id), f"deltars {arguments[0]}")
+        assert done["rows_updated"] + done["rows_deleted"] == 1
+    nothing = run("delete", "t", "--where", "id = 1", "--json")
+    assert nothing.stderr == "No row matched: nothing was changed.\n"
+    assert (json.loads(nothing.stdout)["version"], json.loads(nothing.stdout)["txn_id"]) == (None, None)
+    assert catalog.table("t").version == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("load", "t", "a.csv"), "Fill it in the file, or allow nulls in the table: deltars alter TABLE drop-not-null"),
+        (("cut", "2999-01-01T00:00:00Z"), "Leave the moment out to get the present cut."),
+        (("delete", "t", "--where", " "), 'Give SQL text such as "id = 7".\n'),
+        (("alter", "t", "add-constraint", "c", "idd > 0"), "at position 1 of the constraint:"),
+        (("alter", "t", "set-property", "delta.foo=1"), "docs/configuration.md lists the known ones."),
+        (("alter", "t", "set-property", "delta.apendOnly=true"), "Did you mean delta.appendOnly?"),
+        (("alter", "t", "set-property", "delta.mirror=off"), "Did you mean deltars.mirror?"),
+        (("rebuild", "/nowhere"), "Give the warehouse that the lost catalog had."),
+    ],
+)
+def test_hint_is_in_the_words_of_the_command_line(
+    arguments: tuple[str, ...], said: str, catalog: deltars.Catalog, run: Run
+) -> None:
+    Path("a.csv").write_text("id,name\n,x\n")
+    result = run(*arguments)
+    assert result.exit_code in (1, 2)
+    assert said in result.stderr
+
+
+def test_rebuild_into_a_catalog_with_another_warehouse_says_what_to_give(catalog: deltars.Catalog, run: Run) -> None:
+    assert catalog.warehouse is not None
+    assert run("init", "--catalog", "deltasql://sqlite/other.db").exit_code == 0
+    refused = run("rebuild", catalog.warehouse, "--catalog", "deltasql://sqlite/other.db")
+    assert refused.exit_code == 2
+    assert "or with --catalog a new one to rebuild into." in refused.stderr

@@ -95,7 +95,7 @@ def open_catalog(config: CatalogConfig, *, migrate: bool | None, claim: bool = T
         prometheus()
     if config.settings.tracing:
         opentelemetry()
-    place = None if config.warehouse is None else _warehouse(config.warehouse)
+    place = None if config.warehouse is None else warehouse_location(config.warehouse)
     opened = Catalog(config)
     try:
         _prepare(opened, place, migrate, claim)
@@ -148,7 +148,7 @@ def _claim(session: CatalogSession, place: str) -> None:
         _log.warning("the warehouse %s could not be marked as this catalog's: %s", place, error)
 
 
-def _warehouse(given: str | PathLike[str]) -> str:
+def warehouse_location(given: str | PathLike[str]) -> str:
     """Return the warehouse as an absolute location. A relative path would differ from process to process."""
     text = str(given)
     try:

@@ -16,7 +16,7 @@ from uuid import UUID
 import msgspec
 
 from deltars.catalog.catalog import Catalog
-from deltars.catalog.connection import open_catalog
+from deltars.catalog.connection import open_catalog, warehouse_location
 from deltars.catalog.registrations import plan_of, suffixed
 from deltars.config import configure
 from deltars.errors import ImportRefused, NotADeltaTable, StorageError, ValidationError
@@ -61,8 +61,9 @@ def rebuild(
 ) -> Rebuilt:
     """Rebuild a catalog from the logs that it published. Run it again if it was interrupted."""
     config = configure(catalog, warehouse=warehouse, storage_options=storage_options)
+    # Read first: a catalog keeps the warehouse that it was opened with, even a mistyped one.
+    found = _registrations(warehouse_location(warehouse), config.settings.storage_options)
     with open_catalog(config, migrate=True, claim=False) as opened:
-        found = _registrations(opened)
         # The rebuilt catalog replaces the lost one as the warehouse's owner.
         opened._session.publisher.warehouse.claim(take_over=True)
         plan = plan_of(found, lambda table: has_log(opened._session, table.location))
@@ -82,10 +83,9 @@ def rebuild(
         )
 
 
-def _registrations(catalog: Catalog) -> list[Registered]:
+def _registrations(warehouse: str, storage_options: Mapping[str, str]) -> list[Registered]:
     """Return the registry entries by name, so that a repeated run takes the same order."""
-    assert catalog.warehouse is not None
-    storage = open_storage(catalog.warehouse, catalog._session.settings.storage_options)
+    storage = open_storage(warehouse, storage_options)
     found = []
     for file in storage.list(REGISTRATIONS):
         try:
@@ -94,7 +94,7 @@ def _registrations(catalog: Catalog) -> list[Registered]:
             raise StorageError(f"{file.path} does not describe a table: {error}", path=file.path) from error
     if not found:
         raise ValidationError(
-            f"{catalog.warehouse} has no registry entries: {REGISTRATIONS} is empty",
+            f"{warehouse} has no registry entries: {REGISTRATIONS} is empty",
             field="warehouse",
             hint="Give the warehouse that the lost catalog had.",
         )

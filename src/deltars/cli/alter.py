@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import click
 
+import deltars
 from deltars.cli.options import pairs, table_argument, with_common_options
 from deltars.cli.output import Output
 from deltars.cli.tables import catalog_with
-
-if TYPE_CHECKING:
-    import deltars
+from deltars.verbs_to_come import verb_to_come
 
 
 class Alter(click.Group):
     """Group that also takes the table first, as SQL does: `deltars alter features add-column note STRING`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not any(name in self.commands for name in args[:2]):
+            for verb in filter(None, (verb_to_come(name.replace("-", "_")) for name in args[:2])):
+                raise deltars.NotSupportedYet(
+                    f"deltars cannot {verb.what} yet", hint=f"Today: {verb.command or f'in Python, {verb.today}'}."
+                )
         if len(args) > 1 and args[0] not in self.commands and args[1] in self.commands:
             args[:2] = args[1::-1]
         return super().parse_args(ctx, args)

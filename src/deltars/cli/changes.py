@@ -33,7 +33,9 @@ def delete(table: str, where: str | None, every: bool, catalog: str | None, outp
     """
     _check_extent(where, every)
     with catalog_with(table, catalog) as opened:
-        _report(opened.table(table).delete(where), output)
+        with opened.begin(isolation="serializable", committer="deltars delete") as tx:
+            metrics = tx.delete(table, where)
+        _report(table, tx.result, metrics, output)
 
 
 @click.command
@@ -62,7 +64,9 @@ def update(
             raise click.BadParameter(f"{setting!r} is not COLUMN=EXPRESSION", param_hint="--set")
         values[column.strip()] = value.strip()
     with catalog_with(table, catalog) as opened:
-        _report(opened.table(table).update(values, where), output)
+        with opened.begin(isolation="serializable", committer="deltars update") as tx:
+            metrics = tx.update(table, values, where)
+        _report(table, tx.result, metrics, output)
 
 
 def _check_extent(where: str | None, every: bool) -> None:
@@ -71,6 +75,11 @@ def _check_extent(where: str | None, every: bool) -> None:
         raise click.UsageError("give either --where CONDITION or --all")
 
 
-def _report(metrics: deltars.ChangeMetrics, output: Output) -> None:
-    shown = asdict(metrics)
-    output.record({name: value for name, value in shown.items() if name != "operation_metrics"})
+def _report(table: str, result: deltars.TransactionResult, metrics: deltars.ChangeMetrics, output: Output) -> None:
+    """Print the new version and what it changed. If no row matched, there is no new version, and no transaction."""
+    name, version = next(iter(result.versions.items()), (table, None))
+    shown = {name: value for name, value in asdict(metrics).items() if name != "operation_metrics"}
+    txn_id = None if version is None else result.txn_id
+    output.record({"table": name, "version": version, **shown, "txn_id": txn_id})
+    if version is None:
+        click.echo("No row matched: nothing was changed.", err=True)

@@ -89,7 +89,12 @@ def rebuild(warehouse: str, catalog: str | None, output: Output) -> None:
       deltars rebuild s3://bucket/lake --catalog deltasql://postgres/lake/public
     """
     with bar() as report:
-        rebuilt = deltars.rebuild(_directory(warehouse), catalog, report=report)
+        try:
+            rebuilt = deltars.rebuild(_directory(warehouse), catalog, report=report)
+        except deltars.ConfigError as error:
+            if error.hint is not None and error.hint.startswith("Leave warehouse= out"):
+                error.hint = "Give the warehouse of this catalog, or with --catalog a new one to rebuild into."
+            raise
     output.records(
         [{"name": name, "version": version} for name, version in rebuilt.versions.items()],
         columns=("name", "version"),

@@ -91,16 +91,31 @@ SYNONYMS = {
 """What people type for commands that are named otherwise."""
 
 
+_MERGE = (
+    'tx.merge(table, rows, on="t.id = s.id").when_matched_update_all().when_not_matched_insert_all().execute()'
+    " (docs/changing-rows.md#merge)"
+)
+ONLY_IN_PYTHON = {
+    "merge": _MERGE,
+    "upsert": _MERGE,
+    "purge": "table.purge()",
+    "apply-changes": "tx.apply_changes(table, events, keys=…, sequence_by=…)",
+}
+"""What changes rows and has no command."""
+
+
 class Program(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0].lower()
         if args[0] not in self.commands and not ctx.resilient_parsing:
-            verb = verb_to_come(name)
+            verb = verb_to_come(name.replace("-", "_"))
             if verb is not None:
                 today = verb.command or f"in Python, {verb.today}"
                 raise deltars.NotSupportedYet(f"deltars cannot {verb.what} yet", hint=f"Today: {today}.")
+            if name in ONLY_IN_PYTHON:
+                raise deltars.NotSupportedYet(f"there is no command {name}", hint=f"In Python: {ONLY_IN_PYTHON[name]}.")
             if name in SYNONYMS:
                 raise click.UsageError(f"No such command '{args[0]}'. Did you mean 'deltars {SYNONYMS[name]}'?", ctx)
         return super().resolve_command(ctx, args)

@@ -62,7 +62,15 @@ def history(table: str, limit: int | None, catalog: str | None, output: Output) 
 @click.command
 @table_argument
 @click.option(
-    "-n", "--rows", type=click.IntRange(min=1), default=10, show_default=True, metavar="N", help="Rows to print."
+    "-n",
+    "--rows",
+    "--limit",
+    "rows",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="Rows to print.",
 )
 @click.option("--where", metavar="CONDITION", help="Only matching rows. Spark SQL.")
 @click.option("--columns", metavar="COLUMNS", help="Only these columns, separated by commas.")

@@ -43,10 +43,9 @@ def create(
       deltars create events --schema 'id BIGINT' --property delta.appendOnly=true --if-not-exists
     """
     properties = pairs("--property", settings)
-    name = parse_table_uri(table)[1] if is_uri(table) else table
     with catalog_with(table, catalog) as opened:
         made = opened.create_table(
-            name,
+            _name(table),
             schema,
             location=None if location is None else os.path.abspath(location) if ":" not in location else location,
             partition_by=_names(partition_by),
@@ -86,14 +85,30 @@ def drop(table: str, delete_data: bool, yes: bool, catalog: str | None, output: 
         output.record({"table": known.name if known else table, "dropped": True, "data_deleted": delete_data})
 
 
+def _as_delimiter(_context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
+    text = "\t" if text == "\\t" else text
+    if text is not None and (len(text) != 1 or not text.isascii() or text in '"\r\n'):
+        raise click.BadParameter(f"{text!r} is not one ASCII character, such as ';' or '\\t'.")
+    return text
+
+
 @click.command
 @table_argument
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--mode", type=click.Choice(["append", "overwrite"]), default="append", show_default=True)
-@click.option("--create", is_flag=True, help="Create the table from the first file if it does not exist.")
+@click.option("--create", is_flag=True, help="Create the table from the files if it does not exist.")
+@click.option(
+    "--schema", "ddl", metavar="DDL", help="Columns of a new table, as in SQL.  [default: inferred from the files]"
+)
 @click.option("--partition-by", metavar="COLUMNS", help="Partition columns of a new table, separated by commas.")
 @click.option("--merge-schema", is_flag=True, help="Add columns that only the files have to the table.")
 @click.option("--format", "form", type=click.Choice(["parquet", "csv", "json"]), help="[default: by the files' names]")
+@click.option(
+    "--delimiter",
+    metavar="CHARACTER",
+    callback=_as_delimiter,
+    help="Separates the fields of CSV.  [default: a comma; a tab in .tsv]",
+)
 @click.option("--txn-id", metavar="TEXT", help="Makes the command repeatable: a second run with this id loads nothing.")
 @with_common_options
 def load(
@@ -101,9 +116,11 @@ def load(
     files: tuple[str, ...],
     mode: str,
     create: bool,
+    ddl: str | None,
     partition_by: str | None,
     merge_schema: bool,
     form: str | None,
+    delimiter: str | None,
     txn_id: str | None,
     catalog: str | None,
     output: Output,
@@ -113,40 +130,75 @@ def load(
     Columns are found by name, and read in the table's types. A CSV file begins with a header; an empty field is null,
     and "" is an empty string. In JSON, each line is one row. Files may be compressed (.gz, .bz2, .zst).
 
+    The types of a new table are those of --schema, or inferred: a column of CSV with a value such as 00123 is text.
+
     \b
     Example:
       deltars load features 2026-01-*.parquet
       deltars load events events.csv.gz --create --partition-by day
+      deltars load shops shops.csv --create --schema 'id BIGINT NOT NULL, zip STRING' --delimiter ';'
       deltars load labels labels.jsonl --mode overwrite --txn-id labels-2026-01-31
     """
     # Imported late: --help must stay fast.
     from deltars.data.row_files import RowFiles
-    from deltars.protocol import schema_to_arrow
+    from deltars.protocol import as_schema, schema_to_arrow
 
     with catalog_with(table, catalog) as opened, counting(f"Loading {table}", "rows") as report:
+        earlier = None if txn_id is None else _earlier(opened, table, txn_id)
+        if earlier is not None:
+            click.echo(
+                f"Nothing was loaded: the transaction {txn_id} was committed before. This is what it loaded then.",
+                err=True,
+            )
+            return _report(earlier, output)
         is_new = create and not opened.table_exists(table)
-        if partition_by is not None and not is_new:
-            raise click.UsageError("--partition-by goes with --create, for a table that does not exist yet.")
-        schema = None if is_new else schema_to_arrow(_existing(opened, table).schema)
-        rows = RowFiles(files, table=schema, format=form, merge=merge_schema, report=report)  # type: ignore[arg-type]
+        for option, value in (("--partition-by", partition_by), ("--schema", ddl)):
+            if value is not None and not is_new:
+                raise click.UsageError(f"{option} goes with --create, for a table that does not exist yet.")
+        wanted = as_schema(ddl) if ddl is not None else None if is_new else _existing(opened, table).schema
+        rows = RowFiles(
+            files,
+            table=None if wanted is None else schema_to_arrow(wanted),
+            format=form,  # type: ignore[arg-type]
+            delimiter=delimiter,
+            merge=merge_schema,
+            report=report,
+        )
         try:
             with opened.begin(isolation="serializable", txn_id=txn_id, committer="deltars load") as tx:
+                if ddl is not None:
+                    tx.create_table(_name(table), ddl, partition_by=_names(partition_by))
                 tx.write(
                     table,
                     rows.reader(),
                     "overwrite" if mode == "overwrite" else "append",
                     merge_schema=merge_schema,
-                    partition_by=_names(partition_by) or None,
+                    partition_by=None if ddl is not None else _names(partition_by) or None,
                 )
         except Exception as error:
             # The writer reads the rows through Arrow, which keeps only the text of our errors.
             if rows.failure is not None and error is not rows.failure:
                 raise rows.failure from None
             raise
-        loaded = opened.transaction(tx.id).tables[0]
+        return _report(opened.transaction(tx.id), output)
+
+
+def _report(loaded: deltars.TransactionDetail, output: Output) -> None:
+    change = loaded.tables[0]
     output.record(
-        {"table": loaded.table, "version": loaded.version, "rows": loaded.records_added, "txn_id": tx.id},
+        {"table": change.table, "version": change.version, "rows": change.records_added, "txn_id": loaded.txn_id},
     )
+
+
+def _earlier(opened: deltars.Catalog, table: str, txn_id: str) -> deltars.TransactionDetail | None:
+    """Return the transaction of this id, if it has committed and changed this table alone."""
+    if not opened.table_exists(table):
+        return None
+    try:
+        found = opened.transaction(txn_id)
+    except deltars.TransactionNotFound:
+        return None
+    return found if [change.table_id for change in found.tables] == [opened.table(table).id] else None
 
 
 def _existing(opened: deltars.Catalog, table: str) -> deltars.Table:
@@ -155,6 +207,11 @@ def _existing(opened: deltars.Catalog, table: str) -> deltars.Table:
     except deltars.TableNotFound as error:
         error.hint = f"{error.hint} --create creates it from the first file."
         raise
+
+
+def _name(table: str) -> str:
+    """Return the name in a table's URI, or the name itself."""
+    return parse_table_uri(table)[1] if is_uri(table) else table
 
 
 def _names(columns: str | None) -> Sequence[str]:

@@ -64,7 +64,7 @@ class MergeClause:
         self.kind = clause.kind
         self.action = clause.action
         self.is_source = clause.is_source
-        self.condition = None if clause.condition is None else RowCondition(clause.condition, names)
+        self.condition = None if clause.condition is None else RowCondition(clause.condition, names, field="condition")
         self._source_rows = SourceRows(target, source) if clause.is_source else None
         self._new_rows = NewRows(clause.values, target, names) if not clause.is_source else None
 

@@ -31,7 +31,7 @@ class Condition:
     def mask_for(self, schema: StructType) -> Callable[[pa.RecordBatch], pa.Array]:
         """Return a function that says which rows of a batch, in the table's types, fulfil the condition."""
         try:
-            return PredicateFilter(parse(self.sql, schema)).mask
+            return PredicateFilter(parse(self.sql, schema, field="constraint")).mask
         except PredicateError as error:
             if error.position is None:
                 error.hint = "Write the rows as a Spark DataFrame."

@@ -99,9 +99,9 @@ class AssignedValue:
 class RowCondition:
     """A condition on rows, of which parts may have to be computed. It is a `RowFilter`."""
 
-    def __init__(self, sql: str, schema: StructType | Sides) -> None:
+    def __init__(self, sql: str, schema: StructType | Sides, *, field: str = "where") -> None:
         self._sql = sql
-        predicate = parse(sql, schema)
+        predicate = parse(sql, schema, field=field)
         is_plain = not any(isinstance(leaf, Unknown) for leaf in leaves_of(predicate))
         self._truth = Truth(predicate) if is_plain else parse_truth(sql, schema)
         self._filter = _filter_of(self._truth)

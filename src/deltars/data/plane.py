@@ -98,7 +98,7 @@ class ArrowPlane:
         return write_table(target, batches)
 
     def condition(self, frame: object, where: str, schema: StructType) -> Predicate:
-        return parse(where, schema)
+        return parse(where, schema, field="replace_where")
 
     def without(self, frame: object, scan: Scan, where: str) -> pa.RecordBatchReader:
         return read_scan(scan, row_filter=Unmatched(parse(where, scan.schema)))

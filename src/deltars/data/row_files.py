@@ -3,19 +3,20 @@
     files ──opened by pyarrow, in the table's types──▶ batches ──fitted to the columns that the files have──▶ one stream
 
 Columns are found by name, ignoring case. A column that the files lack is not in the stream, so that the table's default
-applies. Text is read in the table's types from the start: "007" stays text in a string column. Every error names the
-file, and the row where pyarrow knows it.
+applies. Text is read in the table's types from the start: "007" stays text in a string column. For a new table, a CSV
+column with such a value is text, and not a number. Every error names the file, and the row where pyarrow knows it.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias, get_args
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pyarrow.json as json
 import pyarrow.parquet as pq
@@ -39,6 +40,12 @@ _SUFFIXES: Mapping[str, RowFormat] = {
     ".ndjson": "json",
 }
 _COMPRESSED = (".gz", ".bz2", ".zst")
+_DELIMITERS = {";": "';'", "\t": "tabs", "|": "'|'"}
+"""What separates the fields of many files named .csv, beside the comma."""
+_NO_NUMBER = r"^-?0[0-9]"
+"""Digits that a number does not keep: zip codes, phone numbers, ids."""
+_NO_DOUBLE = rf"{_NO_NUMBER}|^-?[0-9]{{16,}}$"
+"""As above, and integers with more digits than a double keeps."""
 _CSV_PLACE = re.compile(r"In CSV column #(\d+): Row #(\d+): ")
 
 
@@ -51,26 +58,55 @@ class RowFiles:
         *,
         table: pa.Schema | None = None,
         format: RowFormat | None = None,
+        delimiter: str | None = None,
         merge: bool = False,
         report: Callable[[int], None] | None = None,
     ) -> None:
         """Open the files. `table` has the types to read; without it they come from the first file.
 
-        `merge` keeps columns that the table lacks. `report` is called with the number of rows read so far.
+        `delimiter` separates the fields of CSV: by default a comma, or a tab in a .tsv file. `merge` keeps columns that
+        the table lacks. `report` is called with the number of rows read so far.
         """
         self._sources = [(path, _format_of(path, format)) for path in paths]
+        self._delimiter = delimiter
         self._report = report
         self.failure: DeltarsError | None = None
         """The error that ended the stream: a writer that reads it through Arrow's interface sees only its text."""
         path, kind = self._sources[0]
-        with _located(path):
-            first = _open(path, kind, table).schema
+        with _located(path, delimiter):
+            first = _open(path, kind, table, delimiter).schema
         refuse_repeated(path, first.names)
+        if kind == "csv" and delimiter is None:
+            _refuse_other_delimiter(path, first.names)
         self.schema = _columns(path, first, table, merge=merge)
+        if table is None:
+            self.schema = self._with_text(self.schema)
 
     def reader(self) -> pa.RecordBatchReader:
         """Return the rows of all files, one file after the other. They are read as the stream is consumed."""
         return pa.RecordBatchReader.from_batches(file_schema(self.schema), self._batches())
+
+    def _with_text(self, inferred: pa.Schema) -> pa.Schema:
+        """Return the schema of a new table, with text where a number would not keep the digits of a CSV file.
+
+        All files are read for it: pyarrow infers the types from the first block alone.
+        """
+        doubtful = {
+            field.name.lower(): _NO_DOUBLE if pa.types.is_floating(field.type) else _NO_NUMBER
+            for field in inferred
+            if pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+        }
+        text = set()
+        for path in [path for path, kind in self._sources if kind == "csv"]:
+            with _located(path, self._delimiter):
+                names = [name for name in _headers(path, self._delimiter) if name.lower() in doubtful]
+                for batch in _as_text(path, names, self._delimiter) if names else ():
+                    for name, values in zip(names, batch.columns, strict=True):
+                        if pc.any(pc.match_substring_regex(values, doubtful[name.lower()])).as_py():
+                            text.add(name.lower())
+        return pa.schema(
+            [pa.field(field.name, pa.string()) if field.name.lower() in text else field for field in inferred]
+        )
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         rows = 0
@@ -86,8 +122,8 @@ class RowFiles:
             raise
 
     def _file(self, path: str, kind: RowFormat) -> Iterator[pa.RecordBatch]:
-        with _located(path):
-            reader = _open(path, kind, self.schema)
+        with _located(path, self._delimiter):
+            reader = _open(path, kind, self.schema, self._delimiter)
         names = [name.lower() for name in reader.schema.names]
         refuse_repeated(path, reader.schema.names)
         others = [name for name in reader.schema.names if name.lower() not in map(str.lower, self.schema.names)]
@@ -101,11 +137,11 @@ class RowFiles:
             )
         first = 1
         while True:
-            with _located(path):
+            with _located(path, self._delimiter):
                 batch = next(reader, None)
             if batch is None:
                 return
-            with _located(path, rows=(first, first + batch.num_rows - 1)):
+            with _located(path, self._delimiter, rows=(first, first + batch.num_rows - 1)):
                 fitted = fit(_parsed(batch, self.schema), self.schema)
             first += batch.num_rows
             yield fitted
@@ -160,7 +196,7 @@ def _named(field: pa.Field, name: str) -> pa.Field:
     return pa.field(name, kind)
 
 
-def _open(path: str, kind: RowFormat, table: pa.Schema | None) -> Any:
+def _open(path: str, kind: RowFormat, table: pa.Schema | None, delimiter: str | None) -> Any:
     """Return a stream of a file's batches, in the table's types where pyarrow can read them."""
     if kind == "parquet":
         return _parquet(path)
@@ -170,9 +206,9 @@ def _open(path: str, kind: RowFormat, table: pa.Schema | None) -> Any:
             source,
             # In one thread, pyarrow knows the row of an error.
             read_options=csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
-            parse_options=_csv_syntax(path),
+            parse_options=_csv_syntax(path, delimiter),
             convert_options=csv.ConvertOptions(
-                column_types=_csv_types(path, table),
+                column_types=_csv_types(path, table, delimiter),
                 null_values=[""],
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
@@ -192,12 +228,12 @@ def _parquet(path: str) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches())
 
 
-def _csv_types(path: str, table: pa.Schema | None) -> dict[str, pa.DataType]:
+def _csv_types(path: str, table: pa.Schema | None, delimiter: str | None) -> dict[str, pa.DataType]:
     """Return the table's type of each column, by the name that the file's header has."""
     if table is None:
         return {}
     known = {field.name.lower(): field.type for field in table}
-    types = {name: known[name.lower()] for name in _headers(path) if name.lower() in known}
+    types = {name: known[name.lower()] for name in _headers(path, delimiter) if name.lower() in known}
     for name, kind in types.items():
         if pa.types.is_nested(kind):
             raise ValidationError(
@@ -208,18 +244,41 @@ def _csv_types(path: str, table: pa.Schema | None) -> dict[str, pa.DataType]:
     return types
 
 
-def _headers(path: str) -> list[str]:
+def _headers(path: str, delimiter: str | None) -> list[str]:
     reader = csv.open_csv(
         pa.input_stream(path, compression="detect"),
         read_options=csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
-        parse_options=_csv_syntax(path),
+        parse_options=_csv_syntax(path, delimiter),
     )
     names: list[str] = reader.schema.names
     return names
 
 
-def _csv_syntax(path: str) -> csv.ParseOptions:
-    return csv.ParseOptions(delimiter="\t" if ".tsv" in path.lower() else ",", newlines_in_values=True)
+def _as_text(path: str, names: Sequence[str], delimiter: str | None) -> Iterable[pa.RecordBatch]:
+    """Return these columns of a CSV file, as text."""
+    reader: Iterable[pa.RecordBatch] = csv.open_csv(
+        pa.input_stream(path, compression="detect"),
+        read_options=csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
+        parse_options=_csv_syntax(path, delimiter),
+        convert_options=csv.ConvertOptions(include_columns=names, column_types=dict.fromkeys(names, pa.string())),
+    )
+    return reader
+
+
+def _csv_syntax(path: str, delimiter: str | None) -> csv.ParseOptions:
+    usual = "\t" if ".tsv" in path.lower() else ","
+    return csv.ParseOptions(delimiter=delimiter or usual, newlines_in_values=True)
+
+
+def _refuse_other_delimiter(path: str, names: Sequence[str]) -> None:
+    """Refuse a header that is one column only because another character separates the fields."""
+    used = next((shown for character, shown in _DELIMITERS.items() if character in names[0]), None)
+    if len(names) == 1 and used is not None:
+        raise ValidationError(
+            f"the fields of {path} seem to be separated by {used}: its header is the one column {names[0]!r}",
+            field="delimiter",
+            hint="Give the delimiter, or ',' if the column has this name.",
+        )
 
 
 def _json_field(field: pa.Field) -> pa.Field:
@@ -240,7 +299,7 @@ def _parsed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 @contextmanager
-def _located(path: str, rows: tuple[int, int] | None = None) -> Iterator[None]:
+def _located(path: str, delimiter: str | None, rows: tuple[int, int] | None = None) -> Iterator[None]:
     """Add the file, and the rows if they are known, to an error; turn pyarrow's errors into ours."""
     place = path if rows is None else f"{path}, rows {rows[0]:,} to {rows[1]:,}"
     try:
@@ -254,7 +313,8 @@ def _located(path: str, rows: tuple[int, int] | None = None) -> Iterator[None]:
     except OSError as error:
         raise ValidationError(f"{path} cannot be read: {error}", field="files") from error
     except pa.ArrowException as error:
-        said = _CSV_PLACE.sub(lambda found: f"row {found[2]}, column {_headers(path)[int(found[1])]}: ", str(error))
+        names = _headers(path, delimiter) if _CSV_PLACE.search(str(error)) else []
+        said = _CSV_PLACE.sub(lambda found: f"row {found[2]}, column {names[int(found[1])]}: ", str(error))
         said = said.partition(" If these timestamps")[0]
         hint = "Write times with a zone, such as 2026-01-31T12:00:00Z." if "zone offset" in said else None
         raise ValidationError(f"{place}: {said}", field="files", hint=hint) from error

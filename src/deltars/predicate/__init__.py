@@ -77,11 +77,14 @@ _LOADED_WHEN_USED = {
 }
 
 
-def parse(where: str, schema: StructType | Sides, *, zone: str = "UTC") -> Predicate:
-    """Return the condition on columns of the schema. `zone` is the time zone of literals that have none."""
+def parse(where: str, schema: StructType | Sides, *, zone: str = "UTC", field: str = "where") -> Predicate:
+    """Return the condition on columns of the schema. `zone` is the time zone of literals that have none.
+
+    `field` is what errors call the condition.
+    """
     from deltars.predicate import parser
 
-    return parser.parse(where, schema, zone=zone)
+    return parser.parse(where, schema, zone=zone, field=field)
 
 
 def check_column_rules(schema: StructType) -> None:

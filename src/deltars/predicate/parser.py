@@ -55,21 +55,21 @@ _COLLATIONS = "__COLLATIONS"
 _VARCHAR = re.compile(r"varchar\(\d+\)", re.IGNORECASE)
 
 
-def parse(where: str, schema: StructType | Sides, *, zone: str = "UTC") -> Predicate:
+def parse(where: str, schema: StructType | Sides, *, zone: str = "UTC", field: str = "where") -> Predicate:
     """Return the condition on columns of the schema. `zone` is the time zone of literals that have none.
 
-    On the sides of a merge, the path of a column begins with its alias.
+    `field` is what errors call the condition. On the sides of a merge, the path of a column begins with its alias.
     """
     found = zone_of(zone)
     if found is None:
         raise ValidationError(
             f"there is no time zone {zone!r}", field="zone", hint="Use a name such as UTC or Europe/Berlin."
         )
-    source = Source(where, "where")
+    source = Source(where, field)
     short, lists = shortened(where)
     if lists:
         try:
-            binder = Binder(Source(short, "where"), schema, found, lists)
+            binder = Binder(Source(short, field), schema, found, lists)
             predicate = binder.bound(binder.source.condition())
             if binder.lists_taken == lists.keys():
                 return predicate

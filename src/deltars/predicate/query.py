@@ -9,6 +9,7 @@ the table's SELECT and in the ON of its join, but not across an outer join, whic
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from copy import copy
@@ -26,6 +27,18 @@ from deltars.predicate.syntax import names_of, operands
 from deltars.predicate.tree import Predicate, conjunction
 from deltars.protocol import StructType
 
+_WRITES = {
+    "DELETE": "tx.delete(table, where)",
+    "UPDATE": "tx.update(table, set, where)",
+    "MERGE": "tx.merge(table, rows, on)",
+    "INSERT": "tx.write(table, rows)",
+    "CREATE": "tx.create_table(name, schema)",
+    "DROP": "tx.drop_table(table)",
+    "ALTER": "tx.alter(table)",
+    "TRUNCATE": "tx.delete(table)",
+}
+"""The call for a statement that is no query, by its first word."""
+
 
 @dataclass(frozen=True)
 class TableReference:
@@ -42,8 +55,13 @@ class Query:
         self._source = Source(text, "query")
         statements = self._source.statements()
         if len(statements) != 1 or not isinstance(statements[0], exp.Query):
+            first = re.match(r"\s*(\w*)", text)
+            writes = _WRITES.get(first[1].upper()) if first else None
+            instead = f": {writes}" if writes else ""
             raise self._source.error_at(
-                "only one query is allowed", 0, hint="Begin with SELECT or WITH. Use a transaction to write."
+                "only one query is allowed",
+                0,
+                hint=f"Begin with SELECT or WITH. Use a transaction to write{instead}.",
             )
         self._statement = statements[0]
         # sqlglot merges the steps of a pipe (|>) into one SELECT, which changes their meaning.
@@ -141,6 +159,8 @@ class Query:
         statement = self._statement
         if self._is_piped or statement.find(exp.Pivot, exp.Lambda, exp.Placeholder, exp.Parameter) is not None:
             return
+        if len(_tables(statement)) > len(self._nodes):
+            return  # a view may have any column
         known = dict(zip(map(id, self._nodes), schemas, strict=True))
         columns = {name.lower() for schema in schemas for name in schema.names}
         defined = {alias.alias.lower() for alias in statement.find_all(exp.Alias)}

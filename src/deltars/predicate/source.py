@@ -15,11 +15,19 @@ from deltars.predicate.strings import unquoted
 
 _SHOWN = 100
 """Most characters that an error shows before and after its position."""
-_NAMES = {"where": "condition", "on": "condition", "query": "query", "expression": "expression"}
+_NAMES = {
+    "where": "condition",
+    "on": "condition",
+    "condition": "condition",
+    "constraint": "condition",
+    "replace_where": "condition",
+    "query": "query",
+    "expression": "expression",
+}
 
 
 class Source:
-    """A text to parse. `field` is its kind: a `where`, the `on` of a merge, a `query` or an `expression`."""
+    """A text to parse. `field` is what its errors call it: a kind of condition, a `query` or an `expression`."""
 
     def __init__(self, text: str, field: str) -> None:
         if not isinstance(text, str):
@@ -128,7 +136,8 @@ class Source:
         too_early = str(first.get("description")).startswith(("Required keyword", "Expecting"))
         if too_early and not self.text[end:].strip():
             return self.error_at(f"the {_NAMES[self._field]} ends too early", len(self.text.rstrip()))
-        return self.error_at("syntax error", max(0, end - len(token)))
+        hint = "Write AND in place of &&." if token == "&&" else None
+        return self.error_at("syntax error", max(0, end - len(token)), hint=hint)
 
     def _readable(self) -> int:
         """Return the position up to which the text can be tokenized, such as that of an unclosed quote."""

@@ -236,9 +236,11 @@ def _feature(name: str, value: str) -> str:
 
 
 def _near(name: str) -> str:
-    near = get_close_matches(name.lower(), _BY_NAME, n=1)
+    # Compared without delta. and deltars., which make all names similar.
+    known = {full.partition(".")[2]: full for full in _BY_NAME}
+    near = get_close_matches(name.lower().partition(".")[2], known, n=1)
     if near:
-        return f"Did you mean {_BY_NAME[near[0]].name}?"
+        return f"Did you mean {_BY_NAME[known[near[0]]].name}?"
     return "docs/configuration.md lists the known ones. Your own names must not begin with delta. or deltars."
 
 

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from deltars.data.conditions import Condition
 from deltars.data.scan import Scan
 from deltars.data.write_target import WriteTarget, WrittenFile
-from deltars.errors import ValidationError
+from deltars.errors import PredicateError, ValidationError
 from deltars.log.moments import Moment, parse_moment
 from deltars.predicate import Predicate, Query, Unknown, parse
 from deltars.predicate.literals import zone_of
@@ -57,7 +58,7 @@ class SparkPlane:
 
     def condition(self, frame: object, where: str, schema: StructType) -> Predicate:
         # Without a known predicate, any file may hold rows that match and rows that do not.
-        return self.predicate(cast(DataFrame, frame).sparkSession, where, schema) or Unknown(where)
+        return self._parsed(cast(DataFrame, frame).sparkSession, where, schema, "replace_where") or Unknown(where)
 
     def without(self, frame: object, scan: Scan, where: str) -> DataFrame:
         """Return the rows of a scan for which the condition is false or null."""
@@ -66,12 +67,13 @@ class SparkPlane:
 
     def predicate(self, spark: SparkSession | None, where: str | None, schema: StructType) -> Predicate | None:
         """Parse a condition in the session's time zone. Return None if Python does not know that zone."""
-        if where is None:
-            return None
+        return None if where is None else self._parsed(spark, where, schema, "where")
+
+    def _parsed(self, spark: SparkSession | None, where: str, schema: StructType, field: str) -> Predicate | None:
         zone = _zone_name(spark)
         is_known = zone_of(zone) is not None
         # Parsed in any case, so that a syntax error is raised here.
-        predicate = parse(where, schema, zone=zone if is_known else "UTC")
+        predicate = parse(where, schema, zone=zone if is_known else "UTC", field=field)
         # Spark knows time zones that Python does not. Then only Spark evaluates the condition.
         return predicate if is_known else None
 
@@ -100,10 +102,19 @@ class SparkPlane:
             f"table_{place}": read_scan(session, scan, columns=columns[place]) for place, scan in enumerate(scans)
         }
         given = dict(args) if isinstance(args, Mapping) else None if args is None else list(args)
-        if not frames:
-            return session.sql(query.rewritten(_placeholder, str), given)
-        # Spark makes views of the frames while it parses the query. The query's own braces are doubled to escape them.
-        return session.sql(query.rewritten(_placeholder, _doubled), given, **frames)
+        try:
+            if not frames:
+                return session.sql(query.rewritten(_placeholder, str), given)
+            # Spark makes views of the frames while it parses the query. The query's own braces are doubled to escape
+            # them.
+            return session.sql(query.rewritten(_placeholder, _doubled), given, **frames)
+        except AnalysisException as error:
+            # Spark does not see the columns that the query does not name, so it would suggest wrong ones.
+            try:
+                query.check_columns([scan.schema for scan in scans])
+            except PredicateError as ours:
+                raise ours from error
+            raise
 
     def has_view(self, spark: SparkSession | None, name: str) -> bool:
         """Return whether the session has a temporary view of this name."""

@@ -18,6 +18,7 @@ from deltars.protocol import DataType, Metadata, SchemaLike, StructField, Struct
 from deltars.protocol.column_rules import DEFAULT, default_of, generation_of
 from deltars.protocol.properties import CONSTRAINT, is_kept_by_log, property_name
 from deltars.transaction.metadata import changed, check_properties, refuse_to_turn_off
+from deltars.verbs_to_come import RefusesVerbs
 
 Change: TypeAlias = Callable[[Metadata], Metadata]
 
@@ -31,7 +32,7 @@ class StageChange(Protocol):
         """Stage a change. Raise if an existing row violates the condition."""
 
 
-class Alter:
+class Alter(RefusesVerbs):
     """Changes of a table's schema and properties."""
 
     def __init__(self, open_table: Callable[[], AbstractContextManager[StageChange]]) -> None:
@@ -95,7 +96,7 @@ class Alter:
         key = CONSTRAINT + name.lower()
 
         def add(metadata: Metadata) -> Metadata:
-            parse(condition, metadata.schema)
+            parse(condition, metadata.schema, field="constraint")
             if any(known.lower() == key for known in metadata.configuration):
                 raise ValidationError(
                     f"the constraint {name} exists already", field="name", hint="Drop it first, or choose another name."

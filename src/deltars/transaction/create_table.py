@@ -218,7 +218,8 @@ def initial_actions(
     Bounds(metadata.schema, metadata.partition_columns, metadata.configuration)
     for key, condition in configuration.items():
         if key.startswith(CONSTRAINT):
-            parse(condition, metadata.schema)  # raises for a condition that no row can be checked against
+            # Raises for a condition that no row can be checked against.
+            parse(condition, metadata.schema, field="constraint")
     return [protocol_for_new_table(metadata.schema, metadata.configuration), metadata]
 
 

@@ -18,6 +18,7 @@ from deltars.transaction.assignments import Assignments, check_condition
 from deltars.transaction.change_metrics import ChangeMetrics
 from deltars.transaction.options import ChangeOptions, CheckedChangeOptions, check_keywords
 from deltars.transaction.plane import plane_for
+from deltars.verbs_to_come import RefusesVerbs
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def merge_builder(
     return MergeBuilder(execute, GivenMerge(source, condition, target_alias, source_alias, evolves=evolves))
 
 
-class MergeBuilder:
+class MergeBuilder(RefusesVerbs):
     """A merge being described. Each method returns a builder with one more clause; `execute` carries the merge out.
 
     Conditions and values are SQL text or Spark Columns. `t` is the target and `s` the source, unless `merge` was given

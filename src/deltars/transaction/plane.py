@@ -71,7 +71,7 @@ def plane_for(frame: object) -> DataPlane:
 
 def any_breaks(scan: Scan, condition: str) -> bool:
     """Return whether a row of the scan breaks a condition. Conditions that only Spark can evaluate run on Spark."""
-    if any(isinstance(leaf, Unknown) for leaf in leaves_of(parse(condition, scan.schema))):
+    if any(isinstance(leaf, Unknown) for leaf in leaves_of(parse(condition, scan.schema, field="constraint"))):
         plane = spark_plane()
         unmatched: Any = plane.without(plane.read(None, scan), scan, condition)
         return not unmatched.isEmpty()
