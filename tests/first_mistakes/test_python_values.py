@@ -23,6 +23,7 @@ NO_TABLES: tuple[Any, ...] = (None, 3, True, b"t", ROWS, ["t"], "", " ")
 NO_TIMES: tuple[Any, ...] = (True, 1.0, 0, "yesterday", "", np.int64(3), pd.NaT, dt.time(1), b"x", float("nan"), [1])
 NO_VERSIONS: tuple[Any, ...] = (True, 1.0, "1", np.bool_(True), b"0", float("nan"), [0], pd.Timestamp("2026-01-01"))
 NO_CONDITIONS: tuple[Any, ...] = (3, True, b"id > 1", ["id > 1"], pl.col("id") > 1)
+NO_FLAGS: tuple[Any, ...] = ("no", "false", "", 0, 1, None, [True])
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +91,37 @@ CALLS: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "run": (lambda catalog, value: catalog.run(value), (None, 3)),
     "stage": (lambda catalog, value: catalog.begin().stage("t", value), (None, 3, "add")),
     "isolation": (lambda catalog, value: catalog.begin(isolation=value), ("SERIALIZABLE", 3, ["strict"])),
-    "connect": (lambda _, value: deltars.connect(value), (3, Path("lake.db"), b"lake", "postgresql://x/y", "")),
+    "connect": (lambda _, value: deltars.connect(value), (3, b"lake", "postgresql://x/y", "")),
+    "delete_data": (lambda catalog, value: catalog.drop_table("t", delete_data=value), NO_FLAGS),
+    "delete_data of a transaction": (
+        lambda catalog, value: catalog.begin().drop_table("t", delete_data=value),
+        NO_FLAGS,
+    ),
+    "merge_schema": (lambda catalog, value: catalog.write("t", ROWS, merge_schema=value), NO_FLAGS),
+    "overwrite_schema": (
+        lambda catalog, value: catalog.write("t", ROWS, "overwrite", overwrite_schema=value),
+        NO_FLAGS,
+    ),
+    "if_not_exists": (lambda catalog, value: catalog.create_table("t", "id INT", if_not_exists=value), NO_FLAGS),
+    "replace": (lambda catalog, value: catalog.create_table("t", "id INT", replace=value), NO_FLAGS),
+    "replace in a transaction": (
+        lambda catalog, value: catalog.begin().create_table("t", "id INT", replace=value),
+        NO_FLAGS,
+    ),
+    "read_only": (lambda catalog, value: catalog.import_table("/nowhere", read_only=value), NO_FLAGS),
+    "take_over": (lambda catalog, value: catalog.import_table("/nowhere", take_over=value), NO_FLAGS),
+    "dry_run": (lambda catalog, value: catalog.table("t").restore(0, dry_run=value), NO_FLAGS),
+    "dry_run of all tables": (
+        lambda catalog, value: catalog.restore(dt.datetime.now(dt.UTC), dry_run=value),
+        NO_FLAGS,
+    ),
+    "discard": (lambda catalog, value: catalog.accept_log("t", discard=value), NO_FLAGS),
+    "partitions": (lambda catalog, value: catalog.table("t").detail(partitions=value), NO_FLAGS),
+    "deep": (lambda catalog, value: catalog.table("t").verify(deep=value), NO_FLAGS),
+    "orphans": (lambda catalog, value: catalog.table("t").verify(orphans=value), NO_FLAGS),
+    "if_exists": (lambda catalog, value: catalog.table("t").alter.drop_constraint("c", if_exists=value), NO_FLAGS),
+    "migrate": (lambda catalog, value: deltars.connect(catalog.uri, migrate=value), ("no", "", 0, 1)),
+    "views": (lambda catalog, value: deltars.migrate.sql(catalog.uri, views=value), NO_FLAGS),
     "warehouse": (
         lambda catalog, value: deltars.connect(catalog.uri, warehouse=value),
         (3, "here", Path("here")),

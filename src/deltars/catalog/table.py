@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from deltars.arguments import check_flags
 from deltars.catalog.arrow_rows import ArrowRows, as_html
 from deltars.catalog.listings import HistoryList
 from deltars.catalog.restore import Restored, restore_table
@@ -111,6 +112,7 @@ class Table(TableChanges, RefusesVerbs, ArrowRows):
 
     def detail(self, *, partitions: bool = False) -> TableDetail:
         """Return the table's current columns, properties and size; with `partitions` also each partition's size."""
+        check_flags(partitions=partitions)
         snapshot = self.snapshot()
         totals = snapshot.totals
         return TableDetail(
@@ -256,6 +258,7 @@ class Table(TableChanges, RefusesVerbs, ArrowRows):
         ones may belong to a transaction that has not committed yet. The result counts those in `young_files`.
         `report` is called with the number of files compared so far.
         """
+        check_flags(deep=deep, orphans=orphans)
         verifier = Verifier(self._session.database, self._session.publisher)
         return verifier.verify(self.id, deep=deep, orphans=orphans, min_age=min_age, report=report)
 

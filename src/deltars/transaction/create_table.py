@@ -18,6 +18,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pyarrow as pa
 
+from deltars.arguments import check_flags
 from deltars.errors import ConfigError, StorageError, TableExists, ValidationError, VersionConflict
 from deltars.log.bounds import Bounds
 from deltars.log.commit import NO_VERSION, Commit, NewTable, TableCommit
@@ -101,6 +102,7 @@ def create_table(
 
 def check_request(name: str, *, if_not_exists: bool, replace: bool) -> None:
     """Check the arguments of a creation that do not depend on the catalog."""
+    check_flags(if_not_exists=if_not_exists, replace=replace)
     check_name(name)
     if if_not_exists and replace:
         raise ValidationError(

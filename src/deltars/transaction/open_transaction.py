@@ -16,6 +16,7 @@ from uuid import UUID, uuid4
 
 import pyarrow as pa
 
+from deltars.arguments import check_flags
 from deltars.config import check_isolation, check_timeout
 from deltars.data.conditions import Condition
 from deltars.data.scan import Scan
@@ -337,6 +338,7 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         The commit drops it, at the same moment as everything else. At `strict`, it raises `VersionConflict` if the
         table has a newer version by then. The files stay: `delete_data` is refused here.
         """
+        check_flags(delete_data=delete_data)
         if delete_data:
             raise ValidationError(
                 "a transaction cannot delete files: a rollback could not bring them back",

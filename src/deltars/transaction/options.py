@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
+from deltars.arguments import check_flags
 from deltars.config import Isolation
 from deltars.data.write_target import COMPRESSIONS
 from deltars.errors import ValidationError
@@ -166,6 +167,7 @@ class CheckedWriteOptions:
         _choose("partition_overwrite", self.partition_overwrite, PARTITION_OVERWRITES)
         if self.compression is not None:
             _choose("compression", self.compression, COMPRESSIONS)
+        check_flags(merge_schema=self.merge_schema, overwrite_schema=self.overwrite_schema)
         object.__setattr__(self, "mode", MODES[self.mode])
         _check_counts(target_file_size=self.target_file_size, max_records_per_file=self.max_records_per_file)
         if self.expected_version is not None:
