@@ -6,6 +6,8 @@ from typing import Any
 
 from deltars.errors import ValidationError
 
+REMOVE = "Remove the character U+0000 and halves of surrogate pairs."
+
 
 def check_flags(**flags: Any) -> None:
     """Raise `ValidationError` unless each is True or False. The text "no" would count as true."""
@@ -27,9 +29,7 @@ def check_texts(**texts: Any) -> None:
             )
         if not is_storable(value):
             raise ValidationError(
-                f"{name} has a character that a database cannot store: {value!r:.100}",
-                field=name,
-                hint="Remove NUL characters and halves of surrogate pairs.",
+                f"{name} has a character that a database cannot store: {value!r:.100}", field=name, hint=REMOVE
             )
 
 

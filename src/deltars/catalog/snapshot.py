@@ -90,7 +90,7 @@ class CatalogSnapshot(RowsByTable):
         # Imported late, like Spark: sqlglot is slow to load.
         from deltars.predicate import Query
 
-        plane = spark_plane()
+        plane = spark_plane("query without Spark: the command deltars sql, or cut.to_duckdb(table)")
         parsed = Query(query)
         views = [name for name in parsed.tables if not self._has(name.name) and plane.has_view(spark, name.name)]
         parsed = parsed.without(views)

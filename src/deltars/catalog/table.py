@@ -20,7 +20,7 @@ from deltars.catalog.table_changes import TableChanges
 from deltars.catalog.table_detail import TableDetail, columns_of, partitions_of
 from deltars.catalog.table_diff import TableDiff, difference
 from deltars.data.scan import Scan
-from deltars.errors import DeltarsError, ValidationError
+from deltars.errors import DeltarsError, ValidationError, located
 from deltars.log.moments import Moment
 from deltars.log.snapshot import HistoryEntry, Snapshot
 from deltars.mirror.cleanup import clean_up_log
@@ -82,15 +82,17 @@ class Table(TableChanges, RefusesVerbs, ArrowRows):
 
         `as_of` is that of `catalog.snapshot`: a tag, a transaction or a time of the whole catalog.
         """
-        if as_of is not None:
-            if version is not None or timestamp is not None:
-                raise ValidationError("as_of excludes version and timestamp", table=self.name, field="as_of")
-            version = self._session.version_as_of(self.id, as_of)
-        return self._session.reader.snapshot(self.id, version, timestamp=timestamp)
+        with located(table=self.name):
+            if as_of is not None:
+                if version is not None or timestamp is not None:
+                    raise ValidationError("as_of excludes version and timestamp", field="as_of")
+                version = self._session.version_as_of(self.id, as_of)
+            return self._session.reader.snapshot(self.id, version, timestamp=timestamp)
 
     def history(self, limit: int | None = None, *, since: int | Moment | None = None) -> list[HistoryEntry]:
         """Return the commits, newest first: at most `limit`, none before `since` (a version or a time)."""
-        return HistoryList(self._session.reader.history(self.id, limit=limit, since=since))
+        with located(table=self.name):
+            return HistoryList(self._session.reader.history(self.id, limit=limit, since=since))
 
     def count(self, where: str | None = None, *, version: int | None = None, timestamp: Moment | None = None) -> int:
         """Return the number of rows now, at a version or at a time. With `where`, count the rows that match.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 def stream(scan: Scan, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
     """Return the rows that match the scan's condition, one batch in memory at a time."""
+    scan.refuse_no_columns(columns)
     row_filter = None if scan.condition is None else PredicateFilter(scan.condition)
     return read_scan(scan, columns=columns, row_filter=row_filter)
 

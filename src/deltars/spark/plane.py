@@ -139,6 +139,7 @@ class SparkPlane:
         columns: Sequence[str] | None = None,
     ) -> DataFrame:
         """Return the rows of a scan that match `where`, with the given columns."""
+        scan.refuse_no_columns(columns)
         return read_scan(running_session(spark), scan, where=where, columns=columns)
 
 
