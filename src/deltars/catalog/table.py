@@ -80,6 +80,8 @@ class Table(TableChanges, RefusesVerbs, ArrowRows):
     ) -> Snapshot:
         """Return the table at a version, at a time (the last version that is not later), or now.
 
+        A time in the future means now.
+
         `as_of` is that of `catalog.snapshot`: a tag, a transaction or a time of the whole catalog.
         """
         with located(table=self.name):

@@ -104,16 +104,6 @@ class Scan:
         """The table's schema, without hidden columns."""
         return StructType(tuple(field for field in self.schema.fields if field.name not in self.hidden_columns))
 
-    def refuse_no_columns(self, columns: Sequence[str] | None) -> None:
-        """Raise for an empty list of columns: a frame without columns has lost the number of its rows."""
-        if columns is not None and not as_names(columns):
-            raise ValidationError(
-                "columns is empty",
-                field="columns",
-                table=self.table,
-                hint="Omit it for all columns. To count rows, use table.count().",
-            )
-
     def select(self, columns: Sequence[str] | None) -> list[StructField]:
         """Return the named columns in the given order, or all of them for None. Names ignore case.
 
@@ -141,6 +131,17 @@ class Scan:
     def value_names(self) -> tuple[str, ...]:
         """Return the names of the partition columns in `partition_values` and in the directories of data files."""
         return value_names(self.schema, self.partition_columns, self.column_mapping != "none")
+
+
+def refuse_no_columns(scan: Scan, columns: Sequence[str] | None) -> None:
+    """Raise for an empty list of columns: a frame without columns has lost the number of its rows."""
+    if columns is not None and not as_names(columns):
+        raise ValidationError(
+            "columns is empty",
+            field="columns",
+            table=scan.table,
+            hint="Omit it for all columns. To count rows, use table.count().",
+        )
 
 
 def missing_file(scan: Scan, uri: str) -> StorageError:
