@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeGuard, TypeVar
 from uuid import UUID
 
+from deltars.arguments import REMOVE, is_storable
 from deltars.config import Isolation, Settings, check_isolation, default_catalog
 from deltars.errors import (
     DeltarsError,
@@ -246,14 +247,26 @@ class CatalogSession:
             hint=hint_for_missing(self.name_or_id(table), known),
         )
 
-    def name_or_id(self, table: str | UUID) -> str | UUID:
+    def name_or_id(self, table: object) -> str | UUID:
+        """Return the name or the id of a table that is given by name, id, URI or as a `Table`."""
         if isinstance(table, UUID):
             return table
+        if is_handle(table):
+            self.refuse_other(table._session.uri, f"{table.name} of {table._session.uri}")
+            return table.id
         if not isinstance(table, str):
+            # The repr of a frame may be long, and may run a query.
+            shown = f"a {type(table).__qualname__}" if hasattr(table, "columns") else f"{table!r:.100}"
             raise ValidationError(
-                f"a table is a name, an id or a URI, got {table!r}",
+                f"a table is a name, an id or a URI, got {shown}",
                 field="table",
-                hint='Write catalog.table("features").',
+                hint='Write the table first, by its name: catalog.table("features"), tx.write("features", df).',
+            )
+        if not is_storable(table):
+            raise ValidationError(
+                f"{table!r:.100} is not a table name: it has a character that no database can store",
+                field="table",
+                hint=REMOVE,
             )
         if is_uri(table):
             uri, name = parse_table_uri(table)
@@ -273,7 +286,7 @@ class CatalogSession:
 
     def refuse_default_elsewhere(self, table: str | UUID) -> None:
         """Refuse a name without a URI in a session opened by URI if `$DELTARS_CATALOG` names another catalog."""
-        if isinstance(table, UUID) or is_uri(table) or isinstance(self.name_or_id(table), UUID):
+        if isinstance(self.name_or_id(table), UUID) or not isinstance(table, str) or is_uri(table):
             return
         default = default_catalog()
         if default is not None and self._is_other(default):
@@ -306,6 +319,19 @@ class HasSession(Protocol):
 
     @property
     def _session(self) -> CatalogSession: ...
+
+
+class TableHandle(HasSession, Protocol):
+    """Object that stands for a table of a session: a `Table`. It is taken where a table's name is."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def name(self) -> str: ...
+
+
+def is_handle(table: object) -> TypeGuard[TableHandle]:
+    return isinstance(getattr(table, "_session", None), CatalogSession) and isinstance(getattr(table, "id", None), UUID)
 
 
 def check_mirror_mode(mode: str | None) -> MirrorMode | None:

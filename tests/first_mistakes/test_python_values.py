@@ -7,7 +7,7 @@ import datetime as dt
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -19,10 +19,12 @@ import deltars
 from deltars.errors import DeltarsError, ValidationError
 
 ROWS = pa.table({"id": [1, 2], "s": ["a", "b"]})
-NO_TABLES: tuple[Any, ...] = (None, 3, True, b"t", ROWS, ["t"], "", " ")
+NO_TABLES: tuple[Any, ...] = (None, 3, True, b"t", ROWS, ["t"], "", " ", "a\0b", "a\ud800b")
 NO_TIMES: tuple[Any, ...] = (True, 1.0, 0, "yesterday", "", np.int64(3), pd.NaT, dt.time(1), b"x", float("nan"), [1])
 NO_VERSIONS: tuple[Any, ...] = (True, 1.0, "1", np.bool_(True), b"0", float("nan"), [0], pd.Timestamp("2026-01-01"))
 NO_CONDITIONS: tuple[Any, ...] = (3, True, b"id > 1", ["id > 1"], pl.col("id") > 1)
+NO_TEXTS: tuple[Any, ...] = (5, b"a", {"a": 1}, "a\0b", "a\ud800b")
+NO_FLAGS: tuple[Any, ...] = ("no", "false", "", 0, 1, None, [True])
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +61,10 @@ CALLS: dict[str, tuple[Call, tuple[Any, ...]]] = {
         lambda catalog, value: catalog.write("t", ROWS, "overwrite", replace_where=value),
         NO_CONDITIONS,
     ),
-    "columns": (lambda catalog, value: catalog.table("t").to_arrow(columns=value), (3, [1], b"id", [None], "id,s")),
+    "columns": (
+        lambda catalog, value: catalog.table("t").to_arrow(columns=value),
+        (3, [1], b"id", [None], "id,s", [], ()),
+    ),
     "partition_by": (lambda catalog, value: catalog.write("p", ROWS, partition_by=value), (3, [1], b"id", [None])),
     "properties": (
         lambda catalog, value: catalog.create_table("p", "id BIGINT", properties=value),
@@ -82,15 +87,57 @@ CALLS: dict[str, tuple[Call, tuple[Any, ...]]] = {
             pl.DataFrame({"x": [dt.time(1)]}),
             pd.DataFrame({"x": [1, "a"]}),
             pd.DataFrame({"x": [1j]}),
+            pd.DataFrame({"x": [2**70]}),
+            pd.DataFrame({"x": ["a\ud800b"]}),
         ),
     ),
     "app_id": (lambda catalog, value: catalog.write("t", ROWS, app_id=value, app_version=1), (3, b"a")),
     "app_version": (lambda catalog, value: catalog.write("t", ROWS, app_id="a", app_version=value), ("1", 1.0, True)),
+    "user_metadata": (lambda catalog, value: catalog.begin(user_metadata=value), NO_TEXTS),
+    "user_metadata of a write": (lambda catalog, value: catalog.write("t", ROWS, user_metadata=value), NO_TEXTS),
+    "user_metadata of a change": (lambda catalog, value: catalog.table("t").delete(user_metadata=value), NO_TEXTS),
+    "committer": (lambda catalog, value: catalog.begin(committer=value), NO_TEXTS),
+    "committer of a table": (lambda catalog, value: catalog.create_table("p", "id INT", committer=value), NO_TEXTS),
+    "expected_version": (
+        lambda catalog, value: catalog.write("t", ROWS, expected_version=value),
+        (2**70, -(2**70), "1", True),
+    ),
+    "swapped": (lambda catalog, value: catalog.write(value, "t"), (ROWS, pd.DataFrame({"id": [1]}))),  # type: ignore[arg-type]
     "head": (lambda catalog, value: catalog.table("t").head(value), ("3", -1, 1.5)),
     "run": (lambda catalog, value: catalog.run(value), (None, 3)),
     "stage": (lambda catalog, value: catalog.begin().stage("t", value), (None, 3, "add")),
     "isolation": (lambda catalog, value: catalog.begin(isolation=value), ("SERIALIZABLE", 3, ["strict"])),
-    "connect": (lambda _, value: deltars.connect(value), (3, Path("lake.db"), b"lake", "postgresql://x/y", "")),
+    "connect": (lambda _, value: deltars.connect(value), (3, b"lake", "postgresql://x/y", "")),
+    "delete_data": (lambda catalog, value: catalog.drop_table("t", delete_data=value), NO_FLAGS),
+    "delete_data of a transaction": (
+        lambda catalog, value: catalog.begin().drop_table("t", delete_data=value),
+        NO_FLAGS,
+    ),
+    "merge_schema": (lambda catalog, value: catalog.write("t", ROWS, merge_schema=value), NO_FLAGS),
+    "overwrite_schema": (
+        lambda catalog, value: catalog.write("t", ROWS, "overwrite", overwrite_schema=value),
+        NO_FLAGS,
+    ),
+    "if_not_exists": (lambda catalog, value: catalog.create_table("t", "id INT", if_not_exists=value), NO_FLAGS),
+    "replace": (lambda catalog, value: catalog.create_table("t", "id INT", replace=value), NO_FLAGS),
+    "replace in a transaction": (
+        lambda catalog, value: catalog.begin().create_table("t", "id INT", replace=value),
+        NO_FLAGS,
+    ),
+    "read_only": (lambda catalog, value: catalog.import_table("/nowhere", read_only=value), NO_FLAGS),
+    "take_over": (lambda catalog, value: catalog.import_table("/nowhere", take_over=value), NO_FLAGS),
+    "dry_run": (lambda catalog, value: catalog.table("t").restore(0, dry_run=value), NO_FLAGS),
+    "dry_run of all tables": (
+        lambda catalog, value: catalog.restore(dt.datetime.now(dt.UTC), dry_run=value),
+        NO_FLAGS,
+    ),
+    "discard": (lambda catalog, value: catalog.accept_log("t", discard=value), NO_FLAGS),
+    "partitions": (lambda catalog, value: catalog.table("t").detail(partitions=value), NO_FLAGS),
+    "deep": (lambda catalog, value: catalog.table("t").verify(deep=value), NO_FLAGS),
+    "orphans": (lambda catalog, value: catalog.table("t").verify(orphans=value), NO_FLAGS),
+    "if_exists": (lambda catalog, value: catalog.table("t").alter.drop_constraint("c", if_exists=value), NO_FLAGS),
+    "migrate": (lambda catalog, value: deltars.connect(catalog.uri, migrate=value), ("no", "", 0, 1)),
+    "views": (lambda catalog, value: deltars.migrate.sql(catalog.uri, views=value), NO_FLAGS),
     "warehouse": (
         lambda catalog, value: deltars.connect(catalog.uri, warehouse=value),
         (3, "here", Path("here")),
@@ -153,3 +200,62 @@ def test_categories_of_polars_are_written_as_strings(tmp_path: Path, kind: Any) 
         assert all(row["l"] == [row["x"]] and row["s"] == {"y": row["x"]} for row in rows)
         assert sorted(catalog.table("u").to_arrow()["x"].to_pylist(), key=str) == [None, None, "a", "a", "b", "b"]
         assert set(catalog.table("u").to_arrow()["d"].to_pylist()) == {1}
+
+
+def test_table_object_is_taken_as_a_name(tmp_path: Path) -> None:
+    uri = f"deltasql://sqlite/{tmp_path}/lake.db"
+    with deltars.connect(uri) as catalog, deltars.connect(uri) as again:
+        catalog.write("t", ROWS)
+        table: Any = again.table("t")
+        catalog.write(table, ROWS)
+        with catalog.begin() as tx:
+            assert tx.to_arrow(table).num_rows == 4
+            tx.write(table, ROWS)
+            tx.delete(table, "id = 1")
+        with deltars.begin() as tx:
+            tx.write(table, ROWS)
+        assert catalog.snapshot().to_arrow(table).num_rows == 5
+        assert table in catalog
+        assert catalog.table(table) == table
+        with deltars.connect(f"deltasql://sqlite/{tmp_path}/other.db") as other:
+            other.write("t", ROWS)
+            with pytest.raises(ValidationError, match="in another catalog"):
+                catalog.write(cast(Any, other.table("t")), ROWS)
+        assert catalog.table("t").count() == 5
+
+
+def test_wrong_value_is_named_with_its_column_or_its_place(catalog: deltars.Catalog) -> None:
+    frame = pd.DataFrame({"id": [1], "big": [2**70]})
+    with pytest.raises(ValidationError, match=r"the column 'big' .* more than 64 bits"):
+        catalog.write("p", frame)
+    with pytest.raises(ValidationError, match=r"the column 's' .* surrogate"):
+        catalog.write("p", pd.DataFrame({"id": [1], "s": ["\ud800"]}))
+    with pytest.raises(ValidationError, match=r"the table comes first.*write\('t', df\)"):
+        catalog.write(cast(Any, ROWS), cast(Any, "t"))
+    with pytest.raises(deltars.errors.VersionNotFound, match=r"\[table t\]"):
+        catalog.table("t").snapshot(99)
+    with pytest.raises(deltars.errors.VersionNotFound, match=r"\[table t\b"):
+        catalog.table("t").restore(99)
+    with pytest.raises(deltars.errors.TimestampTooEarly, match=r"\[table t\]"):
+        catalog.table("t").to_arrow(timestamp="1999-01-01")
+
+
+def test_unknown_keyword_is_answered_with_all_parameters(catalog: deltars.Catalog) -> None:
+    table: Any = catalog.table("t")
+    with pytest.raises(TypeError, match="options are target_alias, source_alias, merge_schema, app_id"):
+        table.merge(ROWS, "t.id = s.id", alias="x")
+    with pytest.raises(TypeError, match="options are where, app_id"):
+        table.delete(condition="id = 1")
+    with pytest.raises(TypeError, match="options are warehouse, migrate, "):
+        deltars.connect(catalog.uri, ware_house="x")  # type: ignore[call-arg]
+
+
+def test_error_of_another_library_says_in_which_write_it_happened(catalog: deltars.Catalog) -> None:
+    class Broken:
+        def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+            raise RuntimeError("broken")
+
+    tx = catalog.begin()
+    with pytest.raises(RuntimeError) as caught:
+        tx.write(catalog.table("t").id, Broken())
+    assert caught.value.__notes__ == [f"deltars: table t, transaction {tx.id}"]

@@ -64,7 +64,12 @@ def test_notebook_shows_lists_and_results_without_markup_of_theirs(catalog: delt
     with catalog.begin(committer="<b>ada</b>", user_metadata="<script>") as tx:
         tx.write("a<i>", ROWS)
     history, tables = catalog.table("a<i>").history(), catalog.tables()
-    for shown in (catalog, tables, history, tx.result):
+    table = catalog.table("a<i>")
+    table.alter.set_properties({"owner": "<b>ada</b>"})
+    looks = (catalog.snapshot(), table.detail(partitions=True), table.diff(0))
+    assert "&lt;b&gt;ada" in looks[1]._repr_html_()
+    assert "owner" in looks[2]._repr_html_()
+    for shown in (catalog, tables, history, tx.result, *looks):
         html = shown._repr_html_()  # type: ignore[union-attr]
         assert "<table>" in html
         for markup in ("<b>", "<i>", "<script>"):

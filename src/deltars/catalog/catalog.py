@@ -10,6 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 from uuid import UUID, uuid4
 
+from deltars.arguments import check_flags
 from deltars.catalog.cut_calls import CutCalls
 from deltars.catalog.listings import TableList
 from deltars.catalog.retry import run
@@ -141,6 +142,7 @@ class Catalog(RefusesVerbs, CutCalls):
         """
         from deltars.catalog import handover
 
+        check_flags(read_only=read_only, take_over=take_over)
         table_id = handover.import_table(
             self._session, location, name, read_only=read_only, take_over=take_over, report=report
         )
@@ -195,6 +197,7 @@ class Catalog(RefusesVerbs, CutCalls):
         for one that a tag names.
         Call it again to finish an interrupted deletion: it also accepts a table that is already dropped.
         """
+        check_flags(delete_data=delete_data)
         key = self._session.name_or_id(table)
         if not delete_data:
             self._session.publish_registration(self._session.registry.drop(key).table_id)
@@ -335,6 +338,7 @@ class Catalog(RefusesVerbs, CutCalls):
         """
         from deltars.catalog.log_acceptance import accept_log
 
+        check_flags(discard=discard)
         return accept_log(self._session, self._session.find(table).table_id, discard=discard, report=report)
 
     def reconciler(

@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
+from deltars.arguments import check_flags
 from deltars.catalog.catalog import Catalog
 from deltars.catalog.table import Table
 from deltars.config import CatalogConfig, Isolation, configure
@@ -86,6 +87,8 @@ def connect(
     the default is a directory beside its file. See `CatalogSettings` for the other settings.
     """
     check_keywords("connect", settings, CatalogSettings)
+    if migrate is not None:
+        check_flags(migrate=migrate)
     return open_catalog(configure(catalog, warehouse=warehouse, **settings), migrate=migrate)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
+from deltars.arguments import check_flags
 from deltars.config import configure
 from deltars.store.database import Database
 from deltars.store.migrations import revisions
@@ -25,6 +26,7 @@ __all__ = ["SchemaStatus", "down", "grants", "sql", "status", "up"]
 
 def up(catalog: str | None = None, *, views: bool = True) -> SchemaStatus:
     """Create or upgrade the schema. Do nothing if it is up to date. `views=False` leaves out the views."""
+    check_flags(views=views)
     with _database(catalog) as database:
         status: SchemaStatus = _runner().up(database, views=views)
         return status
@@ -44,6 +46,7 @@ def status(catalog: str | None = None) -> SchemaStatus:
 
 def sql(catalog: str | None = None, *, views: bool = True) -> str:
     """Return the statements that create the schema in an empty database, to be run by hand."""
+    check_flags(views=views)
     with _database(catalog) as database:
         statements: str = _runner().sql(database, views=views)
         return statements

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from deltars.arguments import check_flags
 from deltars.errors import TableNotFound, ValidationError
 from deltars.log.commit import NO_VERSION
 from deltars.log.moments import Moment
@@ -39,6 +40,7 @@ def restore_table(
     dry_run: bool,
     committer: str | None,
 ) -> Restored:
+    check_flags(dry_run=dry_run)
     tx = Transaction(session, isolation="serializable", committer=committer)
     with tx:
         restored = tx.restore(table, version, timestamp=timestamp, as_of=as_of)
@@ -56,6 +58,7 @@ def restore_tables(
     committer: str | None,
 ) -> Restored:
     """Restore these tables, by default every table of the cut that is not as it was."""
+    check_flags(dry_run=dry_run)
     if as_of is None:
         raise ValidationError("restore needs as_of: a tag, a transaction or a time", field="as_of")
     cut, now = session.cut(as_of), session.cut(None)

@@ -17,6 +17,7 @@ from deltars.predicate import Predicate, parse
 from deltars.session import CatalogSession
 from deltars.store.names import meant
 from deltars.store.read.cuts import Cut, CutTable
+from deltars.transaction.html import html_table
 from deltars.transaction.plane import spark_plane
 from deltars.transaction.rows_by_table import RowsByTable
 
@@ -90,7 +91,7 @@ class CatalogSnapshot(RowsByTable):
         # Imported late, like Spark: sqlglot is slow to load.
         from deltars.predicate import Query
 
-        plane = spark_plane()
+        plane = spark_plane("query without Spark: the command deltars sql, or cut.to_duckdb(table)")
         parsed = Query(query)
         views = [name for name in parsed.tables if not self._has(name.name) and plane.has_view(spark, name.name)]
         parsed = parsed.without(views)
@@ -173,6 +174,11 @@ class CatalogSnapshot(RowsByTable):
             table=table.name,
             storage_options=self._session.settings.storage_options,
         )
+
+    def _repr_html_(self) -> str:
+        moment = "now" if self.as_of is None else f"as of {self.as_of.isoformat()}"
+        rows = [(table.name, table.version, table.table_id) for table in self.tables()]
+        return html_table(f"{self._session.uri} {moment}", ("name", "version", "id"), rows)
 
     def __repr__(self) -> str:
         moment = self.as_of.isoformat() if self.as_of else "now"

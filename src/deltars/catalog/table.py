@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from deltars.arguments import check_flags
 from deltars.catalog.arrow_rows import ArrowRows, as_html
 from deltars.catalog.listings import HistoryList
 from deltars.catalog.restore import Restored, restore_table
@@ -19,7 +20,7 @@ from deltars.catalog.table_changes import TableChanges
 from deltars.catalog.table_detail import TableDetail, columns_of, partitions_of
 from deltars.catalog.table_diff import TableDiff, difference
 from deltars.data.scan import Scan
-from deltars.errors import DeltarsError, ValidationError
+from deltars.errors import DeltarsError, ValidationError, located
 from deltars.log.moments import Moment
 from deltars.log.snapshot import HistoryEntry, Snapshot
 from deltars.mirror.cleanup import clean_up_log
@@ -79,17 +80,21 @@ class Table(TableChanges, RefusesVerbs, ArrowRows):
     ) -> Snapshot:
         """Return the table at a version, at a time (the last version that is not later), or now.
 
+        A time in the future means now.
+
         `as_of` is that of `catalog.snapshot`: a tag, a transaction or a time of the whole catalog.
         """
-        if as_of is not None:
-            if version is not None or timestamp is not None:
-                raise ValidationError("as_of excludes version and timestamp", table=self.name, field="as_of")
-            version = self._session.version_as_of(self.id, as_of)
-        return self._session.reader.snapshot(self.id, version, timestamp=timestamp)
+        with located(table=self.name):
+            if as_of is not None:
+                if version is not None or timestamp is not None:
+                    raise ValidationError("as_of excludes version and timestamp", field="as_of")
+                version = self._session.version_as_of(self.id, as_of)
+            return self._session.reader.snapshot(self.id, version, timestamp=timestamp)
 
     def history(self, limit: int | None = None, *, since: int | Moment | None = None) -> list[HistoryEntry]:
         """Return the commits, newest first: at most `limit`, none before `since` (a version or a time)."""
-        return HistoryList(self._session.reader.history(self.id, limit=limit, since=since))
+        with located(table=self.name):
+            return HistoryList(self._session.reader.history(self.id, limit=limit, since=since))
 
     def count(self, where: str | None = None, *, version: int | None = None, timestamp: Moment | None = None) -> int:
         """Return the number of rows now, at a version or at a time. With `where`, count the rows that match.
@@ -111,6 +116,7 @@ class Table(TableChanges, RefusesVerbs, ArrowRows):
 
     def detail(self, *, partitions: bool = False) -> TableDetail:
         """Return the table's current columns, properties and size; with `partitions` also each partition's size."""
+        check_flags(partitions=partitions)
         snapshot = self.snapshot()
         totals = snapshot.totals
         return TableDetail(
@@ -256,6 +262,7 @@ class Table(TableChanges, RefusesVerbs, ArrowRows):
         ones may belong to a transaction that has not committed yet. The result counts those in `young_files`.
         `report` is called with the number of files compared so far.
         """
+        check_flags(deep=deep, orphans=orphans)
         verifier = Verifier(self._session.database, self._session.publisher)
         return verifier.verify(self.id, deep=deep, orphans=orphans, min_age=min_age, report=report)
 

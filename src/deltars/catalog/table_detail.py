@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from uuid import UUID
 
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from deltars.log.snapshot import Snapshot
 from deltars.protocol import StructType
+from deltars.transaction.html import html_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,24 @@ class TableDetail:
     """None if a file has no statistics that count its rows."""
     partitions: tuple[PartitionDetail, ...] | None = None
     """None unless `detail(partitions=True)` was called."""
+
+    def _repr_html_(self) -> str:
+        shown = [
+            (field.name, getattr(self, field.name))
+            for field in fields(self)
+            if field.name not in ("columns", "partitions")
+        ]
+        columns = [(column.name, column.type, column.nullable, column.comment) for column in self.columns]
+        partitions = [
+            (*part.values.values(), part.num_files, part.size_bytes, part.num_records, part.last_version)
+            for part in self.partitions or ()
+        ]
+        heads = (*self.partition_columns, "num_files", "size_bytes", "num_records", "last_version")
+        return (
+            html_table(f"{self.name}, version {self.version}", ("field", "value"), shown)
+            + html_table("columns", ("name", "type", "nullable", "comment"), columns)
+            + (html_table("partitions", heads, partitions) if partitions else "")
+        )
 
 
 def columns_of(schema: StructType) -> tuple[ColumnDetail, ...]:

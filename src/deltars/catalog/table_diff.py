@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from deltars.log.snapshot import Snapshot
 from deltars.protocol import supported_features
+from deltars.transaction.html import html_table
 
 _FILE = ("path", "deletion_vector", "size", "num_records")
 
@@ -44,6 +45,15 @@ class TableDiff:
     to_version: int
     changes: tuple[TableChange, ...]
     files: tuple[FileChange, ...]
+
+    def _repr_html_(self) -> str:
+        changes = [(change.kind, change.name, change.before, change.after) for change in self.changes]
+        files = [(file.change, file.path, file.size_bytes, file.num_records) for file in self.files]
+        return html_table(
+            f"{self.table}, version {self.from_version} to {self.to_version}",
+            ("what", "name", "before", "after"),
+            changes,
+        ) + html_table("files", ("change", "path", "size_bytes", "num_records"), files)
 
 
 def difference(table: str, old: Snapshot, new: Snapshot) -> TableDiff:

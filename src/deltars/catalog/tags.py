@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from uuid import UUID
 
+from deltars.arguments import check_texts
 from deltars.errors import ValidationError
-from deltars.log.validation import has_null_character
 from deltars.session import CatalogSession
 from deltars.store.read.as_of import AsOf
 from deltars.store.registry import TableRecord
@@ -18,10 +18,7 @@ def create_tag(
 ) -> Tag:
     """Name a cut. The cut is sealed first, so that it never changes."""
     session.tags.check_new_name(name)
-    texts: dict[str, object] = {"description": description, "committer": committer}
-    for field, text in texts.items():
-        if text is not None and (not isinstance(text, str) or has_null_character(text)):
-            raise ValidationError(f"{field} must be text without the character U+0000", field=field)
+    check_texts(description=description, committer=committer)
     resolved = session.cut_finder.resolve(as_of)
     txn_id = resolved.txn_id if isinstance(resolved, Tag) else resolved if isinstance(resolved, UUID) else None
     tag = Tag(name, _sealed(session, as_of), txn_id, datetime.now(UTC), committer, description)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from deltars.arguments import check_flags
 from deltars.data.row_change import Expression
 from deltars.errors import ValidationError
 from deltars.protocol import StructType, as_names
@@ -56,10 +57,7 @@ class ChangeFeed:
             raise ValidationError(
                 f"stored_as_scd_type must be 1 or 2, got {stored_as_scd_type!r}", field="stored_as_scd_type"
             )
-        if not isinstance(ignore_null_updates, bool):
-            raise ValidationError(
-                f"ignore_null_updates must be True or False, got {ignore_null_updates!r}", field="ignore_null_updates"
-            )
+        check_flags(ignore_null_updates=ignore_null_updates)
         has_history = str(stored_as_scd_type) == "2"
         feed = cls(
             as_names(keys),

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from deltars.data.filter import PredicateFilter
 from deltars.data.reader import read_scan
-from deltars.data.scan import Scan
+from deltars.data.scan import Scan, refuse_no_columns
 from deltars.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 def stream(scan: Scan, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
     """Return the rows that match the scan's condition, one batch in memory at a time."""
+    refuse_no_columns(scan, columns)
     row_filter = None if scan.condition is None else PredicateFilter(scan.condition)
     return read_scan(scan, columns=columns, row_filter=row_filter)
 

@@ -192,9 +192,26 @@ def _from_pandas(frame: Any) -> pa.Table:
         )
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise _unfit(frame, error) from error
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise ValidationError(
             f"cannot convert the pandas frame to Arrow: {error}",
             field="df",
             hint="Give each column one type, for example frame.astype({'column': 'string'}).",
         ) from error
+
+
+def _unfit(frame: Any, error: Exception) -> ValidationError:
+    """Return the error for a value that Arrow cannot hold, with the name of its column."""
+    for name in frame.columns:
+        try:
+            pa.Table.from_pandas(frame[[name]], preserve_index=False)
+        except (OverflowError, UnicodeEncodeError):
+            break
+    what, hint = (
+        ("a number of more than 64 bits", "Convert it first, for example to Decimal or to a string.")
+        if isinstance(error, OverflowError)
+        else ("half a surrogate pair, which is no text", "Clean the texts: value.encode('utf-8', 'replace').decode().")
+    )
+    return ValidationError(f"the column {str(name)!r} of the pandas frame has {what}", field=str(name), hint=hint)

@@ -133,6 +133,17 @@ class Scan:
         return value_names(self.schema, self.partition_columns, self.column_mapping != "none")
 
 
+def refuse_no_columns(scan: Scan, columns: Sequence[str] | None) -> None:
+    """Raise for an empty list of columns: a frame without columns has lost the number of its rows."""
+    if columns is not None and not as_names(columns):
+        raise ValidationError(
+            "columns is empty",
+            field="columns",
+            table=scan.table,
+            hint="Omit it for all columns. To count rows, use table.count().",
+        )
+
+
 def missing_file(scan: Scan, uri: str) -> StorageError:
     """Return the error for a missing data file, or for a missing table directory."""
     place = parse_location(scan.root)

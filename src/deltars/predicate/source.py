@@ -10,6 +10,7 @@ import sqlglot
 from sqlglot import Token, TokenType, exp
 from sqlglot.errors import ParseError, TokenError
 
+from deltars.arguments import is_storable
 from deltars.errors import PredicateError
 from deltars.predicate.strings import unquoted
 
@@ -37,6 +38,12 @@ class Source:
                 hint='Write it as Spark SQL, such as "SELECT id FROM features".'
                 if field == "query"
                 else "Write it as Spark SQL, such as \"day = '2026-01-01' AND id > 5\".",
+            )
+        if not is_storable(text.replace("\0", "")):
+            raise PredicateError(
+                f"{_a(_NAMES[field])} has half a surrogate pair, which is no text: {text!r:.100}",
+                field=field,
+                hint="Clean the text: text.encode('utf-8', 'replace').decode().",
             )
         self.text = text
         self._field = field

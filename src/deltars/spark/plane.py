@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from deltars.data.conditions import Condition
-from deltars.data.scan import Scan
+from deltars.data.scan import Scan, refuse_no_columns
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.errors import PredicateError, ValidationError
 from deltars.log.moments import Moment, parse_moment
@@ -149,6 +149,7 @@ class SparkPlane:
         columns: Sequence[str] | None = None,
     ) -> DataFrame:
         """Return the rows of a scan that match `where`, with the given columns."""
+        refuse_no_columns(scan, columns)
         return read_scan(running_session(spark), scan, where=where, columns=columns)
 
 

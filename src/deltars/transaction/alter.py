@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
+from deltars.arguments import check_flags
 from deltars.data.conditions import Condition
 from deltars.errors import ValidationError
 from deltars.predicate import parse
@@ -112,6 +113,7 @@ class Alter(RefusesVerbs):
 
     def drop_constraint(self, name: str, *, if_exists: bool = False) -> None:
         """Drop a constraint. Raise if it does not exist, unless `if_exists`."""
+        check_flags(if_exists=if_exists)
 
         def drop(metadata: Metadata) -> Metadata:
             key = (CONSTRAINT + name).lower()

@@ -18,6 +18,7 @@ from uuid import UUID, uuid4
 import msgspec
 import pyarrow as pa
 
+from deltars.arguments import check_flags, check_texts
 from deltars.errors import ConfigError, StorageError, TableExists, ValidationError, VersionConflict
 from deltars.log.bounds import Bounds
 from deltars.log.commit import NO_VERSION, Commit, NewTable, TableCommit
@@ -73,6 +74,7 @@ def create_table(
 ) -> TableRecord:
     """Commit version 0 of a new table, or with `replace` a new schema and no rows for an existing one."""
     check_request(name, if_not_exists=if_not_exists, replace=replace)
+    check_texts(committer=committer)
     existing = session.registry.find(name)
     if existing is not None and if_not_exists:
         return existing
@@ -101,6 +103,7 @@ def create_table(
 
 def check_request(name: str, *, if_not_exists: bool, replace: bool) -> None:
     """Check the arguments of a creation that do not depend on the catalog."""
+    check_flags(if_not_exists=if_not_exists, replace=replace)
     check_name(name)
     if if_not_exists and replace:
         raise ValidationError(

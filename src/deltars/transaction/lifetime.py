@@ -50,12 +50,17 @@ class Lifetime:
             yield
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Count a write in progress."""
+    def writing(self, table: str | None = None) -> Iterator[None]:
+        """Count a write in progress. An error of another library, such as Spark, gets a note of where it happened."""
         with self.open():
             self._num_writing += 1
         try:
             yield
+        except DeltarsError:
+            raise
+        except BaseException as error:
+            error.add_note(f"deltars: {'' if table is None else f'table {table}, '}transaction {self.txn_id}")
+            raise
         finally:
             with self.lock:
                 self._num_writing -= 1

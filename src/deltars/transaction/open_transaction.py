@@ -16,6 +16,7 @@ from uuid import UUID, uuid4
 
 import pyarrow as pa
 
+from deltars.arguments import check_flags, check_texts
 from deltars.config import check_isolation, check_timeout
 from deltars.data.conditions import Condition
 from deltars.data.scan import Scan
@@ -30,7 +31,7 @@ from deltars.observe import (
 )
 from deltars.predicate import parse
 from deltars.protocol import Action, SchemaLike, as_schema
-from deltars.session import CatalogSession, check_mirror_mode
+from deltars.session import CatalogSession, check_mirror_mode, is_handle
 from deltars.store.read.as_of import AsOf
 from deltars.transaction.alter import Alter, Change, StageChange
 from deltars.transaction.create_table import CREATE, check_request
@@ -46,7 +47,7 @@ from deltars.transaction.options import (
     check_expected_version,
     check_keywords,
 )
-from deltars.transaction.plane import Frame, any_breaks, plane_for, spark_plane
+from deltars.transaction.plane import Frame, any_breaks, plane_for, refuse_swapped, spark_plane
 from deltars.transaction.restoration import RESTORE, RestoredTable, restoration, version_to_restore
 from deltars.transaction.result import SkippedWrite
 from deltars.transaction.rows_by_table import RowsByTable
@@ -79,6 +80,7 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
             self.id = uuid4() if txn_id is None else as_txn_id(txn_id)
         except ValidationError as error:
             raise ConfigError(f"txn_id cannot be used: {error.message}", hint=error.hint) from None
+        check_texts(committer=options.get("committer"), user_metadata=options.get("user_metadata"))
         if isolation is not None:
             check_isolation(isolation)
         if timeout is not None:
@@ -163,10 +165,11 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         """
         check_keywords("write", options, WriteOptions)
         checked = CheckedWriteOptions(mode, **options)
+        refuse_swapped(table, df)
         plane = plane_for(df)
         view = self._view_for(table)
         name = view.session.name_or_id(table)
-        with self._lifetime.writing():
+        with self._lifetime.writing(view.name_of(name)):
             write = TableWrite(view, plane, checked, df)
             created: StagedTable | None = None
             while True:
@@ -337,6 +340,7 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         The commit drops it, at the same moment as everything else. At `strict`, it raises `VersionConflict` if the
         table has a newer version by then. The files stay: `delete_data` is refused here.
         """
+        check_flags(delete_data=delete_data)
         if delete_data:
             raise ValidationError(
                 "a transaction cannot delete files: a rollback could not bring them back",
@@ -385,7 +389,8 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         if self._is_committed(base):
             self._stage(view, base, (), Step(RESTORE))
             return RestoredTable(base.name, base.table_id, base.version)
-        target = version_to_restore(view.session, base, version, timestamp, as_of)
+        with located(table=base.name):
+            target = version_to_restore(view.session, base, version, timestamp, as_of)
         while True:
             with located(table=base.name, table_id=str(base.table_id), txn_id=self.id):
                 made = restoration(view, base, target, timestamp)
@@ -452,5 +457,8 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
                     self._view.session.refuse_default_elsewhere(table)
                 return self._view
             assert not isinstance(self._open, CatalogSession)
-            uri = parse_table_uri(table)[0] if isinstance(table, str) and is_uri(table) else None
+            if isinstance(table, str):
+                uri = parse_table_uri(table)[0] if is_uri(table) else None
+            else:
+                uri = table._session.uri if is_handle(table) else None
             return self._bind(self._open(uri))

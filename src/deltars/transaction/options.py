@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
+from deltars.arguments import check_flags, check_texts
 from deltars.config import Isolation
 from deltars.data.write_target import COMPRESSIONS
 from deltars.errors import ValidationError
@@ -125,6 +126,7 @@ class CheckedChangeOptions:
         if self.compression is not None:
             _choose("compression", self.compression, COMPRESSIONS)
         _check_counts(target_file_size=self.target_file_size)
+        check_texts(user_metadata=self.user_metadata)
         object.__setattr__(self, "app_version", _checked_application(self.app_id, self.app_version))
 
     def skipped(self, table: str, progress: Callable[[str], int | None]) -> SkippedWrite | None:
@@ -166,6 +168,8 @@ class CheckedWriteOptions:
         _choose("partition_overwrite", self.partition_overwrite, PARTITION_OVERWRITES)
         if self.compression is not None:
             _choose("compression", self.compression, COMPRESSIONS)
+        check_texts(user_metadata=self.user_metadata)
+        check_flags(merge_schema=self.merge_schema, overwrite_schema=self.overwrite_schema)
         object.__setattr__(self, "mode", MODES[self.mode])
         _check_counts(target_file_size=self.target_file_size, max_records_per_file=self.max_records_per_file)
         if self.expected_version is not None:
@@ -228,9 +232,9 @@ def check_expected_version(version: Any) -> int:
         number = NO_VERSION - 1 if isinstance(version, bool) else index(version)
     except TypeError:
         number = NO_VERSION - 1
-    if number < NO_VERSION:
+    if number < NO_VERSION or number.bit_length() > 63:
         raise ValidationError(
-            f"expected_version must be −1 or more, got {version!r}",
+            f"expected_version must be −1 or more, and a version, got {version!r:.100}",
             field="expected_version",
             hint="Give the version that you read, such as table.version; −1 means that the table must not exist.",
         )
@@ -242,11 +246,33 @@ def _choose(name: str, value: Any, known: Mapping[str, str] | Sequence[str]) -> 
         raise ValidationError(f"unknown {name} {value!r}", field=name, hint=f"Known values: {', '.join(known)}.")
 
 
+_PARAMETERS = {
+    "connect": ("warehouse", "migrate"),
+    "write": ("mode",),
+    "delete": ("where",),
+    "update": ("set", "where"),
+    "merge": ("target_alias", "source_alias", "merge_schema"),
+    "purge": ("where",),
+    "apply_changes": (
+        "keys",
+        "sequence_by",
+        "apply_as_deletes",
+        "column_list",
+        "except_column_list",
+        "stored_as_scd_type",
+        "ignore_null_updates",
+        "track_history_column_list",
+        "track_history_except_column_list",
+    ),
+}
+"""Parameters of each function that are no keyword options: users do not know the difference."""
+
+
 def check_keywords(function: str, given: Mapping[str, object], known: type) -> None:
     """Raise `TypeError` for a keyword that the TypedDict `known` does not have, as Python does for a parameter."""
     for name in given:
         if name not in known.__annotations__:
+            options = (*_PARAMETERS.get(function, ()), *known.__annotations__)
             raise TypeError(
-                f"{function}() got an unexpected keyword argument {name!r}; options are"
-                f" {', '.join(known.__annotations__)}"
+                f"{function}() got an unexpected keyword argument {name!r}; options are {', '.join(options)}"
             )

@@ -39,14 +39,14 @@ Frame: TypeAlias = "DataFrame | pandas.DataFrame | SupportsArrowStream | Support
 """Anything that can be written as a table. The two protocols cover pyarrow's classes, which have no types."""
 
 
-def spark_plane() -> SparkPlane:
+def spark_plane(instead: str = "read without Spark: table.to_arrow(), to_pandas(), to_polars()") -> SparkPlane:
     """Return the plane of Spark frames. pyspark is an extra, so it is imported on the first call."""
     try:
         from deltars.spark.plane import SparkPlane
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"Spark DataFrames need {(error.name or 'pyspark').partition('.')[0]}, which is not installed",
-            hint="pip install 'deltars[spark]'; or read without Spark: table.to_arrow(), to_pandas(), to_polars().",
+            hint=f"pip install 'deltars[spark]'; or {instead}.",
         ) from error
     return SparkPlane()
 
@@ -67,6 +67,16 @@ def plane_for(frame: object) -> DataPlane:
             hint="Give a Spark, pandas, Polars or pyarrow frame, or anything with __arrow_c_stream__.",
         )
     return plane
+
+
+def refuse_swapped(table: object, frame: object) -> None:
+    """Raise if the arguments of a write are in the wrong order."""
+    if isinstance(frame, str) and not isinstance(table, str):
+        raise ValidationError(
+            f"the table comes first, then the frame; got a {type(table).__qualname__} as the table",
+            field="table",
+            hint=f"Write write({frame!r:.100}, df).",
+        )
 
 
 def any_breaks(scan: Scan, condition: str) -> bool:

@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 
 import pyarrow as pa
 
+from deltars.arguments import check_flags, check_texts
 from deltars.errors import ValidationError
 from deltars.log.arrow_adds import canonical
 from deltars.log.commit import Commit, TableCommit
@@ -77,6 +78,8 @@ class SqlTxnLogWriter:
         An Arrow table holds add actions; its columns are named like the fields of `AddFile`. If you give a `txn_id`,
         you can repeat the call: once committed, it returns the first result again.
         """
+        check_texts(committer=committer)
+        check_flags(tolerate_missing=tolerate_missing)
         key = _as_table_id(table_id)
         if type(version) is not int or version < 0:
             raise ValidationError(f"version must be 0 or more, got {version!r}", table_id=key, field="version")

@@ -110,6 +110,12 @@ class View:
             self._tables.clear()
             self._dropped.clear()
 
+    def name_of(self, table: str | UUID) -> str:
+        """Return the name of a table as of the beginning; what was given if there was none."""
+        with self._lifetime.lock:
+            found = self._cut.find(table)
+        return str(table) if found is None else found.name
+
     def latest(self, table: StagedTable) -> StagedTable:
         """Return the current staged state of a table."""
         with self._lifetime.lock:
