@@ -288,7 +288,7 @@ def test_delete_and_update_print_the_version_and_its_transaction(catalog: deltar
         assert (done["txn_id"], entry.committer) == (str(entry.txn_id), f"deltars {arguments[0]}")
         assert done["rows_updated"] + done["rows_deleted"] == 1
     nothing = run("delete", "t", "--where", "id = 1", "--json")
-    assert nothing.stderr == "No row matched: nothing was changed.\n"
+    assert nothing.exit_code == 0
     assert (json.loads(nothing.stdout)["version"], json.loads(nothing.stdout)["txn_id"]) == (None, None)
     assert catalog.table("t").version == 3
 

@@ -81,5 +81,3 @@ def _report(table: str, result: deltars.TransactionResult, metrics: deltars.Chan
     shown = {name: value for name, value in asdict(metrics).items() if name != "operation_metrics"}
     txn_id = None if version is None else result.txn_id
     output.record({"table": name, "version": version, **shown, "txn_id": txn_id})
-    if version is None:
-        click.echo("No row matched: nothing was changed.", err=True)
