@@ -65,6 +65,7 @@ CALLS: dict[str, tuple[Call, tuple[Any, ...]]] = {
         lambda catalog, value: catalog.table("t").to_arrow(columns=value),
         (3, [1], b"id", [None], "id,s", [], ()),
     ),
+    "columns of Spark": (lambda catalog, value: catalog.table("t").read(columns=value), ([], ())),
     "partition_by": (lambda catalog, value: catalog.write("p", ROWS, partition_by=value), (3, [1], b"id", [None])),
     "properties": (
         lambda catalog, value: catalog.create_table("p", "id BIGINT", properties=value),

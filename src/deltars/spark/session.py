@@ -22,7 +22,8 @@ def active_session() -> SparkSession:
     except PySparkRuntimeError as error:
         raise ConfigError(
             "there is no active Spark session",
-            hint="Create one with SparkSession.builder.getOrCreate(), or pass one as spark=….",
+            hint="Create one with SparkSession.builder.getOrCreate(), or pass one as spark=…. Without Spark:"
+            " table.to_arrow(), cut.to_duckdb(table), and the command deltars sql.",
         ) from error
 
 
