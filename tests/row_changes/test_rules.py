@@ -185,3 +185,19 @@ def test_rows_keep_their_ids(catalog: deltars.Catalog, properties: dict[str, str
     assert {key: ids[key] for key in (2, 3, 4, 5, 6)} == {key: before[key] for key in (2, 3, 4, 5, 6)}
     assert len(set(ids.values())) == 6
     assert ids[9] not in before.values()
+
+
+def test_error_names_the_condition_that_it_is_about(catalog: deltars.Catalog) -> None:
+    table = catalog.create_table("t", "id BIGINT, v BIGINT")
+    source = pa.table({"id": [1], "v": [2]})
+    merge = table.merge(source, "t.id = s.id")
+    with pytest.raises(deltars.PredicateError, match="at position 3 of the condition:"):
+        merge.when_matched_update_all("s.vv > 1").execute()
+    with pytest.raises(deltars.PredicateError, match="at position 1 of the constraint:"):
+        table.alter.add_constraint("c", "vv > 1")
+    with pytest.raises(deltars.PredicateError, match="at position 1 of the constraint:"):
+        catalog.create_table("u", "id INT", properties={"delta.constraints.c": "vv > 1"})
+    with pytest.raises(deltars.PredicateError, match="at position 1 of the replace_where:"):
+        table.write(source, "overwrite", replace_where="vv = 1")
+    with pytest.raises(deltars.PredicateError, match="at position 1 of the where:"):
+        table.delete("vv = 1")
