@@ -112,6 +112,7 @@ def test_load_with_an_id_is_done_once(catalog: deltars.Catalog, run: Run) -> Non
         assert run("load", "u", "a.csv", "--create", "--schema", "id INT", "--txn-id", "first").exit_code == 0
     assert len(rows(catalog, "u")) == 1
     assert run("load", "t", "a.csv", "--txn-id", "first").exit_code == 1  # it loaded another table
+    assert run("load", "t", "a.csv", "--txn-id", " ").exit_code == 2
 
 
 def test_load_makes_a_table_only_if_asked_for(catalog: deltars.Catalog, run: Run) -> None:

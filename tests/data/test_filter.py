@@ -10,7 +10,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deltars.data.filter import PredicateFilter
@@ -129,6 +129,7 @@ def test_what_only_spark_can_judge_is_named() -> None:
 texts = st.text("ab%_\\\\.*\n😀é^$[(", max_size=8)
 
 
+@example(["\\", "a\\", "x"], "%\\")
 @given(st.lists(st.none() | texts, max_size=6), texts)
 def test_patterns_fit_as_in_spark(values: list[str | None], pattern: str) -> None:
     schema = schema_from_ddl("t STRING")

@@ -295,7 +295,7 @@ def test_check_constraint_refuses_rows_that_break_it(catalog: deltars.Catalog) -
     [
         ({"mode": "upsert"}, "mode"),
         ({"mode": "append", "replace_where": "id = 1"}, "replace_where"),
-        ({"mode": "overwrite", "replace_where": 3}, "where"),
+        ({"mode": "overwrite", "replace_where": 3}, "replace_where"),
         ({"mode": "append", "overwrite_schema": True}, "overwrite_schema"),
         ({"mode": "append", "partition_overwrite": "dynamic"}, "partition_overwrite"),
         ({"mode": "overwrite", "partition_overwrite": "some"}, "partition_overwrite"),

@@ -196,8 +196,8 @@ def _earlier(opened: deltars.Catalog, table: str, txn_id: str) -> deltars.Transa
         return None
     try:
         found = opened.transaction(txn_id)
-    except deltars.TransactionNotFound:
-        return None
+    except (deltars.TransactionNotFound, deltars.ValidationError):
+        return None  # begin() refuses a text that cannot be an id
     return found if [change.table_id for change in found.tables] == [opened.table(table).id] else None
 
 

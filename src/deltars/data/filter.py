@@ -7,6 +7,7 @@ other number. A part that only Spark can evaluate is refused, with its text.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal
 from typing import Any, TypeAlias, assert_never
@@ -89,7 +90,7 @@ class PredicateFilter:
                 answer = pc.starts_with(_values(column, batch), prefix)
                 return pc.invert(answer) if negated else answer
             case Like(column, pattern, negated):
-                answer = pc.match_like(_values(column, batch), pattern)
+                answer = _like(_values(column, batch), pattern)
                 return pc.invert(answer) if negated else answer
             case IsNull(column, negated):
                 values_ = _values(column, batch)
@@ -164,6 +165,20 @@ def _values(column: Column, batch: pa.RecordBatch) -> pa.Array:
     values = batch.column(top)
     # If a struct is null, all its fields are null.
     return pc.struct_field(values, below) if below else values
+
+
+def _like(values: pa.Array, pattern: str) -> pa.Array:
+    if "\\" not in pattern:
+        return pc.match_like(values, pattern)
+    # pyarrow finds no match for an escaped backslash at the end of a pattern such as `%\\\\`.
+    parts = re.findall(r"\\.|.", pattern, re.DOTALL)
+    wanted = "".join({"%": ".*", "_": "."}.get(part) or _literal(part[-1]) for part in parts)
+    return pc.match_substring_regex(values, rf"\A(?s:{wanted})\z")
+
+
+def _literal(character: str) -> str:
+    """Return a character as RE2 takes it literally."""
+    return rf"\x{{{ord(character):x}}}"
 
 
 def _compare(values: pa.Array, operator: Operator, value: Value) -> pa.Array:

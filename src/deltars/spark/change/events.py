@@ -163,8 +163,8 @@ def _check(events: DataFrame, columns: FeedColumns, sequence: str, deleted: str)
     is_contradiction = ~F.col(_FIRST).eqNullSafe(F.col(_LAST))
     example = F.struct(*(F.col(quoted(name)).cast("string").alias(f"e{at}") for at, name in enumerate(names)))
     found = [*nulls, F.first(F.when(is_contradiction, example), ignorenulls=True)]
-    [row] = grouped.agg(*(column.alias(f"c{at}") for at, column in enumerate(found))).toArrow().to_pylist()
-    *counts, pair = row.values()
+    [row] = grouped.agg(*(column.alias(f"c{at}") for at, column in enumerate(found))).collect()
+    *counts, pair = row
     for name, count in zip(names, counts, strict=True):
         if count:
             what, field = ("sequence_by", "sequence_by") if name == sequence else (f"the key {name}", name)
@@ -174,7 +174,7 @@ def _check(events: DataFrame, columns: FeedColumns, sequence: str, deleted: str)
                 hint="Filter these events out, or repair them.",
             )
     if pair is not None:
-        *key, at = pair.values()
+        *key, at = pair
         shown = ", ".join(f"{name} = {value}" for name, value in zip(columns.keys, key, strict=True))
         raise ValidationError(
             f"two different events have one sequence: {shown}, sequence {at}",
