@@ -187,7 +187,6 @@ def test_rows_keep_their_ids(catalog: deltars.Catalog, properties: dict[str, str
     assert ids[9] not in before.values()
 
 
-<<<<<<< HEAD
 def test_a_column_with_a_dot_is_not_taken_for_the_field_of_a_struct(catalog: deltars.Catalog) -> None:
     properties = {"delta.columnMapping.mode": "name"}
     table = catalog.create_table("t", "`a.b` BIGINT, a STRUCT<b: BIGINT>, `c.d` BIGINT", properties=properties)
@@ -206,7 +205,8 @@ def test_a_lone_surrogate_is_refused_by_name(catalog: deltars.Catalog) -> None:
         table.update({"v": "'\ud800'"})
     with pytest.raises(ValidationError, match="surrogate"):
         table.delete("v = '\ud800'")
-=======
+
+
 def test_error_names_the_condition_that_it_is_about(catalog: deltars.Catalog) -> None:
     table = catalog.create_table("t", "id BIGINT, v BIGINT")
     source = pa.table({"id": [1], "v": [2]})
@@ -221,4 +221,3 @@ def test_error_names_the_condition_that_it_is_about(catalog: deltars.Catalog) ->
         table.write(source, "overwrite", replace_where="vv = 1")
     with pytest.raises(deltars.PredicateError, match="at position 1 of the where:"):
         table.delete("vv = 1")
->>>>>>> h-fixcli

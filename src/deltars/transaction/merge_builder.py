@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from deltars.arguments import check_flags
 from deltars.data.row_change import ClauseKind, Expression
 from deltars.errors import ValidationError
 from deltars.protocol import as_names
@@ -109,6 +110,7 @@ def merge_builder(
             raise ValidationError(f"{name} must be a name, got {alias!r}", field=name)
     if target_alias.lower() == source_alias.lower():
         raise ValidationError(f"target and source have the same alias {target_alias!r}", field="source_alias")
+    check_flags(merge_schema=evolves)
     check_keywords("merge", options, ChangeOptions)
     CheckedChangeOptions(**options)
     plane_for(source)

@@ -283,7 +283,12 @@ class DeleteRows(RowChange):
     def _run(self, table: StagedTable, metadata: Metadata) -> ChangeMetrics:
         began = time.perf_counter()
         self._params = {"predicate": _as_list(self._where)}
+        statement = Delete(self._where)
         predicate = self._predicate(self._where, metadata.schema)
+        refusal = self._refusal(statement, metadata.schema)
+        if refusal is not None and self._spark() is None:
+            # An empty table refuses what a filled one would refuse.
+            self._spark_planes(refusal)
         found = self._view.change_files(table, predicate, row_filter=row_filter(predicate), changes_matches=True)
         if boolean_property(metadata.configuration, APPEND_ONLY):
             self._refuse_for(table, metadata, moves_rows=False)
@@ -292,8 +297,7 @@ class DeleteRows(RowChange):
         scanned = time.perf_counter()
         if doubt.num_rows:
             self._refuse_for(table, metadata, moves_rows=not uses_vectors(metadata))
-            statement = Delete(self._where)
-            planes = self._planes(self._refusal(statement, metadata.schema), size_of(doubt))
+            planes = self._planes(refusal, size_of(doubt))
             scan = self._scan(table, metadata, doubt)
             changes = planes.changes.delete(scan, statement)
             scanned = time.perf_counter()

@@ -161,7 +161,7 @@ class RowStatements(OpenTransaction):
         check_keywords(call, options, ChangeOptions)
         checked = CheckedChangeOptions(**options)
         view = self._view_for(table)
-        with self._lifetime.writing():
+        with self._lifetime.writing(view.name_of(view.session.name_or_id(table))):
             change = make(view, checked)
             while True:
                 base = view.readable(table)
