@@ -265,7 +265,7 @@ class CatalogSession:
         if not is_storable(table):
             raise ValidationError(
                 f"{table!r:.100} is not a table name: it has a character that no database can store",
-                field="table",
+                field="name",
                 hint=REMOVE,
             )
         if is_uri(table):

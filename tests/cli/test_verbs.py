@@ -137,6 +137,9 @@ ONLY_IN_PROGRAMS = (
     "Write each batch: df.writeStream.foreachBatch(",
     "To write rows, use tx.write(",
     "Write table.head(",
+    "Write the table first, by its name: catalog.table(",
+    "Without Spark: table.to_arrow(), cut.to_duckdb(table)",
+    "To count rows, use table.count()",
 )
 
 

@@ -173,7 +173,7 @@ MISTAKES = {
         lambda lake: lake.table(None),  # type: ignore[arg-type]
         deltars.ValidationError,
         "a table is a name, an id or a URI, got None",
-        "Write catalog.table",
+        "catalog.table",
     ),
     "a version that is not there": Mistake(
         lambda lake: lake.table("plain").to_arrow(version=7),

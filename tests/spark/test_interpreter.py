@@ -47,4 +47,4 @@ def test_tasks_of_a_local_session_use_the_python_of_the_program(tmp_path: Path, 
     if chosen:
         assert "the wrong python3" in ended.stderr
     else:
-        assert ended.stdout.split() == [sys.executable], ended.stderr[-2000:]
+        assert ended.stdout.splitlines() == [sys.executable], ended.stderr[-2000:]

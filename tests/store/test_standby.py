@@ -52,7 +52,7 @@ def test_standby_says_that_it_is_one_and_reads_the_present(pair: Pair, caplog: p
     pair.primary.create_table("features", "id BIGINT")
     pair.primary.write("features", pa.table({"id": [1, 2]}))
     with caplog.at_level(logging.WARNING, "deltars"), deltars.connect(pair.standby_uri) as standby:
-        assert [record.message for record in caplog.records if "hot standby" in record.message]
+        assert [record for record in caplog.records if "hot standby" in record.getMessage()]
         assert standby.is_standby
         assert not pair.primary.is_standby
         _await(standby, pair.primary.snapshot().versions)
@@ -79,7 +79,7 @@ def test_standby_gives_the_cut_of_a_tag(pair: Pair) -> None:
     pair.primary.write("tagged", pa.table({"id": [2]}))
     with deltars.connect(pair.standby_uri) as standby:
         _await(standby, pair.primary.snapshot().versions)
-        assert standby.snapshot("q3").versions == {"tagged": 0}
+        assert standby.snapshot("q3").versions["tagged"] == 0
         assert standby.table("tagged").to_arrow(as_of="q3").num_rows == 1
 
 

@@ -69,6 +69,12 @@ def use_transactions(catalog: deltars.Catalog, frame: DataFrame, spark: SparkSes
         tx.write("features", frame, "overwrite", replace_where="day = '2026-01-30'", user_metadata="again")
         tx.stage("labels", [deltars.Txn(app_id="job", version=1)], expected_version=3, operation="WRITE")
         tx.stage_table("labels", [])
+        assert_type(tx.delete("features", "id = 1", app_id="job", app_version=1), deltars.ChangeMetrics)
+        assert_type(tx.update("features", {"score": 0.5}, where="id = 1").rows_updated, int)
+        merge = tx.merge("features", frame, on="t.id = s.id", merge_schema=True)
+        assert_type(merge.when_matched_update_all().when_not_matched_insert_all(), deltars.MergeBuilder)
+        assert_type(tx.purge("features"), deltars.ChangeMetrics)
+        tx.apply_changes("features", frame, keys=["id"], sequence_by="day")
         change(tx.alter("features"))
         tx.write("features", frame, replaceWhere="day = 1")  # type: ignore[call-arg]
     deltars.begin(isolation_level="strict")  # type: ignore[call-arg]

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Unpack
 from uuid import UUID, uuid4
 
+import msgspec
 import pyarrow as pa
 
 from deltars.arguments import check_flags, check_texts
@@ -259,7 +260,9 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         """
         view = self._view_for(table)
         expected_version = None if expected_version is None else check_expected_version(expected_version)
-        if not isinstance(actions, Sequence | pa.Table) or isinstance(actions, str | bytes):
+        if not isinstance(actions, pa.Table):
+            actions = tuple(actions) if isinstance(actions, Iterable) else (actions,)
+        if not isinstance(actions, pa.Table) and not all(isinstance(action, msgspec.Struct) for action in actions):
             raise ValidationError(
                 f"actions are a list of actions or a pyarrow table of add actions, got {actions!r:.100}",
                 field="actions",

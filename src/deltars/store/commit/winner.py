@@ -69,6 +69,8 @@ def lost_race(database: Database, commit: Commit, taken: VersionTaken) -> LostRa
 
 def _winning_commit(connection: Connection, table_id: UUID, version: int) -> WinningCommit | None:
     columns = [_versions[name] for name in WinningCommit.__dataclass_fields__]
+    if not -(2**63) <= version < 2**63:
+        return None  # no database has such a version
     query = select(*columns).where(_versions.table_id == table_id, _versions.version == version)
     row = connection.execute(query).one_or_none()
     return None if row is None else WinningCommit(*row)
