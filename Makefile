@@ -70,6 +70,8 @@ bench-mirror: setup  ## Measure the mirror: lag, catching up, a large checkpoint
 bench-spark: setup  ## Measure writing and reading with Spark beside delta-spark
 	@$(PY) -m benchmarks.spark
 	@$(PY) -m benchmarks.row_changes
+	@$(PY) -m benchmarks.maintenance
+	@$(PY) -m benchmarks.vacuum
 	@$(PY) -m benchmarks.spark_scale
 
 bench-observe: setup  ## Measure what metrics and spans cost a commit

@@ -50,9 +50,10 @@ class Sizes:
     many_files: tuple[int, ...] = (10_000, 100_000)
     small_appends: int = 50
     pairs: int = 20
+    arrow_rounds: int = 7
 
 
-QUICK = Sizes(200_000, 2, 2, 100, (1_000,), 12, 4)
+QUICK = Sizes(200_000, 2, 2, 100, (1_000,), 12, 4, 3)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from sqlalchemy import insert
 import deltars
 from benchmarks.report import table, write_section
 from benchmarks.rig import SCHEMA, add_file, add_table, durable_server, new_catalog
-from deltars.log.commit import NewTable
+from deltars.log.new_table import NewTable
 from deltars.store.schema import dl_tables
 from tests.support.postgres import PostgresServer
 from tests.support.run_directory import RunDirectory

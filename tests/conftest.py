@@ -24,7 +24,7 @@ from tests.support.durations import Durations
 from tests.support.jvm import SHORT_LIVED
 from tests.support.maven import NoJars
 from tests.support.postgres import URL_VARIABLE, PostgresServer, server_elsewhere, server_of_this_run
-from tests.support.run_directory import RunDirectory
+from tests.support.run_directory import RunDirectory, use_memory
 from tests.support.spark import connect_server, local_session
 from tests.support.templates import CatalogTemplates
 
@@ -50,6 +50,7 @@ hypothesis.settings.register_profile("soak", hypothesis.settings.get_profile("te
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    use_memory()
     hypothesis.settings.load_profile("soak" if soak.is_soak() else "test")
     for name in list(os.environ):
         # What the developer set for their own catalogs is not for the tests.
@@ -116,11 +117,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _leave_cases_to_soak(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep, of a test with `every_case_on`, all cases on the backends that it names, and the first on each other."""
+    """Leave to `make soak` tests marked `soak(only=True)`, and most cases of those marked `every_case_on`.
+
+    Of the latter, all cases run on the backends that the marker names, and the first on each other.
+    """
     kept: list[pytest.Item] = []
     left: list[pytest.Item] = []
     taken: set[tuple[str, str]] = set()
     for item in items:
+        if _is_for_soak(item):
+            (kept if soak.is_soak() else left).append(item)
+            continue
         marker, callspec = item.get_closest_marker("every_case_on"), getattr(item, "callspec", None)
         backend = callspec.params.get("backend") if callspec is not None else None
         if marker is None or backend is None or backend in marker.args:
@@ -138,6 +145,22 @@ def _leave_cases_to_soak(config: pytest.Config, items: list[pytest.Item]) -> Non
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = kept
+
+
+def _is_for_soak(item: pytest.Item) -> bool:
+    """Return whether only `make soak` runs a test: it says so, or it repeats on DuckDB what SQLite and PostgreSQL show.
+
+    On DuckDB run the tests of the store, those that name it, and those that prove a requirement.
+    """
+    if any(one.kwargs.get("only") for one in item.iter_markers("soak")):
+        return True
+    if item.get_closest_marker("duckdb") is None or item.get_closest_marker("requirement") is not None:
+        return False
+    named = item.get_closest_marker("backends")
+    if item.path.is_relative_to(_HERE / "store") or (named is not None and "duckdb" in named.args):
+        return False
+    item.add_marker(pytest.mark.soak)
+    return True
 
 
 def _is_worker(config: pytest.Config) -> bool:

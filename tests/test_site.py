@@ -96,6 +96,7 @@ def test_notebooks_are_pages_with_what_their_cells_returned(site: Path) -> None:
         assert f'href="notebooks/{notebook.stem}.html"' in (site / "index.html").read_text()
 
 
+@pytest.mark.soak(only=True)
 def test_link_that_leads_nowhere_fails_the_build(tmp_path: Path) -> None:
     project = tmp_path / "project"
     for part in ("docs", "scripts"):

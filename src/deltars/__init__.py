@@ -6,7 +6,6 @@ SQLAlchemy, pyarrow or pyspark are loaded on first use. The errors that programs
 `DeltarsError` is the base of each.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from deltars import observe
@@ -21,11 +20,13 @@ from deltars.errors import (
     DatabaseError,
     DeltarsError,
     FilesMissing,
+    HistoryExpired,
     ImportRefused,
     LogDiverged,
     MetadataChanged,
     MirrorFailure,
     NotADeltaTable,
+    NotImportable,
     NotSupportedYet,
     PredicateError,
     ProtocolChanged,
@@ -50,12 +51,14 @@ from deltars.errors import (
     VersionNotFound,
     WarehouseTaken,
 )
+from deltars.late_names import late_names
 
 if TYPE_CHECKING:
     from deltars.catalog import (
         Catalog,
         CatalogSnapshot,
         ColumnDetail,
+        Expired,
         FileChange,
         PartitionDetail,
         Restored,
@@ -69,15 +72,22 @@ if TYPE_CHECKING:
     )
     from deltars.catalog.connection import CatalogSettings, begin, connect, read, sql, table, write
     from deltars.catalog.log_acceptance import LogComparison
+    from deltars.catalog.maintenance import Maintainer, MaintenanceOutcome, MaintenanceReport, MaintenanceResult
     from deltars.catalog.recovery import Rebuilt, rebuild
+    from deltars.catalog.vacuum import CatalogVacuumed, SkippedVacuum, VacuumOptions
     from deltars.config import Isolation
     from deltars.data.scan import Scan
     from deltars.doctor import Finding, diagnose
     from deltars.importer import Progress
+    from deltars.log.maintenance import Advice, MaintenanceRules, MaintenanceVerb, TableStatistics
     from deltars.log.moments import Moment
     from deltars.log.snapshot import HistoryEntry, Snapshot, Totals
     from deltars.log.transaction_id import TxnId
     from deltars.mirror import MirrorOutcome, Publication, Reconciler, Reconciliation, Repair
+    from deltars.mirror.expiry import ExpiredTable
+    from deltars.mirror.purge import PurgedTable
+    from deltars.mirror.vacuum import Vacuumed
+    from deltars.mirror.vacuum_plan import KeptReason, VacuumFile, VacuumReason
     from deltars.mirror.verify import Verification
     from deltars.protocol import (
         Action,
@@ -97,6 +107,8 @@ if TYPE_CHECKING:
         StructType,
         Txn,
     )
+    from deltars.session import TableLike
+    from deltars.store.grants import MissingGrants
     from deltars.store.imports.reversal import Contradiction
     from deltars.store.migrations.revisions import SchemaStatus
     from deltars.store.mirror.status import MirrorMode, MirrorState, MirrorStatus
@@ -104,17 +116,23 @@ if TYPE_CHECKING:
     from deltars.store.read.committed_versions import CommittedTransaction, CommittedVersion
     from deltars.store.read.cuts import CutTable
     from deltars.store.tags import Tag
+    from deltars.store.vacuum_rows import VacuumAmount
+    from deltars.streams.each_batch import BatchFunction, EachBatch, each_batch
     from deltars.transaction import (
         Alter,
         BeginOptions,
         ChangeMetrics,
         ChangeOptions,
         CommitResult,
+        FileSizes,
         Frame,
         MergeBuilder,
         MirrorChoice,
         MultiTableTransaction,
+        Optimized,
+        OptimizeStep,
         RestoredTable,
+        SkippedFiles,
         SkippedWrite,
         SqlTxnLogReader,
         SqlTxnLogWriter,
@@ -129,119 +147,64 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_LOADED_WHEN_USED = {
-    "deltars.catalog": (
-        "Catalog",
-        "CatalogSnapshot",
-        "ColumnDetail",
-        "FileChange",
-        "PartitionDetail",
-        "Restored",
-        "Table",
-        "TableChange",
-        "TableCommitDetail",
-        "TableDetail",
-        "TableDiff",
-        "TransactionDetail",
-        "migrate",
-    ),
-    "deltars.catalog.connection": (
-        "CatalogSettings",
-        "begin",
-        "connect",
-        "read",
-        "sql",
-        "table",
-        "write",
-    ),
-    "deltars.catalog.log_acceptance": ("LogComparison",),
-    "deltars.catalog.recovery": ("Rebuilt", "rebuild"),
-    "deltars.config": ("Isolation",),
-    "deltars.data.scan": ("Scan",),
-    "deltars.doctor": (
-        "Finding",
-        "diagnose",
-    ),
-    "deltars.importer": ("Progress",),
-    "deltars.log.moments": ("Moment",),
-    "deltars.log.snapshot": ("HistoryEntry", "Snapshot", "Totals"),
-    "deltars.log.transaction_id": ("TxnId",),
-    "deltars.mirror": (
-        "MirrorOutcome",
-        "Publication",
-        "Reconciler",
-        "Reconciliation",
-        "Repair",
-    ),
-    "deltars.mirror.verify": ("Verification",),
-    "deltars.protocol": (
-        "Action",
-        "AddFile",
-        "ArrayType",
-        "CdcFile",
-        "CommitInfo",
-        "DeletionVector",
-        "DomainMetadata",
-        "MapType",
-        "Metadata",
-        "PrimitiveType",
-        "Protocol",
-        "RemoveFile",
-        "SchemaLike",
-        "StructField",
-        "StructType",
-        "Txn",
-    ),
-    "deltars.store.imports.reversal": ("Contradiction",),
-    "deltars.store.migrations.revisions": ("SchemaStatus",),
-    "deltars.store.mirror.status": (
-        "MirrorMode",
-        "MirrorState",
-        "MirrorStatus",
-    ),
-    "deltars.store.read.committed_versions": (
-        "CommittedTransaction",
-        "CommittedVersion",
-    ),
-    "deltars.store.read.as_of": ("AsOf",),
-    "deltars.store.read.cuts": ("CutTable",),
-    "deltars.store.tags": ("Tag",),
-    "deltars.transaction": (
-        "Alter",
-        "BeginOptions",
-        "ChangeMetrics",
-        "ChangeOptions",
-        "CommitResult",
-        "Frame",
-        "MergeBuilder",
-        "MirrorChoice",
-        "MultiTableTransaction",
-        "RestoredTable",
-        "SkippedWrite",
-        "SqlTxnLogReader",
-        "SqlTxnLogWriter",
-        "SupportsArrowStream",
-        "Transaction",
-        "TransactionResult",
-        "TxnLogReader",
-        "TxnLogWriter",
-        "WriteMode",
-        "WriteOptions",
-    ),
-}
-_MODULES = {name: module for module, names in _LOADED_WHEN_USED.items() for name in names}
-
 if not TYPE_CHECKING:  # A module-level __getattr__ would make a type checker accept every name.
+    _load = late_names(
+        __name__,
+        {
+            "catalog": (
+                "Catalog CatalogSnapshot ColumnDetail Expired FileChange PartitionDetail Restored Table "
+                "TableChange TableCommitDetail TableDetail TableDiff TransactionDetail migrate"
+            ),
+            "catalog.connection": "CatalogSettings begin connect read sql table write",
+            "catalog.log_acceptance": "LogComparison",
+            "catalog.maintenance": "Maintainer MaintenanceOutcome MaintenanceReport MaintenanceResult",
+            "catalog.recovery": "Rebuilt rebuild",
+            "catalog.vacuum": "CatalogVacuumed SkippedVacuum VacuumOptions",
+            "config": "Isolation",
+            "data.scan": "Scan",
+            "doctor": "Finding diagnose",
+            "importer": "Progress",
+            "log.maintenance": "Advice MaintenanceRules MaintenanceVerb TableStatistics",
+            "log.moments": "Moment",
+            "log.snapshot": "HistoryEntry Snapshot Totals",
+            "log.transaction_id": "TxnId",
+            "mirror": "MirrorOutcome Publication Reconciler Reconciliation Repair",
+            "mirror.expiry": "ExpiredTable",
+            "mirror.purge": "PurgedTable",
+            "mirror.vacuum": "Vacuumed",
+            "mirror.vacuum_plan": "KeptReason VacuumFile VacuumReason",
+            "mirror.verify": "Verification",
+            "protocol": (
+                "Action AddFile ArrayType CdcFile CommitInfo DeletionVector DomainMetadata MapType Metadata "
+                "PrimitiveType Protocol RemoveFile SchemaLike StructField StructType Txn"
+            ),
+            "session": "TableLike",
+            "streams.each_batch": "BatchFunction EachBatch each_batch",
+            "store.grants": "MissingGrants",
+            "store.imports.reversal": "Contradiction",
+            "store.migrations.revisions": "SchemaStatus",
+            "store.mirror.status": "MirrorMode MirrorState MirrorStatus",
+            "store.read.as_of": "AsOf",
+            "store.read.committed_versions": "CommittedTransaction CommittedVersion",
+            "store.read.cuts": "CutTable",
+            "store.tags": "Tag",
+            "store.vacuum_rows": "VacuumAmount",
+            "transaction": (
+                "Alter BeginOptions ChangeMetrics ChangeOptions CommitResult FileSizes Frame MergeBuilder "
+                "MirrorChoice MultiTableTransaction OptimizeStep Optimized RestoredTable SkippedFiles "
+                "SkippedWrite SqlTxnLogReader SqlTxnLogWriter SupportsArrowStream Transaction TransactionResult "
+                "TxnLogReader TxnLogWriter WriteMode WriteOptions"
+            ),
+        },
+    )
 
     def __getattr__(name):
-        if name not in _MODULES:
+        if name not in __all__:
             # Imported late: an import of the package loads nothing else.
-            from deltars.verbs_to_come import refuse_verb
+            from deltars.verbs_to_come import refuse_import
 
-            refuse_verb("deltars", name)
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(_MODULES[name]), name)
-        return value
+            refuse_import(name)
+        return _load(name)
 
     def __dir__():
         return sorted({*globals(), *__all__})
@@ -250,13 +213,16 @@ if not TYPE_CHECKING:  # A module-level __getattr__ would make a type checker ac
 __all__ = [
     "Action",
     "AddFile",
+    "Advice",
     "Alter",
     "ArrayType",
     "AsOf",
+    "BatchFunction",
     "BeginOptions",
     "Catalog",
     "CatalogSettings",
     "CatalogSnapshot",
+    "CatalogVacuumed",
     "CdcFile",
     "ChangeMetrics",
     "ChangeOptions",
@@ -278,15 +244,27 @@ __all__ = [
     "DeletionVector",
     "DeltarsError",
     "DomainMetadata",
+    "EachBatch",
+    "Expired",
+    "ExpiredTable",
     "FileChange",
+    "FileSizes",
     "FilesMissing",
     "Finding",
     "Frame",
     "HistoryEntry",
+    "HistoryExpired",
     "ImportRefused",
     "Isolation",
+    "KeptReason",
     "LogComparison",
     "LogDiverged",
+    "Maintainer",
+    "MaintenanceOutcome",
+    "MaintenanceReport",
+    "MaintenanceResult",
+    "MaintenanceRules",
+    "MaintenanceVerb",
     "MapType",
     "MergeBuilder",
     "Metadata",
@@ -297,10 +275,14 @@ __all__ = [
     "MirrorOutcome",
     "MirrorState",
     "MirrorStatus",
+    "MissingGrants",
     "Moment",
     "MultiTableTransaction",
     "NotADeltaTable",
+    "NotImportable",
     "NotSupportedYet",
+    "OptimizeStep",
+    "Optimized",
     "PartitionDetail",
     "PredicateError",
     "PrimitiveType",
@@ -308,6 +290,7 @@ __all__ = [
     "Protocol",
     "ProtocolChanged",
     "Publication",
+    "PurgedTable",
     "Rebuilt",
     "Reconciler",
     "Reconciliation",
@@ -320,6 +303,8 @@ __all__ = [
     "SchemaMismatch",
     "SchemaStatus",
     "SchemaVersionError",
+    "SkippedFiles",
+    "SkippedVacuum",
     "SkippedWrite",
     "Snapshot",
     "SourceConsumed",
@@ -336,7 +321,9 @@ __all__ = [
     "TableDiff",
     "TableExists",
     "TableHeld",
+    "TableLike",
     "TableNotFound",
+    "TableStatistics",
     "Tag",
     "TagExists",
     "TagNotFound",
@@ -355,6 +342,11 @@ __all__ = [
     "TxnLogWriter",
     "UnsupportedFeature",
     "UriError",
+    "VacuumAmount",
+    "VacuumFile",
+    "VacuumOptions",
+    "VacuumReason",
+    "Vacuumed",
     "ValidationError",
     "Verification",
     "VersionConflict",
@@ -365,6 +357,7 @@ __all__ = [
     "begin",
     "connect",
     "diagnose",
+    "each_batch",
     "migrate",
     "observe",
     "read",

@@ -63,6 +63,9 @@ class DeltarsError(Exception):
         text = self.what_and_where
         if not self.hint:
             return text
+        if "\n" in self.message:
+            # It ends with the line of a pointer into a text.
+            return f"{text}\n{self.hint}"
         return f"{text} {self.hint}" if text.endswith((".", "…")) else f"{text}. {self.hint}"
 
     def located(self, **fields: Any) -> DeltarsError:
@@ -129,12 +132,6 @@ class PredicateError(ValidationError):
         self.position = position
         super().__init__(message, **where)
 
-    def __str__(self) -> str:
-        # A message with a pointer ends with the pointer's line, so the hint starts a new one.
-        if "\n" in self.message and self.hint:
-            return f"{self.what_and_where}\n{self.hint}"
-        return super().__str__()
-
 
 class TableNotFound(DeltarsError):
     """There is no such table in this catalog."""
@@ -146,6 +143,15 @@ class VersionNotFound(ValidationError):
     def __init__(self, message: str, *, earliest: int | None = None, latest: int | None = None, **where: Any) -> None:
         self.earliest = earliest
         self.latest = latest
+        super().__init__(message, **where)
+
+
+class HistoryExpired(VersionNotFound):
+    """The table's history was expired: its older versions can no longer be read."""
+
+    def __init__(self, message: str, *, since: datetime | None = None, **where: Any) -> None:
+        self.since = since
+        """Time of `earliest`, the first version of the history that is kept."""
         super().__init__(message, **where)
 
 
@@ -184,7 +190,7 @@ class TransactionClosed(DeltarsError):
 
 
 class TransactionNotFound(DeltarsError):
-    """No transaction with this id was committed to this catalog."""
+    """No transaction with this id is in this catalog: it was never committed, or its history is expired."""
 
 
 class TransactionTooLarge(ValidationError):
@@ -367,6 +373,10 @@ class UnsupportedFeature(ImportRefused):
 
 class NotSupportedYet(DeltarsError, AttributeError):
     """deltars cannot do this yet; the hint says what works today."""
+
+
+class NotImportable(DeltarsError, ImportError):
+    """deltars has no such name; the hint says what to write instead."""
 
 
 class LogDiverged(DeltarsError):

@@ -5,16 +5,19 @@ A `Catalog` is the public face of a session. Both can be pickled: the other proc
 
 from __future__ import annotations
 
+# Loaded here because Python refuses it once the main thread has ended, when another thread may still load late names.
+import concurrent.futures.thread  # noqa: F401
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Generic, Protocol, TypeAlias, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeGuard, TypeVar
 from uuid import UUID
 
-from deltars.arguments import REMOVE, is_storable
+from deltars import log, mirror, store
+from deltars.arguments import is_storable
 from deltars.config import Isolation, Settings, check_isolation, default_catalog
 from deltars.errors import (
     DeltarsError,
@@ -24,28 +27,25 @@ from deltars.errors import (
     VersionConflict,
     VersionNotFound,
 )
-from deltars.log.commit import NO_VERSION, Commit, CommitOutcome, Committed, VersionTaken
-from deltars.mirror.outcome import MirrorOutcome, Publication
-from deltars.mirror.publisher import Publisher
+from deltars.log.moments import from_milliseconds
+from deltars.log.new_table import NO_VERSION
 from deltars.observe import Outcome, Stopwatch
 from deltars.store.backends import backend_for
-from deltars.store.commit.winner import lost_race
-from deltars.store.commit.writer import LogWriter
 from deltars.store.database import Database
-from deltars.store.mirror.status import MirrorMode
-from deltars.store.names import hint_for_missing
-from deltars.store.read.as_of import AsOf, CutFinder
-from deltars.store.read.cuts import Cut, Cuts
-from deltars.store.read.reader import LogReader
+from deltars.store.names import check_name
 from deltars.store.registry import Registry, TableRecord
-from deltars.store.tags import Tags
 from deltars.uri import CatalogUri, is_uri, parse_table_uri
+
+if TYPE_CHECKING:
+    from deltars.log import Commit, CommitOutcome, Committed, VersionTaken
+    from deltars.mirror import MirrorOutcome, Publisher
+    from deltars.store import AsOf, Cut, CutFinder, Cuts, Heartbeat, LogReader, LogWriter, MirrorMode, Tags
 
 _log = logging.getLogger(__name__)
 
 Part = TypeVar("Part")
 
-Settle: TypeAlias = Callable[[Commit, VersionTaken], Commit | VersionTaken]
+Settle: TypeAlias = "Callable[[Commit, VersionTaken], Commit | VersionTaken]"
 """Return the commit to try after a conflict that others caused by changing other rows, or the conflict if it stands."""
 
 
@@ -85,6 +85,7 @@ class CatalogSession:
         self.registry.set_default_isolation(check_isolation(level))
         with self.making:
             self.__dict__.pop("isolation", None)
+        self.publisher.publish_settings()
 
     @_made_once
     def registry(self) -> Registry:
@@ -92,31 +93,38 @@ class CatalogSession:
 
     @_made_once
     def reader(self) -> LogReader:
-        return LogReader(self.database)
+        return store.LogReader(self.database)
 
     @_made_once
     def cuts(self) -> Cuts:
-        return Cuts(self.database)
+        return store.Cuts(self.database)
 
     @_made_once
     def cut_finder(self) -> CutFinder:
-        return CutFinder(self.database)
+        return store.CutFinder(self.database)
 
     @_made_once
     def tags(self) -> Tags:
-        return Tags(self.database)
+        return store.Tags(self.database)
 
     @_made_once
     def writer(self) -> LogWriter:
-        settings = self.settings
-        return LogWriter(self.database, copy_threshold=settings.copy_threshold, allow_diverged=settings.allow_diverged)
+        return store.LogWriter(
+            self.database,
+            copy_threshold=self.settings.copy_threshold,
+            allow_diverged=self.settings.allow_diverged,
+        )
+
+    @_made_once
+    def heartbeat(self) -> Heartbeat:
+        return store.Heartbeat(store.Writers(self.database))
 
     @_made_once
     def publisher(self) -> Publisher:
-        return Publisher(
+        return mirror.Publisher(
             self.database,
             self.settings.storage_options,
-            mode=MirrorMode(self.settings.mirror),
+            mode=store.MirrorMode(self.settings.mirror),
             checkpoint_interval=self.settings.mirror_checkpoint_interval,
         )
 
@@ -126,7 +134,9 @@ class CatalogSession:
 
     def version_as_of(self, table_id: UUID, as_of: AsOf) -> int:
         """Return a table's version in a cut. Raise `VersionNotFound` if the table was not there yet."""
-        found = self.cut(as_of).find(table_id)
+        cut = self.cut(as_of)
+        self.refuse_expired(cut, table_id)
+        found = cut.find(table_id)
         if found is None or found.version == NO_VERSION:
             raise VersionNotFound(
                 f"the table had no version as of {as_of}",
@@ -135,6 +145,18 @@ class CatalogSession:
                 hint="It was created later. history() lists its versions.",
             )
         return found.version
+
+    def refuse_expired(self, cut: Cut, table: str | UUID) -> None:
+        """Raise `HistoryExpired` if the table's version in a past cut is expired."""
+        table_id = cut.find_expired(table)
+        if table_id is None:
+            return
+        assert cut.commit_ts is not None
+        moment = from_milliseconds(cut.commit_ts // 1000).isoformat()
+        with self.database.read() as connection:
+            message = f"the table's version as of {moment} is expired"
+            error = store.history_expired(connection, table_id, message, field="as_of")
+        raise error.located(table=cut.expired[str(table_id)])
 
     def commit(
         self,
@@ -164,13 +186,13 @@ class CatalogSession:
                 else f"deltars: transaction {commit.txn_id} did not commit"
             )
             raise
-        if isinstance(outcome, VersionTaken):
+        if isinstance(outcome, log.VersionTaken):
             raise self.conflict(commit, outcome)
         return outcome
 
     def conflict(self, commit: Commit, taken: VersionTaken) -> VersionConflict:
         """Return the error for a lost race, with who won it."""
-        race, conflict = lost_race(self.database, commit, taken), taken.conflict
+        race, conflict = store.lost_race(self.database, commit, taken), taken.conflict
         rule = VersionConflict if conflict is None else conflict.rule
         return rule(
             None if conflict is None else conflict.reason,
@@ -190,7 +212,7 @@ class CatalogSession:
         began: dict[UUID, int] = {}
         while True:
             outcome = self.writer.commit(commit, timeout_s=timeout_s, watch=watch)
-            if isinstance(outcome, Committed):
+            if isinstance(outcome, log.Committed):
                 return outcome
             # The user began with the first version, whatever versions were settled since.
             outcome = replace(outcome, expected=began.setdefault(outcome.table_id, outcome.expected))
@@ -200,8 +222,8 @@ class CatalogSession:
             settled = settle(commit, outcome)
             watch.enter("validate")
             timeout_s = deadline - time.monotonic()
-            if isinstance(settled, VersionTaken) or timeout_s <= 0:
-                return settled if isinstance(settled, VersionTaken) else outcome
+            if isinstance(settled, log.VersionTaken) or timeout_s <= 0:
+                return settled if isinstance(settled, log.VersionTaken) else outcome
             commit = settled
 
     def publish(self, versions: Mapping[UUID, int], *, mirror: MirrorMode | None = None) -> dict[UUID, MirrorOutcome]:
@@ -213,14 +235,7 @@ class CatalogSession:
         except Exception as error:
             # The transaction is committed: an exception would make the caller write again.
             _log.exception("committed versions were not published; the next publisher publishes them")
-            return {
-                table_id: MirrorOutcome(
-                    table_id,
-                    Publication.FAILED,
-                    failure=MirrorFailure(error=f"{type(error).__name__}: {error}", table_id=table_id, version=version),
-                )
-                for table_id, version in versions.items()
-            }
+            return {table_id: _failed(table_id, version, error) for table_id, version in versions.items()}
 
     def publish_registration(self, table_id: UUID) -> None:
         """Publish a table's name and location for `rebuild`. A failure is logged, and the reconciler tries again."""
@@ -229,23 +244,28 @@ class CatalogSession:
     def close(self) -> None:
         if "publisher" in self.__dict__:
             self.publisher.close()
+        if "heartbeat" in self.__dict__:
+            self.heartbeat.close()
         self.database.close()
 
-    def find(self, table: str | UUID) -> TableRecord:
+    def find(self, table: TableLike) -> TableRecord:
         """Return a table by its name, id or URI."""
         record = self.registry.find(self.name_or_id(table))
         if record is None:
             raise self.no_table(table)
         return record
 
-    def no_table(self, table: str | UUID) -> TableNotFound:
-        """Return the error for a table that does not exist, with the names that may have been meant."""
-        known = (record.name for record in self.registry.tables())
-        return TableNotFound(
-            f"there is no table {str(table)!r} in {self.uri}",
-            table=str(table),
-            hint=hint_for_missing(self.name_or_id(table), known),
-        )
+    def find_all(self, tables: Sequence[TableLike] | None) -> list[TableRecord]:
+        """Return these tables, or every table if None. One table alone is a list of one."""
+        return self.registry.tables() if tables is None else [self.find(table) for table in as_tables(tables)]
+
+    def find_ids(self, tables: Sequence[TableLike] | None) -> list[UUID] | None:
+        """Return the ids of these tables. None, which means every table, stays None."""
+        return None if tables is None else [record.table_id for record in self.find_all(tables)]
+
+    def no_table(self, table: TableLike) -> TableNotFound:
+        """Return the error for a table that does not exist."""
+        return self.registry.missing(self.name_or_id(table))
 
     def name_or_id(self, table: object) -> str | UUID:
         """Return the name or the id of a table that is given by name, id, URI or as a `Table`."""
@@ -263,11 +283,8 @@ class CatalogSession:
                 hint='Write the table first, by its name: catalog.table("features"), tx.write("features", df).',
             )
         if not is_storable(table):
-            raise ValidationError(
-                f"{table!r:.100} is not a table name: it has a character that no database can store",
-                field="name",
-                hint=REMOVE,
-            )
+            # No database can look it up, and no table can have it.
+            check_name(table)
         if is_uri(table):
             uri, name = parse_table_uri(table)
             self.refuse_other(uri, table)
@@ -284,7 +301,7 @@ class CatalogSession:
                 hint="A transaction cannot span two catalogs: connect to the other one, and commit to each separately.",
             )
 
-    def refuse_default_elsewhere(self, table: str | UUID) -> None:
+    def refuse_default_elsewhere(self, table: TableLike) -> None:
         """Refuse a name without a URI in a session opened by URI if `$DELTARS_CATALOG` names another catalog."""
         if isinstance(self.name_or_id(table), UUID) or not isinstance(table, str) or is_uri(table):
             return
@@ -302,6 +319,11 @@ class CatalogSession:
 
     def __reduce__(self) -> tuple[Callable[..., CatalogSession], tuple[CatalogUri, Settings]]:
         return CatalogSession, (self.uri, self.settings)
+
+
+def _failed(table_id: UUID, version: int, error: Exception) -> MirrorOutcome:
+    failure = MirrorFailure(error=f"{type(error).__name__}: {error}", table_id=table_id, version=version)
+    return mirror.MirrorOutcome(table_id, mirror.Publication.FAILED, failure=failure)
 
 
 @contextmanager
@@ -330,13 +352,30 @@ class TableHandle(HasSession, Protocol):
     def name(self) -> str: ...
 
 
+TableLike: TypeAlias = str | UUID | TableHandle
+"""A table: its name (in any case), its id, its whole `deltasql://` URI, or a `Table`."""
+
+
+def as_tables(tables: object) -> list[TableLike]:
+    """Return the tables of a list. One table alone is a list of one: a text is not read letter by letter."""
+    if isinstance(tables, str | UUID) or is_handle(tables):
+        return [tables]
+    if isinstance(tables, Iterable) and not isinstance(tables, bytes):
+        return list(tables)
+    raise ValidationError(
+        f"tables must be a list of tables, got {tables!r:.100}",
+        field="tables",
+        hint='Write tables=["features", "labels"].',
+    )
+
+
 def is_handle(table: object) -> TypeGuard[TableHandle]:
     return isinstance(getattr(table, "_session", None), CatalogSession) and isinstance(getattr(table, "id", None), UUID)
 
 
 def check_mirror_mode(mode: str | None) -> MirrorMode | None:
-    if mode is not None and mode not in set(MirrorMode):
+    if mode is not None and mode not in set(store.MirrorMode):
         raise ValidationError(
-            f"unknown mirror mode {mode!r}", field="mirror", hint=f"Choose one of: {', '.join(MirrorMode)}."
+            f"unknown mirror mode {mode!r}", field="mirror", hint=f"Choose one of: {', '.join(store.MirrorMode)}."
         )
-    return None if mode is None else MirrorMode(mode)
+    return None if mode is None else store.MirrorMode(mode)

@@ -1,9 +1,10 @@
 """Verbs that people know from Delta and that deltars does not have yet, or has under another name or on another object.
 
-deltars vacuum features ──▶ cli/root.py ──────────────┐
+deltars stream features ──▶ cli/root.py ──────────────┐
                                                       ├──▶ VERBS ──▶ NotSupportedYet: what, and what to do today
-catalog.table("features").vacuum() ──▶ RefusesVerbs ──┘
+catalog.table("features").stream() ──▶ RefusesVerbs ──┘
 catalog.delete("features", "id = 1") ──▶ RefusesVerbs ──▶ CALLS ──▶ NotSupportedYet: the call that does it
+from deltars import DeltaTable ──▶ refuse_import ──▶ NAMES ──▶ NotImportable: the call that does it
 
 When a verb is built, delete its line.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from deltars.errors import NotSupportedYet
+from deltars.errors import NotImportable, NotSupportedYet
 
 
 class Verb(NamedTuple):
@@ -27,15 +28,7 @@ class Verb(NamedTuple):
     """What works today on the command line, if anything does."""
 
 
-_REWRITE = 'catalog.write(table, rows, "overwrite", replace_where="day = \'2026-01-31\'")'
-
 VERBS = {
-    "optimize": Verb("compact small files", f"{_REWRITE}, with the same rows, writes larger files"),
-    "vacuum": Verb(
-        "delete data files that no version uses",
-        "table.verify(orphans=True) lists them; delete them yourself",
-        "deltars verify TABLE --orphans lists them; delete them yourself",
-    ),
     "clone": Verb("clone a table without copying its files", "catalog.copy_table(source, copy) makes a deep copy"),
     "convert": Verb(
         "convert Parquet files in place",
@@ -47,6 +40,21 @@ VERBS = {
         "table.history(since=version) lists new commits; SqlTxnLogReader.changes reads them",
         "deltars history TABLE lists the commits",
     ),
+    "cdf": Verb(
+        "read the change data feed of a table",
+        "table.history(since=version) lists new commits, and SqlTxnLogReader.changes their files; delta-spark and"
+        " deltalake read the feed of the published log",
+        "deltars history TABLE lists the commits",
+    ),
+    "cluster": Verb(
+        "change the clustering columns of a table",
+        'catalog.create_table(name, schema, cluster_by=["id"]) makes a clustered table, and'
+        ' table.optimize(zorder_by=["id"]) sorts any other',
+    ),
+    "generate": Verb(
+        "generate manifests", "readers of Delta read the published _delta_log; table.files() lists the files"
+    ),
+    "savepoint": Verb("set a savepoint", "begin a transaction for each part that may fail alone"),
     "tail": Verb(
         "follow a table",
         "table.history(since=version) lists new commits",
@@ -67,9 +75,11 @@ COLUMN_VERBS = {
 """Changes of columns, which `table.alter` and `deltars alter` are asked for."""
 
 _SPELLED_OTHERWISE = {
-    "optimise": "optimize",
-    "compact": "optimize",
-    "zorder": "optimize",
+    "clusterBy": "cluster",
+    "cluster_by": "cluster",
+    "load_cdf": "cdf",
+    "changes": "cdf",
+    "table_changes": "cdf",
     "convertToDelta": "convert",
     "readStream": "stream",
     "watch": "tail",
@@ -82,6 +92,7 @@ _SPELLED_OTHERWISE = {
 
 _UPSERT = 'merge(…, rows, on="t.id = s.id").when_matched_update_all().when_not_matched_insert_all().execute()'
 _UPSERT_TABLE = _UPSERT.replace("…, ", "")
+_BATCHES = "stream.writeStream.foreachBatch(…) (docs/how-to.md#write-a-stream)"
 _CLAUSES = (
     "when_matched_update",
     "when_matched_update_all",
@@ -100,33 +111,131 @@ CALLS: Mapping[str, Mapping[str, str]] = {
         "merge": "catalog.table(name).merge(rows, on)",
         "upsert": f"catalog.table(name).{_UPSERT_TABLE}",
         "alter": "catalog.table(name).alter",
+        "optimise": "catalog.optimize()",
+        "compact": "catalog.optimize()",
+        "zorder": "catalog.table(name).optimize(zorder_by=[…])",
+        "z_order": "catalog.table(name).optimize(zorder_by=[…])",
         "forName": "catalog.table(name)",
         "forPath": "catalog.import_table(location)",
-        "read_table": "catalog.table(name).read()",
+        "loadTable": "catalog.table(name)",
+        "load_table": "catalog.table(name)",
+        "listTables": "catalog.tables()",
+        "list_tables": "catalog.tables()",
+        "tableExists": "catalog.table_exists(name)",
+        "createTable": "catalog.create_table(name, schema)",
+        "create_table_if_not_exists": "catalog.create_table(name, schema, if_not_exists=True)",
+        "dropTable": "catalog.drop_table(name)",
+        "purge_table": "catalog.drop_table(name, delete_data=True)",
+        "read_table": "catalog.read(name)",
+        "to_pandas": "catalog.table(name).to_pandas()",
+        "to_arrow": "catalog.table(name).to_arrow()",
+        "to_polars": "catalog.table(name).to_polars()",
+        "history": "catalog.table(name).history()",
+        "count": "catalog.table(name).count()",
+        "append": "catalog.write(name, rows)",
+        "overwrite": 'catalog.write(name, rows, "overwrite")',
+        "execute": "catalog.sql(query), or catalog.begin() to write",
+        "create_tag": "catalog.tag(name)",
+        "delete_tag": "catalog.untag(name)",
+        "expire_snapshots": "catalog.expire(older_than)",
     },
     "Table": {
+        "optimise": "table.optimize()",
+        "compact": "table.optimize()",
+        "zorder": "table.optimize(zorder_by=[…])",
+        "z_order": "table.optimize(zorder_by=[…])",
         "upsert": f"table.{_UPSERT_TABLE}",
+        "alias": 'table.merge(rows, on="t.id = s.id", target_alias="t", source_alias="s")',
+        "append": "table.write(rows)",
+        "overwrite": 'table.write(rows, "overwrite")',
+        "truncate": "table.delete()",
+        "drop": "catalog.drop_table(table)",
+        "rename": "catalog.rename_table(table, name)",
+        "columns": "table.schema.names",
+        "show": "table.head()",
+        "limit": "table.head(10)",
+        "filter": 'table.to_pandas(where="id > 1")',
+        "where": 'table.to_pandas(where="id > 1")',
+        "select": 'table.to_pandas(columns=["id"])',
+        "write_stream": _BATCHES,
+        "writeStream": _BATCHES,
         "toDF": "table.read()",
         "toPandas": "table.to_pandas()",
         "toArrow": "table.to_arrow()",
         "restoreToVersion": "table.restore(version)",
         "restoreToTimestamp": "table.restore(timestamp=…)",
+        "insert": "table.write(rows)",
+        "maintain": "catalog.maintain([table])",
+        "advise": "catalog.advise([table])",
+        "statistics": "catalog.statistics([table])",
+        "tag": "catalog.tag(name), which tags the whole catalog",
+        "expire_snapshots": "table.expire(older_than)",
+        "metadata": "table.detail()",
+        "file_uris": "table.files()",
     },
     "Transaction": {
+        "optimize": "table.optimize() after the transaction: it commits several times by itself",
+        "tag": "catalog.tag(name) after the transaction",
+        "expire": "catalog.expire() after the transaction",
         "upsert": f"tx.{_UPSERT}".replace("…", "table"),
+        "vacuum": "catalog.vacuum([table])",
         "sql": 'spark.sql("SELECT … FROM {rows}", rows=tx.read(table))',
         "table": "tx.read(table)",
+        "count": 'tx.to_arrow(table, columns=["id"]).num_rows',
+        "append": "tx.write(table, rows)",
+        "overwrite": 'tx.write(table, rows, "overwrite")',
+        "execute": "tx.write, tx.delete, tx.update or tx.merge",
         "toPandas": "tx.to_pandas(table)",
+    },
+    "CatalogSnapshot": {
+        "count": 'cut.to_arrow(table, columns=["id"]).num_rows',
+        "history": "catalog.table(name).history()",
+        "write": "catalog.write(name, rows): a cut is only read",
+        "toPandas": "cut.to_pandas(table)",
+    },
+    "Optimized": {
+        "executeCompaction": "table.optimize(), which has compacted the files already",
+        "executeZOrderBy": "table.optimize(zorder_by=[…]); table.optimize() has compacted the files already",
+        "compact": "table.optimize(), which has compacted the files already",
+        "z_order": "table.optimize(zorder_by=[…]); table.optimize() has compacted the files already",
+        "where": "table.optimize(where); table.optimize() has compacted the files of all rows already",
     },
     "MergeBuilder": {
         "".join([first, *map(str.capitalize, rest)]): f"{'_'.join((first, *rest))}(…)"
         for first, *rest in (clause.split("_") for clause in _CLAUSES)
     },
-    "deltars": {
-        "DeltaTable": "deltars.connect(…).table(name), or deltars.table(uri)",
-    },
 }
 """The call that does it, by the class of the object and the name that people try on it."""
+
+_TABLE = "catalog = deltars.connect(…), then catalog.table(name), or deltars.table(uri)"
+_CREATE = "catalog.create_table(name, schema)"
+NAMES: Mapping[str, str] = {
+    "DeltaTable": f"{_TABLE}; for a table that is elsewhere, catalog.import_table(location)",
+    "tables": f"{_TABLE}; catalog.tables() lists the tables",
+    "DeltaTableBuilder": _CREATE,
+    "DeltaMergeBuilder": "deltars.MergeBuilder, which table.merge(rows, on) returns",
+    "configure_spark_with_delta_pip": "builder.getOrCreate() alone: deltars needs no JAR in Spark",
+    "delta": _TABLE,
+    "write_deltalake": "deltars.write(table, rows), or catalog.write(table, rows)",
+    "convert_to_deltalake": "catalog.import_table(location)",
+    "read_table": "deltars.read(table)",
+    "scan_delta": "deltars.table(uri).to_polars()",
+    "read_delta": "deltars.table(uri).to_polars()",
+    "delete": "deltars.table(uri).delete(where)",
+    "update": "deltars.table(uri).update(set, where)",
+    "merge": "deltars.table(uri).merge(rows, on)",
+    "create_table": "deltars.connect(…).create_table(name, schema)",
+    "drop_table": "deltars.connect(…).drop_table(name)",
+    "history": "deltars.table(uri).history()",
+    "restore": "deltars.table(uri).restore(version)",
+    "run": "deltars.connect(…).run(function)",
+    "open": "deltars.connect(…)",
+    "load_catalog": "deltars.connect(…)",
+    "optimize": "deltars.table(uri).optimize()",
+    "vacuum": "deltars.table(uri).vacuum()",
+    "tag": "deltars.connect(…).tag(name)",
+}
+"""What to write for a name that people import from `deltars`, as from delta-spark and deltalake."""
 
 
 def verb_to_come(name: str) -> Verb | None:
@@ -143,6 +252,18 @@ def refuse_verb(kind: str, name: str) -> None:
     verb = verb_to_come(name)
     if verb is not None:
         raise NotSupportedYet(f"deltars cannot {verb.what} yet", hint=f"Today: {verb.today}.")
+
+
+def refuse_import(name: str) -> None:
+    """Raise `NotImportable` for a name that people try to import from `deltars`.
+
+    It is no AttributeError: Python would replace one by its own ImportError, without the hint.
+    """
+    if name in NAMES:
+        raise NotImportable(f"deltars has no {name}", hint=f"Write {NAMES[name]}.")
+    verb = verb_to_come(name)
+    if verb is not None:
+        raise NotImportable(f"deltars cannot {verb.what} yet", hint=f"Today: {verb.today}.")
 
 
 class RefusesVerbs:

@@ -106,6 +106,7 @@ def test_nulls_are_ignored_up_to_a_delete(catalog: deltars.Catalog, spark: Spark
     ]
 
 
+@pytest.mark.soak(only=True)
 def test_sequences_and_values_of_any_type(catalog: deltars.Catalog, spark: SparkSession) -> None:
     """Two columns order the events; the values hold a map, NaN and zeros of both signs; a key is a double."""
     moment = datetime(2026, 1, 1, tzinfo=UTC)

@@ -59,6 +59,7 @@ def test_histories_do_not_depend_on_the_order_of_arrival(catalog: deltars.Catalo
     _check(catalog, spark, "history", history, type=2, except_column_list=["gone", "at"])
 
 
+@pytest.mark.soak(only=True)
 def test_histories_of_some_columns_do_not_depend_on_the_order_of_arrival(
     catalog: deltars.Catalog, spark: SparkSession
 ) -> None:

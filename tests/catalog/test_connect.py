@@ -88,6 +88,7 @@ def test_without_a_url_an_embedded_catalog_is_made_with_its_warehouse_beside_it(
 
 
 def test_environment_names_the_catalog(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (elsewhere / "sub").mkdir()
     monkeypatch.setenv("DELTARS_CATALOG", "deltasql://sqlite/sub/other.db")
     with deltars.connect() as catalog:
         assert parse_catalog_uri(catalog.uri).database == str(elsewhere / "sub/other.db")
@@ -170,7 +171,7 @@ def test_older_schema_says_which_command_to_run(catalog_uri: str) -> None:
     step_down(catalog_uri)
     with pytest.raises(deltars.SchemaVersionError) as raised:
         deltars.connect(catalog_uri, migrate=False)
-    assert f"has the older schema 0005; this release needs schema {revisions.head_revision()}" in str(raised.value)
+    assert f"has the older schema 0006; this release needs schema {revisions.head_revision()}" in str(raised.value)
     assert f"Run: deltars migrate up --catalog '{parse_catalog_uri(catalog_uri)}'" in str(raised.value)
     with deltars.connect(catalog_uri, migrate=True) as catalog:
         assert revisions.status(catalog._session.database).is_current
@@ -182,7 +183,7 @@ def test_older_schema_on_postgres_is_not_migrated_unasked(catalog_uri: str) -> N
     step_down(catalog_uri)
     with pytest.raises(deltars.SchemaVersionError, match="deltars migrate up"):
         deltars.connect(catalog_uri)
-    assert witness.rows(catalog_uri, f"SELECT version_num FROM {revisions.VERSION_TABLE}") == [("0005",)]
+    assert witness.rows(catalog_uri, f"SELECT version_num FROM {revisions.VERSION_TABLE}") == [("0006",)]
 
 
 @EMBEDDED
@@ -377,7 +378,11 @@ def test_file_that_is_no_database_is_named(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("backend_name", ["sqlite", "duckdb"])
 def test_directory_that_cannot_be_made_is_named(tmp_path: Path, backend_name: str) -> None:
     (tmp_path / "file").touch()
-    assert "cannot be opened" in refused(f"deltasql://{backend_name}/{tmp_path}/file/lake.db")
+    uri = f"deltasql://{backend_name}/{tmp_path}/file/lake.db"
+    with pytest.raises(deltars.ConfigError, match=f"no directory {tmp_path}/file to create it in"):
+        deltars.connect(uri)
+    with pytest.raises(deltars.DatabaseError, match="cannot be opened"):
+        deltars.connect(uri, migrate=True)
 
 
 @pytest.mark.parametrize("backend_name", ["sqlite", "duckdb"])
@@ -389,7 +394,7 @@ def test_directory_in_the_place_of_the_file_is_named(tmp_path: Path, backend_nam
 @pytest.mark.parametrize("backend_name", ["sqlite", "duckdb"])
 def test_any_directory_can_hold_a_catalog(tmp_path: Path, backend_name: BackendName) -> None:
     path = tmp_path / "a b" / "ü" / "100%" / "#1" / "my.db" / "it's" / "lake.db"
-    with deltars.connect(CatalogUri(backend_name, str(path)).with_secrets()) as catalog:
+    with deltars.connect(CatalogUri(backend_name, str(path)).with_secrets(), migrate=True) as catalog:
         assert path.exists()
         assert catalog.create_table("features", "id BIGINT").version == 0
     assert [file.name for file in tmp_path.iterdir()] == ["a b"]
@@ -397,7 +402,7 @@ def test_any_directory_can_hold_a_catalog(tmp_path: Path, backend_name: BackendN
 
 def test_duckdb_refuses_the_one_character_that_it_cannot_open(tmp_path: Path) -> None:
     with pytest.raises(deltars.ConfigError, match=r"the path contains '\?'"):
-        deltars.connect(CatalogUri("duckdb", str(tmp_path / "why?" / "lake.db")).with_secrets())
+        deltars.connect(CatalogUri("duckdb", str(tmp_path / "why?.db")).with_secrets())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -468,3 +473,54 @@ def test_no_exception_of_a_driver_reaches_the_user(catalog: deltars.Catalog) -> 
     with pytest.raises(deltars.DatabaseError) as raised, catalog._session.database.read() as connection:
         connection.exec_driver_sql("SELECT * FROM nowhere")
     assert not isinstance(raised.value, psycopg.Error | sqlite3.Error)
+
+
+# -- mistyped -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """A directory with the catalog lake.db in it."""
+    deltars.connect(tmp_path / "lake.db").close()
+    return tmp_path
+
+
+def test_new_catalog_named_like_another_is_created_with_a_warning(lake: Path, caplog: pytest.LogCaptureFixture) -> None:
+    deltars.connect(lake / "lkae.db").close()
+    [record] = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert f"did you mean deltasql://sqlite/{lake}/lake.db?" in record.getMessage()
+    caplog.clear()
+    for known in ("lkae.db", "lake.db"):
+        deltars.connect(lake / known).close()
+    deltars.connect(lake / "another.db").close()
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
+
+
+def test_directory_that_does_not_exist_is_not_created_by_a_bare_connect(lake: Path) -> None:
+    uri = f"deltasql://sqlite/{lake}/no/such/lake.db"
+    with pytest.raises(deltars.ConfigError, match=r"no directory .*/no/such to create it in.*migrate=True"):
+        deltars.connect(uri)
+    assert not (lake / "no").exists()
+    deltars.connect(uri, migrate=True).close()
+    deltars.connect(uri).close()
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda uri: deltars.table(f"{uri}/features"),
+        lambda uri: deltars.read(f"{uri}/features"),
+        lambda uri: deltars.sql("SELECT 1", catalog=uri),
+        lambda uri: deltars.connect(uri, migrate=False),
+    ],
+    ids=["table", "read", "sql", "connect"],
+)
+def test_reading_creates_no_catalog_and_says_which_may_be_meant(lake: Path, read: Callable[[str], object]) -> None:
+    with pytest.raises(deltars.SchemaVersionError, match=r"holds no deltars catalog yet.*Did you mean .*/lake\.db\?"):
+        read(f"deltasql://sqlite/{lake}/lkae.db")
+    assert sorted(file.name for file in lake.iterdir() if file.suffix == ".db") == ["lake.db"]
+
+
+def test_write_by_uri_creates_the_catalog(elsewhere: Path) -> None:
+    deltars.write(f"deltasql://sqlite/{elsewhere}/new.db/features", FRAME)
+    assert deltars.table(f"deltasql://sqlite/{elsewhere}/new.db/features").count() == FRAME.num_rows

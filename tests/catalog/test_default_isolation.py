@@ -65,3 +65,67 @@ def test_migration_keeps_the_catalog_row_up_and_down(catalog_uri: str, tmp_path:
     with deltars.connect(catalog_uri) as catalog:
         assert catalog.default_isolation == "strict"
         assert [table.name for table in catalog.tables()] == ["a"]
+
+
+def _settings(warehouse: Path) -> Path:
+    return warehouse / "_deltars" / "settings.json"
+
+
+@pytest.mark.backends("sqlite")
+def test_rebuilt_catalog_has_the_level_that_the_lost_one_stored(migrated_uri: str, tmp_path: Path) -> None:
+    warehouse = tmp_path / "w"
+    with deltars.connect(migrated_uri, warehouse=str(warehouse)) as catalog:
+        catalog.create_table("a", "id BIGINT")
+        assert not _settings(warehouse).exists()
+        catalog.set_default_isolation("snapshot")
+        catalog.set_default_isolation("serializable")
+    rebuilt_uri = f"deltasql://sqlite/{tmp_path}/again.db"
+    for _ in range(2):
+        assert deltars.rebuild(str(warehouse), rebuilt_uri).isolation == "serializable"
+        with deltars.connect(rebuilt_uri) as again:
+            assert level_of(again) == "serializable"
+    with deltars.connect(rebuilt_uri) as again:
+        again.set_default_isolation("write_serializable")
+    # What the catalog stores is newer than what was published.
+    _settings(warehouse).write_text('{"isolation": "strict"}')
+    assert deltars.rebuild(str(warehouse), rebuilt_uri).isolation == "write_serializable"
+
+
+@pytest.mark.backends("sqlite")
+def test_level_that_was_not_published_is_published_by_the_reconciler(migrated_uri: str, tmp_path: Path) -> None:
+    warehouse = tmp_path / "w"
+    with deltars.connect(migrated_uri, warehouse=str(warehouse)) as catalog:
+        catalog.create_table("a", "id BIGINT")
+        catalog.set_default_isolation("serializable")
+        expected = _settings(warehouse).read_bytes()
+        for lost in (None, b'{"isolation": "strict"}', b"?"):
+            _settings(warehouse).unlink() if lost is None else _settings(warehouse).write_bytes(lost)
+            repairs = catalog.reconciler().once().repairs
+            assert [repair.file for repair in repairs] == [_settings(warehouse).as_uri()]
+            assert _settings(warehouse).read_bytes() == expected
+        assert catalog.reconciler().once().repairs == []
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("content", ["", '{"isolation": "chaos"}', '{"isolation": 3}'])
+def test_settings_that_cannot_be_read_stop_a_rebuild_before_it_changes_anything(
+    migrated_uri: str, tmp_path: Path, content: str
+) -> None:
+    warehouse = tmp_path / "w"
+    with deltars.connect(migrated_uri, warehouse=str(warehouse)) as catalog:
+        catalog.create_table("a", "id BIGINT")
+    _settings(warehouse).write_text(content)
+    with pytest.raises(deltars.StorageError, match=r"settings\.json does not hold the settings") as raised:
+        deltars.rebuild(str(warehouse), f"deltasql://sqlite/{tmp_path}/again.db")
+    assert "delete it" in str(raised.value.hint)
+    assert not (tmp_path / "again.db").exists()
+
+
+@pytest.mark.backends("sqlite")
+def test_level_is_stored_though_the_warehouse_cannot_be_written(migrated_uri: str, tmp_path: Path) -> None:
+    warehouse = tmp_path / "w"
+    with deltars.connect(migrated_uri, warehouse=str(warehouse)) as catalog:
+        catalog.create_table("a", "id BIGINT")
+        (warehouse / "_deltars" / "settings.json").mkdir()
+        catalog.set_default_isolation("serializable")
+        assert level_of(catalog) == "serializable"

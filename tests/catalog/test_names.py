@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import gettempdir
 from uuid import UUID, uuid4
 
 import pyarrow as pa
@@ -109,7 +110,7 @@ def test_dropped_table_of_the_same_name_gives_way_in_a_cut_of_the_past(catalog: 
 def _create(catalog: deltars.Catalog, racer: int) -> str | None:
     name = "race"[:racer].upper() + "race"[racer:]
     try:
-        return catalog.create_table(name, "id BIGINT", location=f"/nowhere/{racer}").name
+        return catalog.create_table(name, "id BIGINT", location=f"{gettempdir()}/nowhere/{racer}").name
     except TableExists:
         return None
 

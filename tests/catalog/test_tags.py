@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 import deltars
-from deltars.errors import TagExists, TagNotFound, ValidationError, VersionNotFound
+from deltars.errors import FilesMissing, TagExists, TagNotFound, ValidationError, VersionNotFound
+from deltars.mirror.deletion import Deletion
 from deltars.store.tags import pinned_versions
 
 pytestmark = pytest.mark.backends("sqlite")
@@ -261,6 +262,53 @@ def test_rebuild_restores_tags_and_leaves_out_those_it_cannot(tables: deltars.Ca
         assert opened.snapshot("now").versions == {"a": 2, "b": 1}
         opened.restore("q3")
         assert opened.table("a").to_arrow()["id"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("purge", [True, False])
+def test_files_that_a_tag_of_a_dropped_table_needs_are_not_deleted_with_its_successor(
+    tables: deltars.Catalog, purge: bool
+) -> None:
+    first = tables.table("a")
+    tables.tag("q3")
+    tables.release("a")
+    tables.drop_table("a")
+    tables.import_table(first.location, "again")
+    with pytest.raises(ValidationError, match="needed by the tag q3"):
+        tables.drop_table("again", delete_data=not purge, purge=purge)
+    tables.drop_table("again")
+    assert {one.held_by for one in tables.purge_dropped(timedelta(0))} == {"needed by the tag q3"}
+    assert tables.snapshot("q3").to_arrow("a").num_rows == 1
+    tables.untag("q3")
+    tables.purge_dropped(timedelta(0))
+    assert not Path(first.location).exists()
+
+
+def test_tag_of_a_time_whose_files_were_deleted_with_a_table_is_refused(tables: deltars.Catalog) -> None:
+    before = tables.table("a").history()[0].txn_id
+    tables.write("b", rows(9))
+    tables.drop_table("a", delete_data=True)
+    with pytest.raises(FilesMissing, match="drop_table has deleted, or is deleting, 1 files"):
+        tables.tag("gone", as_of=before)
+    tables.tag("now")
+    assert tables.snapshot("now").to_arrow("b").num_rows
+    assert [tag.name for tag in tables.tags()] == ["now"]
+
+
+def test_tag_that_is_made_while_a_table_is_deleted_is_kept_or_refused(
+    tables: deltars.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = Deletion.check
+
+    def tag(deletion: Deletion, table_id: UUID) -> None:
+        monkeypatch.undo()
+        check(deletion, table_id)
+        tables.tag("q3")
+
+    monkeypatch.setattr(Deletion, "check", tag)
+    with pytest.raises(ValidationError, match="needed by the tag q3"):
+        tables.drop_table("a", purge=True)
+    assert tables.table_exists("a")
+    assert tables.snapshot("q3").to_arrow("a").num_rows == 1
 
 
 def test_files_of_a_tagged_table_are_not_deleted(tables: deltars.Catalog) -> None:

@@ -67,14 +67,19 @@ def every_interruption(
     monkeypatch: pytest.MonkeyPatch,
     work: Callable[[deltars.Catalog], object],
     check: Callable[[deltars.Catalog], None],
+    *,
+    every: int = 25,
 ) -> None:
-    """Interrupt `work` before one call after the other, by kill -9 and by errors. Each time `check` what is left."""
+    """Interrupt `work` before one call after the other, by kill -9 and by errors. Each time `check` what is left.
+
+    Only `every` so many calls are tried, but all of them in a soak.
+    """
 
     def run(step: Step) -> None:
         with interrupted(monkeypatch, step), deltars.connect(uri) as opened:
             work(opened)
 
-    stride = scaled(25, soak=1)
+    stride = scaled(every, soak=1)
     turn, kills, ended = seed() % stride, 0, -signal.SIGKILL
     while ended == -signal.SIGKILL:
         turn += stride

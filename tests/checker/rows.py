@@ -14,10 +14,12 @@ are there from the beginning, in one file; the others come between them. A clien
 
 from __future__ import annotations
 
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from unittest import mock
 
 import deltars
 from deltars.log.commit import Isolation
@@ -62,6 +64,38 @@ def run_row_workload(
         together(round_, [Tape([first]), *of_round], _lists(catalog, round_))
         for round_, first, *of_round in zip(rounds, seeds, *tapes, strict=True)
     ]
+
+
+def run_rows_in_turn(
+    catalog: deltars.Catalog,
+    level: Isolation,
+    *,
+    clients: int,
+    count: int,
+    seed: int,
+    mix: Mapping[str, int],
+    sabotage: Callable[[], AbstractContextManager[object]] = unpublished,
+) -> History:
+    """A history without chance: so many rounds, in each of which all begin and act before the first one commits.
+
+    The next one has its turn while rows are compared, too, if somebody lets it.
+    """
+    round_ = Round(level, ("rows",), mix)
+    tape = Tape([_seed(catalog, round_)])
+    lot = random.Random(seed)
+    for number in range(count):
+        waiting = [RowClient(catalog, round_, f"{client}-{number}", lot) for client in range(clients)]
+
+        def take_turn(waiting: list[RowClient] = waiting) -> None:
+            if waiting:
+                tape.txns.append(waiting.pop(0).end())
+
+        with sabotage(), mock.patch("tests.checker.sabotage.let_others_come", take_turn):
+            for client in waiting:
+                client.begin()
+            while waiting:
+                take_turn()
+    return together(round_, [tape], _lists(catalog, round_))[0]
 
 
 def _seed(catalog: deltars.Catalog, round_: Round) -> Txn:

@@ -25,13 +25,16 @@ from deltars.store.commit import writer
 from deltars.store.commit.writer import LogWriter
 from deltars.transaction import settle
 from deltars.transaction.read_log import ReadLog
-from deltars.transaction.transaction import Transaction
 from deltars.transaction.view import View
 from tests.support.racers import unpublished
 
 _with_for_update: Callable[..., Any] = Select.with_for_update
 _plan: Callable[..., Any] = LogWriter._plan
-_as_commit: Callable[..., Any] = Transaction._as_commit
+
+
+def let_others_come() -> None:
+    """Time for others to commit. Where transactions take turns, this is where the next one has its turn."""
+    time.sleep(random.uniform(0, 0.2))
 
 
 @contextmanager
@@ -94,21 +97,9 @@ def no_cut() -> Iterator[None]:
 
 
 @contextmanager
-def crowds() -> Iterator[None]:
-    """Everyone waits before the commit, so that several others come between. That alone breaks nothing."""
-
-    def as_commit(transaction: Transaction) -> Any:
-        time.sleep(random.uniform(0, 0.2))
-        return _as_commit(transaction)
-
-    with unpublished(), mock.patch.object(Transaction, "_as_commit", as_commit):
-        yield
-
-
-@contextmanager
 def no_row_reads() -> Iterator[None]:
     """What a statement looked for is not recorded."""
-    with crowds(), mock.patch.object(ReadLog, "rows", return_value=None):
+    with unpublished(), mock.patch.object(ReadLog, "rows", return_value=None):
         yield
 
 
@@ -121,7 +112,7 @@ def no_union() -> Iterator[None]:
         vector, rows = united(self, obstacle, path, theirs, deleted)
         return vector, rows - deleted
 
-    with crowds(), mock.patch.object(settle._Round, "_united", forgotten):
+    with unpublished(), mock.patch.object(settle._Round, "_united", forgotten):
         yield
 
 
@@ -133,7 +124,7 @@ def first_obstacle_only() -> Iterator[None]:
         verdict = find_conflicts(*arguments)
         return replace(verdict, obstacles=verdict.obstacles[:1])
 
-    with crowds(), mock.patch.object(writer, "find_conflicts", first):
+    with unpublished(), mock.patch.object(writer, "find_conflicts", first):
         yield
 
 
@@ -143,12 +134,12 @@ def head_not_judged() -> Iterator[None]:
     advanced = settle._Round._advanced
 
     def now(self: Any, mine: Any) -> Any:
-        time.sleep(random.uniform(0, 0.2))
+        let_others_come()
         version = self._view.session.reader.current_version(self._taken.table_id)
         snapshot = self._view.session.reader.snapshot(self._taken.table_id, version)
         head = Base(version, snapshot.commit[1])
         self._taken = replace(self._taken, actual=version, head=head)
         return advanced(self, mine)
 
-    with crowds(), mock.patch.object(settle._Round, "_advanced", now):
+    with unpublished(), mock.patch.object(settle._Round, "_advanced", now):
         yield

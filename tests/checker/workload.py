@@ -19,7 +19,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -133,24 +133,42 @@ class Client:
         self._lot = lot
         self._steps: list[Step] = []
         self._values = 0
+        self._tx: deltars.Transaction | None = None
+        self._began_at: float | None = None
 
     def run(self) -> Txn:
-        began_at = time.monotonic()
-        committing_at, versions, is_committed = None, {}, False
+        self.begin()
+        return self.end()
+
+    def begin(self) -> None:
+        """Everything but the commit."""
+        self._began_at = time.monotonic()
         try:
-            with self._catalog.begin(isolation=self._round.level) as tx:
+            tx = self._catalog.begin(isolation=self._round.level)
+            with ExitStack() as stack:
+                stack.callback(tx.rollback)
                 self._act(tx)
-                committing_at = time.monotonic()
-                versions = dict(tx.commit().versions)
-                is_committed = True
+                stack.pop_all()
+            self._tx = tx
         except GivenUp:
             pass
         except deltars.DeltarsError as error:
             self.error = error
+
+    def end(self) -> Txn:
+        """Commit, if there is something to commit."""
+        committing_at, versions, is_committed = None, {}, False
+        if self._tx is not None:
+            committing_at = time.monotonic()
+            try:
+                versions = dict(self._tx.commit().versions)
+                is_committed = True
+            except deltars.DeltarsError as error:
+                self.error = error
         # Compaction writes a version, but no value: for the lists it was never there.
         lists = {step.table for step in self._steps if isinstance(step, Append)} if versions else set()
         written = {name: versions[name.partition("/")[0]] for name in lists}
-        return Txn(self._name, self._steps, written, is_committed, began_at, committing_at, time.monotonic())
+        return Txn(self._name, self._steps, written, is_committed, self._began_at, committing_at, time.monotonic())
 
     def _act(self, tx: deltars.Transaction) -> None:
         kind = self._lot.choices(list(self._round.mix), list(self._round.mix.values()))[0]

@@ -124,3 +124,30 @@ def test_program_that_logs_at_info_sees_nothing_of_other_libraries(run: Run) -> 
     )
     ended = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert {line.partition(".")[0] for line in ended.stderr.splitlines()} <= {"deltars"}
+
+
+@pytest.mark.backends("sqlite")
+def test_errors_of_the_library_are_in_words_of_the_command_line(run: Run) -> None:
+    with deltars.connect() as catalog:
+        catalog.create_table("features", "id BIGINT")
+        catalog.tag("x1")
+    assert run("expire", "features", "--older-than", "soon").stderr.splitlines() == [
+        "Error: --older-than must be a span or a time, got 'soon'",
+        'Write "30 days" or "2026-01-31".',
+    ]
+    assert run("expire", "--keep-versions", "0").stderr.startswith("Error: --keep-versions must be 1 or more, got 0\n")
+    assert run("vacuum", "features", "--retention", "x").stderr.splitlines() == [
+        "Error: --retention must be 0 or more, a text like '7 days', got 'x'",
+        'Examples: "14 days", "1 day 12 hours".',
+    ]
+    assert "remove it first: deltars untag x1." in run("tag", "x1").stderr
+    assert "(deltars untag NAME)" in run("drop", "features", "--delete-data", "--yes").stderr
+    assert "temporary view" not in run("sql", "SELECT * FROM feature", "--engine", "duckdb").stderr
+    run("untag", "x1")
+    run("release", "features")
+    dropped = run("drop", "features", "--delete-data", "--yes").stderr
+    assert "deltars drop TABLE without --delete-data removes" in dropped
+    assert "run deltars adopt TABLE first" in dropped
+    skipped = run("vacuum", "--all").stderr
+    assert "adopt it first: deltars adopt TABLE." in skipped
+    assert "catalog.adopt" not in skipped

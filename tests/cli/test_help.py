@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import ast
+import inspect
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from importlib import import_module
+from types import ModuleType
 
 import click
 import pytest
@@ -69,9 +73,48 @@ def test_import_of_the_package_loads_no_heavy_library() -> None:
     assert _loaded({*HEAVY, *SELDOM}, "import deltars") == []
 
 
+NOT_TO_LIST = (
+    *SELDOM,
+    *("pyarrow", "numpy", "obstore", "rich", "pyroaring"),
+    *("deltars.data.scan", "deltars.log.commit", "deltars.mirror.publisher", "deltars.predicate.tree"),
+    *("deltars.protocol", "deltars.spark", "deltars.store.commit.writer", "deltars.transaction.transaction"),
+    *("deltars.cli.sql", "deltars.cli.progress"),
+)
+"""What a command that lists tables must not wait for."""
+
+
 def test_listing_tables_loads_only_what_it_needs(run: Run) -> None:
     assert run("init").exit_code == 0
-    assert _loaded(SELDOM, _command("tables")) == []
+    assert _loaded(NOT_TO_LIST, _command("tables")) == []
+
+
+def test_query_on_duckdb_loads_nothing_that_writes(run: Run) -> None:
+    assert run("init").exit_code == 0
+    assert run("create", "t", "--schema", "id INT").exit_code == 0
+    writers = ("deltars.transaction.transaction", "deltars.store.commit.writer", "deltars.mirror.publisher")
+    program = _command("sql", "SELECT count(*) FROM t", "--engine", "duckdb")
+    assert _loaded(("alembic", "psycopg", "pyspark", "deltars.importer", *writers), program) == []
+
+
+def _type_imports(package: ModuleType) -> list[ast.ImportFrom]:
+    """Return the imports from its own modules that a package makes for type checkers alone."""
+    blocks = [node for node in ast.parse(inspect.getsource(package)).body if isinstance(node, ast.If)]
+    imports = (node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom))
+    return [node for node in imports if (node.module or "").startswith(package.__name__)]
+
+
+def test_package_has_the_names_that_it_loads_late() -> None:
+    for name in ("catalog", "cli", "data", "log", "mirror", "predicate", "storage", "store", "transaction"):
+        package = import_module(f"deltars.{name}")
+        typed = {each.name for node in _type_imports(package) for each in node.names}
+        assert typed
+        assert {each for each in typed if not hasattr(package, each)} == set()
+        with pytest.raises(AttributeError, match=f"module 'deltars.{name}' has no attribute 'bigin'"):
+            _ = package.bigin
+
+
+def test_commands_are_found_by_their_names() -> None:
+    assert {name: command.name for name, command in main.commands.items()} == {name: name for name in main.commands}
 
 
 def test_version_is_the_packages(run: Run) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,6 +14,7 @@ import pytest
 
 import deltars
 from tests.cli.conftest import Run
+from tests.support.vacuumed import vacuum
 
 ROWS = pa.table({"id": [1, 2, 3], "day": ["a", "b", "b"]})
 
@@ -102,8 +105,8 @@ def test_what_cannot_be_found_is_exit_code_1_and_what_cannot_be_meant_is_2(
 ) -> None:
     at = ("--catalog", catalog_uri)
     for arguments, code, said in (
-        (("txn", str(uuid4())), 1, "No transaction with this id was committed"),
-        (("txn", "nonsense"), 1, "No transaction with this id was committed"),
+        (("txn", str(uuid4())), 1, "No transaction with this id is in this catalog"),
+        (("txn", "nonsense"), 1, "No transaction with this id is in this catalog"),
         (("txn", "7d0f2c0e-3f0a-4c9e-9a53-6a3b1a0c9d1"), 2, "looks like a UUID and is not one"),
         (("resolve", ""), 2, "a UUID or a text that is not empty"),
         (("diff", "features", "0", "7"), 1, "The table has the versions 0 to 1"),
@@ -146,3 +149,26 @@ def test_verification_reports_how_far_it_is(tmp_path: Path) -> None:
             assert catalog.table("features").verify(deep=deep, report=seen.append).is_ok
             assert seen == sorted(seen)
             assert seen[-1] >= 3
+
+
+@pytest.mark.backends("sqlite")
+def test_cut_names_the_tables_that_are_expired(run: Run, catalog_uri: str, catalog: deltars.Catalog) -> None:
+    for name in ("features", "labels"):
+        catalog.write(name, ROWS)
+    then = catalog.table("labels").snapshot().timestamp + timedelta(milliseconds=1)
+    time.sleep(0.01)
+    catalog.write("features", ROWS, "overwrite")
+    vacuum(catalog, "features")
+    catalog.table("features").expire("0 seconds", force=True)
+    at = (then.isoformat(), "--catalog", catalog_uri)
+    listed = run("cut", *at)
+    assert [line.split("\t")[:2] for line in listed.stdout.splitlines()] == [["features", ""], ["labels", "0"]]
+    assert "Expired, so that it cannot be read as of then: features." in listed.stderr
+    found = _json(run, "cut", *at)
+    assert [(one["name"], one["version"], one["is_expired"]) for one in found] == [
+        ("features", None, True),
+        ("labels", 0, False),
+    ]
+    cut = catalog.snapshot(then)
+    assert repr(cut).endswith("1 tables, expired: features>")
+    assert "<td>features</td><td>expired</td>" in cut._repr_html_()

@@ -48,6 +48,8 @@ def test_restore_of_all_takes_a_tag_and_a_choice_of_tables(run: Run, loaded: del
     assert run("restore", "--all", "--as-of", "good").exit_code == 0
     assert rows(loaded) == [3, 3]
     assert run("restore", "features", "--timestamp", "2001-01-01").exit_code == 1
+    early = run("restore", "--all", "--as-of", "2001-01-01")
+    assert (early.exit_code, "no table had a version as of 2001-01-01" in early.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +62,7 @@ def test_restore_of_all_takes_a_tag_and_a_choice_of_tables(run: Run, loaded: del
         ("--all",),
         ("--all", "--version", "0"),
         ("--all", "--as-of", "good", "--version", "0"),
+        ("--all", "--as-of", "good", "--tables", ","),
         ("features", "--version", "0", "--tables", "labels"),
     ],
 )
@@ -79,4 +82,5 @@ def test_tags_are_made_listed_used_and_removed(run: Run, loaded: deltars.Catalog
     assert run("tag", "bad").exit_code == 1
     assert run("untag", "bad").exit_code == 0
     assert run("untag", "bad").exit_code == 1
+    assert "nothing to tag" in run("tag", "early", "--as-of", "2001-01-01").stderr
     assert len(run("tags").stdout.splitlines()) == 1

@@ -45,6 +45,44 @@ def test_both_engines_give_the_same_text(first: str, run: Run) -> None:
         assert sorted(duckdb.stdout.splitlines()) == sorted(spark.stdout.splitlines())
 
 
+EDGES = pa.table(
+    {
+        "n": [1, 2, 3, None],
+        "x": [-0.0, float("nan"), 0.5, None],
+        "tiny": pa.array([127, -128, 5, None], pa.int8()),
+        "list": pa.array([[1, None], [1, 2], [], None], pa.list_(pa.int64())),
+        "text": ["é😀", "a,b", "", None],
+    }
+)
+ON_EDGES = (
+    "SELECT n FROM edges ORDER BY list",
+    "SELECT x FROM edges GROUP BY x ORDER BY x",
+    "SELECT tiny + 1 AS more FROM edges ORDER BY n",
+    "SELECT n FROM edges SORT BY n DESC LIMIT 2",
+    "SELECT n FROM edges WHERE text LIKE '__' OR x > 0.5 ORDER BY n DESC NULLS FIRST",
+    'SELECT n / 2 AS half, n + 1 AS next, text FROM edges WHERE text = "a,b" ORDER BY 1',
+    "SELECT n FROM edges UNION SELECT id FROM labels INTERSECT SELECT 2 ORDER BY 1",
+)
+
+
+def test_engine_that_is_chosen_gives_the_rows_of_spark_for_values_at_the_edges(first: str, run: Run) -> None:
+    with deltars.connect() as catalog:
+        catalog.write("edges", EDGES)
+    for query in ON_EDGES:
+        chosen, spark = (run("sql", query, "--engine", engine) for engine in ("auto", "spark"))
+        assert (chosen.exit_code, spark.exit_code) == (0, 0), query
+        assert chosen.stdout == spark.stdout, query
+
+
+@pytest.mark.parametrize("query", ["SELECT id FROM features FOR UPDATE", "SELECT * EXCLUDE (id) FROM features"])
+def test_what_spark_cannot_parse_is_named(query: str, first: str, run: Run) -> None:
+    result = run("sql", query)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: Spark cannot run the query: [PARSE_SYNTAX_ERROR] Syntax error at or near")
+    assert "_pyspark" not in result.stderr
+    assert "pos" not in result.stderr
+
+
 def test_what_spark_refuses_is_one_sentence(first: str, run: Run) -> None:
     result = run("sql", "SELECT no_such_function(id) FROM features", "--engine", "spark")
     assert result.exit_code == 1

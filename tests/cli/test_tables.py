@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 import deltars
-from deltars.cli.output import AS_WIDE_AS_NEEDED, Lines, Record, Screen
+from deltars.cli.output import Lines, Record
+from deltars.cli.screen import AS_WIDE_AS_NEEDED, Screen
 from tests.cli.conftest import Run
 
 ROWS = pa.table({"id": [1, 2, 3]})

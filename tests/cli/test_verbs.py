@@ -16,7 +16,7 @@ import deltars
 from deltars.cli import main
 from deltars.cli.hints import in_commands
 from deltars.cli.root import ONLY_IN_PYTHON, SYNONYMS
-from deltars.verbs_to_come import CALLS, VERBS
+from deltars.verbs_to_come import CALLS, NAMES, VERBS
 from tests.cli.conftest import Run
 
 SOURCES = Path(deltars.__file__).parent
@@ -61,14 +61,18 @@ def test_call_of_another_library_is_answered_with_ours(tmp_path: Path) -> None:
     with deltars.connect(tmp_path / "lake.db") as catalog, catalog.begin() as tx:
         table = catalog.create_table("t", "id INT")
         merge = table.merge(pa.table({"id": [1]}), on="t.id = s.id")
-        held = {"Catalog": catalog, "Table": table, "Transaction": tx, "MergeBuilder": merge, "deltars": deltars}
+        cut = catalog.snapshot()
+        done = table.optimize(dry_run=True)
+        assert pickle.loads(pickle.dumps(done)) == copy.copy(done) == done
+        held = {"Catalog": catalog, "Table": table, "Transaction": tx, "CatalogSnapshot": cut, "MergeBuilder": merge}
+        held["Optimized"] = done
         for kind, calls in CALLS.items():
             for name, call in calls.items():
                 with pytest.raises(deltars.NotSupportedYet, match=re.escape(f"{kind} has no {name}. Write {call}.")):
                     getattr(held[kind], name)
-                right = re.fullmatch(r"(catalog|table|tx)\.(\w+).*|(\w+)\(…\)", call)
+                right = re.fullmatch(r"(catalog|table|tx|cut)\.(\w+).*|(\w+)\(…\)", call)
                 if right is not None:
-                    owner = {"catalog": catalog, "table": table, "tx": tx, None: merge}[right[1]]
+                    owner = {"catalog": catalog, "table": table, "tx": tx, "cut": cut, None: merge}[right[1]]
                     assert hasattr(owner, right[2] or right[3]), call
         assert not hasattr(catalog, "delete")
         with pytest.raises(AttributeError, match="'MergeBuilder' object has no attribute 'nonsense'"):
@@ -87,9 +91,9 @@ def test_verb_to_come_is_refused_on_objects_and_hasattr_says_no(tmp_path: Path) 
         catalog.write("features", pa.table({"id": [1]}))
         table = catalog.table("features")
         for held in (catalog, table, catalog.begin()):
-            assert not hasattr(held, "optimize")
-            with pytest.raises(deltars.NotSupportedYet, match=r"cannot delete data files .* Today: table\.verify"):
-                held.vacuum()  # type: ignore[union-attr]
+            assert not hasattr(held, "clone")
+            with pytest.raises(deltars.NotSupportedYet, match=r"cannot read a table .* Today: table\.history"):
+                held.stream()  # type: ignore[union-attr]
             with pytest.raises(AttributeError, match="no attribute 'nonsense'") as raised:
                 held.nonsense  # type: ignore[union-attr]  # noqa: B018
             assert not isinstance(raised.value, deltars.DeltarsError)
@@ -140,6 +144,8 @@ ONLY_IN_PROGRAMS = (
     "Write the table first, by its name: catalog.table(",
     "Without Spark: table.to_arrow(), cut.to_duckdb(table)",
     "To count rows, use table.count()",
+    "Write each_batch(lambda tx, rows: tx.write(",
+    "Write catalog=deltars.connect(",
 )
 
 
@@ -147,3 +153,25 @@ def test_hints_on_the_command_line_name_commands() -> None:
     calls = re.compile(r"\b(catalog|table|tx|deltars)\.\w+\(")
     left = {hint for hint in map(in_commands, _hints()) if calls.search(hint)}
     assert {hint for hint in left if not any(part in hint for part in ONLY_IN_PROGRAMS)} == set()
+
+
+@pytest.mark.parametrize("name", [*NAMES, *VERBS])
+def test_name_that_people_import_is_answered_with_what_works(name: str) -> None:
+    expected = NAMES.get(name) or VERBS[name].today
+    with pytest.raises(deltars.NotImportable, match=re.escape(expected)):
+        exec(f"from deltars import {name}")
+    with pytest.raises(ImportError, match=re.escape(expected)):
+        getattr(deltars, name)
+    assert name not in dir(deltars)
+
+
+def test_names_in_the_advice_exist() -> None:
+    for advice in NAMES.values():
+        for owner, call in re.findall(r"(catalog|deltars)\.(\w+)\(", advice):
+            assert call in (deltars.__all__ if owner == "deltars" else dir(deltars.Catalog)), advice
+
+
+def test_other_name_is_an_import_error_of_python() -> None:
+    with pytest.raises(ImportError, match="cannot import name 'DeltaTabel' from 'deltars'"):
+        exec("from deltars import DeltaTabel")
+    assert not hasattr(deltars, "DeltaTabel")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import gzip
 import json
 from datetime import UTC, date, datetime
@@ -286,7 +287,7 @@ def test_delete_and_update_print_the_version_and_its_transaction(catalog: deltar
         done = json.loads(run(*arguments, "--where", "id = 1", "--json").stdout)
         assert (done["table"], done["version"]) == ("t", version)
         entry = catalog.table("t").history(1)[0]
-        assert (done["txn_id"], entry.committer) == (str(entry.txn_id), f"deltars {arguments[0]}")
+        assert (done["txn_id"], entry.committer) == (str(entry.txn_id), getpass.getuser())
         assert done["rows_updated"] + done["rows_deleted"] == 1
     nothing = run("delete", "t", "--where", "id = 1", "--json")
     assert nothing.exit_code == 0
@@ -322,3 +323,85 @@ def test_rebuild_into_a_catalog_with_another_warehouse_says_what_to_give(catalog
     refused = run("rebuild", catalog.warehouse, "--catalog", "deltasql://sqlite/other.db")
     assert refused.exit_code == 2
     assert "or with --catalog a new one to rebuild into." in refused.stderr
+
+
+@pytest.mark.parametrize("create", [(), ("--create",)])
+def test_csv_in_another_encoding_is_refused_until_it_is_named(
+    create: tuple[str, ...], catalog: deltars.Catalog, run: Run
+) -> None:
+    table = "latin" if create else "t"
+    Path("latin.csv").write_bytes("id,name\n1,Müller\n".encode("latin-1"))
+    refused = run("load", table, "latin.csv", *create)
+    assert refused.exit_code == 1
+    assert "latin.csv" in refused.stderr
+    assert "Give it as --encoding, such as --encoding latin-1, or convert the file to UTF-8." in refused.stderr
+    assert run("load", table, "latin.csv", *create, "--encoding", "nonsense").exit_code == 2
+    loaded = run("load", table, "latin.csv", *create, "--encoding", "latin-1")
+    assert loaded.exit_code == 0, loaded.stderr
+    assert [(row["id"], row["name"]) for row in rows(catalog, table)] == [(1, "Müller")]
+
+
+def test_json_array_is_refused_with_the_way_to_convert_it(catalog: deltars.Catalog, run: Run) -> None:
+    Path("rows.json").write_text('\n [{"id": 1}, {"id": 2}]')
+    refused = run("load", "a", "rows.json", "--create")
+    assert refused.exit_code == 1
+    assert "rows.json is a JSON array; each line must be one object" in refused.stderr
+    assert "jq -c '.[]' rows.json > rows.jsonl" in refused.stderr
+
+
+def test_header_with_a_blank_is_loaded_with_column_mapping(catalog: deltars.Catalog, run: Run) -> None:
+    Path("blank.csv").write_text("my col\n1\n")
+    refused = run("load", "b", "blank.csv", "--create")
+    assert refused.exit_code == 1
+    option = "--property delta.columnMapping.mode=name"
+    assert f"Rename the column, or create the table with {option}." in refused.stderr
+    assert run("load", "b", "blank.csv", "--create", *option.split()).exit_code == 0
+    assert rows(catalog, "b") == [{"my col": 1}]
+    assert run("load", "b", "blank.csv", *option.split()).exit_code == 2
+
+
+@pytest.mark.parametrize(("form", "text"), [("csv", CSV), ("json", JSON)])
+def test_load_reads_standard_input(form: str, text: str, catalog: deltars.Catalog, run: Run) -> None:
+    loaded = run("load", "t", "-", "--format", form, input=text)
+    assert loaded.exit_code == 0, loaded.stderr
+    assert rows(catalog) == [ROW]
+    assert run("load", "new", "-", "--format", form, "--create", input=text).exit_code == 0
+    nameless = run("load", "t", "-", input=text)
+    assert nameless.exit_code == 2
+    assert "give --format" in nameless.stderr
+
+
+def test_date_without_quotes_is_refused_with_the_advice_to_quote_it(catalog: deltars.Catalog, run: Run) -> None:
+    Path("rows.csv").write_text(CSV)
+    assert run("load", "t", "rows.csv").exit_code == 0
+    for command, literal in (
+        (("delete", "t", "--where", "day = 2026-01-01"), "DATE '2026-01-31'"),
+        (("delete", "t", "--where", "2026-01-01 <= day"), "DATE '2026-01-31'"),
+        (("delete", "t", "--where", "day IN (2026-01-01)"), "DATE '2026-01-31'"),
+        (("update", "t", "--set", "name='x'", "--where", "at > 2026-01-01"), "TIMESTAMP '2026-01-31 12:30:00Z'"),
+        (("head", "t", "--where", "day BETWEEN 2026-01-01 AND 2026-01-02"), "DATE '2026-01-31'"),
+    ):
+        result = run(*command)
+        assert result.exit_code == 1
+        assert "is compared with a number, at position" in result.stderr
+        assert f"Write it as {literal}." in result.stderr
+        assert "Spark" not in result.stderr
+    assert rows(catalog) == [ROW]
+
+
+def test_committer_of_commands_and_tags_is_the_user(catalog: deltars.Catalog, run: Run) -> None:
+    Path("rows.csv").write_text(CSV)
+    assert run("load", "t", "rows.csv").exit_code == 0
+    assert run("update", "t", "--set", "name='x'", "--all").exit_code == 0
+    assert run("delete", "t", "--all").exit_code == 0
+    tag = json.loads(run("tag", "day0", "--json").stdout)
+    assert tag["committer"] == getpass.getuser()
+    assert catalog.tags()[0].committer == getpass.getuser()
+    assert {entry.committer for entry in catalog.table("t").history()} == {getpass.getuser()}
+    assert catalog.tag("mine", committer="nightly job").committer == "nightly job"
+
+
+def test_option_format_of_a_list_means_json(catalog: deltars.Catalog, run: Run) -> None:
+    result = run("tables", "--format", "json")
+    assert result.exit_code == 2
+    assert "Did you mean '--json'?" in result.stderr

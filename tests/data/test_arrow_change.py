@@ -17,7 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deltars.data import evaluation
 from deltars.data.arrow_change import ArrowChanges
+from deltars.data.evaluation import RowCondition
 from deltars.data.row_change import Clause, Delete, Merge, RowChanges, Update
 from deltars.data.row_ids import reading_ids
 from deltars.data.scan import Scan
@@ -284,6 +286,8 @@ class _Column:
     ("statement", "reason"),
     [
         (Delete("upper(name) = 'X'"), "only Spark can compute UPPER"),
+        (Delete("d = 01/02/2026"), "(a date is written in quotes: '2026-01-31')"),
+        (Delete('"id" = 1'), "(a column is written without quotes, or in backquotes)"),
         (Delete(_Column()), "_Column is not SQL text"),
         (Delete("rand() < 0.5"), "only Spark"),
         (Update({"name": "upper(name)"}, None), "only Spark can compute UPPER"),
@@ -314,8 +318,10 @@ def test_what_only_spark_can_do_is_refused_with_its_reason(statement: Any, reaso
         (Update({"id": "name"}, None), SchemaMismatch, "column id is int64, and a value of type string"),
         (Update({"id": "TRUE"}, None), SchemaMismatch, "column id"),
         (Update({"d": "'2026-01-01'"}, None), SchemaMismatch, "column d"),
-        (Update({"nope": "1"}, None), ValidationError, "no column nope"),
-        (Update({"s.b": "1"}, None), ValidationError, "no column b"),
+        (Update({"d": "2026-01-01"}, None), SchemaMismatch, "Write \"DATE '2026-01-31'\", or give a datetime.date"),
+        (Update({"at": "2026-01-01"}, None), SchemaMismatch, "Write \"TIMESTAMP '2026-01-31 12:00:00'\""),
+        (Update({"nope": "1"}, None), ValidationError, "no column 'nope'"),
+        (Update({"s.b": "1"}, None), ValidationError, "no column 's.b'"),
         (Merge(None, "t.id = s.name", UPSERT), PredicateError, "cannot be compared"),
         (Merge(None, "t.id = s.id", [Clause("not_matched", "insert", "t.id = 1", {})]), PredicateError, "no column t"),
         (Merge(None, "t.id = s.id", [Clause("matched", "update", None, {"x": "id"})]), PredicateError, "ambiguous"),
@@ -356,3 +362,19 @@ def test_values_are_assigned_by_the_ansi_rules(tmp_path: Path, type_: str, sql: 
     assert PLANE.refusal(Update({"c": sql}, None), schema) is None
     [row] = _came(PLANE.update(scan, Update({"c": sql}, None)))
     assert row == {"c": expected, "o": 1}
+
+
+def test_operands_of_nested_expressions_are_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluated = 0
+    real = evaluation._evaluate
+
+    def count(*given: Any) -> pa.Array:
+        nonlocal evaluated
+        evaluated += 1
+        return real(*given)
+
+    monkeypatch.setattr(evaluation, "_evaluate", count)
+    depth = 12
+    condition = RowCondition("(" * depth + "id" + " + 1)" * depth + " = 13", schema_from_ddl("id BIGINT"))
+    assert condition.mask(pa.record_batch({"id": [0, 1, None]})).to_pylist() == [False, True, None]
+    assert evaluated <= 3 * depth

@@ -144,8 +144,8 @@ def test_the_refusal_names_the_column_and_shows_both_schemas() -> None:
     assert str(caught.value).splitlines() == [
         "the data does not fit the table: column s.x is string in the data, integer in the table",
         "  data:  struct<id: long, s: struct<x: string>>",
-        "  table: struct<id: long not null, s: struct<x: integer>>."
-        " Cast it in the frame, or replace the table's schema: mode='overwrite', overwrite_schema=True.",
+        "  table: struct<id: long not null, s: struct<x: integer>>",
+        "Cast it in the frame, or replace the table's schema: mode='overwrite', overwrite_schema=True.",
     ]
 
 

@@ -8,6 +8,7 @@ import re
 import time
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from deltars.data.filter import PredicateFilter
 from deltars.errors import PredicateError
-from deltars.predicate import parse, to_sql
+from deltars.predicate import Column, In, parse, to_sql
 from deltars.protocol import schema_from_arrow, schema_from_ddl
 
 NAN = float("nan")
@@ -174,3 +175,13 @@ def test_long_lists_and_long_chains_are_judged_at_once() -> None:
         for _ in range(100):
             assert row_filter.mask(batch).to_pylist() == [True, False, None]
     assert time.process_time() - before < 10
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_every_nan_and_zero_is_one_of_a_list(kind: str) -> None:
+    """A computation may make a NaN with another sign, which has other bits."""
+    values = np.array([NAN, 1.0, -0.0, 0.0], kind)
+    batch = pa.record_batch({"x": pa.array(np.concatenate([np.copysign(values[:1], -1), values]))})
+    schema = schema_from_arrow(batch.schema)
+    found = PredicateFilter(In(Column(("x",), schema.fields[0].type), (NAN, -0.0))).mask(batch)
+    assert found.to_pylist() == [True, True, False, True, True]

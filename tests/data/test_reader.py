@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 from uuid import UUID
 
@@ -17,7 +18,7 @@ import pytest
 from pyroaring import BitMap64
 
 from deltars.data.deletion_vectors import MAGIC
-from deltars.data.reader import read_scan
+from deltars.data.reader import PlacedRows, read_each_file, read_scan
 from deltars.data.scan import Scan
 from deltars.errors import DeltarsError, SchemaMismatch, StorageError, ValidationError
 from deltars.protocol import ColumnMapping, StructType, schema_from_ddl
@@ -350,3 +351,23 @@ def test_a_symbolic_link_out_of_the_table_is_not_followed(tmp_path: Path) -> Non
     for path in ("a.parquet", "dir/out.parquet"):
         with pytest.raises(ValidationError, match="leads out of the table"):
             read_scan(_scan(root, "id LONG", [{"path": path}])).read_all()
+
+
+def test_files_that_are_read_at_the_same_time_keep_their_order_and_their_places(tmp_path: Path) -> None:
+    files = [_write(tmp_path, f"{n}.parquet", id=list(range(n, n + 3))) for n in range(20)]
+    barrier = Barrier(2, timeout=30)
+
+    def use(rows: Iterator[PlacedRows]) -> list[tuple[int, list[int]]]:
+        barrier.wait()
+        return [(placed.file, placed.rows["id"].to_pylist()) for placed in rows]
+
+    found = read_each_file(_scan(tmp_path, "id LONG", files), use)
+    assert found == [[(n, [n, n + 1, n + 2])] for n in range(20)]
+
+
+def test_an_error_of_one_of_many_files_names_it(tmp_path: Path) -> None:
+    files = [_write(tmp_path, f"{n}.parquet", id=[n]) for n in range(20)]
+    (tmp_path / "7.parquet").unlink()
+    with pytest.raises(StorageError, match=r"7\.parquet is missing"):
+        read_each_file(_scan(tmp_path, "id LONG", files), list)
+    assert read_each_file(_scan(tmp_path, "id LONG", []), list) == []

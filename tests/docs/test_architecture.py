@@ -81,6 +81,33 @@ def test_a_change_of_rows_passes_through_the_modules_of_its_walk(catalog: deltar
     assert set(walk) - set(entered(lambda: catalog.table("t").update({"a": "a + 1"}, where="a = 1"))) == set()
 
 
+@pytest.mark.backends("sqlite")
+def test_a_compaction_passes_through_the_modules_of_its_walk(catalog: deltars.Catalog) -> None:
+    for number in range(2):
+        catalog.write("t", pa.table({"a": [number]}))
+    walk = modules_of("One compaction")
+    assert len(walk) == 6
+    assert set(walk) - set(entered(lambda: catalog.table("t").optimize(zorder_by="a"))) == set()
+
+
+@pytest.mark.backends("sqlite")
+def test_a_maintenance_run_passes_through_the_modules_of_its_walk(
+    catalog: deltars.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The versions of this test are old enough, and each of them is enough.
+    monkeypatch.setattr("deltars.log.maintenance.EXPIRABLE_VERSIONS", 1)
+    now = {"delta.deletedFileRetentionDuration": "interval 0 days", "delta.logRetentionDuration": "interval 0 days"}
+    catalog.create_table("t", "a BIGINT", properties=now)
+    for number in range(12):
+        catalog.write("t", pa.table({"a": [number]}))
+    catalog.table("t").write(pa.table({"a": [1]}), mode="overwrite")
+    for number in range(12):
+        catalog.write("t", pa.table({"a": [number]}))
+    walk = modules_of("One maintenance run")
+    assert len(walk) == 7
+    assert set(walk) - set(entered(catalog.maintain)) == set()
+
+
 def test_page_names_modules_and_folders() -> None:
     assert MODULES
     assert FOLDERS
@@ -101,7 +128,9 @@ def test_every_package_is_on_the_page() -> None:
     assert {name for name in packages if not re.search(rf"\b{name}\b", PAGE)} == set()
 
 
-@pytest.mark.parametrize("walk", ["One write", "One change of rows", "One publication", "One read"])
+@pytest.mark.parametrize(
+    "walk", ["One write", "One change of rows", "One compaction", "One maintenance run", "One publication", "One read"]
+)
 def test_walk_has_at_most_ten_steps(walk: str) -> None:
     _, _, section = PAGE.partition(f"## {walk}\n")
     steps = re.findall(r"^\| (\d+) \| `", section.partition("\n## ")[0], re.MULTILINE)

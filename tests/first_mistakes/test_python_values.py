@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import inspect
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 import deltars
+from deltars.catalog.vacuum import VacuumOptions
 from deltars.errors import DeltarsError, ValidationError
 
 ROWS = pa.table({"id": [1, 2], "s": ["a", "b"]})
@@ -243,12 +245,76 @@ def test_wrong_value_is_named_with_its_column_or_its_place(catalog: deltars.Cata
 
 def test_unknown_keyword_is_answered_with_all_parameters(catalog: deltars.Catalog) -> None:
     table: Any = catalog.table("t")
-    with pytest.raises(TypeError, match="options are target_alias, source_alias, merge_schema, app_id"):
+    with pytest.raises(TypeError, match="options are on, target_alias, source_alias, merge_schema, app_id"):
         table.merge(ROWS, "t.id = s.id", alias="x")
     with pytest.raises(TypeError, match="options are where, app_id"):
         table.delete(condition="id = 1")
     with pytest.raises(TypeError, match="options are warehouse, migrate, "):
         deltars.connect(catalog.uri, ware_house="x")  # type: ignore[call-arg]
+
+
+READS: dict[str, tuple[Callable[[Any, Any], object], str]] = {
+    "delta-spark's version": (
+        lambda catalog, table: table.read(versionAsOf=0),
+        r"^read\(\) got an unexpected keyword argument 'versionAsOf'; options are version, timestamp, as_of, where,"
+        r" columns, spark\. Write version=… in place of versionAsOf=…$",
+    ),
+    "delta-spark's time": (lambda catalog, table: table.to_arrow(timestampAsOf="2026-01-01"), "Write timestamp=…"),
+    "pandas' filters": (lambda catalog, table: table.to_pandas(filters=[]), "Write where=… in place of filters=…"),
+    "PyIceberg's filter": (
+        lambda catalog, table: table.to_polars(row_filter="id = 1"),
+        "Write where=… in place of row_f",
+    ),
+    "PyIceberg's columns": (lambda catalog, table: table.to_arrow(selected_fields=["id"]), "Write columns=…"),
+    "a limit": (lambda catalog, table: table.to_pandas(limit=5), r"options are version.*; table\.head\(10\) returns"),
+    "a version by position": (
+        lambda catalog, table: table.to_pandas(0),
+        r"^to_pandas\(\) takes its options by name, name=value, got 0; options are version, timestamp",
+    ),
+    "a level by position": (
+        lambda catalog, table: catalog.begin("serializable"),
+        r"^begin\(\) takes its options by name",
+    ),
+    "a retention by position": (
+        lambda catalog, table: table.vacuum(168),
+        rf"^vacuum\(\) takes.* got 168; options are {', '.join(VacuumOptions.__annotations__)}, report$",
+    ),
+    "drop if exists": (
+        lambda catalog, table: catalog.drop_table("t", if_exists=True),
+        r"options are delete_data, purge; look first: if \"features\" in catalog$",
+    ),
+    "retries of others": (
+        lambda catalog, table: catalog.run(lambda tx: None, max_retries=3),
+        r"^run\(\) got.*options are retries, retry_timeout, isolation.*Write retries=…",
+    ),
+    "a cut": (lambda catalog, table: catalog.snapshot().to_pandas("t", filters=1), "options are where, columns. Write"),
+    "a transaction": (lambda catalog, table: catalog.begin().to_pandas("t", colums=["id"]), "Write columns=…"),
+    "no table": (lambda catalog, table: catalog.snapshot().read(), r"^read\(\) needs the argument 'table'$"),
+    "the module": (lambda catalog, table: cast(Any, deltars).read("t", version_as_of=1), r"^read\(\).*Write version=…"),
+}
+
+
+@pytest.mark.parametrize(("call", "said"), READS.values(), ids=READS)
+def test_wrong_keyword_of_a_read_is_answered_with_the_options_and_what_is_meant(
+    catalog: deltars.Catalog, call: Callable[[Any, Any], object], said: str
+) -> None:
+    with pytest.raises(TypeError, match=said):
+        call(catalog, catalog.table("t"))
+
+
+def test_every_public_method_checks_its_call() -> None:
+    for kind in (deltars.Catalog, deltars.Table, deltars.CatalogSnapshot, deltars.Transaction, deltars.MergeBuilder):
+        for name in dir(kind):
+            method = getattr(kind, name)
+            if name.startswith("_") or not inspect.isfunction(method):
+                continue
+            with pytest.raises(TypeError, match=r"^\w+\(\) takes its options by name"):
+                method(*(None,) * 20)
+
+
+def test_tag_in_place_of_a_version_is_sent_to_as_of(catalog: deltars.Catalog) -> None:
+    with pytest.raises(deltars.ValidationError, match="a tag to as_of="):
+        catalog.table("t").restore(cast(Any, "day0"))
 
 
 def test_error_of_another_library_says_in_which_write_it_happened(catalog: deltars.Catalog) -> None:
@@ -260,3 +326,33 @@ def test_error_of_another_library_says_in_which_write_it_happened(catalog: delta
     with pytest.raises(RuntimeError) as caught:
         tx.write(catalog.table("t").id, Broken())
     assert caught.value.__notes__ == [f"deltars: table t, transaction {tx.id}"]
+
+
+def test_text_in_place_of_a_list_of_tables_is_one_table(catalog: deltars.Catalog) -> None:
+    catalog.write("list", ROWS)
+    catalog.tag("one")
+    catalog.write("list", ROWS)
+    table = catalog.table("list")
+    for one in ("list", table.id, table):
+        [restored] = catalog.restore("one", tables=one, dry_run=True).tables
+        assert restored.table == "list"
+    with pytest.raises(deltars.ValidationError, match=r"tables must be a list of tables, got 3.*Write tables=\["):
+        catalog.restore("one", tables=3)  # type: ignore[arg-type]
+    with pytest.raises(deltars.ValidationError, match=r"names must map each table.*Write copy_tables\({"):
+        catalog.copy_tables(["list"])  # type: ignore[arg-type]
+    for frame in (table, catalog.snapshot()):
+        arguments = ("con",) if frame is table else ("list", "con")
+        with pytest.raises(deltars.ValidationError, match="must be a DuckDB connection, got 'con'"):
+            frame.to_duckdb(*arguments)
+
+
+def test_sparse_column_is_refused_with_what_makes_it_dense(catalog: deltars.Catalog) -> None:
+    frame = pd.DataFrame({"a": pd.arrays.SparseArray([0.0, 1.0])})
+    with pytest.raises(deltars.ValidationError, match=r"column a.*Make sparse columns dense.*astype"):
+        catalog.write("sparse", frame)
+    catalog.write("sparse", frame.astype({"a": "float64"}))
+
+
+def test_condition_of_optimize_that_is_no_text_is_answered_with_an_example(catalog: deltars.Catalog) -> None:
+    with pytest.raises(ValidationError, match="Write it as Spark SQL, such as"):
+        catalog.table("t").optimize(cast(Any, pl.col("id") > 1))

@@ -131,6 +131,9 @@ def test_a_read_only_directory_is_named_for_the_catalog_and_for_the_tables(mount
             catalog.write("features", ROWS)
         assert str(mounted) in str(raised.value)
         assert catalog.table("features").version == 0
+        with pytest.raises(deltars.StorageError, match=r"Read-only file system.*mount it for writing"):
+            catalog.create_table("labels", "id BIGINT")
+        assert not catalog.table_exists("labels")
         with pytest.raises(deltars.DatabaseError, match=r"cannot be opened|unable to open|read-only"):
             deltars.connect(f"deltasql://sqlite/{mounted}/lake.db")
         _remount(mounted, "rw")

@@ -98,6 +98,10 @@ def test_a_frame_of_another_session_is_as_good(spark: SparkSession, lake: deltar
     lake.write("sessions", spark.createDataFrame([(1,)], "id int"))
     lake.write("sessions", other.createDataFrame([(2,)], "id int"))
     assert sorted(row.id for row in lake.table("sessions").read(spark=other).collect()) == [1, 2]
+    assert [
+        row.id for row in lake.read("sessions", version=1, where="id > 1", columns=["id"], spark=other).collect()
+    ] == [2]
+    assert lake.read(lake["sessions"], version=0).count() == 1
 
 
 def test_what_is_no_session_and_columns_that_are_there_twice_are_named(
@@ -108,12 +112,15 @@ def test_what_is_no_session_and_columns_that_are_there_twice_are_named(
     twice = spark.createDataFrame([(1, 2)], "id int, other int").toDF("id", "id")
     with pytest.raises(deltars.ValidationError, match="duplicate column id "):
         lake.write("new", twice)
+    with pytest.raises(deltars.ValidationError, match="the frame has no columns"):
+        lake.write("plain", spark.range(3).select(), "overwrite")
+    assert lake.table("plain").count() == 2
     assert not lake.table_exists("new")
     assert os.listdir(Path(str(lake.warehouse))).count("new") == 0
 
 
 def test_streaming_frame_is_refused_with_the_recipe_for_its_batches(lake: deltars.Catalog, spark: SparkSession) -> None:
     stream = spark.readStream.format("rate").load()
-    with pytest.raises(deltars.ValidationError, match=r"foreachBatch.*app_version=number"):
+    with pytest.raises(deltars.ValidationError, match=r"foreachBatch.*each_batch"):
         lake.write("rates", stream)
     assert not lake.table_exists("rates")

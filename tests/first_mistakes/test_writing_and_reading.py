@@ -61,6 +61,18 @@ MISTAKES = {
         "column id is string in the data, long in the table",
         "Cast it in the frame",
     ),
+    "a frame that was never filled": Mistake(
+        lambda lake: lake.write("plain", pd.DataFrame(), "overwrite"),
+        deltars.ValidationError,
+        "the frame has no columns",
+        "a frame without rows can be written",
+    ),
+    "rows without columns": Mistake(
+        lambda lake: lake.write("plain", pd.DataFrame(index=range(3)), merge_schema=True),
+        deltars.ValidationError,
+        "the frame has no columns",
+        "Check how the frame was made",
+    ),
     "a column that is not there": Mistake(
         lambda lake: lake.write("plain", pa.table({"idd": [1], "day": ["a"]})),
         deltars.SchemaMismatch,
@@ -142,7 +154,7 @@ MISTAKES = {
     "a frame without columns": Mistake(
         lambda lake: lake.write("new", pd.DataFrame()),
         deltars.ValidationError,
-        "a table needs at least one column",
+        "the frame has no columns",
         "column",
     ),
     "a dictionary in place of a frame": Mistake(

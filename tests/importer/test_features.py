@@ -71,7 +71,7 @@ def test_a_table_with_variants_is_read_encoded_and_left_to_its_writers(
             {"metadata": {"delta.identity.start": 1}},
             "identityColumns",
         ),
-        (features("clustering", "domainMetadata"), {}, "clustering"),
+        (features("icebergCompatV1", "columnMapping"), {}, "icebergCompatV1"),
         (features("somebodysOwn"), {}, "somebodysOwn"),
     ],
 )

@@ -21,7 +21,7 @@ from sqlalchemy import delete
 import deltars
 from deltars.importer import Importer
 from deltars.importer.fence import fence_commit
-from deltars.log.commit import NewTable
+from deltars.log.new_table import NewTable
 from deltars.protocol import FENCE
 from deltars.session import CatalogSession
 from deltars.storage.local import LocalStorage

@@ -55,7 +55,7 @@ def test_version_0_needs_metadata_and_protocol() -> None:
         (protocol(), protocol(FEATURES[:-1]), "may not be dropped: rowTracking"),
         (LEGACY, protocol(["appendOnly", "invariants"]), "may not be dropped: changeDataFeed, checkConstraints"),
         (protocol(), protocol([*FEATURES, "madeUp"]), "madeUp is not supported for writing"),
-        (protocol(), protocol([*FEATURES, "clustering"]), "clustering is not supported for writing"),
+        (protocol(), protocol([*FEATURES, "geospatial"]), "geospatial is not supported for writing"),
         (
             protocol(),
             Protocol(min_reader_version=3, min_writer_version=6, reader_features=[]),

@@ -10,7 +10,8 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import delete, select, update
 
-from deltars.log.commit import NO_VERSION, Commit, Committed, NewTable, TableCommit
+from deltars.log.commit import Commit, Committed, TableCommit
+from deltars.log.new_table import NO_VERSION, NewTable
 from deltars.protocol import Action, AddFile, Metadata, Protocol
 from deltars.store.commit.writer import LogWriter
 from deltars.store.database import Database

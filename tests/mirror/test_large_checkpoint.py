@@ -41,7 +41,7 @@ def published_by_itself(uri: str, table_id: UUID) -> float:
 def test_commit_and_checkpoint_of_many_files_need_less_than_a_gibibyte(
     catalog: deltars.Catalog, catalog_uri: str
 ) -> None:
-    files = scaled(60_000, soak=1_000_000)
+    files = scaled(20_000, soak=1_000_000)
     stats = '{"numRecords":1000,"minValues":{"id":%d},"maxValues":{"id":%d},"nullCount":{"id":0}}'
     adds = pa.table(
         {

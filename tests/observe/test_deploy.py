@@ -52,6 +52,11 @@ def exported(catalog: deltars.Catalog, scrape: Scrape, tmp_path: Path) -> Scrape
         tx.stage("b", [added("1")])
     for _ in range(2):
         catalog.write("b", pa.table({"id": [1]}), app_id="job", app_version=1)
+    catalog.create_table("c", "id BIGINT")
+    with catalog.begin() as tx:
+        tx.stage("c", [added(str(number)) for number in range(12)])
+    # Its files do not exist.
+    assert [one.outcome for one in catalog.maintain(["c"])] == ["failed"]
     stale = catalog.begin()
     stale.stage("a", [added("2")], expected_version=0)
     with pytest.raises(deltars.VersionConflict):

@@ -30,6 +30,8 @@ def _refused(where: str, schema: StructType = SCHEMA) -> PredicateError:
         ("id = DATE '2026-01-01'", "'2026-01-01'"),
         ("id = TRUE", ""),
         ("day = 5", "5"),
+        ("id IS 1", "1"),
+        ("name IS NOT 'x'", "'x'"),
         ("day = '31.1.2026'", "'31.1.2026'"),
         ("day IN ('2026-01-01', '2026-02-30')", "'2026-02-30'"),
         ("at > 'yesterday'", "'yesterday'"),
@@ -57,6 +59,7 @@ def test_error_points_at_the_place(where: str, pointed_at: str) -> None:
     line = next(i for i, text in enumerate(shown) if text.strip("^ ") == "" and "^" in text)
     assert shown[line].index("^") - 2 == error.position
     assert shown[line - 1] == f"  {where}"
+    assert shown[line + 1 :] == [error.hint]
 
 
 @pytest.mark.parametrize("where", ["id = ", "(id = 1", "id = 1 AND", "NOT", "id BETWEEN 1 AND"])
@@ -80,6 +83,29 @@ def test_hint_says_what_would_have_been_right() -> None:
     assert "Did you mean name?" in str(_refused("nane = 'x'"))
     assert "Columns: n." in str(_refused("s.zzz = 1"))
     assert "DATE '2026-01-31'" in str(_refused("day = 5"))
+
+
+@pytest.mark.parametrize(
+    ("where", "hint"),
+    [
+        ("id = 1 && ok", "Write AND in place of &&."),
+        ("id = 1; DROP TABLE x", "Remove what follows the semicolon."),
+        ("id =", "Add what is missing"),
+        ("name = 'open", "Close the quote"),
+        ("", "Write it as Spark SQL, such as"),
+        ("id = 1 name", "Write it as Spark SQL, such as"),
+        ("id", "Compare it: id = 1"),
+        ("id IN (SELECT 1)", "write its result as literals"),
+        ("count(id) > 1", "in a query"),
+        ("id = :id", "Write the literal"),
+        ("s.n.k = 1", "Write s.n."),
+        (f"id = 1{'0' * 40}", "Write fewer digits"),
+        ("(" * 5_000 + "id = 1" + ")" * 5_000, "Write fewer parentheses"),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_every_mistake_gets_its_advice(where: str, hint: str) -> None:
+    assert hint in str(_refused(where).hint)
 
 
 def test_names_that_differ_by_case_alone_are_ambiguous() -> None:

@@ -124,6 +124,11 @@ def test_columns_that_are_named_nowhere_are_not_needed(text: str, columns: list[
         ("SELEC * FROM features", "only one query|syntax error"),
         ("SELECT * FROM features WHERE", "syntax error|too early"),
         ("SELECT * FROM features VERSION AS OF 3", "at one moment"),
+        ("SELECT * FROM features@v3", "at one moment"),
+        ("SELECT * FROM `features` @V3 AS f", "at one moment"),
+        ("SELECT f.id FROM lake.features@20260131120000000 f", "at one moment"),
+        ("SELECT * FROM features AT (VERSION => 3)", "at one moment"),
+        ("SELECT * FROM table_changes('features', 0)", "cannot read changes"),
         ("", "empty"),
     ],
 )
@@ -131,6 +136,32 @@ def test_what_is_no_query_is_an_error_that_says_where(text: str, problem: str) -
     with pytest.raises(PredicateError, match=problem) as raised:
         Query(text)
     assert "of the query" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "call"),
+    [
+        ("OPTIMIZE features ZORDER BY (id)", "table.optimize()"),
+        ("-- nightly\nvacuum features RETAIN 0 HOURS", "table.vacuum()"),
+        ("RESTORE TABLE features TO VERSION AS OF 0", "table.restore(version)"),
+        ("/* who? */ DESCRIBE HISTORY features", "table.history()"),
+        ("DESC DETAIL features", "table.detail()"),
+        ("DESCRIBE features", "table.detail()"),
+        ("SHOW TABLES", "catalog.tables()"),
+        ("SHOW TBLPROPERTIES features", "table.detail()"),
+        ("EXPLAIN SELECT 1", "catalog.sql(query).explain()"),
+        ("MERGE INTO features USING labels ON true WHEN MATCHED THEN DELETE", "tx.merge(table, rows, on)"),
+    ],
+)
+def test_statement_that_a_call_does_names_the_call(text: str, call: str, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(PredicateError, match="only one query is allowed") as raised:
+        Query(text)
+    assert raised.value.hint == f"Begin with SELECT or WITH. {call} does this."
+    assert caplog.text == ""
+
+
+def test_at_sign_that_names_no_moment_is_left_alone() -> None:
+    assert Query("SELECT '@v0', `a@v1` FROM features -- @v2").tables[0].name == "features"
 
 
 # -- nothing that matters is left out ----------------------------------------------------------------------------------

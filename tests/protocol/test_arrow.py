@@ -62,7 +62,6 @@ def test_every_type_has_its_one_form_in_arrow(ddl: str, arrow: pa.DataType) -> N
         (pa.large_binary(), "binary"),
         (pa.binary_view(), "binary"),
         (pa.binary(16), "binary"),
-        (pa.uuid(), "binary"),
         (pa.json_(), "string"),
         (pa.date64(), "date"),
         (pa.timestamp("ns"), "timestamp_ntz"),
@@ -99,6 +98,18 @@ def test_arrow_types_that_delta_has_not_are_refused_by_column(arrow: pa.DataType
     schema = pa.schema([("s", pa.struct([("inner", pa.list_(arrow))]))])
     with pytest.raises(ValidationError, match=r"column s\.inner\.element"):
         schema_from_arrow(schema)
+
+
+@pytest.mark.parametrize("arrow", [pa.uuid(), pa.bool8()], ids=str)
+def test_extension_types_whose_storage_means_something_else_are_refused(arrow: pa.DataType) -> None:
+    with pytest.raises(ValidationError, match=r"column s\.c\)") as raised:
+        schema_from_arrow(pa.schema([pa.field("s", pa.struct([pa.field("c", arrow)]))]))
+    assert raised.value.field == "s.c"
+    assert "Cast the column to text" in str(raised.value.hint)
+
+
+def test_json_of_arrow_is_text() -> None:
+    assert schema_from_arrow(pa.schema([pa.field("j", pa.json_())])) == schema_from_ddl("j STRING")
 
 
 def test_nullability_is_kept_at_every_depth() -> None:

@@ -145,6 +145,29 @@ def test_mistake_is_refused_and_pointed_at(ddl: str, problem: str, position: int
     *_, line, pointer = message.split("\n")
     assert line == f"  {ddl}"
     assert pointer.index("^") - 2 == position - 1
+    assert caught.value.hint
+    assert str(caught.value).endswith(f"^\n{caught.value.hint}")
+
+
+@pytest.mark.parametrize(
+    ("ddl", "hint"),
+    [
+        ("a TEXT", "Write STRING."),
+        ("a int64", "Write BIGINT."),
+        ("a DATETIME", "Write TIMESTAMP."),
+        ("a STRNG", "Did you mean STRING?"),
+        ("a FOO", "The types are BOOLEAN, TINYINT,"),
+        ("a-b INT", "in backquotes"),
+        ("a ARRAY INT", "Write ARRAY<INT>"),
+        ("a INT b INT", "Separate columns by commas."),
+        ("a INT GENERATED AS (1)", "Write GENERATED ALWAYS AS (expression)."),
+        ("a INT NOT", "Write NOT NULL."),
+    ],
+)
+def test_hint_says_what_to_write(ddl: str, hint: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        schema_from_ddl(ddl)
+    assert hint in str(caught.value.hint)
 
 
 def test_mistake_on_a_later_line_is_pointed_at_there() -> None:

@@ -30,7 +30,7 @@ PLAIN = schema_from_ddl("id BIGINT")
 WRITABLE = {
     "appendOnly", "invariants", "checkConstraints", "generatedColumns", "allowColumnDefaults",
     "changeDataFeed", "columnMapping", "deletionVectors", "timestampNtz", "rowTracking", "domainMetadata",
-    "inCommitTimestamp", "vacuumProtocolCheck", "v2Checkpoint", "typeWidening", "deltars.sqlManaged",
+    "clustering", "inCommitTimestamp", "vacuumProtocolCheck", "v2Checkpoint", "typeWidening", "deltars.sqlManaged",
 }  # fmt: skip
 
 LEGACY_4 = {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"}
@@ -115,7 +115,6 @@ class TestNewTable:
             (PLAIN, {"delta.enableIcebergCompatV2": "true"}, "icebergCompatV2"),
             (PLAIN, {"delta.enableVariantShredding": "true"}, "variantShredding"),
             (PLAIN, {"delta.feature.catalogManaged": "supported"}, "catalogManaged"),
-            (PLAIN, {"delta.feature.clustering": "supported"}, "clustering"),
             (PLAIN, {"delta.feature.geospatial": "supported"}, "geospatial"),
             (PLAIN, {"delta.feature.timeTravelMachine": "supported"}, "timeTravelMachine"),
         ],
@@ -188,7 +187,7 @@ def test_well_formed_protocol_is_accepted(protocol: Protocol) -> None:
         (versions(1, 7), "writerFeatures"),
         (versions(1, 2, None, []), "writerFeatures"),
         (versions(1, 6), "identityColumns is not supported for writing"),
-        (versions(1, 7, None, ["clustering"]), "clustering is not supported for writing"),
+        (versions(1, 7, None, ["clustering"]), "clustering needs domainMetadata"),
         (versions(1, 7, None, ["futureFeature"]), "futureFeature is not supported for writing"),
         (versions(3, 7, ["futureFeature"], ["appendOnly"]), "futureFeature is not supported for writing"),
         (versions(1, 7, None, ["rowTracking"]), "rowTracking needs domainMetadata"),

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from deltars.errors import ValidationError
 from deltars.protocol.features import FEATURES
-from deltars.protocol.properties import PROPERTIES, boolean_property, check_property, number_property, property_name
+from deltars.protocol.properties import (
+    PROPERTIES,
+    boolean_property,
+    check_property,
+    number_property,
+    property_name,
+    span_text,
+)
 
 TAKEN = [
     ("delta.appendOnly", "true"),
@@ -43,11 +51,15 @@ REFUSED = [
     ("delta.dataSkippingNumIndexedCols", "-2", "is a whole number from -1 on"),
     ("delta.logRetentionDuration", "a month", "is a span such as 'interval 7 days'"),
     ("delta.logRetentionDuration", "interval 1 month", "without months and years"),
+    ("delta.logRetentionDuration", f"{'9' * 5_000} days", "is a span such as 'interval 7 days'"),
     ("delta.isolationLevel", "WriteSerializable", "is Serializable, not"),
     ("delta.columnMapping.mode", "names", "is none, name or id, not 'names'"),
     ("delta.columnMapping.maxColumnId", "5", "cannot be set: deltars sets it itself"),
     ("delta.minReaderVersion", "3", "the protocol follows from the features"),
     ("delta.minwriterversion", "7", "delta.minWriterVersion cannot be set"),
+    ("delta.targetFileSize", "0", "is a size such as 134217728 or 128mb, not '0'"),
+    ("delta.targetFileSize", "0mb", "is a size such as"),
+    ("delta.targetFileSize", "999999999999tb", "is a size such as"),
     ("delta.universalFormat.enabledFormats", "paper", "a list of iceberg and hudi"),
     ("delta.apendOnly", "true", "there is no table property delta.apendOnly. Did you mean delta.appendOnly"),
     ("delta.quiteUnheardOf", "true", "there is no table property"),
@@ -98,3 +110,16 @@ def test_every_property_that_enables_a_feature_is_known() -> None:
 def test_documentation_lists_every_property() -> None:
     text = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
     assert [known.name for known in PROPERTIES if f"`{known.name}`" not in text and known.name != "deltars.demo"] == []
+
+
+@pytest.mark.parametrize(
+    ("span", "text"),
+    [
+        (timedelta(days=7), "7 days"),
+        (timedelta(hours=36), "1 day, 12:00:00"),
+        (timedelta(seconds=90), "0:01:30"),
+        (timedelta(0), "0 seconds"),
+    ],
+)
+def test_spans_in_errors_are_written_as_people_do(span: timedelta, text: str) -> None:
+    assert span_text(span) == text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ class Condition:
 
 @st.composite
 def conditions(draw: st.DrawFn, *, prefix: str = "", depth: int = 2) -> Condition:
-    kind = draw(st.sampled_from(["compare", "null", "in", "part"] + (["and", "or"] if depth else [])))
+    kind = draw(st.sampled_from(["compare", "null", "in", "part", "computed"] + (["and", "or"] if depth else [])))
     if kind in ("and", "or"):
         left = draw(conditions(prefix=prefix, depth=depth - 1))
         right = draw(conditions(prefix=prefix, depth=depth - 1))
@@ -52,6 +53,12 @@ def conditions(draw: st.DrawFn, *, prefix: str = "", depth: int = 2) -> Conditio
         return Condition(
             f"{name} IN ({', '.join(map(str, values))})",
             lambda row: None if row[column] is None else row[column] in values,
+        )
+    if kind == "computed":
+        rest = draw(st.integers(-2, 2))
+        # As in Java, the rest has the sign of the number.
+        return Condition(
+            f"{name} % 3 = {rest}", lambda row: None if row[column] is None else math.fmod(row[column], 3) == rest
         )
     if kind == "part":
         part = draw(st.sampled_from(["a", "b", "c d"]))

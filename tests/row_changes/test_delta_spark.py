@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltars
-from deltars.transaction import row_change
+from deltars.transaction import read_size
 from tests.row_changes.statements import Clause, Delete, Merge, Update
 from tests.support.delta_spark import DeltaSpark
 from tests.support.soak import is_soak
@@ -91,10 +92,23 @@ def _chosen() -> list[str]:
     return [name for name in STATEMENTS if is_soak() or name in CORE]
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("plane", ["arrow", "spark"])
-@pytest.mark.parametrize("has_vectors", [False, True], ids=["rewritten", "vectors"])
-@pytest.mark.parametrize("is_partitioned", [False, True], ids=["flat", "partitioned"])
+def _combinations() -> list[Any]:
+    """Return every plane, storage and layout. `make test` runs two that differ in all three."""
+    short = {("arrow", "vectors", "partitioned"), ("spark", "rewritten", "flat")}
+    every = product(("arrow", "spark"), ("rewritten", "vectors"), ("flat", "partitioned"))
+    return [
+        pytest.param(
+            plane,
+            storage == "vectors",
+            layout == "partitioned",
+            id=f"{plane}-{storage}-{layout}",
+            marks=pytest.mark.soak(only=(plane, storage, layout) not in short),
+        )
+        for plane, storage, layout in every
+    ]
+
+
+@pytest.mark.parametrize(("plane", "has_vectors", "is_partitioned"), _combinations())
 def test_statements_give_the_rows_of_delta_spark(
     catalog: deltars.Catalog,
     delta_spark: DeltaSpark,
@@ -106,9 +120,7 @@ def test_statements_give_the_rows_of_delta_spark(
     is_partitioned: bool,
 ) -> None:
     if plane == "spark":
-        monkeypatch.setattr(row_change, "SMALL_BYTES", -1)
-    if not is_soak() and is_partitioned != has_vectors:
-        pytest.skip("the other two combinations run in make soak")
+        monkeypatch.setattr(read_size, "SMALL_BYTES", -1)
     for number, name in enumerate(_chosen()):
         statement = STATEMENTS[name]
         theirs = f"delta.`{tmp_path}/theirs{number}`"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import deltars
-from deltars.errors import SchemaMismatch, ValidationError
+from deltars.errors import SchemaMismatch, TransactionTooLarge, ValidationError
 from tests.support.delta_spark import DeltaSpark
 
 pytestmark = pytest.mark.backends("sqlite")
@@ -221,3 +222,29 @@ def test_error_names_the_condition_that_it_is_about(catalog: deltars.Catalog) ->
         table.write(source, "overwrite", replace_where="vv = 1")
     with pytest.raises(deltars.PredicateError, match="at position 1 of the where:"):
         table.delete("vv = 1")
+
+
+@STORAGES
+def test_a_change_stops_at_the_limit_of_files_while_it_writes(
+    catalog: deltars.Catalog, properties: dict[str, str]
+) -> None:
+    table = catalog.create_table("t", "id BIGINT, p BIGINT", partition_by="p", properties=properties)
+    catalog.create_table("other", "id BIGINT")
+    table.write(pa.table({"id": [1, 2, 3], "p": [0, 0, 0]}))
+    many = pa.table({"id": list(range(10, 60)), "p": list(range(50))})
+    with catalog.begin(max_files_per_table=4) as tx:
+        tx.write("other", pa.table({"id": [1]}))
+        before = len(list(Path(table.location).rglob("*.parquet")))
+        with pytest.raises(TransactionTooLarge, match="max_files_per_table is 4") as caught:
+            tx.merge("t", many, "t.id = s.id").when_not_matched_insert_all().execute()
+        assert (caught.value.limit, caught.value.table, caught.value.txn_id) == (4, "t", tx.id)
+        assert "begin(max_files_per_table=" in str(caught.value)
+        assert len(list(Path(table.location).rglob("*.parquet"))) <= before + 4
+        # Files that this transaction has staged, and that a change replaces, do not count twice.
+        tx.write("t", many.slice(0, 4))
+        with pytest.raises(TransactionTooLarge):
+            tx.update("t", {"p": "p + 100"}, "id = 1")
+        tx.delete("t", "id = 10")
+        tx.update("t", {"p": "p + 100"}, "id IN (11, 12, 13)")
+    assert tx.result.versions == {"other": 1, "t": 2}
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2, 3, 11, 12, 13]

@@ -19,11 +19,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 import deltars
 from tests.row_changes import model
 from tests.row_changes.model import Condition, Row
-from tests.support.soak import scaled
+from tests.support.postgres import PostgresServer
+from tests.support.soak import record, scaled
 from tests.support.templates import CatalogTemplates
 
 TABLES = ("plain", "vectors", "parts")
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string()), ("v", pa.int64())])
+WIDE = SCHEMA.append(pa.field("extra", pa.int64()))
 VECTORS = {"delta.enableDeletionVectors": "true"}
 
 
@@ -48,6 +50,8 @@ class Sequences(RuleBasedStateMachine):
         self.versions: dict[str, dict[int, list[Row]]] = {}
         self.staged: dict[str, list[Row]] | None = None
         self.tx: deltars.Transaction | None = None
+        self.widened: frozenset[str] = frozenset()
+        self.widened_before: frozenset[str] = frozenset()
 
     @initialize()
     def create(self) -> None:
@@ -64,6 +68,7 @@ class Sequences(RuleBasedStateMachine):
         if self.tx is None:
             self.tx = self.catalog.begin(isolation="serializable")
             self.staged = deepcopy(self.now)
+            self.widened_before = self.widened
         return self.tx
 
     @rule(table=st.sampled_from(TABLES), rows=model.rows())
@@ -115,6 +120,27 @@ class Sequences(RuleBasedStateMachine):
             self.staged[table], source, delete_if=delete_if, inserts=inserts, by_source=by_source
         )
 
+    @rule(table=st.sampled_from(TABLES), value=model.VALUES, where=st.one_of(st.none(), model.conditions()))
+    def set_extra(self, table: str, value: int | None, where: Condition | None) -> None:
+        """Give rows a value in a column that the table may not have yet."""
+        tx = self._open()
+        assert self.staged is not None
+        if table not in self.widened:
+            tx.alter(table).add_columns("extra BIGINT")
+            self.widened = self.widened | {table}
+        tx.update(table, {"extra": value}, None if where is None else where.sql)
+        self.staged[table] = [
+            row | {"extra": value} if where is None or where.of(row) is True else row for row in self.staged[table]
+        ]
+
+    @rule(table=st.sampled_from(TABLES))
+    def rewrite(self, table: str) -> None:
+        """Move all rows to new files, in one step."""
+        tx = self._open()
+        assert self.staged is not None
+        rows = pa.Table.from_pylist(self.staged[table], schema=WIDE if table in self.widened else SCHEMA)
+        tx.write(table, rows, "overwrite")
+
     @rule(table=st.sampled_from(TABLES))
     def purge(self, table: str) -> None:
         self._open().purge(table)
@@ -135,7 +161,7 @@ class Sequences(RuleBasedStateMachine):
     def roll_back(self) -> None:
         assert self.tx is not None
         self.tx.rollback()
-        self.tx = None
+        self.tx, self.widened = None, self.widened_before
 
     def _check(self) -> None:
         for name in self.versions:
@@ -163,10 +189,16 @@ def _by_deltalake(location: str) -> list[Row]:
 
 
 @pytest.mark.soak
-@pytest.mark.backends("sqlite", "duckdb")
-def test_every_version_is_as_a_model_says(backend: str, catalog_templates: CatalogTemplates) -> None:
+@pytest.mark.timeout(7_200)
+def test_every_version_is_as_a_model_says(
+    backend: str, catalog_templates: CatalogTemplates, request: pytest.FixtureRequest
+) -> None:
     def open_catalog(place: Path) -> deltars.Catalog:
-        uri = f"deltasql://{backend}/{place}/lake.{'db' if backend == 'sqlite' else 'duckdb'}"
+        if backend == "postgres":
+            server: PostgresServer = request.getfixturevalue("postgres_server")
+            uri = server.create_catalog_uri(request.getfixturevalue("postgres_database"))
+        else:
+            uri = f"deltasql://{backend}/{place}/lake.{'db' if backend == 'sqlite' else 'duckdb'}"
         catalog_templates.lay_out(uri)
         return deltars.connect(uri, warehouse=str(place / "lake"))
 
@@ -175,3 +207,4 @@ def test_every_version_is_as_a_model_says(backend: str, catalog_templates: Catal
     examples = scaled(5, soak=400) if backend == "sqlite" else scaled(1, soak=40)
     machine.settings = settings(max_examples=examples, stateful_step_count=scaled(8, soak=25), deadline=None)
     machine().runTest()
+    record(f"sequences of row changes, {backend}", sequences=examples)

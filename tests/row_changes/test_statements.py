@@ -234,6 +234,22 @@ def test_outside_readers_see_the_changes(catalog: deltars.Catalog, properties: d
     ("call", "error", "said"),
     [
         (lambda t: t.update({}, "id = 1"), ValidationError, "at least one column"),
+        (
+            lambda t: t.update("id = 1", {"score": 1}),
+            ValidationError,
+            r"set comes before .*Write update\(set={…}, where=…",
+        ),
+        (
+            lambda t: t.merge(pa.table({"id": [1]}), "t.id = s.id").when_matched_update("t.id > 1", {"score": 1}),
+            ValidationError,
+            r"Write when_matched_update\(set={…}, condition=…",
+        ),
+        (
+            lambda t: t.merge(pa.table({"id": [1]}), condition="t.id = s.id"),
+            TypeError,
+            "needs the argument 'on'. Write on=… in place of condition=…",
+        ),
+        (lambda t: t.alias("t").merge(pa.table({"id": [1]}), "t.id = s.id"), AttributeError, "target_alias="),
         (lambda t: t.update({"nope": 1}, "id = 1"), ValidationError, "no column 'nope'"),
         (lambda t: t.update({"scor": 1}, "id = 1"), ValidationError, "score"),
         (lambda t: t.update({"score": 1, "SCORE": 2}), ValidationError, "assigned twice"),
@@ -373,11 +389,14 @@ def test_a_merge_is_executed_once(catalog: deltars.Catalog) -> None:
     assert table.version == 4
 
 
-def test_a_merge_of_a_table_that_was_not_executed_warns(catalog: deltars.Catalog) -> None:
+def test_a_merge_of_a_table_that_was_not_executed_warns(
+    catalog: deltars.Catalog, caplog: pytest.LogCaptureFixture
+) -> None:
     table = _features(catalog, {})
     source = pa.table({"id": [5], "day": ["u"], "score": [1.0]})
     with pytest.warns(ResourceWarning, match="never executed"):
         table.merge(source, "t.id = s.id").when_not_matched_insert_all()
+    assert "never executed" in caplog.text
 
 
 def test_rows_of_staged_files_are_counted_and_get_vectors(catalog: deltars.Catalog) -> None:
@@ -397,3 +416,13 @@ def test_a_text_that_is_no_expression_gets_a_hint(catalog: deltars.Catalog) -> N
             table.update({"day": value}, "id = 970")
     with pytest.raises(ValidationError, match="compared"):
         table.delete(False)
+
+
+def test_a_field_of_a_column_with_a_dot_in_its_name_is_found_beside_a_struct_of_the_first_part(
+    catalog: deltars.Catalog,
+) -> None:
+    ddl = "a STRUCT<x: BIGINT>, `a.b` STRUCT<c: BIGINT, d: BIGINT>"
+    table = catalog.create_table("t", ddl, properties={"delta.columnMapping.mode": "name"})
+    table.write(pa.table({"a": [{"x": 1}], "a.b": [{"c": 1, "d": 1}]}))
+    table.update({"`a.b`.c": 5, "A.X": 6})
+    assert table.to_arrow().to_pylist() == [{"a": {"x": 6}, "a.b": {"c": 5, "d": 1}}]

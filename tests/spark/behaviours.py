@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 import deltars
 from deltars.errors import SchemaMismatch, ValidationError
 from deltars.spark import SparkPlane
-from deltars.transaction import row_change
+from deltars.transaction import read_size
 from tests.support.scans import without_first_rows
 from tests.support.soak import is_soak
 
@@ -147,8 +147,8 @@ def many_files_and_deleted_rows_are_read_once(spark: SparkSession, catalog: delt
 
 def rows_are_changed_by_tasks(spark: SparkSession, catalog: deltars.Catalog) -> None:
     """By Spark's jobs: what is small would not need them."""
-    small = row_change.SMALL_BYTES
-    row_change.SMALL_BYTES = -1
+    small = read_size.SMALL_BYTES
+    read_size.SMALL_BYTES = -1
     try:
         for vectors in ("false", "true"):
             name = f"changed_{vectors}"
@@ -168,7 +168,7 @@ def rows_are_changed_by_tasks(spark: SparkSession, catalog: deltars.Catalog) -> 
             assert dict(zip(*table.to_arrow().select(["id", "v"]).to_pydict().values(), strict=True)) == expected
             assert table.version == 1
     finally:
-        row_change.SMALL_BYTES = small
+        read_size.SMALL_BYTES = small
 
 
 CORE: tuple[Behaviour, ...] = (

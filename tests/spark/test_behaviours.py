@@ -14,13 +14,11 @@ from pyspark.sql import SparkSession
 import deltars
 from tests.spark.behaviours import CORE, REST, Behaviour
 from tests.support.s3 import new_bucket, options_for, s3_server
-from tests.support.soak import is_soak
 from tests.support.spark import connected
 
-long = pytest.mark.skipif(not is_soak(), reason="in `make soak`; the core of the suite is run here")
 BEHAVIOURS = [
     *(pytest.param(behaviour, id=behaviour.__name__, marks=pytest.mark.soak) for behaviour in CORE),
-    *(pytest.param(behaviour, id=behaviour.__name__, marks=[pytest.mark.soak, long]) for behaviour in REST),
+    *(pytest.param(behaviour, id=behaviour.__name__, marks=pytest.mark.soak(only=True)) for behaviour in REST),
 ]
 
 pytestmark = pytest.mark.backends("sqlite")

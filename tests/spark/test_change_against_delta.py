@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 
 from deltars.data.row_change import Clause, Delete, Merge, RowChanges, Update
@@ -61,6 +62,7 @@ STATEMENTS: list[tuple[str, Delete | Update | Merge]] = [
 ]
 
 
+@pytest.mark.soak(only=True)
 def test_rows_and_counts_are_those_of_delta_spark(spark: SparkSession, delta_spark: DeltaSpark, tmp_path: Path) -> None:
     rows = "SELECT * FROM VALUES " + ", ".join(f"({', '.join(map(str, row))})" for row in ROWS)
     rows += " AS (id, v, d, r)"

@@ -25,6 +25,7 @@ from deltars.protocol.column_rules import GENERATION
 from deltars.spark import SparkPlane
 from deltars.spark.change import SparkChanges, materialize
 from deltars.spark.change import source as change_source
+from deltars.spark.write.small_frames import estimated_rows, small_rows
 from tests.support.scans import TestFile, scan_of_files, write_file
 from tests.support.spark import connected
 from tests.support.spark_changes import Rows, ordered, rows_after
@@ -465,6 +466,9 @@ def test_merge_by_spark_connect(connect_url: str, tmp_path: Path) -> None:
             after, count = model(before, source, CASES[case])
             assert rows_after(scan, found) == after
             assert (found.updated, found.deleted, found.inserted) == tuple(count.values())
+        for empty in (frame.where("id < 0"), pa.table(dict.fromkeys(("id", "v", "p"), pa.array([], pa.int64())))):
+            found = merged(changes, scan, Merge(empty, ON, CASES["by source"][0]))
+            assert rows_after(scan, found) == model(before, [], CASES["by source"])[0]
         unsteady = remote.sql("SELECT id, uuid() AS v, 1 AS p FROM range(0, 60)")
         found = merged(
             changes,
@@ -476,3 +480,47 @@ def test_merge_by_spark_connect(connect_url: str, tmp_path: Path) -> None:
             on, wrong, message = REFUSED[case]
             with pytest.raises(ValidationError, match=message):
                 merged(changes, scan, Merge(frame, on, wrong))
+
+
+def test_a_source_of_files_that_holds_more_rows_than_estimated_stays_in_spark(
+    spark: SparkSession, changes: SparkChanges, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan = target_scan(tmp_path / "t")
+    spark.range(0, 40, 1, 2).selectExpr("id", "'x' v", "1 p").write.parquet(str(tmp_path / "s"))
+    frame = spark.read.parquet(str(tmp_path / "s"))
+    statement = Merge(frame, ON, CASES["upsert"][0])
+    for most, held in ((41, True), (40, False), (20, False), (19, False), (1, False)):
+        monkeypatch.setattr(change_source, "MAX_HELD_ROWS", most)
+        monkeypatch.setattr(change_source, "_can_be_held", lambda *given: False)
+        source = changes.source(statement, scan.schema)
+        assert (source.rows is not None) is held, most
+        assert source.num_rows == 40
+    assert merged(changes, scan, statement).inserted + merged(changes, scan, statement).updated >= 40
+
+
+def test_a_source_with_a_udf_is_not_fetched_on_trial(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.range(3).write.parquet(str(tmp_path / "s"))
+    files = spark.read.parquet(str(tmp_path / "s"))
+    fetched: list[DataFrame] = []
+
+    def fetch(frame: DataFrame) -> pa.Table:
+        fetched.append(frame)
+        raise AssertionError("the frame was evaluated")
+
+    # No UDF runs here: a frame that is not fetched is evaluated once, by its checkpoint.
+    monkeypatch.setattr(type(files), "toArrow", fetch)
+    text = F.udf(lambda value: str(value))
+    for frame in (
+        files.withColumn("v", text("id")),
+        files.where(text("id") == "1"),
+        files.groupBy(text("id").alias("v")).count(),
+        files.select("id").union(files.select(text("id").cast("bigint"))),
+        files.mapInArrow(lambda batches: batches, "id bigint"),
+    ):
+        assert small_rows(frame) is None
+        assert estimated_rows(frame, max_bytes=1 << 30, max_rows=1_000) is None
+    assert fetched == []
+    with pytest.raises(AssertionError, match="was evaluated"):
+        estimated_rows(files, max_bytes=1 << 30, max_rows=1_000)

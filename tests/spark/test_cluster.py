@@ -15,12 +15,13 @@ import pytest
 
 import deltars
 from tests.spark.behaviours import chosen
+from tests.spark.changes import expected
 from tests.spark.driver import PATIENCE_S, ROWS, TABLES
 from tests.support.cluster import Cluster, standalone_cluster
-from tests.support.soak import is_soak, record, scaled
+from tests.support.soak import record, scaled
 
 
-@pytest.mark.soak
+@pytest.mark.soak(only=True)
 @pytest.mark.backends("postgres")
 @pytest.mark.spark
 @pytest.mark.xdist_group("cluster")
@@ -56,8 +57,7 @@ def test_executors_without_a_database_write_and_read_and_a_lost_worker_loses_no_
     record("workers lost in the middle of a write", losses=losses, rows_lost=0, rows_twice=0)
 
 
-@pytest.mark.soak
-@pytest.mark.skipif(not is_soak(), reason="takes a cluster of its own a minute: in `make soak`")
+@pytest.mark.soak(only=True)
 @pytest.mark.backends("postgres")
 @pytest.mark.spark
 @pytest.mark.xdist_group("cluster")
@@ -83,9 +83,49 @@ def test_slow_task_that_spark_starts_a_second_time_writes_no_row_twice_and_loses
     record("tasks that ran twice at once", tasks=rounds * len(TABLES), rows_lost=0, rows_twice=0)
 
 
+@pytest.mark.soak(only=True)
+@pytest.mark.backends("postgres")
+@pytest.mark.spark
+@pytest.mark.xdist_group("cluster")
+@pytest.mark.parametrize("last", ["staged", "committed"])
+def test_row_changes_lose_no_row_and_make_none_twice_though_workers_and_the_driver_are_killed(
+    catalog: deltars.Catalog, catalog_uri: str, tmp_path: Path, last: str
+) -> None:
+    rounds = 6
+    (tmp_path / "cluster").mkdir()
+    with (
+        standalone_cluster(tmp_path / "cluster") as cluster,
+        _driver("tests.spark.changes", cluster, tmp_path, rounds, catalog_uri, last) as driver,
+    ):
+        for number in range(rounds):
+            _wait_for_two_tasks(driver, tmp_path / str(number))
+            cluster.kill_worker(number)
+            (tmp_path / str(number) / "go").touch()
+            cluster.add_workers(1)
+        deadline = time.monotonic() + PATIENCE_S
+        while not (tmp_path / last).exists():
+            assert driver.poll() is None, _tail(tmp_path)
+            assert time.monotonic() < deadline, _tail(tmp_path)
+            time.sleep(0.05)
+        driver.kill()
+    for number in range(rounds):
+        assert any(not path.name.endswith("-0") for path in (tmp_path / str(number)).glob("task-*")), number
+    catalog.reconciler().once()
+    more = 1_000 if last == "committed" else 0
+    for name, rows in expected(rounds).items():
+        table = catalog.table(name)
+        found = table.to_arrow()
+        assert sorted(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True)) == [
+            (key, v + more) for key, v in sorted(rows.items())
+        ]
+        assert not table.verify(deep=True).findings
+        assert (Path(table.location) / "_delta_log" / f"{table.version:020}.json").exists()
+    record(f"workers lost in the middle of a row change, driver killed when {last}", losses=rounds, rows_lost=0)
+
+
 @contextmanager
 def _driver(
-    program: str, cluster: Cluster, directory: Path, rounds: int, catalog_uri: str
+    program: str, cluster: Cluster, directory: Path, rounds: int, catalog_uri: str, *more: str
 ) -> Iterator[subprocess.Popen[bytes]]:
     environment = {
         **os.environ,
@@ -93,7 +133,7 @@ def _driver(
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    command = [sys.executable, "-m", program, cluster.url, str(directory), str(rounds)]
+    command = [sys.executable, "-m", program, cluster.url, str(directory), str(rounds), *more]
     with (directory / "driver.log").open("w+") as log:
         driver = subprocess.Popen(
             command, cwd=Path(__file__).parents[2], env=environment, stdout=log, stderr=subprocess.STDOUT

@@ -14,7 +14,7 @@ import pytest
 
 import deltars
 from tests.support.cluster import standalone_cluster
-from tests.support.soak import is_soak, record
+from tests.support.soak import record
 
 ROOT = Path(__file__).parents[2]
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
@@ -41,8 +41,7 @@ assert catalog.table("labels").read(spark).count() == 100
 """
 
 
-@pytest.mark.soak
-@pytest.mark.skipif(not is_soak(), reason="makes environments of their own: in `make soak`")
+@pytest.mark.soak(only=True)
 @pytest.mark.backends("sqlite")
 @pytest.mark.spark
 @pytest.mark.xdist_group("cluster")

@@ -56,6 +56,7 @@ def test_credentials_are_not_seen_in_plans_logs_events_and_pages(asked: dict[str
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("connect")
+@pytest.mark.soak(only=True)
 def test_credentials_are_not_seen_on_a_connect_server(asked: dict[str, Any], tmp_path: Path) -> None:
     scratch = tmp_path / "server"
     scratch.mkdir()

@@ -217,3 +217,10 @@ def test_query_joins_tables_with_views_of_the_session(catalog: Catalog, spark: S
         spark.catalog.dropTempView("Nation")
     with pytest.raises(TableNotFound, match="A temporary view of the Spark session works too"):
         catalog.sql("SELECT * FROM wanted", spark=spark)
+
+
+@pytest.mark.parametrize("query", ["SELECT * FROM nation FOR UPDATE", "SELECT * EXCLUDE (n_key) FROM nation"])
+def test_syntax_error_of_spark_is_told_without_names_of_ours(query: str, catalog: Catalog, spark: SparkSession) -> None:
+    with pytest.raises(ValidationError, match=r"Spark cannot run the query: .*[Ss]yntax error") as raised:
+        catalog.sql(query, spark=spark)
+    assert "_pyspark" not in str(raised.value)

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from threading import Event
 from typing import Any
 from uuid import uuid4
 
@@ -17,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import deltars
 from deltars.errors import TransactionClosed, TransactionTooLarge
+from deltars.spark.write.file_limit import limit_files
 from tests.support.together import Meanwhile
 
 pytestmark = pytest.mark.backends("sqlite")
@@ -145,3 +147,25 @@ def test_job_within_the_limit_is_left_alone(catalog: deltars.Catalog, spark: Spa
         tx.write("t", _frame(spark, 0).where("id < 0"))  # no row, and no room for a file
     assert tx.result.versions == {"first": 0, "t": 0, "p": 0}
     assert _ids(catalog.table("t")) == _ids(catalog.table("p")) == list(range(ROWS))
+
+
+def test_the_one_file_of_a_write_without_rows_cancels_nothing(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be there for a while before its job ends, though there is no room for a file."""
+    cancelled: list[str] = []
+    looks: list[int] = []
+    looked = Event()
+
+    def count() -> int:
+        looks.append(1)
+        if len(looks) > 1:
+            looked.set()
+        return 1
+
+    monkeypatch.setattr(spark.sparkContext, "cancelJobsWithTag", cancelled.append)
+    with limit_files(spark, 0, count):
+        assert looked.wait(60), cancelled
+    assert not cancelled
+    with pytest.raises(TransactionTooLarge), limit_files(spark, 0, lambda: 2):
+        pass

@@ -5,16 +5,18 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from psycopg import sql
 
 import deltars
 from deltars import SqlTxnLogWriter, migrate
+from deltars.cli import main
 from deltars.protocol import AddFile, RemoveFile
 from deltars.store import schema
 from deltars.uri import CatalogUri, parse_catalog_uri
@@ -69,6 +71,33 @@ def test_a_reader_reads_and_writes_nothing(catalog_uri: str, roles: Roles) -> No
     _refused_everywhere(catalog_uri, roles.reader, ["INSERT", "UPDATE", "DELETE"], allowed={})
 
 
+def test_a_writer_cannot_expire_history_and_changes_nothing(catalog_uri: str, roles: Roles) -> None:
+    with deltars.connect(_as_role(catalog_uri, roles.writer)) as opened:
+        table = opened.table("features")
+        with pytest.raises(deltars.DatabaseError, match="permission denied") as caught:
+            table.expire(timedelta(0), force=True)
+        assert "owner" in str(caught.value)
+        assert [entry.version for entry in table.history()] == [1, 0]
+    with deltars.connect(catalog_uri) as opened:
+        assert (
+            opened.table("features").expire(timedelta(0), dry_run=True, force=True).tables[0].num_expired_versions == 1
+        )
+        assert opened.table("features").snapshot(0).version == 0
+        assert opened.table("features").expire(timedelta(0), force=True).tables[0].first_version == 1
+
+
+def test_a_writer_cannot_purge_a_table_and_changes_nothing(catalog_uri: str, roles: Roles) -> None:
+    with deltars.connect(_as_role(catalog_uri, roles.writer)) as opened:
+        table = opened.table("features")
+        with pytest.raises(deltars.DatabaseError, match="permission denied"):
+            opened.drop_table("features", purge=True)
+        rows, last = table.to_arrow(), table.history()[0].txn_id
+        opened.drop_table("features")
+        with pytest.raises(deltars.DatabaseError, match="permission denied"):
+            opened.purge_dropped(timedelta(0))
+        assert opened.snapshot(last).to_arrow("features") == rows
+
+
 def test_a_writer_creates_commits_removes_publishes_and_tags_but_deletes_nothing_else(
     catalog_uri: str, roles: Roles, tmp_path: Path
 ) -> None:
@@ -99,8 +128,8 @@ def test_a_writer_creates_commits_removes_publishes_and_tags_but_deletes_nothing
         opened.tag("yours")
         opened.untag("yours")
         assert [tag.name for tag in opened.tags()] == ["mine"]
-    writable = {table.name for table in (schema.dl_tables, schema.dl_mirror_status)}
-    allowed = {"UPDATE": writable, "DELETE": {schema.dl_tags.name}}
+    writable = {"dl_tables", "dl_mirror_status", "dl_writers", "dl_maintenance"}
+    allowed = {"UPDATE": writable, "DELETE": {"dl_tags", "dl_writers"}}
     _refused_everywhere(catalog_uri, roles.writer, ["UPDATE", "DELETE"], allowed=allowed)
 
 
@@ -170,3 +199,37 @@ def test_reader_gets_a_cut_after_the_newest_commit_as_of_that_commit(
         assert reader.snapshot(cut.as_of).versions == cut.versions
     with deltars.connect(_as_role(catalog_uri, roles.writer)) as writer:
         assert writer.snapshot(now).as_of == now
+
+
+def test_roles_that_lack_rights_on_a_new_table_are_named_until_they_are_granted_again(
+    catalog_uri: str, catalog: deltars.Catalog, roles: Roles, postgres_server: PostgresServer
+) -> None:
+    assert migrate.missing_grants(catalog_uri) == []
+    uri = parse_catalog_uri(catalog_uri)
+    with postgres_server.connect(uri.database) as connection:
+        # As after a migration that created it. A role that is none of ours may read one table, and needs no more.
+        table = sql.Identifier(str(uri.schema), "dl_tags")
+        connection.execute(
+            sql.SQL("REVOKE ALL ON {} FROM {}").format(table, sql.SQL(", ").join(map(sql.Identifier, roles)))
+        )
+        connection.execute(sql.SQL("GRANT SELECT ON {} TO PUBLIC").format(table))
+    found = {role.role: role for role in migrate.missing_grants(catalog_uri)}
+    assert {role: (each.kind, each.tables) for role, each in found.items()} == {
+        roles.reader: ("reader", ("dl_tags",)),
+        roles.writer: ("writer", ("dl_tags",)),
+        roles.mirror: ("mirror", ("dl_tags",)),
+    }
+    told = CliRunner().invoke(main, ["migrate", "up", "--catalog", catalog_uri])
+    assert told.exit_code == 0
+    for role in roles:
+        assert f"The role {role} lacks rights on dl_tags. Run: deltars migrate grants --" in told.stderr
+    [finding] = [each for each in deltars.diagnose(catalog_uri, spark=False) if each.check == "grants"]
+    assert finding.state == "warning"
+    assert roles.writer in finding.found
+    assert "deltars migrate grants --" in str(finding.fix)
+    command, *arguments = found[roles.writer].command.split()
+    assert command == "deltars"
+    assert CliRunner().invoke(main, [*arguments, "--catalog", catalog_uri]).exit_code == 0
+    assert {role.role for role in migrate.missing_grants(catalog_uri)} == {roles.reader, roles.mirror}
+    with deltars.connect(_as_role(catalog_uri, roles.writer)) as opened:
+        opened.tag("now")

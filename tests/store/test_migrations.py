@@ -32,6 +32,7 @@ TABLES = {
     "dl_catalog",
     "dl_cdc_files",
     "dl_domain_metadata",
+    "dl_maintenance",
     "dl_metadata_updates",
     "dl_mirror_log",
     "dl_mirror_status",
@@ -44,6 +45,7 @@ TABLES = {
     "dl_tags",
     "dl_transactions",
     "dl_txn_actions",
+    "dl_writers",
 }
 INDEXES = {
     "ix_dl_add_files_path",

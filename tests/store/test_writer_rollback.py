@@ -9,7 +9,8 @@ from uuid import UUID, uuid4
 import pytest
 
 import deltars
-from deltars.log.commit import NO_VERSION, Commit, Committed, NewTable, TableCommit
+from deltars.log.commit import Commit, Committed, TableCommit
+from deltars.log.new_table import NO_VERSION, NewTable
 from tests.store.conftest import OpenLog
 from tests.support.log import Log, added, creation, every_kind, row_groups
 from tests.support.tap import Tap

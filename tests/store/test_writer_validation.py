@@ -13,7 +13,8 @@ import pytest
 
 import deltars
 from deltars.errors import ValidationError, VersionConflict
-from deltars.log.commit import NO_VERSION, Commit, TableCommit
+from deltars.log.commit import Commit, TableCommit
+from deltars.log.new_table import NO_VERSION
 from deltars.protocol import Action, CommitInfo, Metadata, Protocol, Txn
 from deltars.store.commit.writer import LogWriter
 from deltars.store.database import Database

@@ -43,6 +43,8 @@ SETTINGS = {
     # The data does not outlive the run; a killed server process still finds all of it.
     "fsync": "off",
     "full_page_writes": "off",
+    # A standby copies the data while other tests write.
+    "wal_keep_size": "1GB",
 }
 
 

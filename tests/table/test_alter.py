@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -122,3 +123,23 @@ def test_properties_are_set_and_unset(table: deltars.Table) -> None:
     configuration = table.snapshot().metadata.configuration
     assert "owner" not in configuration
     assert configuration["delta.appendOnly"] == "true"
+    version = table.version
+    with pytest.raises(ValidationError, match=r"no table property delta\.apendOnly\. Did you mean"):
+        table.alter.unset_properties("delta.apendOnly")
+    assert table.version == version
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda alter: alter.comment("id", 5),
+        lambda alter: alter.comment("id", {"unit": "m"}),
+        lambda alter: alter.comment(None, "x"),
+        lambda alter: alter.set_default("id", 5),
+        lambda alter: alter.set_nullable(["id"]),
+    ],
+)
+def test_value_that_is_no_text_is_refused(table: deltars.Table, call: Callable[[Any], None]) -> None:
+    with pytest.raises(ValidationError, match="text, got"):
+        call(table.alter)
+    assert table.version == 0

@@ -51,11 +51,19 @@ def test_table_without_rows_has_none_and_is_true(catalog: deltars.Catalog) -> No
     assert (len(table), table.count("id > 0"), bool(table)) == (0, 0, True)
 
 
+def test_catalog_without_tables_is_true(catalog: deltars.Catalog) -> None:
+    assert (len(catalog), list(catalog), bool(catalog)) == (0, [], True)
+
+
 def test_catalog_is_subscripted_and_searched_by_name(catalog: deltars.Catalog) -> None:
     catalog.write("t", ROWS)
     assert catalog["T"] == catalog.table("t") == catalog[catalog.table("t").id]
     assert "t" in catalog
     assert "u" not in catalog
+    catalog.write("A", ROWS)
+    assert list(catalog) == [table.name for table in catalog.tables()] == ["A", "t"]
+    assert len(catalog) == 2
+    assert [catalog[name].count() for name in catalog] == [3, 3]
     with pytest.raises(deltars.TableNotFound):
         catalog["u"]
 
@@ -104,6 +112,25 @@ def test_directory_with_files_of_others_is_no_place_for_a_new_table(catalog: del
     (place / "cat.jpg").rename(place / ".DS_Store")
     table = catalog.create_table("t", "id BIGINT", location=str(place))
     assert table.location == str(place)
+
+
+def test_directory_that_takes_no_files_is_no_place_for_a_new_table(catalog: deltars.Catalog, tmp_path: Path) -> None:
+    for create in (catalog.create_table, catalog.begin().create_table):
+        with pytest.raises(deltars.StorageError, match=r"/proc.*\[table t"):
+            create("t", "id BIGINT", location="/proc/deltars/t")
+    assert not catalog.table_exists("t")
+    assert catalog.create_table("t", "id BIGINT", location=str(tmp_path / "new" / "t")).version == 0
+
+
+def test_trial_of_a_directory_leaves_nothing(tmp_path: Path) -> None:
+    place = tmp_path / "new" / "t"
+    with deltars.connect(tmp_path / "lake.db", mirror="off") as catalog:
+        catalog.create_table("t", "id BIGINT", location=str(place))
+        assert not place.parent.exists()
+        place.mkdir(parents=True)
+        catalog.drop_table("t")
+        catalog.begin().create_table("t", "id BIGINT", location=str(place / "inner"))
+    assert list(place.iterdir()) == []
 
 
 def test_rows_that_a_deletion_vector_deletes_are_not_counted(catalog: deltars.Catalog) -> None:

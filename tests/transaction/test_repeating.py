@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
@@ -282,3 +285,22 @@ def test_serialization_failure_is_retried(open_lake: OpenLake) -> None:
     lake.catalog.run(write)
     assert len(tries) == 2
     assert lake["a"].live() == ["1"]
+
+
+@pytest.mark.backends("sqlite")
+def test_function_whose_body_would_run_later_is_refused(lake: Lake) -> None:
+    def generator(tx: deltars.Transaction) -> Iterator[None]:
+        tx.write("a", pa.table({"id": [1]}))
+        yield
+
+    async def coroutine(tx: deltars.Transaction) -> None:
+        tx.write("a", pa.table({"id": [1]}))
+
+    async def both(tx: deltars.Transaction) -> AsyncIterator[None]:
+        tx.write("a", pa.table({"id": [1]}))
+        yield
+
+    functions: list[Callable[..., Any]] = [generator, coroutine, both, partial(generator)]
+    for function in functions:
+        with pytest.raises(ConfigError, match="takes a plain function"):
+            lake.catalog.run(function)

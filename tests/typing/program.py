@@ -5,6 +5,7 @@ Each `type: ignore` is a mistake that the checker has to find: under `--strict` 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date, datetime, timedelta
 from typing import assert_type
 from uuid import UUID
@@ -50,6 +51,10 @@ def write_frames(catalog: deltars.Catalog, frame: DataFrame, arrow: pa.Table, ot
     assert_type(result, deltars.TransactionResult)
     catalog.write("features", arrow, merge_schema=True, app_id="job", app_version=7)
     catalog.table("features").write(other, mode="append", target_file_size=1 << 20)
+    features: deltars.TableLike = catalog.table("features")
+    for table in (features, catalog.table("features"), catalog.table("features").id, "features"):
+        catalog.write(table, other)
+        assert_type(catalog.table(table), deltars.Table)
     deltars.write("labels", polars.DataFrame({"id": [1]}), properties={"owner": "ada"}, partition_by=["day"])
     catalog.write("copy", catalog.table("features"))
     catalog.write("features", arrow, "upsert")  # type: ignore[arg-type]
@@ -89,6 +94,18 @@ def use_transactions(catalog: deltars.Catalog, frame: DataFrame, spark: SparkSes
     return tx.result
 
 
+def use_streams(catalog: deltars.Catalog, frame: DataFrame) -> None:
+    def load(tx: deltars.Transaction, rows: DataFrame, batch_id: int) -> None:
+        assert_type(tx.is_repeated, bool)
+        tx.write("features", rows, user_metadata=f"batch {batch_id}")
+
+    each = deltars.each_batch(load, app_id="features", catalog=catalog, isolation="serializable")
+    frame.writeStream.foreachBatch(each)
+    each(frame, 0)
+    deltars.each_batch(lambda tx, rows: tx.write("features", rows))
+    deltars.each_batch(load, app="features")  # type: ignore[call-arg]
+
+
 def change(alter: deltars.Alter) -> None:
     alter.add_columns("note STRING")
     alter.set_nullable("id")
@@ -114,11 +131,29 @@ def use_catalog(catalog: deltars.Catalog, schema: deltars.SchemaLike) -> None:
     catalog.drop_table("older", delete_data=True)
     assert_type(catalog.tag("q3", catalog.table("features").write(pa.table({"id": [1]})), description="d"), deltars.Tag)
     assert_type(catalog.tags(), list[deltars.Tag])
+    assert_type(catalog.statistics(["features"]), list[deltars.TableStatistics])
+    assert_type(catalog.advise(), list[deltars.Advice])
+    for result in catalog.maintain(["features"], dry_run=True):
+        assert_type(result, deltars.MaintenanceResult)
+        assert_type(result.advice.verb, deltars.MaintenanceVerb)
+        assert_type(result.outcome, deltars.MaintenanceOutcome)
+    assert_type(catalog.maintainer(interval_s=60), deltars.Maintainer)
+    expired = catalog.expire("30 days", keep_versions=10, tables=["features"], dry_run=True)
+    assert_type(expired, deltars.Expired)
+    assert_type(expired.tables, tuple[deltars.ExpiredTable, ...])
+    assert_type(expired.tables[0].held_by, str | None)
+    assert_type(catalog.purge_dropped(timedelta(days=30), dry_run=True), list[deltars.PurgedTable])
+    catalog.drop_table("old", purge=True)
+    swept = catalog.vacuum(["features"], retention=timedelta(days=14), force=True)
+    assert_type(swept.tables, tuple[deltars.Vacuumed, ...])
+    assert_type(swept.skipped, tuple[deltars.SkippedVacuum, ...])
     restored = catalog.restore("q3", tables=["features"], dry_run=True)
     assert_type(restored, deltars.Restored)
     assert_type(restored.tables, tuple[deltars.RestoredTable, ...])
     assert_type(catalog.copy_table("features", "copy", as_of=catalog.untag("q3")), deltars.Table)
     assert_type(catalog.copy_tables({"features": "other"}, as_of=date(2026, 1, 31)), list[deltars.Table])
+    assert_type(catalog.optimize(["features"], target_size="128mb"), list[deltars.Optimized])
+    catalog.create_table("sorted", "id BIGINT", cluster_by=["id"])
     assert_type(catalog.mirror_status(), list[deltars.MirrorStatus])
     assert_type(catalog.compare_log("features"), deltars.LogComparison)
     assert_type(catalog.accept_log("features", discard=True), deltars.LogComparison)
@@ -143,6 +178,16 @@ def use_table(spark: SparkSession) -> None:
     assert_type(table.snapshot(3), deltars.Snapshot)
     assert_type(table.snapshot(as_of="q3"), deltars.Snapshot)
     assert_type(table.restore(3), deltars.Restored)
+    assert_type(table.expire(timedelta(days=30)), deltars.Expired)
+    optimized = table.optimize("id > 1", target_size=1 << 20, zorder_by=["id"], dry_run=True, spark=spark)
+    assert_type(optimized, deltars.Optimized)
+    assert_type(optimized.steps, tuple[deltars.OptimizeStep, ...])
+    assert_type(optimized.skipped, tuple[deltars.SkippedFiles, ...])
+    assert_type(optimized.files_added, deltars.FileSizes)
+    vacuumed = table.vacuum(retention="14 days", dry_run=True, full=True, report=lambda done, total: None)
+    assert_type(vacuumed, deltars.Vacuumed)
+    assert_type(vacuumed.files, tuple[deltars.VacuumFile, ...])
+    assert_type(vacuumed.kept, Mapping[deltars.KeptReason, deltars.VacuumAmount])
     assert_type(table.snapshot().totals, deltars.Totals)
     assert_type(table.history(10, since="2026-01-01"), list[deltars.HistoryEntry])
     assert_type(table.detail(partitions=True), deltars.TableDetail)
@@ -169,6 +214,7 @@ def use_table(spark: SparkSession) -> None:
 def use_snapshots(catalog: deltars.Catalog, spark: SparkSession) -> None:
     snapshot = catalog.snapshot("2026-01-31T12:00:00Z", timeout=5)
     assert_type(snapshot, deltars.CatalogSnapshot)
+    assert_type(snapshot.expired, list[str])
     assert_type(snapshot.versions, dict[str, int])
     assert_type(snapshot.versions_by_id, dict[UUID, int])
     assert_type(snapshot.as_of, datetime | None)
@@ -176,6 +222,8 @@ def use_snapshots(catalog: deltars.Catalog, spark: SparkSession) -> None:
     assert_type(snapshot.table("features"), deltars.Snapshot)
     snapshot.files("features", where="id > 1")
     assert_type(snapshot.read("features", spark=spark), DataFrame)
+    assert_type(catalog.read("features", as_of="monday", where="id > 1", columns=["id"], spark=spark), DataFrame)
+    assert_type([catalog[name] for name in catalog], list[deltars.Table])
     assert_type(snapshot.sql("SELECT 1", args={"a": 1}), DataFrame)
     assert_type(snapshot.register_views(prefix="then_"), list[str])
     assert_type(catalog.sql("SELECT * FROM features", as_of=datetime(2026, 1, 1)), DataFrame)

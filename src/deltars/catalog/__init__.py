@@ -1,32 +1,56 @@
 """What a user holds: a catalog, its tables, and snapshots of all tables at one moment."""
 
-from deltars.catalog import migrate
-from deltars.catalog.catalog import Catalog
-from deltars.catalog.connection import begin, connect, read, sql, write
-from deltars.catalog.restore import Restored
-from deltars.catalog.snapshot import CatalogSnapshot
-from deltars.catalog.table import Table
-from deltars.catalog.table_detail import ColumnDetail, PartitionDetail, TableDetail
-from deltars.catalog.table_diff import FileChange, TableChange, TableDiff
-from deltars.catalog.transactions import TableCommitDetail, TransactionDetail
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Catalog",
-    "CatalogSnapshot",
-    "ColumnDetail",
-    "FileChange",
-    "PartitionDetail",
-    "Restored",
-    "Table",
-    "TableChange",
-    "TableCommitDetail",
-    "TableDetail",
-    "TableDiff",
-    "TransactionDetail",
-    "begin",
-    "connect",
-    "migrate",
-    "read",
-    "sql",
-    "write",
-]
+from deltars.late_names import late_names
+
+if TYPE_CHECKING:
+    from deltars.catalog import migrate
+    from deltars.catalog.catalog import Catalog
+    from deltars.catalog.connection import begin, connect, read, sql, write
+    from deltars.catalog.copies import Copy, copy_tables
+    from deltars.catalog.expire import Expired, expire_history, purge_dropped
+    from deltars.catalog.handover import adopt, import_table, release
+    from deltars.catalog.log_acceptance import LogComparison, accept_log, compare_log
+    from deltars.catalog.maintenance import (
+        Maintainer,
+        MaintenanceOutcome,
+        MaintenanceReport,
+        MaintenanceResult,
+        advise_tables,
+        read_statistics,
+    )
+    from deltars.catalog.restore import Restored, restore_table, restore_tables
+    from deltars.catalog.row_count import count_rows, recorded_rows
+    from deltars.catalog.snapshot import CatalogSnapshot
+    from deltars.catalog.table import Table
+    from deltars.catalog.table_detail import ColumnDetail, PartitionDetail, TableDetail, detail_of
+    from deltars.catalog.table_diff import FileChange, TableChange, TableDiff, difference
+    from deltars.catalog.tags import create_tag, delete_tag, refuse_tagged
+    from deltars.catalog.transactions import TableCommitDetail, TransactionDetail, transaction_detail
+    from deltars.catalog.vacuum import CatalogVacuumed, SkippedVacuum, VacuumOptions, vacuum_table, vacuum_tables
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "catalog": "Catalog",
+            "connection": "begin connect read sql write",
+            "copies": "Copy copy_tables",
+            "expire": "Expired expire_history purge_dropped",
+            "handover": "adopt import_table release",
+            "log_acceptance": "LogComparison accept_log compare_log",
+            "maintenance": (
+                "Maintainer MaintenanceOutcome MaintenanceReport MaintenanceResult advise_tables read_statistics"
+            ),
+            "migrate": "migrate",
+            "restore": "Restored restore_table restore_tables",
+            "row_count": "count_rows recorded_rows",
+            "snapshot": "CatalogSnapshot",
+            "table": "Table",
+            "table_detail": "ColumnDetail PartitionDetail TableDetail detail_of",
+            "table_diff": "FileChange TableChange TableDiff difference",
+            "tags": "create_tag delete_tag refuse_tagged",
+            "transactions": "TableCommitDetail TransactionDetail transaction_detail",
+            "vacuum": "CatalogVacuumed SkippedVacuum VacuumOptions vacuum_table vacuum_tables",
+        },
+    )

@@ -6,23 +6,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
-from deltars.data.frames import as_duckdb, as_pandas, as_polars, stream
-from deltars.data.scan import Scan
+from deltars import data, late_arrow, log, transaction
+from deltars.arguments import checks_calls
 from deltars.errors import ValidationError
-from deltars.log.moments import Moment
-from deltars.log.snapshot import as_whole
-from deltars.store.read.as_of import AsOf
-from deltars.transaction.html import html_table
 
 if TYPE_CHECKING:
     import pandas
     import polars
+    import pyarrow as pa
+
+    from deltars.data import Scan
+    from deltars.log.moments import Moment
+    from deltars.store import AsOf
 
 SHOWN_ROWS = 10
 
 
+@checks_calls
 class ArrowRows(ABC):
     """Reads without Spark.
 
@@ -52,7 +52,7 @@ class ArrowRows(ABC):
         columns: Sequence[str] | None = None,
     ) -> pa.RecordBatchReader:
         """Return the rows as a stream of record batches."""
-        return stream(self.scan(version, timestamp=timestamp, as_of=as_of, where=where), columns)
+        return data.stream(self.scan(version, timestamp=timestamp, as_of=as_of, where=where), columns)
 
     def to_arrow(
         self,
@@ -78,7 +78,7 @@ class ArrowRows(ABC):
         columns: Sequence[str] | None = None,
     ) -> pandas.DataFrame:
         """Return the rows as a pandas DataFrame."""
-        return as_pandas(
+        return data.as_pandas(
             self.to_arrow_batch_reader(version=version, timestamp=timestamp, as_of=as_of, where=where, columns=columns)
         )
 
@@ -92,7 +92,7 @@ class ArrowRows(ABC):
         columns: Sequence[str] | None = None,
     ) -> polars.DataFrame:
         """Return the rows as a Polars DataFrame."""
-        return as_polars(
+        return data.as_polars(
             self.to_arrow_batch_reader(version=version, timestamp=timestamp, as_of=as_of, where=where, columns=columns)
         )
 
@@ -110,7 +110,7 @@ class ArrowRows(ABC):
         rows = self.to_arrow_batch_reader(
             version=version, timestamp=timestamp, as_of=as_of, where=where, columns=columns
         )
-        return as_duckdb(rows, connection)
+        return data.as_duckdb(rows, connection)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the current rows for any library that takes Arrow streams."""
@@ -118,7 +118,7 @@ class ArrowRows(ABC):
 
     def head(self, count: int = SHOWN_ROWS) -> pa.Table:
         """Return a few rows, in no particular order."""
-        count = as_whole(count, "a number of rows", field="count", hint="Write table.head(10).")
+        count = log.as_whole(count, "a number of rows", field="count", hint="Write table.head(10).")
         if count < 0:
             raise ValidationError(
                 f"count must be 0 or more, got {count}", field="count", hint="to_arrow() returns all rows."
@@ -129,10 +129,10 @@ class ArrowRows(ABC):
             batches.append(batch.slice(0, count - sum(map(len, batches))))
             if sum(map(len, batches)) >= count:
                 break
-        return pa.Table.from_batches(batches, reader.schema)
+        return late_arrow.pa.Table.from_batches(batches, reader.schema)
 
 
 def as_html(caption: str, rows: pa.Table) -> str:
     """Return rows as an HTML table for a notebook."""
     heads = [f"{field.name}: {field.type}" for field in rows.schema]
-    return html_table(caption, heads, [row.values() for row in rows.to_pylist()])
+    return transaction.html_table(caption, heads, [row.values() for row in rows.to_pylist()])

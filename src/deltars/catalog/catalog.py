@@ -1,51 +1,54 @@
 """Catalog: the user's handle on tables, transactions and snapshots.
 
-The importer is loaded by the calls that need it: it is slow to load, and most programs import no table.
+What a call needs is loaded by the call (`late_names`): to list tables, neither pyarrow nor the importer is loaded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
-from uuid import UUID, uuid4
+from uuid import uuid4
 
-from deltars.arguments import check_flags
+from deltars import catalog, log, mirror, store, transaction
+from deltars.arguments import check_flags, check_keywords, checks_calls
 from deltars.catalog.cut_calls import CutCalls
 from deltars.catalog.listings import TableList
+from deltars.catalog.maintenance_calls import CatalogMaintenance
 from deltars.catalog.retry import run
-from deltars.catalog.snapshot import CatalogSnapshot
 from deltars.catalog.table import Table
-from deltars.catalog.tags import refuse_tagged
-from deltars.catalog.transactions import TransactionDetail, transaction_detail
 from deltars.config import CatalogConfig, Isolation
-from deltars.errors import DeltarsError
-from deltars.log.commit import NewTable
-from deltars.log.transaction_id import TxnId, as_txn_id
-from deltars.mirror import Reconciler
-from deltars.mirror.deletion import Deletion
-from deltars.mirror.divergence import Divergence
-from deltars.protocol import SchemaLike
-from deltars.session import CatalogSession
-from deltars.store.mirror.status import MirrorStatus
+from deltars.errors import DeltarsError, TableNotFound
+from deltars.log.new_table import NewTable
+from deltars.session import CatalogSession, TableLike
 from deltars.store.names import check_name
-from deltars.store.read.as_of import AsOf
-from deltars.transaction import Transaction, TransactionResult
-from deltars.transaction.create_table import create_table, location_of
-from deltars.transaction.options import BeginOptions, WriteMode, WriteOptions
-from deltars.transaction.plane import Frame, in_session_zone
 from deltars.verbs_to_come import RefusesVerbs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from deltars.catalog.log_acceptance import LogComparison
+    from deltars.catalog import CatalogSnapshot, LogComparison, TransactionDetail
     from deltars.importer import Progress
+    from deltars.log import TxnId
+    from deltars.log.moments import Moment
+    from deltars.mirror import Reconciler
+    from deltars.protocol import SchemaLike
+    from deltars.store import AsOf
+    from deltars.store.mirror.status import MirrorStatus
+    from deltars.transaction import (
+        BeginOptions,
+        Frame,
+        Transaction,
+        TransactionResult,
+        WriteMode,
+        WriteOptions,
+    )
 
 Result = TypeVar("Result")
 
 
-class Catalog(RefusesVerbs, CutCalls):
+@checks_calls
+class Catalog(RefusesVerbs, CutCalls, CatalogMaintenance):
     """An open catalog, made by `deltars.connect()`. It pickles: a forked or unpickled copy opens new connections."""
 
     def __init__(self, config: CatalogConfig) -> None:
@@ -89,6 +92,7 @@ class Catalog(RefusesVerbs, CutCalls):
         *,
         location: str | None = None,
         partition_by: str | Sequence[str] = (),
+        cluster_by: str | Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
         if_not_exists: bool = False,
@@ -99,14 +103,16 @@ class Catalog(RefusesVerbs, CutCalls):
 
         `schema` is a Spark StructType, a DDL string (`"id BIGINT NOT NULL, day DATE"`), a pyarrow schema or a Delta
         schema. If the table exists, `if_not_exists` returns it unchanged, and `replace` gives it a new schema and no
-        rows. The default location is a directory of the warehouse.
+        rows. The default location is a directory of the warehouse. `cluster_by` names up to four columns that
+        `optimize` sorts the rows by, in place of partitions.
         """
-        record = create_table(
+        record = transaction.commit_new_table(
             self._session,
             name,
             schema,
             location=location,
             partition_by=partition_by,
+            cluster_by=cluster_by,
             properties=properties,
             description=description,
             if_not_exists=if_not_exists,
@@ -120,7 +126,7 @@ class Catalog(RefusesVerbs, CutCalls):
         check_name(name)
         table_id = uuid4()
         record = self._session.registry.register(
-            NewTable(table_id, name, location_of(self._session, name, table_id, location))
+            NewTable(table_id, name, transaction.location_of(self._session, name, table_id, location))
         )
         self._session.publish_registration(table_id)
         return Table(self._session, record)
@@ -140,83 +146,101 @@ class Catalog(RefusesVerbs, CutCalls):
         `read_only` leaves the table to its writers: call it again to import what they have committed since.
         `take_over` imports a table that was fenced by another deltars catalog; use it only if that catalog is lost.
         """
-        from deltars.catalog import handover
-
         check_flags(read_only=read_only, take_over=take_over)
-        table_id = handover.import_table(
+        table_id = catalog.import_table(
             self._session, location, name, read_only=read_only, take_over=take_over, report=report
         )
         return self.table(table_id)
 
-    def release(self, table: str | UUID) -> int:
+    def release(self, table: TableLike) -> int:
         """Release a table to plain Delta writers, and return its last version.
 
         This catalog refuses commits to it until you call `adopt`.
         """
-        from deltars.catalog import handover
+        return catalog.release(self._session, self._session.find(table).table_id)
 
-        return handover.release(self._session, self._session.find(table).table_id)
-
-    def adopt(self, table: str | UUID, *, report: Callable[[Progress], None] | None = None) -> int:
+    def adopt(self, table: TableLike, *, report: Callable[[Progress], None] | None = None) -> int:
         """Adopt a table that was released or imported read-only, with the commits of its other writers.
 
         Return its last version.
         """
-        from deltars.catalog import handover
-
-        return handover.adopt(self._session, self._session.find(table).table_id, report=report)
+        return catalog.adopt(self._session, self._session.find(table).table_id, report=report)
 
     def tables(self) -> list[Table]:
         """Return every table, by name."""
         return TableList(Table(self._session, record) for record in self._session.registry.tables())
 
-    def table(self, table: str | UUID) -> Table:
+    def table(self, table: TableLike) -> Table:
         """Return a table by its name (in any case), its id or its whole `deltasql://` URI."""
         return Table(self._session, self._session.find(table))
 
-    def __getitem__(self, table: str | UUID) -> Table:
+    def __getitem__(self, table: TableLike) -> Table:
         return self.table(table)
 
-    def __contains__(self, table: str | UUID) -> bool:
+    def __contains__(self, table: TableLike) -> bool:
         return self.table_exists(table)
 
-    def table_exists(self, table: str | UUID) -> bool:
+    def __iter__(self) -> Iterator[str]:
+        return iter([table.name for table in self.tables()])
+
+    def __len__(self) -> int:
+        return len(self.tables())
+
+    def __bool__(self) -> bool:
+        return True  # A catalog without tables is still a catalog.
+
+    def table_exists(self, table: TableLike) -> bool:
         return self._session.registry.find(self._session.name_or_id(table)) is not None
 
-    def rename_table(self, table: str | UUID, name: str) -> Table:
+    def rename_table(self, table: TableLike, name: str) -> Table:
         """Rename a table, or change the case of its name. Its id, location and history stay."""
         record = self._session.registry.rename(self._session.name_or_id(table), name)
         self._session.publish_registration(record.table_id)
         return Table(self._session, record)
 
-    def drop_table(self, table: str | UUID, *, delete_data: bool = False) -> None:
-        """Remove a table from the catalog. Its log stays in the database; its files stay unless `delete_data`.
+    def drop_table(self, table: TableLike, *, delete_data: bool = False, purge: bool = False) -> None:
+        """Remove a table from the catalog. Its history and its files stay until `purge_dropped` deletes them.
 
         `delete_data` deletes the files that the table's log names and those that no log names, the `_delta_log` last.
-        It is refused, before anything is changed, for a table whose log others own (imported read-only, released), and
-        for one that a tag names.
-        Call it again to finish an interrupted deletion: it also accepts a table that is already dropped.
+        `purge` deletes the files and the whole history: snapshots of the past no longer have the table, and its
+        directory can be used again. Both are refused, before anything is changed, for a table whose log others own
+        (imported read-only, released), and for one that a tag needs.
+        Call it again to finish an interrupted deletion: it also accepts a table that is already dropped. To purge a
+        table that was dropped with its files kept, give its id, or call `purge_dropped`.
         """
-        check_flags(delete_data=delete_data)
+        check_flags(delete_data=delete_data, purge=purge)
         key = self._session.name_or_id(table)
-        if not delete_data:
+        if not delete_data and not purge:
             self._session.publish_registration(self._session.registry.drop(key).table_id)
             return
-        deletion = Deletion(self._session.database, self._session.publisher, self._session.registry)
+        deletion = mirror.Deletion(self._session.database, self._session.publisher, self._session.registry)
         living = self._session.registry.find(key)
         record = living or self._session.registry.find_dropped(key)
         if record is None:
             raise self._session.no_table(table)
-        refuse_tagged(self._session, record)
+        if purge and living is None and isinstance(key, str) and not deletion.is_claimed(record.table_id):
+            # A purge leaves nothing behind. Repeated, it must not take an older table of the same name.
+            raise TableNotFound(
+                f"there is no table {key!r}, and the deletion of the one that was dropped last was never begun",
+                table=key,
+                hint=f"To remove that one for good: catalog.drop_table(UUID({str(record.table_id)!r}), purge=True).",
+            )
+        catalog.refuse_tagged(self._session, record)
+        removal = mirror.Purge(self._session.database, self._session.publisher, self._session.registry)
+        if purge:
+            removal.check_right()
         if living is not None:
             deletion.check(record.table_id)
-            record = self._session.registry.drop(record.table_id)
+            record = self._session.registry.drop(record.table_id, store.condemn_dropped)
         self._session.publish_registration(record.table_id)
-        deletion.delete(record.table_id)
+        if purge:
+            removal.purge(record.table_id)
+        else:
+            deletion.delete(record.table_id)
 
     def set_properties(
         self,
-        table: str | UUID,
+        table: TableLike,
         properties: Mapping[str, str],
         *,
         unset: Collection[str] = (),
@@ -243,7 +267,7 @@ class Catalog(RefusesVerbs, CutCalls):
         returns the first one's result. `mirror` ("inline", "async" or "off") says who publishes the commit, and
         overrides the tables' and the catalog's setting. `timeout` is in seconds. See `BeginOptions` for all options.
         """
-        return Transaction(self._session, **options)
+        return transaction.Transaction(self._session, **options)
 
     def run(
         self,
@@ -259,6 +283,7 @@ class Catalog(RefusesVerbs, CutCalls):
         `retries` times and for at most `retry_timeout` seconds. Any other error is raised at once. The options are
         those of `begin`.
         """
+        check_keywords("run", options, transaction.BeginOptions)
         return run(lambda: self.begin(**options), function, retries=retries, timeout=retry_timeout)
 
     def snapshot(self, as_of: AsOf | None = None, *, timeout: float | None = None) -> CatalogSnapshot:
@@ -268,7 +293,7 @@ class Catalog(RefusesVerbs, CutCalls):
         as of a time never changes once it was returned. A role that can only read, and gives a time after the newest
         commit, gets the snapshot as of that commit: see its `as_of`. A standby refuses snapshots of the past.
         """
-        return CatalogSnapshot(self._session, self._session.cut(as_of, timeout_s=timeout))
+        return catalog.CatalogSnapshot(self._session, self._session.cut(as_of, timeout_s=timeout))
 
     def sql(
         self,
@@ -282,10 +307,28 @@ class Catalog(RefusesVerbs, CutCalls):
 
         `as_of` is that of `snapshot`; a time without a zone is in the Spark session's zone.
         """
-        return self.snapshot(in_session_zone(self._session, as_of, spark)).sql(query, args=args, spark=spark)
+        return self.snapshot(transaction.in_session_zone(self._session, as_of, spark)).sql(
+            query, args=args, spark=spark
+        )
+
+    def read(
+        self,
+        table: TableLike,
+        *,
+        version: int | None = None,
+        timestamp: Moment | None = None,
+        as_of: AsOf | None = None,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        spark: SparkSession | None = None,
+    ) -> DataFrame:
+        """Read one table as a Spark DataFrame. See `Table.read`; `table(…).to_pandas()` and others need no Spark."""
+        return self.table(table).read(
+            version=version, timestamp=timestamp, as_of=as_of, where=where, columns=columns, spark=spark
+        )
 
     def write(
-        self, table: str | UUID, df: Frame, mode: WriteMode = "append", **options: Unpack[WriteOptions]
+        self, table: TableLike, df: Frame, mode: WriteMode = "append", **options: Unpack[WriteOptions]
     ) -> TransactionResult:
         """Write one table in one transaction with isolation "serializable": two concurrent appends both succeed.
 
@@ -297,7 +340,7 @@ class Catalog(RefusesVerbs, CutCalls):
 
     def transaction(self, txn_id: TxnId) -> TransactionDetail:
         """Return what a committed transaction did to each of its tables. Raise `TransactionNotFound` for another id."""
-        return transaction_detail(self._session, txn_id)
+        return catalog.transaction_detail(self._session, txn_id)
 
     def resolve(self, txn_id: TxnId) -> TransactionResult | None:
         """Return the result of a transaction whose outcome was unknown. `None`: it did not commit, and never can.
@@ -305,13 +348,13 @@ class Catalog(RefusesVerbs, CutCalls):
         An id that has not committed is blocked by this call; `transaction` only looks. `txn_id` is the id, or the text
         given to `begin(txn_id=…)`.
         """
-        key = as_txn_id(txn_id)
+        key = log.as_txn_id(txn_id)
         committed = self._session.writer.resolve(key, timeout_s=self._session.settings.timeout)
         if committed is None:
             return None
         names = self._session.registry.names(committed.versions)
         versions = {names[key]: version for key, version in committed.versions.items()}
-        return TransactionResult(key, committed.commit_ts, versions, dict(committed.versions))
+        return transaction.TransactionResult(key, committed.commit_ts, versions, dict(committed.versions))
 
     # -- the mirror --------------------------------------------------------------------------------------------
 
@@ -320,26 +363,22 @@ class Catalog(RefusesVerbs, CutCalls):
 
         A table whose log has a version that the catalog does not have is marked as DIVERGED at once.
         """
-        return Divergence(self._session.publisher).look_at(self._session.publisher.status.overview())
+        return mirror.Divergence(self._session.publisher).look_at(self._session.publisher.status.overview())
 
-    def compare_log(self, table: str | UUID) -> LogComparison:
+    def compare_log(self, table: TableLike) -> LogComparison:
         """Return how far a table's `_delta_log` and the catalog agree, and which versions contradict each other."""
-        from deltars.catalog.log_acceptance import compare_log
-
-        return compare_log(self._session, self._session.find(table).table_id)
+        return catalog.compare_log(self._session, self._session.find(table).table_id)
 
     def accept_log(
-        self, table: str | UUID, *, discard: bool = False, report: Callable[[Progress], None] | None = None
+        self, table: TableLike, *, discard: bool = False, report: Callable[[Progress], None] | None = None
     ) -> LogComparison:
         """Make a diverged table follow its `_delta_log`, and return what was done.
 
         Versions that only the log has are imported. Versions of the catalog that contradict the log are discarded, but
         only with `discard=True`. The table keeps its id and name. Call it again to finish an interrupted run.
         """
-        from deltars.catalog.log_acceptance import accept_log
-
         check_flags(discard=discard)
-        return accept_log(self._session, self._session.find(table).table_id, discard=discard, report=report)
+        return catalog.accept_log(self._session, self._session.find(table).table_id, discard=discard, report=report)
 
     def reconciler(
         self,
@@ -356,7 +395,7 @@ class Catalog(RefusesVerbs, CutCalls):
         `mirror_concurrency`. It looks for unpublished commits every `poll_s` seconds, and for damage every `inspect_s`
         seconds. `on_lag` is called with a table's status and its lag in seconds once the lag exceeds `lag_alert_s`.
         """
-        return Reconciler(
+        return mirror.Reconciler(
             self._session.database,
             self._session.publisher,
             concurrency=self._session.settings.mirror_concurrency if concurrency is None else concurrency,

@@ -8,26 +8,35 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from deltars.arguments import check_flags
+from deltars import transaction
+from deltars.arguments import check_flags, check_keywords, checks_call
 from deltars.catalog.catalog import Catalog
 from deltars.catalog.table import Table
 from deltars.config import CatalogConfig, Isolation, configure
 from deltars.errors import ConfigError, DeltarsError, ValidationError, WarehouseTaken
-from deltars.log.moments import Moment
 from deltars.observe import opentelemetry, prometheus
 from deltars.session import CatalogSession
-from deltars.storage import parse_location
+from deltars.storage.location import parse_location
+from deltars.store import migrations
 from deltars.store.migrations import revisions
-from deltars.store.read.as_of import AsOf
-from deltars.transaction import Transaction, TransactionResult
-from deltars.transaction.options import BeginOptions, MirrorChoice, WriteMode, WriteOptions, check_keywords
-from deltars.transaction.plane import Frame
 from deltars.uri import CatalogUri, is_uri, parse_table_uri
 
 _log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from deltars.log.moments import Moment
+    from deltars.store import AsOf
+    from deltars.transaction import (
+        BeginOptions,
+        Frame,
+        MirrorChoice,
+        Transaction,
+        TransactionResult,
+        WriteMode,
+        WriteOptions,
+    )
 
 
 class CatalogSettings(TypedDict, total=False):
@@ -80,8 +89,10 @@ def connect(
     """Open a catalog: a `deltasql://` URI, a name in `deltars.toml`, `$DELTARS_CATALOG`, or `./.deltars/lake.db`.
 
     A `Path` names the file of an embedded catalog: `connect(Path("lake.db"))`, or `lake.duckdb` for DuckDB.
-    An embedded catalog (SQLite, DuckDB) is created on first use, and its schema is upgraded when a newer release opens
-    it. On PostgreSQL both happen only with `migrate=True`, `deltars init` or `deltars migrate up`.
+    An embedded catalog (SQLite, DuckDB) is created on first use in a directory that exists, and its schema is upgraded
+    when a newer release opens it. `migrate=False` opens only a catalog that exists. `migrate=True` also creates the
+    directory. On PostgreSQL a catalog is created and upgraded only with `migrate=True`, `deltars init` or
+    `deltars migrate up`.
 
     `warehouse` is the directory of tables that are created without a location. It is set once; for an embedded catalog
     the default is a directory beside its file. See `CatalogSettings` for the other settings.
@@ -92,8 +103,11 @@ def connect(
     return open_catalog(configure(catalog, warehouse=warehouse, **settings), migrate=migrate)
 
 
-def open_catalog(config: CatalogConfig, *, migrate: bool | None, claim: bool = True) -> Catalog:
-    """Open a configured catalog. Without `claim`, its warehouse may belong to another catalog."""
+def open_catalog(config: CatalogConfig, *, migrate: bool | None, claim: bool = True, create: bool = True) -> Catalog:
+    """Open a configured catalog. Without `claim`, its warehouse may belong to another catalog.
+
+    Without `create`, an embedded catalog must exist; its schema is upgraded all the same.
+    """
     if config.settings.metrics:
         prometheus()
     if config.settings.tracing:
@@ -101,7 +115,14 @@ def open_catalog(config: CatalogConfig, *, migrate: bool | None, claim: bool = T
     place = None if config.warehouse is None else warehouse_location(config.warehouse)
     opened = Catalog(config)
     try:
+        is_new = not opened._session.database.backend.is_there
+        if is_new and not create:
+            revisions.check(opened._session.database)
+        if is_new and migrate is None:
+            _check_directory(opened._session)
         _prepare(opened, place, migrate, claim)
+        if is_new and migrate is None:
+            _report_creation(opened._session)
     except DeltarsError:
         opened.close()
         raise
@@ -112,10 +133,7 @@ def _prepare(opened: Catalog, place: str | None, migrate: bool | None, claim: bo
     database = opened._session.database
     wants_migration = database.backend.migrates_on_connect if migrate is None else migrate
     if wants_migration and not revisions.status(database).is_current:
-        # Imported late: Alembic is slow to load, and most calls of connect() find a current schema.
-        from deltars.store.migrations import runner
-
-        runner.up(database)
+        migrations.runner.up(database)
     revisions.check(database)
     if opened.is_standby:
         _log.warning("%s is a hot standby: commits and snapshots of the past (as_of) are refused", database.uri)
@@ -126,6 +144,29 @@ def _prepare(opened: Catalog, place: str | None, migrate: bool | None, claim: bo
         _claim(opened._session, place)
     if place is not None and place != known:
         opened._session.registry.set_warehouse(place)
+
+
+def _check_directory(session: CatalogSession) -> None:
+    """Raise `ConfigError` if the file's directory does not exist: then the path is more likely wrong than new."""
+    directory = Path(session.uri.database).parent
+    if not directory.is_dir() and not (directory.name == ".deltars" and directory.parent.is_dir()):
+        raise ConfigError(
+            f"there is no catalog {session.uri}, and no directory {directory} to create it in",
+            hint="Correct the path, or connect with migrate=True, which creates both.",
+        )
+
+
+def _report_creation(session: CatalogSession) -> None:
+    """Log that a catalog was created: as a warning if its name is so like another's that it may be mistyped."""
+    similar = session.database.backend.similar
+    if similar:
+        _log.warning(
+            "created the catalog %s, because there was none; did you mean %s? connect(…, migrate=False) creates none",
+            session.uri,
+            " or ".join(map(str, similar)),
+        )
+    else:
+        _log.info("created the catalog %s", session.uri)
 
 
 def _beside(session: CatalogSession, file: Path) -> str:
@@ -162,21 +203,24 @@ def warehouse_location(given: str | PathLike[str]) -> str:
         raise ConfigError(f"the warehouse cannot be used: {error.message}", hint=hint) from error
 
 
+@checks_call
 def begin(**options: Unpack[BeginOptions]) -> Transaction:
     """Begin a transaction. Use it as a context manager: it commits at the end of the block, or rolls back on an error.
 
     If you give its first table by URI, that URI names the catalog. Otherwise the default catalog is used. All reads
     are as of the first call that names a table. See `BeginOptions` for all options.
     """
-    return Transaction(_session_at, **options)
+    return transaction.Transaction(_session_at, **options)
 
 
+@checks_call
 def table(table: str) -> Table:
     """Open one table, given by its URI or, in the default catalog, by its name."""
     _refuse_other_order(table, "table", "deltars.table(table)")
     return _open_table(table)
 
 
+@checks_call
 def write(table: str, df: Frame, mode: WriteMode = "append", **options: Unpack[WriteOptions]) -> TransactionResult:
     """Write one table, given by its URI or, in the default catalog, by its name.
 
@@ -189,6 +233,7 @@ def write(table: str, df: Frame, mode: WriteMode = "append", **options: Unpack[W
     return tx.result
 
 
+@checks_call
 def read(
     table: str,
     *,
@@ -208,6 +253,7 @@ def read(
     return found.read(spark=spark, version=version, timestamp=timestamp, as_of=as_of, where=where, columns=columns)
 
 
+@checks_call
 def sql(
     query: str,
     *,
@@ -224,7 +270,7 @@ def sql(
     """
     _refuse_other_order(query, "query", "deltars.sql(query, spark=spark)")
     if not isinstance(catalog, Catalog):
-        catalog = _catalog_named(catalog)
+        catalog = _catalog_named(catalog, create=False)
     return catalog.sql(query, as_of=as_of, args=args, spark=spark)
 
 
@@ -237,27 +283,34 @@ def _refuse_other_order(given: object, field: str, call: str) -> None:
 _opened: dict[CatalogUri, Catalog] = {}
 
 
-def _catalog_named(catalog: str | None) -> Catalog:
+def _catalog_named(catalog: str | None, *, create: bool) -> Catalog:
     """Return the process's shared catalog of this name, so that all callers share one pool of connections."""
-    key = configure(catalog).uri
+    config = configure(catalog)
+    key = config.uri
     if key not in _opened:
-        found = connect(catalog)
+        found = open_catalog(config, migrate=None, create=create)
         if _opened.setdefault(key, found) is not found:
             found.close()
     return _opened[key]
 
 
-def _catalog_at(uri: CatalogUri | None) -> Catalog:
-    return _catalog_named(None if uri is None else uri.absolute().with_secrets())
+def shared_catalog(catalog: str | None) -> Catalog:
+    """Return the process's shared catalog of a URI or a name as for `connect`, or the default one."""
+    return _catalog_named(catalog, create=True)
+
+
+def _catalog_at(uri: CatalogUri | None, *, create: bool) -> Catalog:
+    return _catalog_named(None if uri is None else uri.absolute().with_secrets(), create=create)
 
 
 def _open_table(table: str) -> Table:
     uri, name = parse_table_uri(table) if is_uri(table) else (None, table)
-    return _catalog_at(uri).table(name)
+    # It can hold no table if it does not exist.
+    return _catalog_at(uri, create=False).table(name)
 
 
 def _session_at(uri: CatalogUri | None) -> CatalogSession:
-    return _catalog_at(uri)._session
+    return _catalog_at(uri, create=True)._session
 
 
 __all__ = ["CatalogSettings", "begin", "connect", "read", "sql", "table", "write"]

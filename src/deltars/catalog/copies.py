@@ -15,9 +15,9 @@ from uuid import UUID, uuid4
 
 from deltars.catalog.restore import ANY_NUMBER
 from deltars.errors import StorageError, TableExists, TableNotFound, ValidationError, VersionConflict, located
-from deltars.log.commit import NO_VERSION, NewTable
+from deltars.log.new_table import NO_VERSION, NewTable
 from deltars.log.snapshot import Snapshot
-from deltars.session import CatalogSession
+from deltars.session import CatalogSession, TableLike
 from deltars.storage import Storage, open_storage, parse_location
 from deltars.storage.table_files import copy_file, relative_path
 from deltars.store.names import check_name, is_same_name
@@ -36,7 +36,7 @@ FILES_AT_ONCE = 16
 class Copy:
     """One table to copy. Without a version, the one in the cut."""
 
-    source: str | UUID
+    source: TableLike
     name: str
     version: int | None = None
     location: str | None = None
@@ -106,6 +106,7 @@ def _plan(session: CatalogSession, copies: Sequence[Copy], as_of: AsOf | None) -
     cut = session.cut(as_of)
     planned = []
     for copy in copies:
+        session.refuse_expired(cut, session.name_or_id(copy.source))
         found = cut.find(session.name_or_id(copy.source))
         if found is None or found.version == NO_VERSION:
             raise TableNotFound(f"there is no table {str(copy.source)!r} in this cut", table=str(copy.source))
@@ -123,7 +124,7 @@ def _plan(session: CatalogSession, copies: Sequence[Copy], as_of: AsOf | None) -
 
 
 def _place(session: CatalogSession, copy: Copy, table_id: UUID) -> str:
-    """Return a directory that nobody else writes to, so that two copies at once cannot mix their files."""
+    """Return a directory that no other process writes to, so that two copies at once cannot mix their files."""
     if copy.location is None:
         place = location_of(session, copy.name, table_id, None).rstrip("/")
         suffix = f"-{table_id.hex[:8]}"

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from uuid import UUID
+from typing import TYPE_CHECKING
 
-from deltars.catalog.copies import Copy, copy_tables
-from deltars.catalog.restore import Restored, restore_tables
+from deltars import catalog
+from deltars.arguments import checks_calls
 from deltars.catalog.table import Table
-from deltars.catalog.tags import create_tag, delete_tag
-from deltars.session import CatalogSession
-from deltars.store.read.as_of import AsOf
-from deltars.store.tags import Tag
+from deltars.errors import ValidationError
+from deltars.session import CatalogSession, TableLike
+
+if TYPE_CHECKING:
+    from deltars.catalog import Restored
+    from deltars.store import AsOf
+    from deltars.store.tags import Tag
 
 
+@checks_calls
 class CutCalls:
     """Part of `Catalog`: restore, tag and copy cuts."""
 
@@ -23,7 +27,7 @@ class CutCalls:
         self,
         as_of: AsOf,
         *,
-        tables: Sequence[str | UUID] | None = None,
+        tables: TableLike | Sequence[TableLike] | None = None,
         dry_run: bool = False,
         committer: str | None = None,
     ) -> Restored:
@@ -34,7 +38,7 @@ class CutCalls:
         more. Each changed table gets one new version, as by `Transaction.restore`. `dry_run` changes nothing and
         returns what would change.
         """
-        return restore_tables(self._session, as_of, tables, dry_run=dry_run, committer=committer)
+        return catalog.restore_tables(self._session, as_of, tables, dry_run=dry_run, committer=committer)
 
     def tag(
         self,
@@ -49,7 +53,7 @@ class CutCalls:
         What a tag names is kept until `untag`: no maintenance deletes it. Raise `TagExists` if the name is taken (in
         any case), and `ValidationError` for a name that is a time, a UUID or the text of a committed transaction.
         """
-        return create_tag(self._session, name, as_of, description=description, committer=committer)
+        return catalog.create_tag(self._session, name, as_of, description=description, committer=committer)
 
     def tags(self) -> list[Tag]:
         """Return every tag, by name."""
@@ -57,11 +61,11 @@ class CutCalls:
 
     def untag(self, name: str) -> Tag:
         """Remove a tag, and return it. The tables stay as they are; their old versions may be deleted later."""
-        return delete_tag(self._session, name)
+        return catalog.delete_tag(self._session, name)
 
     def copy_table(
         self,
-        source: str | UUID,
+        source: TableLike,
         name: str,
         *,
         as_of: AsOf | None = None,
@@ -74,8 +78,8 @@ class CutCalls:
         Data files and deletion vectors are copied by the storage, not read. Schema, properties, statistics and row ids
         stay; the history begins with version 0. Raise `TableExists` if there is a table of this name.
         """
-        copy = Copy(source, name, version, location)
-        [record] = copy_tables(self._session, [copy], as_of=as_of, committer=committer)
+        copy = catalog.Copy(source, name, version, location)
+        [record] = catalog.copy_tables(self._session, [copy], as_of=as_of, committer=committer)
         return Table(self._session, record)
 
     def copy_tables(
@@ -85,8 +89,14 @@ class CutCalls:
 
         Return the new tables in this order. See `copy_table`.
         """
-        copies = [Copy(source, name) for source, name in names.items()]
+        if not isinstance(names, Mapping):
+            raise ValidationError(
+                f"names must map each table to the name of its copy, got {names!r:.100}",
+                field="names",
+                hint='Write copy_tables({"features": "features_copy"}).',
+            )
+        copies = [catalog.Copy(source, name) for source, name in names.items()]
         return [
             Table(self._session, record)
-            for record in copy_tables(self._session, copies, as_of=as_of, committer=committer)
+            for record in catalog.copy_tables(self._session, copies, as_of=as_of, committer=committer)
         ]

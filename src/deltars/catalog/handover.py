@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 from deltars.errors import DeltarsError, ImportRefused, MirrorFailure, TableExists, TableHeld
 from deltars.importer import Importer, Progress
-from deltars.log.commit import NewTable
+from deltars.log.new_table import NewTable
 from deltars.session import CatalogSession
 from deltars.storage import open_storage, parse_location, refuse_overwriting
 from deltars.store.mirror.status import MirrorMode, MirrorState

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deltars.log.snapshot import HistoryEntry
-from deltars.transaction.html import html_table
+from deltars import transaction
 
 if TYPE_CHECKING:
     from deltars.catalog.table import Table
+    from deltars.log import HistoryEntry
 
 
 class TableList(list["Table"]):
@@ -16,16 +16,16 @@ class TableList(list["Table"]):
 
     def _repr_html_(self) -> str:
         rows = [(table.name, table._record.current_version, table.location, table.id) for table in self]
-        return html_table(_counted(len(self), "table"), ("name", "version", "location", "id"), rows)
+        return transaction.html_table(_counted(len(self), "table"), ("name", "version", "location", "id"), rows)
 
 
-class HistoryList(list[HistoryEntry]):
+class HistoryList(list["HistoryEntry"]):
     """Commits of a table, newest first."""
 
     def _repr_html_(self) -> str:
         heads = ("version", "committed_at", "operation", "committer", "user_metadata", "txn_id")
         rows = [[getattr(entry, name) for name in heads] for entry in self]
-        return html_table(_counted(len(self), "commit"), heads, rows)
+        return transaction.html_table(_counted(len(self), "commit"), heads, rows)
 
 
 def _counted(count: int, what: str) -> str:

@@ -4,6 +4,7 @@
     deltars.migrate.status()                                     show its version
     deltars.migrate.sql()                                        what `up` would run on an empty database
     deltars.migrate.grants(reader="analysts", writer="etl")      least privilege for PostgreSQL roles
+    deltars.migrate.missing_grants()                             roles that must be granted again
     deltars.migrate.down("deltasql://postgres/lake/public")      drop it, with everything in it
 
 A catalog is named as for `connect()`.
@@ -13,29 +14,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import ModuleType
+from typing import TYPE_CHECKING
 
+from deltars import store
 from deltars.arguments import check_flags
 from deltars.config import configure
+from deltars.store import migrations
 from deltars.store.database import Database
 from deltars.store.migrations import revisions
 from deltars.store.migrations.revisions import SchemaStatus
 
-__all__ = ["SchemaStatus", "down", "grants", "sql", "status", "up"]
+if TYPE_CHECKING:
+    from deltars.store.grants import MissingGrants
+
+__all__ = ["SchemaStatus", "down", "grants", "missing_grants", "sql", "status", "up"]
 
 
 def up(catalog: str | None = None, *, views: bool = True) -> SchemaStatus:
     """Create or upgrade the schema. Do nothing if it is up to date. `views=False` leaves out the views."""
     check_flags(views=views)
     with _database(catalog) as database:
-        status: SchemaStatus = _runner().up(database, views=views)
-        return status
+        return migrations.runner.up(database, views=views)
 
 
 def down(catalog: str | None = None) -> None:
     """Drop what `up` created, and with it the log of every table. Data files and published logs stay."""
     with _database(catalog) as database:
-        _runner().down(database)
+        migrations.runner.down(database)
 
 
 def status(catalog: str | None = None) -> SchemaStatus:
@@ -48,26 +53,24 @@ def sql(catalog: str | None = None, *, views: bool = True) -> str:
     """Return the statements that create the schema in an empty database, to be run by hand."""
     check_flags(views=views)
     with _database(catalog) as database:
-        statements: str = _runner().sql(database, views=views)
-        return statements
+        return migrations.runner.sql(database, views=views)
 
 
 def grants(
     catalog: str | None = None, *, reader: str | None = None, writer: str | None = None, mirror: str | None = None
 ) -> list[str]:
     """Grant PostgreSQL roles the rights they need, and no more. Return the statements that were run."""
-    # Imported late, as psycopg is needed here only.
-    from deltars.store.grants import Roles, grant
-
     with _database(catalog) as database:
-        return grant(database, Roles(reader, writer, mirror))
+        return store.grants.grant(database, store.grants.Roles(reader, writer, mirror))
 
 
-def _runner() -> ModuleType:
-    # Imported late: Alembic is slow to load, and most programs never migrate.
-    from deltars.store.migrations import runner
+def missing_grants(catalog: str | None = None) -> list[MissingGrants]:
+    """Return the PostgreSQL roles that were granted rights, but lack some: a migration may have added a table.
 
-    return runner
+    Grant them again with `grants`.
+    """
+    with _database(catalog) as database:
+        return [] if database.backend.schema is None else store.grants.missing(database)
 
 
 @contextmanager

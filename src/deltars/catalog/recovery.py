@@ -3,6 +3,7 @@
     <warehouse>/_deltars/tables/*.json ──> names, ids, locations
     <location>/_delta_log of each      ──> every published version, with its transaction and its time
     <warehouse>/_deltars/tags/*.json   ──> tags whose versions are all there
+    <warehouse>/_deltars/settings.json ──> the default isolation level
 
 What was never published is lost: row groups, and commits that the mirror had not reached.
 """
@@ -18,15 +19,17 @@ import msgspec
 from deltars.catalog.catalog import Catalog
 from deltars.catalog.connection import open_catalog, warehouse_location
 from deltars.catalog.registrations import plan_of, suffixed
-from deltars.config import configure
+from deltars.config import Isolation, configure
 from deltars.errors import ImportRefused, NotADeltaTable, StorageError, ValidationError
 from deltars.importer import Importer, Progress
-from deltars.log.commit import NO_VERSION, NewTable
+from deltars.log.new_table import NO_VERSION, NewTable
+from deltars.mirror.settings_file import published_settings
 from deltars.mirror.tag_files import published_tags
 from deltars.mirror.warehouse import Registered
-from deltars.storage import open_storage
+from deltars.storage import Storage, open_storage
 from deltars.store.mirror.status import MirrorState
 from deltars.store.registry import Origin
+from deltars.store.vacuum_marks import refuse_condemned_cut
 from deltars.transaction.create_table import has_log
 
 REGISTRATIONS = "_deltars/tables"
@@ -50,6 +53,8 @@ class Rebuilt:
     """Tags that were restored."""
     lost_tags: tuple[str, ...] = ()
     """Tags that were not restored, because a version in their cut is lost or another one."""
+    isolation: Isolation | None = None
+    """Default isolation level that the catalog stores now."""
 
 
 def rebuild(
@@ -62,7 +67,9 @@ def rebuild(
     """Rebuild a catalog from the logs that it published. Run it again if it was interrupted."""
     config = configure(catalog, warehouse=warehouse, storage_options=storage_options)
     # Read first: a catalog keeps the warehouse that it was opened with, even a mistyped one.
-    found = _registrations(warehouse_location(warehouse), config.settings.storage_options)
+    storage = open_storage(warehouse_location(warehouse), config.settings.storage_options)
+    found = _registrations(storage)
+    isolation = published_settings(storage).isolation
     with open_catalog(config, migrate=True, claim=False) as opened:
         # The rebuilt catalog replaces the lost one as the warehouse's owner.
         opened._session.publisher.warehouse.claim(take_over=True)
@@ -72,6 +79,9 @@ def rebuild(
         gone += [table.name for table in plan.dropped if not _restore_dropped(opened, table, report)]
         versions = {name: _restore(opened, table, name, report) for name, table in plan.living.items()}
         tags, lost_tags = _restore_tags(opened)
+        registry = opened._session.registry
+        if isolation is not None and registry.default_isolation() is None:
+            registry.set_default_isolation(isolation)
         return Rebuilt(
             versions,
             tuple(sorted(gone)),
@@ -80,12 +90,12 @@ def rebuild(
             tuple(f"{REGISTRATIONS}/{table.table_id}.json" for table in plan.stale),
             tags,
             lost_tags,
+            registry.default_isolation(),
         )
 
 
-def _registrations(warehouse: str, storage_options: Mapping[str, str]) -> list[Registered]:
+def _registrations(storage: Storage) -> list[Registered]:
     """Return the registry entries by name, so that a repeated run takes the same order."""
-    storage = open_storage(warehouse, storage_options)
     found = []
     for file in storage.list(REGISTRATIONS):
         try:
@@ -94,7 +104,7 @@ def _registrations(warehouse: str, storage_options: Mapping[str, str]) -> list[R
             raise StorageError(f"{file.path} does not describe a table: {error}", path=file.path) from error
     if not found:
         raise ValidationError(
-            f"{warehouse} has no registry entries: {REGISTRATIONS} is empty",
+            f"{storage.url_of('')} has no registry entries: {REGISTRATIONS} is empty",
             field="warehouse",
             hint="Give the warehouse that the lost catalog had.",
         )
@@ -150,7 +160,7 @@ def _restore_tags(catalog: Catalog) -> tuple[tuple[str, ...], tuple[str, ...]]:
             lost.append(tag.name)
             continue
         if known is None:
-            session.tags.create(tag)
+            session.tags.create(tag, refuse_condemned_cut)
         restored.append(tag.name)
     return tuple(restored), tuple(lost)
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from deltars.arguments import check_flags
-from deltars.errors import TableNotFound, ValidationError
-from deltars.log.commit import NO_VERSION
+from deltars.errors import TableNotFound, ValidationError, VersionNotFound
 from deltars.log.moments import Moment
-from deltars.session import CatalogSession
+from deltars.log.new_table import NO_VERSION
+from deltars.session import CatalogSession, TableLike, as_tables
 from deltars.store.read.as_of import AsOf
 from deltars.store.read.cuts import Cut, CutTable
 from deltars.transaction import Transaction, TransactionResult
@@ -52,7 +52,7 @@ def restore_table(
 def restore_tables(
     session: CatalogSession,
     as_of: AsOf,
-    tables: Sequence[str | UUID] | None,
+    tables: TableLike | Sequence[TableLike] | None,
     *,
     dry_run: bool,
     committer: str | None,
@@ -62,7 +62,15 @@ def restore_tables(
     if as_of is None:
         raise ValidationError("restore needs as_of: a tag, a transaction or a time", field="as_of")
     cut, now = session.cut(as_of), session.cut(None)
-    chosen = cut.tables if tables is None else [_chosen(session, cut, now, table) for table in tables]
+    for key in cut.expired if tables is None else ():
+        session.refuse_expired(cut, UUID(key))
+    chosen = cut.tables if tables is None else [_chosen(session, cut, now, table) for table in as_tables(tables)]
+    if tables is None and not chosen:
+        raise VersionNotFound(
+            f"no table had a version as of {as_of}",
+            field="as_of",
+            hint="They were created later. history() of a table lists its versions.",
+        )
     dropped = sorted({table.name for table in chosen if now.find(table.table_id) is None})
     if dropped:
         raise TableNotFound(
@@ -84,8 +92,9 @@ def restore_tables(
     return Restored(tuple(restored), None if dry_run else tx.result)
 
 
-def _chosen(session: CatalogSession, cut: Cut, now: Cut, table: str | UUID) -> CutTable:
+def _chosen(session: CatalogSession, cut: Cut, now: Cut, table: TableLike) -> CutTable:
     key = session.name_or_id(table)
+    session.refuse_expired(cut, key)
     found, today = cut.find(key), now.find(key)
     if found is not None and found.version != NO_VERSION:
         return found

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import random
 import time
 from collections.abc import Callable
 from itertools import count
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from deltars.errors import ConfigError, DatabaseError, VersionConflict
-from deltars.transaction import Transaction
+
+if TYPE_CHECKING:
+    from deltars.transaction import Transaction
 
 _log = logging.getLogger(__name__)
 
@@ -19,6 +22,8 @@ Result = TypeVar("Result")
 FIRST_PAUSE_S, LONGEST_PAUSE_S, JITTER_S = 0.01, 1.0, 0.05
 RETRIED_STATES = ("40001", "40P01", "transaction")
 """SQL states of a serialization failure or a deadlock; "transaction" is DuckDB's."""
+
+_LAZY = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
 
 
 def run(
@@ -29,6 +34,12 @@ def run(
         raise ConfigError(
             f"catalog.run() takes a function of the transaction, got {function!r:.100}",
             hint='Write catalog.run(lambda tx: tx.write("features", df)).',
+        )
+    # Called, it would return at once, and its body would run after the commit or never.
+    if any(is_lazy(getattr(function, "func", function)) for is_lazy in _LAZY):
+        raise ConfigError(
+            f"catalog.run() takes a plain function, and {function!r:.100} is a generator or a coroutine function",
+            hint="Write def without yield and async.",
         )
     if type(retries) is not int or retries < 0:
         raise ConfigError(f"retries must be a whole number of 0 or more, got {retries!r}")

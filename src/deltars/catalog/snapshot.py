@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pyarrow as pa
 
+from deltars.arguments import checks_calls
 from deltars.data.scan import Scan
 from deltars.errors import TableNotFound, ValidationError
-from deltars.log.commit import NO_VERSION
+from deltars.log.moments import from_microseconds
+from deltars.log.new_table import NO_VERSION
 from deltars.log.snapshot import Snapshot
 from deltars.predicate import Predicate, parse
-from deltars.session import CatalogSession
+from deltars.session import CatalogSession, TableLike, as_tables
 from deltars.store.names import meant
 from deltars.store.read.cuts import Cut, CutTable
 from deltars.transaction.html import html_table
 from deltars.transaction.plane import spark_plane
 from deltars.transaction.rows_by_table import RowsByTable
+from deltars.verbs_to_come import RefusesVerbs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,10 +30,10 @@ if TYPE_CHECKING:
     from deltars.predicate import Query, TableReference
 
 SHOWN_NAMES = 20
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class CatalogSnapshot(RowsByTable):
+@checks_calls
+class CatalogSnapshot(RefusesVerbs, RowsByTable):
     """Every table at one moment, made by `catalog.snapshot()`. It holds no transaction partly, and never changes."""
 
     def __init__(self, session: CatalogSession, cut: Cut) -> None:
@@ -52,21 +55,26 @@ class CatalogSnapshot(RowsByTable):
         return self._cut.tables
 
     @property
+    def expired(self) -> list[str]:
+        """Tables of this moment whose version is expired: reading one raises `HistoryExpired`."""
+        return sorted(self._cut.expired.values())
+
+    @property
     def as_of(self) -> datetime | None:
         """Moment of a snapshot of the past; None for one of the present."""
-        return None if self._cut.commit_ts is None else _EPOCH + timedelta(microseconds=self._cut.commit_ts)
+        return None if self._cut.commit_ts is None else from_microseconds(self._cut.commit_ts)
 
-    def table(self, table: str | UUID) -> Snapshot:
+    def table(self, table: TableLike) -> Snapshot:
         """Return one table at its version: schema, properties, files."""
         return self._snapshot(self._find(table))
 
-    def files(self, table: str | UUID, where: str | None = None) -> pa.Table:
+    def files(self, table: TableLike, where: str | None = None) -> pa.Table:
         """Return the live files of a table at its version, without files that hold no row matching `where`."""
         return self.table(table).select_files(where=where)
 
     def read(
         self,
-        table: str | UUID,
+        table: TableLike,
         *,
         where: str | None = None,
         columns: Sequence[str] | None = None,
@@ -104,14 +112,18 @@ class CatalogSnapshot(RowsByTable):
         return plane.query(spark, parsed, scans, args)
 
     def register_views(
-        self, *, tables: Sequence[str | UUID] | None = None, prefix: str = "", spark: SparkSession | None = None
+        self,
+        *,
+        tables: TableLike | Sequence[TableLike] | None = None,
+        prefix: str = "",
+        spark: SparkSession | None = None,
     ) -> list[str]:
         """Register tables, by default all, as temporary views, and return the views' names.
 
         Plain Spark SQL then joins them consistently. A view's name is the prefix and the table's name. A name that is
         not a plain word needs backquotes in SQL.
         """
-        names = sorted(self.versions) if tables is None else [self._find(table).name for table in tables]
+        names = sorted(self.versions) if tables is None else [self._find(table).name for table in as_tables(tables)]
         seen: dict[str, str] = {}
         for name in names:
             # Spark would replace the first view by the second.
@@ -126,13 +138,14 @@ class CatalogSnapshot(RowsByTable):
             self.read(name, spark=spark).createOrReplaceTempView("`" + view.replace("`", "``") + "`")
         return views
 
-    def _scan_of(self, table: str | UUID, where: str | None) -> Scan:
+    def _scan_of(self, table: TableLike, where: str | None) -> Scan:
         found = self._find(table)
         snapshot = self._snapshot(found)
         return self._scan(found, snapshot, None if where is None else parse(where, snapshot.schema))
 
-    def _find(self, table: str | UUID) -> CutTable:
+    def _find(self, table: TableLike) -> CutTable:
         name = self._session.name_or_id(table)
+        self._session.refuse_expired(self._cut, name)
         found = self._cut.find(name)
         if found is None or found.version == NO_VERSION:
             raise TableNotFound(
@@ -149,18 +162,17 @@ class CatalogSnapshot(RowsByTable):
         return [(table, snapshots[table.table_id]) for table in tables]
 
     def _has(self, name: str) -> bool:
-        found = self._cut.find(self._session.name_or_id(name))
-        return found is not None and found.version != NO_VERSION
+        key = self._session.name_or_id(name)
+        found = self._cut.find(key)
+        return (found is not None and found.version != NO_VERSION) or self._cut.find_expired(key) is not None
 
     def _named(self, query: Query, reference: TableReference) -> CutTable:
         try:
             return self._find(reference.name)
         except TableNotFound as error:
-            raise TableNotFound(
-                query.error(f"there is no table {reference.name!r} in this snapshot", reference).message,
-                table=reference.name,
-                hint=f"{error.hint} A temporary view of the Spark session works too.",
-            ) from None
+            hint = f"{error.hint} A temporary view of the Spark session works too."
+            missing = query.error(f"there is no table {reference.name!r} in this snapshot", reference, hint=hint)
+            raise TableNotFound(missing.message, table=reference.name, hint=missing.hint) from None
 
     def _snapshot(self, table: CutTable) -> Snapshot:
         return self._session.reader.snapshot(table.table_id, table.version, commit_ts=table.commit_ts)
@@ -177,12 +189,14 @@ class CatalogSnapshot(RowsByTable):
 
     def _repr_html_(self) -> str:
         moment = "now" if self.as_of is None else f"as of {self.as_of.isoformat()}"
-        rows = [(table.name, table.version, table.table_id) for table in self.tables()]
+        rows: list[tuple[object, ...]] = [(table.name, table.version, table.table_id) for table in self.tables()]
+        rows += [(name, "expired", "") for name in self.expired]
         return html_table(f"{self._session.uri} {moment}", ("name", "version", "id"), rows)
 
     def __repr__(self) -> str:
         moment = self.as_of.isoformat() if self.as_of else "now"
-        return f"<CatalogSnapshot of {self._session.uri} as of {moment}: {len(self._cut.versions)} tables>"
+        expired = f", expired: {_listed(self.expired)}" if self.expired else ""
+        return f"<CatalogSnapshot of {self._session.uri} as of {moment}: {len(self._cut.versions)} tables{expired}>"
 
     def __reduce__(self) -> tuple[Callable[..., CatalogSnapshot], tuple[CatalogSession, Cut]]:
         return CatalogSnapshot, (self._session, self._cut)

@@ -9,39 +9,34 @@ from html import escape
 from typing import TYPE_CHECKING, Unpack
 from uuid import UUID
 
-import pyarrow as pa
-
-from deltars.arguments import check_flags
+from deltars import catalog, data, mirror, predicate, transaction
+from deltars.arguments import check_flags, checks_calls
 from deltars.catalog.arrow_rows import ArrowRows, as_html
 from deltars.catalog.listings import HistoryList
-from deltars.catalog.restore import Restored, restore_table
-from deltars.catalog.row_count import count_rows, recorded_rows
+from deltars.catalog.maintenance_calls import TableMaintenance
 from deltars.catalog.table_changes import TableChanges
-from deltars.catalog.table_detail import TableDetail, columns_of, partitions_of
-from deltars.catalog.table_diff import TableDiff, difference
-from deltars.data.scan import Scan
 from deltars.errors import DeltarsError, ValidationError, located
-from deltars.log.moments import Moment
-from deltars.log.snapshot import HistoryEntry, Snapshot
-from deltars.mirror.cleanup import clean_up_log
-from deltars.mirror.orphans import MIN_AGE
-from deltars.mirror.verify import Verification, Verifier
-from deltars.predicate import Predicate, parse
-from deltars.protocol import StructType, supported_features
 from deltars.session import CatalogSession
-from deltars.store.read.as_of import AsOf
 from deltars.store.registry import TableRecord
-from deltars.transaction import Transaction, TransactionResult
-from deltars.transaction.alter import Alter, StageChange
-from deltars.transaction.options import WriteMode, WriteOptions
-from deltars.transaction.plane import Frame, in_session_zone, spark_plane
 from deltars.verbs_to_come import RefusesVerbs
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from deltars.catalog import Restored, TableDetail, TableDiff
+    from deltars.data import Scan
+    from deltars.log import HistoryEntry, Snapshot
+    from deltars.log.moments import Moment
+    from deltars.mirror import Verification
+    from deltars.predicate import Predicate
+    from deltars.protocol import StructType
+    from deltars.store import AsOf
+    from deltars.transaction import Alter, Frame, StageChange, TransactionResult, WriteMode, WriteOptions
 
-class Table(TableChanges, RefusesVerbs, ArrowRows):
+
+@checks_calls
+class Table(TableChanges, TableMaintenance, RefusesVerbs, ArrowRows):
     """One table, made by `catalog.table()` or `deltars.table()`. Its id is its identity; its name may change."""
 
     def __init__(self, session: CatalogSession, record: TableRecord) -> None:
@@ -80,7 +75,7 @@ class Table(TableChanges, RefusesVerbs, ArrowRows):
     ) -> Snapshot:
         """Return the table at a version, at a time (the last version that is not later), or now.
 
-        A time in the future means now.
+        A time in the future means now. A table that was dropped raises `TableNotFound`.
 
         `as_of` is that of `catalog.snapshot`: a tag, a transaction or a time of the whole catalog.
         """
@@ -89,7 +84,7 @@ class Table(TableChanges, RefusesVerbs, ArrowRows):
                 if version is not None or timestamp is not None:
                     raise ValidationError("as_of excludes version and timestamp", field="as_of")
                 version = self._session.version_as_of(self.id, as_of)
-            return self._session.reader.snapshot(self.id, version, timestamp=timestamp)
+            return self._session.reader.snapshot(self.id, version, timestamp=timestamp, is_living=True)
 
     def history(self, limit: int | None = None, *, since: int | Moment | None = None) -> list[HistoryEntry]:
         """Return the commits, newest first: at most `limit`, none before `since` (a version or a time)."""
@@ -103,10 +98,12 @@ class Table(TableChanges, RefusesVerbs, ArrowRows):
         is read.
         """
         snapshot = self.snapshot(version, timestamp=timestamp)
-        recorded = recorded_rows(snapshot) if where is None else None
+        recorded = catalog.recorded_rows(snapshot) if where is None else None
         if recorded is not None:
             return recorded
-        return count_rows(self._scan(snapshot, None if where is None else parse(where, snapshot.schema)))
+        return catalog.count_rows(
+            self._scan(snapshot, None if where is None else predicate.parse(where, snapshot.schema))
+        )
 
     def __len__(self) -> int:
         return self.count()
@@ -118,30 +115,11 @@ class Table(TableChanges, RefusesVerbs, ArrowRows):
         """Return the table's current columns, properties and size; with `partitions` also each partition's size."""
         check_flags(partitions=partitions)
         snapshot = self.snapshot()
-        totals = snapshot.totals
-        return TableDetail(
-            id=self.id,
-            name=self.name,
-            location=self.location,
-            description=snapshot.metadata.description,
-            created_at=self._record.created_at,
-            version=snapshot.version,
-            last_modified=snapshot.timestamp,
-            columns=columns_of(snapshot.schema),
-            partition_columns=tuple(snapshot.metadata.partition_columns),
-            properties=dict(snapshot.metadata.configuration),
-            min_reader_version=snapshot.protocol.min_reader_version,
-            min_writer_version=snapshot.protocol.min_writer_version,
-            table_features=tuple(sorted(supported_features(snapshot.protocol))),
-            num_files=totals.num_files,
-            size_bytes=totals.size_bytes,
-            num_records=totals.num_records,
-            partitions=partitions_of(snapshot) if partitions else None,
-        )
+        return catalog.detail_of(self._record, snapshot, partitions=partitions)
 
     def diff(self, from_version: int, to_version: int | None = None) -> TableDiff:
         """Compare two versions, by default with the current one: columns, properties, features and files."""
-        return difference(self.name, self.snapshot(from_version), self.snapshot(to_version))
+        return catalog.difference(self.name, self.snapshot(from_version), self.snapshot(to_version))
 
     def read(
         self,
@@ -159,11 +137,11 @@ class Table(TableChanges, RefusesVerbs, ArrowRows):
         opened. `columns` selects columns and their order. `spark` is the active session by default. Times without a
         zone are in its zone.
         """
-        plane = spark_plane()
-        moment = in_session_zone(self._session, as_of, spark)
+        plane = transaction.spark_plane()
+        moment = transaction.in_session_zone(self._session, as_of, spark)
         snapshot = self.snapshot(version, timestamp=plane.moment(spark, timestamp), as_of=moment)
-        predicate = plane.predicate(spark, where, snapshot.schema)
-        return plane.read(spark, self._scan(snapshot, predicate), where=where, columns=columns)
+        condition = plane.predicate(spark, where, snapshot.schema)
+        return plane.read(spark, self._scan(snapshot, condition), where=where, columns=columns)
 
     def restore(
         self,
@@ -178,7 +156,7 @@ class Table(TableChanges, RefusesVerbs, ArrowRows):
 
         `dry_run` changes nothing and returns what would change. `catalog.restore` restores many tables at once.
         """
-        return restore_table(
+        return catalog.restore_table(
             self._session,
             self.id,
             version,
@@ -191,11 +169,11 @@ class Table(TableChanges, RefusesVerbs, ArrowRows):
     @property
     def alter(self) -> Alter:
         """Changes of the schema and the properties. Each call is one commit; `tx.alter` commits several at once."""
-        return Alter(self._altering)
+        return transaction.Alter(self._altering)
 
     @contextmanager
     def _altering(self) -> Iterator[StageChange]:
-        with Transaction(self._session, isolation="serializable") as tx:
+        with transaction.Transaction(self._session, isolation="serializable") as tx:
             yield tx._change_stager(self.id)
 
     def write(self, df: Frame, mode: WriteMode = "append", **options: Unpack[WriteOptions]) -> TransactionResult:
@@ -203,7 +181,7 @@ class Table(TableChanges, RefusesVerbs, ArrowRows):
 
         Mode and options are those of `Transaction.write`.
         """
-        with Transaction(self._session, isolation="serializable") as tx:
+        with transaction.Transaction(self._session, isolation="serializable") as tx:
             tx.write(self.id, df, mode, **options)
         return tx.result
 
@@ -228,10 +206,10 @@ class Table(TableChanges, RefusesVerbs, ArrowRows):
     ) -> Scan:
         """Return the files of a version that may hold a matching row, with all that is needed to read them."""
         snapshot = self.snapshot(version, timestamp=timestamp, as_of=as_of)
-        return self._scan(snapshot, None if where is None else parse(where, snapshot.schema))
+        return self._scan(snapshot, None if where is None else predicate.parse(where, snapshot.schema))
 
     def _scan(self, snapshot: Snapshot, where: Predicate | None) -> Scan:
-        return Scan.of_snapshot(
+        return data.Scan.of_snapshot(
             snapshot,
             where,
             catalog=str(self._session.uri),
@@ -252,26 +230,27 @@ class Table(TableChanges, RefusesVerbs, ArrowRows):
         *,
         deep: bool = False,
         orphans: bool = False,
-        min_age: timedelta = MIN_AGE,
+        min_age: timedelta | None = None,
         report: Callable[[int], None] | None = None,
     ) -> Verification:
         """Compare the catalog with the published log and the data files, in both directions. Change nothing.
 
         `deep` also reads every commit, checksum, checkpoint and data file's footer. `orphans` also lists files that
-        the log never named and files that killed writers left unfinished, if they are at least `min_age` old: younger
-        ones may belong to a transaction that has not committed yet. The result counts those in `young_files`.
+        the log never named and files that killed writers left unfinished, if they are at least `min_age` (a day) old:
+        younger ones may belong to a transaction that has not committed yet. The result counts those in `young_files`.
         `report` is called with the number of files compared so far.
         """
         check_flags(deep=deep, orphans=orphans)
-        verifier = Verifier(self._session.database, self._session.publisher)
-        return verifier.verify(self.id, deep=deep, orphans=orphans, min_age=min_age, report=report)
+        verifier = mirror.Verifier(self._session.database, self._session.publisher)
+        least = mirror.MIN_AGE if min_age is None else min_age
+        return verifier.verify(self.id, deep=deep, orphans=orphans, min_age=least, report=report)
 
     def clean_up_log(self) -> list[str]:
         """Delete published log files older than `delta.logRetentionDuration`, and return their paths.
 
         The catalog keeps the whole history. Readers of `_delta_log` lose time travel before the oldest checkpoint kept.
         """
-        return clean_up_log(self._session.database, self._session.publisher, self.id)
+        return mirror.clean_up_log(self._session.database, self._session.publisher, self.id)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Table) and other.id == self.id and other._session.uri == self._session.uri

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 from uuid import UUID
 
-from deltars.data.row_change import Expression
+from deltars import transaction
+from deltars.arguments import checks_calls
 from deltars.session import CatalogSession
-from deltars.transaction import Transaction
-from deltars.transaction.assignments import Assignments
-from deltars.transaction.change_metrics import ChangeMetrics
-from deltars.transaction.merge_builder import GivenMerge, MergeBuilder, merge_builder
-from deltars.transaction.options import ChangeOptions
-from deltars.transaction.plane import Frame
+
+if TYPE_CHECKING:
+    from deltars.data.row_change import Expression
+    from deltars.transaction import ChangeMetrics, ChangeOptions, Frame, GivenMerge, MergeBuilder
+    from deltars.transaction.assignments import Assignments
 
 
+@checks_calls
 class TableChanges:
     """The row-level changes of `Table`. Each call is one transaction with isolation "serializable"."""
 
@@ -30,7 +31,7 @@ class TableChanges:
 
         Condition and options are those of `Transaction.delete`.
         """
-        with Transaction(self._session, isolation="serializable") as tx:
+        with transaction.Transaction(self._session, isolation="serializable") as tx:
             return tx.delete(self.id, where, **options)
 
     def update(
@@ -43,7 +44,7 @@ class TableChanges:
 
         Values, condition and options are those of `Transaction.update`.
         """
-        with Transaction(self._session, isolation="serializable") as tx:
+        with transaction.Transaction(self._session, isolation="serializable") as tx:
             return tx.update(self.id, set, where, **options)
 
     def merge(
@@ -60,7 +61,7 @@ class TableChanges:
 
         The arguments are those of `Transaction.merge`.
         """
-        return merge_builder(
+        return transaction.begin_merge(
             lambda merge: self._execute(merge, options),
             source,
             on,
@@ -71,7 +72,7 @@ class TableChanges:
         )
 
     def _execute(self, merge: GivenMerge, options: Any) -> ChangeMetrics:
-        with Transaction(self._session, isolation="serializable") as tx:
+        with transaction.Transaction(self._session, isolation="serializable") as tx:
             return tx._merge(self.id, merge, options)
 
     def apply_changes(
@@ -93,7 +94,7 @@ class TableChanges:
 
         The arguments are those of `Transaction.apply_changes`.
         """
-        with Transaction(self._session, isolation="serializable") as tx:
+        with transaction.Transaction(self._session, isolation="serializable") as tx:
             return tx.apply_changes(
                 self.id,
                 df,
@@ -111,5 +112,5 @@ class TableChanges:
 
     def purge(self, where: Expression | None = None, **options: Unpack[ChangeOptions]) -> ChangeMetrics:
         """Write files with deletion vectors again without their deleted rows, in one transaction. No row changes."""
-        with Transaction(self._session, isolation="serializable") as tx:
+        with transaction.Transaction(self._session, isolation="serializable") as tx:
             return tx.purge(self.id, where, **options)

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltars.log.snapshot import Snapshot
-from deltars.protocol import StructType
+from deltars.protocol import StructType, supported_features
+from deltars.store.registry import TableRecord
 from deltars.transaction.html import html_table
 
 
@@ -80,14 +81,37 @@ class TableDetail:
         )
 
 
-def columns_of(schema: StructType) -> tuple[ColumnDetail, ...]:
+def detail_of(table: TableRecord, snapshot: Snapshot, *, partitions: bool) -> TableDetail:
+    totals = snapshot.totals
+    return TableDetail(
+        id=table.table_id,
+        name=table.name,
+        location=table.location,
+        description=snapshot.metadata.description,
+        created_at=table.created_at,
+        version=snapshot.version,
+        last_modified=snapshot.timestamp,
+        columns=_columns_of(snapshot.schema),
+        partition_columns=tuple(snapshot.metadata.partition_columns),
+        properties=dict(snapshot.metadata.configuration),
+        min_reader_version=snapshot.protocol.min_reader_version,
+        min_writer_version=snapshot.protocol.min_writer_version,
+        table_features=tuple(sorted(supported_features(snapshot.protocol))),
+        num_files=totals.num_files,
+        size_bytes=totals.size_bytes,
+        num_records=totals.num_records,
+        partitions=_partitions_of(snapshot) if partitions else None,
+    )
+
+
+def _columns_of(schema: StructType) -> tuple[ColumnDetail, ...]:
     return tuple(
         ColumnDetail(field.name, str(field.type), field.nullable, field.metadata.get("comment"))
         for field in schema.fields
     )
 
 
-def partitions_of(snapshot: Snapshot) -> tuple[PartitionDetail, ...]:
+def _partitions_of(snapshot: Snapshot) -> tuple[PartitionDetail, ...]:
     """Return the partitions, ordered by their values; none for a table that is not partitioned."""
     columns = snapshot.metadata.partition_columns
     if not columns:

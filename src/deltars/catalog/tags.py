@@ -6,11 +6,13 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from deltars.arguments import check_texts
-from deltars.errors import ValidationError
+from deltars.errors import VersionNotFound
+from deltars.mirror.deletion import tags_of_directory
 from deltars.session import CatalogSession
 from deltars.store.read.as_of import AsOf
 from deltars.store.registry import TableRecord
-from deltars.store.tags import Tag, pinned_versions
+from deltars.store.tags import Tag, needed_by_tags
+from deltars.store.vacuum_marks import refuse_condemned_cut
 
 
 def create_tag(
@@ -21,8 +23,9 @@ def create_tag(
     check_texts(description=description, committer=committer)
     resolved = session.cut_finder.resolve(as_of)
     txn_id = resolved.txn_id if isinstance(resolved, Tag) else resolved if isinstance(resolved, UUID) else None
-    tag = Tag(name, _sealed(session, as_of), txn_id, datetime.now(UTC), committer, description)
-    session.tags.create(tag)
+    by = session.tags.user() if committer is None else committer
+    tag = Tag(name, _sealed(session, as_of), txn_id, datetime.now(UTC), by, description)
+    session.tags.create(tag, refuse_condemned_cut)
     session.publisher.publish_tag(name)
     return tag
 
@@ -35,17 +38,9 @@ def delete_tag(session: CatalogSession, name: str) -> Tag:
 
 def refuse_tagged(session: CatalogSession, table: TableRecord) -> None:
     """Raise `ValidationError` if a tag needs files of a table that is to be deleted."""
-    with session.database.read() as connection:
-        pinned = pinned_versions(connection, table.table_id)
-    names = sorted({name for tags in pinned.values() for name in tags})
+    names = tags_of_directory(session.database, session.registry, table.table_id)
     if names:
-        raise ValidationError(
-            f"the files of the table are needed by the tag{'s' if len(names) > 1 else ''} {', '.join(names[:10])}",
-            table=table.name,
-            table_id=table.table_id,
-            field="delete_data",
-            hint="Remove the tags first (catalog.untag), or drop the table without its files.",
-        )
+        raise needed_by_tags(names, table.table_id, table.name)
 
 
 def _sealed(session: CatalogSession, as_of: AsOf | None) -> int:
@@ -56,5 +51,11 @@ def _sealed(session: CatalogSession, as_of: AsOf | None) -> int:
         cut = session.cuts.at(now, timeout_s=session.settings.timeout)
     else:
         cut = session.cut(as_of)
+        if not cut.tables and not cut.expired:
+            raise VersionNotFound(
+                f"no table had a version as of {as_of}: there is nothing to tag",
+                field="as_of",
+                hint="They were created later. history() of a table lists its versions.",
+            )
     assert cut.commit_ts is not None
     return cut.commit_ts

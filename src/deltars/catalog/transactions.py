@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
 from uuid import UUID
 
 from deltars.errors import TransactionNotFound
 from deltars.log.bounds import known_num_records
+from deltars.log.moments import from_microseconds
 from deltars.log.transaction_id import TxnId, as_txn_id
 from deltars.protocol import AddFile, Metadata, Protocol, RemoveFile
 from deltars.session import CatalogSession
-from deltars.store.read.committed_versions import CommittedVersion
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from deltars.store.read.committed_versions import CommittedTransaction, CommittedVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,9 @@ class TransactionDetail:
     user_metadata: str | None
     isolation: str | None
     tables: tuple[TableCommitDetail, ...]
+    """Tables whose version of this transaction the catalog still has."""
+    expired: Mapping[str, int] = field(default_factory=dict)
+    """Versions that it also made and that are expired, by the table's name, or by its id if the table was purged."""
 
 
 def transaction_detail(session: CatalogSession, txn_id: TxnId) -> TransactionDetail:
@@ -56,8 +59,26 @@ def transaction_detail(session: CatalogSession, txn_id: TxnId) -> TransactionDet
     names = session.registry.names(found.tables)
     tables = sorted((_of_table(names[key], version) for key, version in found.tables.items()), key=lambda d: d.table)
     isolation = next((version.isolation for version in found.tables.values()), None)
-    committed_at = _EPOCH + timedelta(microseconds=found.commit_ts)
-    return TransactionDetail(found.txn_id, committed_at, found.committer, found.user_metadata, isolation, tuple(tables))
+    committed_at = from_microseconds(found.commit_ts)
+    return TransactionDetail(
+        found.txn_id,
+        committed_at,
+        found.committer,
+        found.user_metadata,
+        isolation,
+        tuple(tables),
+        _expired(session, found),
+    )
+
+
+def _expired(session: CatalogSession, transaction: CommittedTransaction) -> dict[str, int]:
+    missing = {UUID(key): at for key, at in transaction.participants.items() if UUID(key) not in transaction.tables}
+    names = session.registry.names(missing)
+    return {
+        names.get(table_id, str(table_id)): version
+        for table_id, version in missing.items()
+        if table_id not in names or session.reader.is_expired(table_id, version)
+    }
 
 
 def _of_table(name: str, version: CommittedVersion) -> TableCommitDetail:

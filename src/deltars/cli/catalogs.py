@@ -65,7 +65,8 @@ def tables(catalog: str | None, output: Output) -> None:
 def cut(as_of: str | None, catalog: str | None, output: Output) -> None:
     """List the version of every table at one moment: now, of a tag, after a transaction (by its id), or at a time.
 
-    The versions are consistent: they include all tables of a transaction, or none.
+    The versions are consistent: they include all tables of a transaction, or none. A table whose version is expired is
+    listed without one.
 
     \b
     Example:
@@ -76,8 +77,12 @@ def cut(as_of: str | None, catalog: str | None, output: Output) -> None:
     """
     with deltars.connect(catalog, migrate=False) as opened:
         found = opened.snapshot(as_of)
+        expired = [{"table_id": None, "name": name, "version": None, "commit_ts": None} for name in found.expired]
+        tables = sorted([*map(asdict, found.tables()), *expired], key=lambda table: str(table["name"]))
         output.records(
-            [asdict(table) | {"as_of": found.as_of} for table in found.tables()],
+            [table | {"as_of": found.as_of, "is_expired": table["version"] is None} for table in tables],
             columns=("name", "version", "table_id"),
             none="No table had a version at that time." if as_of else f"{opened.uri} has no tables yet.",
         )
+    if expired:
+        click.echo(f"Expired, so that it cannot be read as of then: {', '.join(found.expired)}.", err=True)

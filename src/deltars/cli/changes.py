@@ -33,7 +33,7 @@ def delete(table: str, where: str | None, every: bool, catalog: str | None, outp
     """
     _check_extent(where, every)
     with catalog_with(table, catalog) as opened:
-        with opened.begin(isolation="serializable", committer="deltars delete") as tx:
+        with opened.begin(isolation="serializable") as tx:
             metrics = tx.delete(table, where)
         _report(table, tx.result, metrics, output)
 
@@ -64,7 +64,7 @@ def update(
             raise click.BadParameter(f"{setting!r} is not COLUMN=EXPRESSION", param_hint="--set")
         values[column.strip()] = value.strip()
     with catalog_with(table, catalog) as opened:
-        with opened.begin(isolation="serializable", committer="deltars update") as tx:
+        with opened.begin(isolation="serializable") as tx:
             metrics = tx.update(table, values, where)
         _report(table, tx.result, metrics, output)
 

@@ -81,8 +81,8 @@ def adopt(table: str, catalog: str | None, output: Output) -> None:
 def rebuild(warehouse: str, catalog: str | None, output: Output) -> None:
     """Rebuild a lost catalog from the logs that it published in WAREHOUSE.
 
-    Names, versions, transactions with their times, and tags are restored. Commits that were never published, and
-    statistics of row groups, are lost. If the command is interrupted, run it again.
+    Names, versions, transactions with their times, tags and the default isolation level are restored. Commits that
+    were never published, and statistics of row groups, are lost. If the command is interrupted, run it again.
 
     \b
     Example:
@@ -108,6 +108,8 @@ def rebuild(warehouse: str, catalog: str | None, output: Output) -> None:
         click.echo(f"Ignored, because it is out of date: {file}", err=True)
     if rebuilt.lost_tags:
         click.echo(f"Not restored: tags with versions that are lost: {', '.join(rebuilt.lost_tags)}", err=True)
+    if rebuilt.isolation is not None:
+        click.echo(f"Transactions that set no isolation level are {rebuilt.isolation}.", err=True)
     for txn_id in rebuilt.torn:
         click.echo(f"Transaction {txn_id} is incomplete: only some of its tables had been published.", err=True)
 

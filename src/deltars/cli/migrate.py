@@ -36,6 +36,8 @@ _no_views = click.option(
 def up(catalog: str | None, no_views: bool, output: Output) -> None:
     """Create the schema or upgrade it to this release, in one transaction.
 
+    A new table gives no role of PostgreSQL a right to it: the command says which roles to grant again.
+
     \b
     Example:
       deltars migrate up --catalog 'deltasql://postgres/lake/public?host=db&user=owner'
@@ -43,6 +45,12 @@ def up(catalog: str | None, no_views: bool, output: Output) -> None:
     before = deltars.migrate.status(catalog)
     after = deltars.migrate.up(catalog, views=not no_views)
     output.record({"catalog": _shown(catalog), "from": before.current, "to": after.current})
+    for role in deltars.migrate.missing_grants(catalog):
+        click.echo(
+            f"The role {role.role} lacks rights on {', '.join(role.tables)}. Run: {role.command}"
+            f" --catalog '{_shown(catalog)}'",
+            err=True,
+        )
 
 
 @migrate.command

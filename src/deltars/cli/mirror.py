@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import signal
 from dataclasses import asdict
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +11,7 @@ import deltars
 from deltars.cli.options import table_argument, with_common_options
 from deltars.cli.output import Output, Record
 from deltars.cli.progress import working
+from deltars.cli.services import observe_service, run_until_signal
 
 if TYPE_CHECKING:  # --help must stay fast
     from deltars.mirror import Reconciliation
@@ -71,23 +69,10 @@ def run(
       deltars mirror run --catalog deltasql://postgres/lake/public
       deltars mirror run --metrics-port 9100 --log-json
     """
-    if log_json:
-        deltars.observe.json_logs()
-    else:
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    if metrics_port is not None:
-        served = deltars.observe.prometheus(port=metrics_port)
-        click.echo(f"metrics: http://localhost:{served.port}/metrics", err=True)
+    observe_service(metrics_port, log_json=log_json)
     with deltars.connect(catalog, migrate=False) as opened:
         reconciler = opened.reconciler(poll_s=poll, inspect_s=inspect, lag_alert_s=alert_after)
-
-        def stop(number: int, frame: FrameType | None) -> None:
-            reconciler.stop()
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, stop)
-        click.echo(f"publishing the tables of {opened.uri}", err=True)
-        reconciler.run()
+        run_until_signal(reconciler, f"publishing the tables of {opened.uri}")
     click.echo("stopped", err=True)
 
 

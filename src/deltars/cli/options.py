@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -45,6 +45,15 @@ def table_names(context: click.Context, parameter: click.Parameter, typed: str) 
 
 table_argument = click.argument("table", shell_complete=table_names)
 """TABLE: a name, an id or a full deltasql:// URI."""
+tables_argument = click.argument("tables", nargs=-1, metavar="[TABLE]…", shell_complete=table_names)
+all_option = click.option("--all", "every", is_flag=True, help="Every table, as without a TABLE.")
+
+
+def chosen(tables: Sequence[str], every: bool) -> Sequence[str] | None:
+    """Return the tables of a command that means every table, None, if it is given no TABLE."""
+    if every and tables:
+        raise click.UsageError("Give one TABLE or more, or --all.")
+    return tables or None
 
 
 def pairs(option: str, settings: Iterable[str]) -> dict[str, str]:

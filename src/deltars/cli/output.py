@@ -1,6 +1,6 @@
 """Output formats. Commands pass records and do not know which format prints them.
 
-Output ─┬─ Screen   a terminal: headings and aligned columns, the important columns only
+Output ─┬─ Screen   a terminal: headings and aligned columns, the important columns only (`screen`)
         ├─ Lines    a pipe: the same columns, one record per line, tab-separated, no heading, nothing truncated
         ├─ Csv      rows of a table in a pipe: a header, then a line for each row
         └─ Json     --json: every field
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,16 +22,13 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-if TYPE_CHECKING:  # --help must stay fast
+from deltars import cli
+
+if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 Record: TypeAlias = Mapping[str, object]
-
-AS_WIDE_AS_NEEDED = 10_000
 
 _SPECIAL = re.compile(r'[",\r\n]|^\s|\s$')
 _ESCAPED = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
@@ -56,20 +54,19 @@ class Output(Protocol):
 def output_for(*, as_json: bool) -> Output:
     if as_json:
         return Json()
-    # Wider than the terminal: an id or a path that is folded into its column cannot be copied.
-    console = Console(highlight=False, width=AS_WIDE_AS_NEEDED)
-    return Screen(console) if console.is_terminal else Lines()
+    # A pipe does not wait for rich, which takes FORCE_COLOR for a terminal.
+    return cli.Screen() if sys.stdout.isatty() or os.environ.get("FORCE_COLOR") else Lines()
 
 
 def rows_output(output: Output, form: str | None) -> Output:
     """Return the output for rows of a table: in a pipe they are CSV with a header, as of psql --csv and duckdb -csv."""
     match form:
-        case "table":
-            return Screen(Console(highlight=False, width=AS_WIDE_AS_NEEDED))
         case "csv":
             return Csv()
         case "json":
             return Json()
+    if form == "table" or output.is_for_people:
+        return cli.Screen(heading=str)  # a user's column has its own name
     return Csv() if isinstance(output, Lines) else output
 
 
@@ -77,45 +74,6 @@ def rows_of(batches: Iterable[RecordBatch]) -> Iterator[Record]:
     """Yield the rows of Arrow batches as records."""
     for batch in batches:
         yield from batch.to_pylist()
-
-
-class Screen:
-    is_for_people = True
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    def records(self, records: Iterable[Record], columns: Sequence[str], *, none: str) -> None:
-        records = list(records)  # a column is as wide as its widest value
-        if not records:
-            self._console.print(Text(none))
-            return
-        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
-        for name in columns:
-            is_number = isinstance(records[0][name], int) and not isinstance(records[0][name], bool)
-            table.add_column(_heading(name), justify="right" if is_number else "left")
-        for record in records:
-            # Text, because rich would read brackets in a string as markup.
-            table.add_row(*(Text(_for_people(record[name])) for name in columns))
-        self._console.print(table)
-
-    def record(self, record: Record) -> None:
-        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), show_header=False)
-        table.add_column(style="bold")
-        table.add_column()
-        for name, value in record.items():
-            table.add_row(_heading(name), Text(_for_people(value)))
-        self._console.print(table)
-
-    def report(self, record: Record, parts: Mapping[str, Sequence[Record]]) -> None:
-        self.record(record)
-        for name, records in parts.items():
-            if records:
-                self._console.print(f"\n[bold underline]{_heading(name)}[/]")
-                self.records(records, list(records[0]), none="")
-
-    def text(self, name: str, text: str) -> None:
-        click.echo(text, nl=not text.endswith("\n"))
 
 
 class Lines:
@@ -217,11 +175,11 @@ def _csv_text(text: str) -> str:
     return '"' + text.replace('"', '""') + '"' if not text or _SPECIAL.search(text) else text
 
 
-def _heading(name: str) -> str:
+def heading(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _for_people(value: object) -> str:
+def for_people(value: object) -> str:
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return "–" if value is None else _plain(value)

@@ -56,6 +56,15 @@ def counting(what: str, unit: str) -> Iterator[Callable[[int], None]]:
         yield lambda done: shown.update(task, completed=done)
 
 
+@contextmanager
+def stepping(total: int) -> Iterator[Callable[[str, bool], None]]:
+    """Show a bar of so many steps. Call it with what a step does when it begins, and again when it is done."""
+    columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+    with _shown(*columns, TimeElapsedColumn()) as shown:
+        task = shown.add_task("", total=total)
+        yield lambda what, is_done: shown.update(task, description=what, advance=1 if is_done else 0)
+
+
 def _shown(*columns: ProgressColumn) -> Progress:
     console = Console(stderr=True)
     # Disabled without a terminal, because an empty line would remain.

@@ -65,11 +65,13 @@ def restore(
     if table is None:
         assert as_of is not None
         chosen = None if tables is None else [name.strip() for name in tables.split(",") if name.strip()]
+        if chosen == []:
+            raise click.UsageError("--tables names no table.")
         with deltars.connect(catalog, migrate=False) as opened, working("Looking for the files of the old versions"):
             restored = opened.restore(as_of, tables=chosen, dry_run=dry_run)
     else:
         with catalog_with(table, catalog) as opened, working("Looking for the files of the old version"):
             restored = opened.table(table).restore(version, timestamp=timestamp, as_of=as_of, dry_run=dry_run)
-    output.records([asdict(one) for one in restored.tables], columns=_COLUMNS, none="No table had a version then.")
+    output.records([asdict(one) for one in restored.tables], columns=_COLUMNS, none="Nothing was restored.")
     if dry_run:
         click.echo("Nothing was changed: this was a dry run.", err=True)

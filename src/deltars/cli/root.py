@@ -19,23 +19,9 @@ from typing import Any
 import click
 
 import deltars
-from deltars.cli.alter import alter
-from deltars.cli.catalogs import cut, init, tables
-from deltars.cli.changes import delete, update
-from deltars.cli.demo import demo
-from deltars.cli.doctor import doctor
-from deltars.cli.handover import adopt, import_table, rebuild, release
-from deltars.cli.hints import in_commands
-from deltars.cli.migrate import migrate
-from deltars.cli.mirror import mirror
+from deltars.cli.hints import said
+from deltars.cli.late_commands import LateCommands
 from deltars.cli.options import is_debugging, with_debug
-from deltars.cli.restore import restore
-from deltars.cli.shell_completion import completion
-from deltars.cli.sql import sql
-from deltars.cli.tables import diff, files, head, history, properties, rename, show, verify
-from deltars.cli.tags import tag, tags, untag
-from deltars.cli.transactions import resolve, txn
-from deltars.cli.writing import create, drop, load
 from deltars.verbs_to_come import verb_to_come
 
 FAILED, WRONG_USAGE, CONFLICT, BROKEN_PIPE = 1, 2, 3, 128 + 13
@@ -48,15 +34,6 @@ def exit_code(error: deltars.DeltarsError) -> int:
         case deltars.ConfigError() | deltars.NotSupportedYet():
             return WRONG_USAGE
     return FAILED
-
-
-def said(error: deltars.DeltarsError) -> str:
-    """Return what happened and, on another line, what to do, so that a command in it can be copied."""
-    # A message that ends with a pointer into a text says where by itself.
-    what = error.message if "\n" in error.message else error.what_and_where
-    hint = error.hint or ""
-    # A verb to come names commands where there are any, and else Python on purpose.
-    return f"{what}\n{hint if isinstance(error, deltars.NotSupportedYet) else in_commands(hint)}".rstrip()
 
 
 SYNONYMS = {
@@ -87,6 +64,11 @@ SYNONYMS = {
     "fsck": "verify",
     "upgrade": "migrate up",
     "snapshot": "cut",
+    "advice": "advise",
+    "maintenance": "maintain",
+    "optimise": "optimize",
+    "compact": "optimize",
+    "zorder": "optimize",
 }
 """What people type for commands that are named otherwise."""
 
@@ -102,6 +84,15 @@ ONLY_IN_PYTHON = {
     "apply-changes": "tx.apply_changes(table, events, keys=…, sequence_by=…)",
 }
 """What changes rows and has no command."""
+
+
+_OTHER_OPTIONS = {
+    ("expire", "--retention"): "Write --older-than '30 days'.",
+    ("purge-dropped", "--retention"): "Write --older-than '30 days'.",
+    ("vacuum", "--older-than"): "Write --retention '7 days'.",
+    ("cut", "--as-of"): "Write the moment by itself: deltars cut MOMENT.",
+}
+"""What to write for an option that people know from another command."""
 
 
 class Program(click.Group):
@@ -123,6 +114,13 @@ class Program(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            if error.option_name in ("--format", "--output"):
+                raise click.UsageError(f"{error.message} Did you mean '--json'?", error.ctx) from None
+            instead = _OTHER_OPTIONS.get((str(error.ctx and error.ctx.info_name), error.option_name))
+            if instead is not None:
+                raise click.UsageError(f"No such option: {error.option_name}. {instead}", error.ctx) from None
+            raise
         except deltars.DeltarsError as error:
             if is_debugging(ctx):
                 click.echo(traceback.format_exc(), err=True)
@@ -134,7 +132,35 @@ class Program(click.Group):
             ctx.exit(BROKEN_PIPE)
 
 
-@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+COMMANDS = LateCommands(
+    {
+        "alter": ("alter",),
+        "catalogs": ("cut", "init", "tables"),
+        "changes": ("delete", "update"),
+        "demo": ("demo",),
+        "doctor": ("doctor",),
+        "expire": ("expire", "purge-dropped"),
+        "handover": ("adopt", "import", "rebuild", "release"),
+        "maintain": ("advise", "maintain"),
+        "migrate": ("migrate",),
+        "mirror": ("mirror",),
+        "optimize": ("optimize",),
+        "restore": ("restore",),
+        "shell_completion": ("completion",),
+        "sql": ("sql",),
+        "tables": ("diff", "files", "head", "history", "properties", "rename", "show", "verify"),
+        "tags": ("tag", "tags", "untag"),
+        "transactions": ("resolve", "txn"),
+        "vacuum": ("vacuum",),
+        "writing": ("create", "drop", "load"),
+    }
+)
+"""Every command, by the module that has it."""
+
+
+@click.group(
+    cls=Program, commands=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120}
+)
 @click.version_option(deltars.__version__, prog_name="deltars")
 @with_debug
 def main() -> None:
@@ -146,41 +172,3 @@ def main() -> None:
       deltars load features features.parquet --create
       deltars sql "SELECT count(*) FROM features"
     """
-
-
-for _command in (
-    init,
-    migrate,
-    tables,
-    create,
-    load,
-    head,
-    sql,
-    show,
-    history,
-    files,
-    diff,
-    cut,
-    txn,
-    resolve,
-    delete,
-    update,
-    alter,
-    properties,
-    rename,
-    drop,
-    restore,
-    tag,
-    tags,
-    untag,
-    verify,
-    mirror,
-    import_table,
-    release,
-    adopt,
-    rebuild,
-    doctor,
-    demo,
-    completion,
-):
-    main.add_command(_command)

@@ -24,7 +24,7 @@ from deltars.cli.progress import working
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from deltars.catalog import Catalog
+    from deltars.catalog import Catalog, CatalogSnapshot
     from deltars.catalog.duckdb_query import DuckDBQuery
     from deltars.predicate import Query
 
@@ -54,7 +54,9 @@ class Result(NamedTuple):
     show_default=True,
     help="auto: DuckDB where its rows are the same as Spark's, else Spark.",
 )
-@click.option("--as-of", metavar="TXN|TIME", help="Read every table as it was after a transaction, or at a time.")
+@click.option(
+    "--as-of", metavar="TAG|TXN|TIME", help="Read every table as it was at a tag, after a transaction, or at a time."
+)
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
@@ -124,16 +126,18 @@ def _result(
     from deltars.predicate import Query
 
     parsed = Query(text)
-    on_duckdb = None if engine == "spark" else _on_duckdb(catalog, parsed, as_of, is_required=engine == "duckdb")
+    # Taken before an engine is chosen: a moment that does not exist must not start Spark.
+    cut = catalog.snapshot(as_of)
+    on_duckdb = None if engine == "spark" else _on_duckdb(cut, parsed, is_required=engine == "duckdb")
     if on_duckdb is None:
-        return _spark_result(opened, catalog, text, as_of, limit)
+        return _spark_result(opened, cut, text, limit)
     with working("Running the query"):
         reader = opened.enter_context(on_duckdb.rows(limit))
         first = next(reader, None)
     return Result(_distinct(reader.schema.names), _with_first(first, reader), lambda: _count(on_duckdb))
 
 
-def _on_duckdb(catalog: Catalog, parsed: Query, as_of: str | None, *, is_required: bool) -> DuckDBQuery | None:
+def _on_duckdb(cut: CatalogSnapshot, parsed: Query, *, is_required: bool) -> DuckDBQuery | None:
     """Return the query for DuckDB, or None if Spark should run it."""
     from deltars.catalog.duckdb_query import DuckDBQuery, has_duckdb
 
@@ -141,7 +145,7 @@ def _on_duckdb(catalog: Catalog, parsed: Query, as_of: str | None, *, is_require
         _log.info("Spark runs the query: DuckDB is not installed (pip install 'deltars[duckdb]')")
         return None
     try:
-        found = DuckDBQuery(catalog.snapshot(as_of), parsed)
+        found = DuckDBQuery(cut, parsed)
     except deltars.PredicateError:
         raise
     except deltars.ValidationError as error:
@@ -163,7 +167,7 @@ def _has_spark() -> bool:
     return find_spec("pyspark") is not None
 
 
-def _spark_result(opened: ExitStack, catalog: Catalog, text: str, as_of: str | None, limit: int | None) -> Result:
+def _spark_result(opened: ExitStack, cut: CatalogSnapshot, text: str, limit: int | None) -> Result:
     try:
         from deltars.doctor import require_java
         from deltars.spark.local_session import local_spark, readable_errors
@@ -178,7 +182,7 @@ def _spark_result(opened: ExitStack, catalog: Catalog, text: str, as_of: str | N
     with working("Starting Spark"):
         spark = opened.enter_context(local_spark("deltars sql"))
     with working("Running the query"):
-        frame = catalog.sql(text, as_of=as_of, spark=spark)
+        frame = cut.sql(text, spark=spark)
         names = _distinct(frame.columns)
         frame = frame.toDF(*names)
         batches = iter(batches_of(frame if limit is None else frame.limit(limit)))

@@ -75,7 +75,7 @@ def history(table: str, limit: int | None, catalog: str | None, output: Output) 
 @click.option("--where", metavar="CONDITION", help="Only matching rows. Spark SQL.")
 @click.option("--columns", metavar="COLUMNS", help="Only these columns, separated by commas.")
 @click.option("--version", type=int, metavar="N", help="Rows of this version.  [default: the current one]")
-@click.option("--as-of", metavar="TXN|TIME", help="Rows after a transaction, or at a time.")
+@click.option("--as-of", metavar="TAG|TXN|TIME", help="Rows at a tag, after a transaction, or at a time.")
 @with_format
 @with_common_options
 def head(

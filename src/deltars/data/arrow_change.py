@@ -4,13 +4,13 @@
     UPDATE   condition columns ──mask──▶ positions ──all columns of these rows──▶ rows with new values
     MERGE    see `data.arrow_merge`
 
-Files are read one after another, in bounded memory; only the rows that come are held. What Arrow cannot compute with
+A few files are read at a time, in bounded memory; only the rows that come are held. What Arrow cannot compute with
 exactly Spark's result is refused, before a row is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -23,14 +23,14 @@ from deltars.data.new_rows import NewRows
 from deltars.data.plane import read_table
 from deltars.data.purge import purge_files
 from deltars.data.read_schema import arrow_schema
-from deltars.data.reader import PlacedRows, read_placed
+from deltars.data.reader import PlacedRows, read_each_file
 from deltars.data.row_change import Delete, KeyValues, Merge, MergeSource, Positions, RowChanges, Update
 from deltars.data.row_ids import read_rows, with_row_ids
 from deltars.data.scan import Scan
 from deltars.data.write_schema import fit
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.errors import PredicateError
-from deltars.protocol import StructType, schema_from_arrow, schema_to_arrow
+from deltars.protocol import StructField, StructType, schema_from_arrow, schema_to_arrow
 
 
 class ArrowChanges:
@@ -107,6 +107,24 @@ def expressions_of(statement: Delete | Update | Merge) -> list[Any]:
     return [sql for sql in found if sql is not None]
 
 
+def searched_columns(
+    statement: Delete | Merge, schema: StructType, source_schema: StructType | None = None
+) -> list[StructField] | None:
+    """Return the columns that are read of all rows; None if other columns are read too, of the rows that change.
+
+    The statement is one that `refusal` accepts.
+    """
+    if isinstance(statement, Delete):
+        names: Collection[str] = RowCondition(statement.where, schema).columns if statement.where else ()
+    else:
+        assert source_schema is not None
+        plan = MergePlan(statement, schema, source_schema)
+        if not plan.reads_only_keys:
+            return None
+        names = plan.columns
+    return [field for field in schema.fields if field.name in names]
+
+
 def _try_condition(where: str | None, schema: StructType) -> None:
     if where is not None:
         RowCondition(where, schema).mask(pa.RecordBatch.from_pylist([], schema=arrow_schema(schema)))
@@ -116,10 +134,15 @@ def _matching(scan: Scan, where: str | None) -> dict[int, BitMap64]:
     """Return the rows for which the condition is true. Only its columns are read."""
     condition = None if where is None else RowCondition(where, scan.table_schema)
     columns = [name for name in scan.schema.names if condition is not None and name in condition.columns]
-    positions: dict[int, BitMap64] = {}
-    for placed in read_placed(scan, columns=columns or _any_column(scan), row_filter=condition):
-        _collect(positions, placed)
-    return positions
+    found = read_each_file(scan, _rows_of, columns=columns or _any_column(scan), row_filter=condition)
+    return {place: rows for place, rows in enumerate(found) if rows}
+
+
+def _rows_of(file: Iterator[PlacedRows]) -> BitMap64:
+    rows = BitMap64()
+    for placed in file:
+        rows.update(bitmap_of(placed.numbers))
+    return rows
 
 
 def _any_column(scan: Scan) -> list[str]:

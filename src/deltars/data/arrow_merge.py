@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from deltars.data.filter import PredicateFilter
 from deltars.data.keys import KeyIndex, comparison_type, values_of
 from deltars.data.new_rows import NewRows, SourceRows
 from deltars.data.read_schema import arrow_schema
-from deltars.data.reader import read_placed
+from deltars.data.reader import PlacedRows, read_each_file
 from deltars.data.row_change import Clause, ClauseKind, Merge, MergeSource, RowChanges, several_matches
 from deltars.data.row_ids import read_rows, with_row_ids
 from deltars.data.scan import Scan
@@ -152,6 +153,19 @@ class MergePlan:
         }
         return Rows(target, source, pa.RecordBatch.from_pydict(sides))
 
+    @property
+    def columns(self) -> list[str]:
+        """Columns of the target that `on` compares."""
+        columns = {equality.target.path[0]: None for equality in self.join.equalities}
+        return list(columns | {column.path[0]: None for column in columns_of(self.join.target_only)})
+
+    @property
+    def reads_only_keys(self) -> bool:
+        """Whether `columns` are all that is read of the target. Row ids are not considered."""
+        kinds: tuple[ClauseKind, ...] = ("matched", "not_matched_by_source")
+        first = [clauses[0] for kind in kinds if (clauses := self._of_kind(kind))]
+        return all(clause.needs_no_target for clause in first)
+
     def _of_kind(self, kind: ClauseKind) -> list[MergeClause]:
         return [clause for clause in self._clauses if clause.kind == kind]
 
@@ -262,6 +276,7 @@ class _Matches:
 
     def __init__(self, plan: MergePlan, scan: Scan, index: KeyIndex) -> None:
         self._join = plan.join
+        self._columns = plan.columns
         self._scan = scan
         self._index = index
         self._filter = PredicateFilter(plan.join.target_only) if plan.join.target_only != TRUE else None
@@ -272,15 +287,25 @@ class _Matches:
         """Codes of the matched rows, in the order of reading."""
 
     def find(self, *, with_others: bool) -> None:
-        columns = {equality.target.path[0]: None for equality in self._join.equalities}
-        columns |= {column.path[0]: None for column in columns_of(self._join.target_only)}
-        for file, numbers, rows in read_placed(self._scan, columns=list(columns)):
+        found = read_each_file(self._scan, partial(self._split, with_others=with_others), columns=self._columns)
+        for place, (matched, others, codes) in enumerate(found):
+            self.codes += codes
+            if matched:
+                self.matched[place] = matched
+            if others:
+                self.others[place] = others
+
+    def _split(self, file: Iterable[PlacedRows], *, with_others: bool) -> tuple[BitMap64, BitMap64, list[pa.Array]]:
+        """Return the rows of a file that match, those that do not if they are wanted, and the codes of the first."""
+        matched, others, found = BitMap64(), BitMap64(), []
+        for _, numbers, rows in file:
             codes = self.codes_of(rows)
             is_matched = pc.is_valid(codes)
-            _collect(self.matched, file, numbers.filter(is_matched))
-            self.codes.append(codes.drop_null())
+            matched.update(bitmap_of(numbers.filter(is_matched)))
+            found.append(codes.drop_null())
             if with_others:
-                _collect(self.others, file, numbers.filter(pc.invert(is_matched)))
+                others.update(bitmap_of(numbers.filter(pc.invert(is_matched))))
+        return matched, others, found
 
     def codes_of(self, rows: pa.RecordBatch) -> pa.Array:
         codes = self._index.find([values_of(equality.target, rows) for equality in self._join.equalities])
@@ -314,11 +339,6 @@ def bitmap_of(numbers: pa.Array) -> BitMap64:
     if not len(numbers):
         return BitMap64()
     return BitMap64(memoryview(numbers.buffers()[1]).cast("Q")[numbers.offset : numbers.offset + len(numbers)])
-
-
-def _collect(found: dict[int, BitMap64], file: int, numbers: pa.Array) -> None:
-    if len(numbers):
-        found.setdefault(file, BitMap64()).update(bitmap_of(numbers))
 
 
 def _by_clause(clauses: Iterable[MergeClause], rows: Rows) -> Iterator[tuple[MergeClause, Rows]]:

@@ -191,12 +191,17 @@ def _evaluate(expression: Expression, batch: pa.RecordBatch) -> pa.Array:
 
 
 def _evaluate_as(expression: Expression, batch: pa.RecordBatch, kind: pa.DataType) -> pa.Array:
-    """Evaluate for a use as float or double, to which Spark casts a decimal literal directly."""
+    """Evaluate for a use as float or double."""
+    return _as_float(expression, _evaluate(expression, batch), kind)
+
+
+def _as_float(expression: Expression, values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the values for a use as float or double, to which Spark casts a decimal literal directly."""
     match expression:
         case Given("decimal", value):
             number = as_double(value, single=types.is_float32(kind))
-            return pa.repeat(pa.scalar(number, pa.float64()), batch.num_rows).cast(kind, safe=False)
-    return _evaluate(expression, batch)
+            return pa.repeat(pa.scalar(number, pa.float64()), len(values)).cast(kind, safe=False)
+    return values
 
 
 def _decimal_of(value: Decimal) -> pa.DataType:
@@ -211,10 +216,14 @@ def _decimal_of(value: Decimal) -> pa.DataType:
 
 def _alike(expressions: Sequence[Expression], batch: pa.RecordBatch) -> list[pa.Array]:
     """Evaluate expressions, and convert the values to the one type that Spark would choose."""
-    arrays = [_evaluate(expression, batch) for expression in expressions]
+    return _converted(expressions, [_evaluate(expression, batch) for expression in expressions])
+
+
+def _converted(expressions: Sequence[Expression], arrays: list[pa.Array]) -> list[pa.Array]:
+    """Convert the values of these expressions to one type. Nothing is evaluated again: operands may be nested."""
     kinds = {array.type for array in arrays} - {pa.null()}
     if any(types.is_float64(kind) for kind in kinds):
-        arrays = [_evaluate_as(expression, batch, pa.float64()) for expression in expressions]
+        arrays = [_as_float(*pair, pa.float64()) for pair in zip(expressions, arrays, strict=True)]
         kinds = {array.type for array in arrays} - {pa.null()}
     if not kinds:
         return arrays
@@ -235,7 +244,17 @@ def _common(kinds: Collection[pa.DataType]) -> pa.DataType:
         whole = max(kind.precision - kind.scale for kind in decimals)
         if whole + scale <= _MAX_DIGITS:
             return pa.decimal128(whole + scale, scale)
-    raise only_spark(f"values of {', '.join(sorted(map(str, kinds)))} together")
+    raise only_spark(f"values of {', '.join(sorted(map(str, kinds)))} together{_perhaps_meant(kinds)}")
+
+
+def _perhaps_meant(kinds: Collection[pa.DataType]) -> str:
+    """Return what may be wrong in a text that compares values of these types."""
+    if not any(_is_exact(kind) or types.is_floating(kind) for kind in kinds):
+        return ""
+    if any(map(types.is_temporal, kinds)):
+        return " (a date is written in quotes: '2026-01-31')"
+    # Spark's SQL takes double quotes for a text.
+    return " (a column is written without quotes, or in backquotes)" if any(map(types.is_string, kinds)) else ""
 
 
 def _as_decimal(kind: pa.DataType) -> pa.DataType:
@@ -257,7 +276,7 @@ def _operands(left: Expression, right: Expression, batch: pa.RecordBatch) -> lis
     arrays = [_evaluate(left, batch), _evaluate(right, batch)]
     kinds = [array.type for array in arrays]
     if not any(map(types.is_decimal, kinds)) or any(map(types.is_float64, kinds)):
-        return _alike((left, right), batch)
+        return _converted((left, right), arrays)
     if not all(_is_exact(kind) or types.is_decimal(kind) for kind in kinds):
         raise only_spark(f"arithmetic with {', '.join(map(str, kinds))}")
     return [_widened(array, _as_decimal(array.type)) for array in arrays]

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal
+from functools import cached_property
 from typing import Any, TypeAlias, assert_never
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from deltars.predicate import (
     Unknown,
     Value,
     columns_of,
+    conjunction,
     grouped,
     leaves_of,
 )
@@ -124,12 +126,12 @@ class PredicateFilter:
             return pa.nulls(len(values), pa.bool_())
         is_double = pa.types.is_floating(values.type) or any(isinstance(value, float) for value in leaf.values)
         if is_double:
-            values = pc.add(values.cast(pa.float64(), safe=False), 0.0)
+            values = _one_zero_one_nan(values.cast(pa.float64(), safe=False))
         key = id(leaf), values.type
         known, wanted = self._lists.get(key, (None, None))
         if known is not leaf:
-            found = _as_doubles(leaf.values) if is_double else _in_type(leaf.values, values.type)
-            wanted = pa.array(found, values.type)
+            kind = values.type
+            wanted = _as_doubles(leaf.values) if is_double else pa.array(_in_type(leaf.values, kind), kind)
             self._lists[key] = leaf, wanted
         return pc.if_else(pc.is_valid(values), pc.is_in(values, wanted), pa.scalar(None, pa.bool_()))
 
@@ -141,9 +143,35 @@ class Unmatched(PredicateFilter):
         return pc.invert(pc.fill_null(super().mask(batch), False))
 
 
-def _as_doubles(values: Sequence[Value]) -> list[float]:
-    # Adding 0.0 turns -0.0 into 0.0: the two are equal.
-    return [float(value) + 0.0 for value in values if isinstance(value, int | float | Decimal)]
+class KeyFilter:
+    """Row filter that keeps the rows that match a predicate and have one of many keys.
+
+    The list of keys is prepared for the first batch: few filters of merges are ever used.
+    """
+
+    def __init__(self, predicate: Predicate, column: Column, values: Sequence[Value]) -> None:
+        self._predicate, self._column, self._values = predicate, column, values
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset(column.path[0] for column in (self._column, *columns_of(self._predicate)))
+
+    def mask(self, batch: pa.RecordBatch) -> pa.Array:
+        return self._filter.mask(batch)
+
+    @cached_property
+    def _filter(self) -> PredicateFilter:
+        return PredicateFilter(conjunction([self._predicate, In(self._column, tuple(self._values))]))
+
+
+def _one_zero_one_nan(values: pa.Array) -> pa.Array:
+    """Return doubles of which equal ones have the same bits, for functions of Arrow that compare bits."""
+    return pc.if_else(pc.is_nan(values), pa.scalar(math.nan), pc.add(values, 0.0))
+
+
+def _as_doubles(values: Sequence[Value]) -> pa.Array:
+    found = [float(value) for value in values if isinstance(value, int | float | Decimal)]
+    return _one_zero_one_nan(pa.array(found, pa.float64()))
 
 
 def _in_type(values: Sequence[Value], kind: pa.DataType) -> list[Value]:

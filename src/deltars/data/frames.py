@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltars.data.filter import PredicateFilter
 from deltars.data.reader import read_scan
 from deltars.data.scan import Scan, refuse_no_columns
-from deltars.errors import ConfigError
+from deltars.errors import ConfigError, ValidationError
 
 if TYPE_CHECKING:
     import pandas
@@ -38,7 +38,13 @@ def as_polars(rows: pa.RecordBatchReader) -> polars.DataFrame:
 
 def as_duckdb(rows: pa.RecordBatchReader, connection: Any = None) -> Any:
     """Return a relation of this DuckDB connection, by default of DuckDB's default connection."""
-    place = connection or library("duckdb").default_connection()
+    place = library("duckdb").default_connection() if connection is None else connection
+    if not hasattr(place, "from_arrow"):
+        raise ValidationError(
+            f"connection must be a DuckDB connection, got {connection!r:.100}",
+            field="connection",
+            hint="Write to_duckdb(connection=duckdb.connect()), or leave it out.",
+        )
     return place.from_arrow(rows.read_all()).project(duckdb_columns(rows.schema))
 
 

@@ -70,15 +70,22 @@ class SourceRows:
 
 def resolved(name: str, table: StructType) -> Column:
     """Return the column with this name; `a.b` is the field b of the struct a, unless there is a column `a.b`."""
-    if name in table:
-        return Column((name,), table[name].type)
-    for place, character in enumerate(name):
-        top = name[:place]
-        inside = table[top].type if character == "." and top in table else None
-        if isinstance(inside, StructType):
-            inner = resolved(name[place + 1 :], inside)
-            return Column((top, *inner.path), inner.type)
-    raise ValidationError(f"there is no column {name}; the columns are {', '.join(table.names)}", field=name)
+    found = _resolved(name.lower(), table)
+    if found is None:
+        raise ValidationError(f"there is no column {name!r}; the columns are {', '.join(table.names)}", field=name)
+    return found
+
+
+def _resolved(name: str, struct: StructType) -> Column | None:
+    for field in struct.fields:
+        if field.name.lower() == name:
+            return Column((field.name,), field.type)
+    for field in struct.fields:
+        if isinstance(field.type, StructType) and name.startswith(f"{field.name.lower()}."):
+            inner = _resolved(name[len(field.name) + 1 :], field.type)
+            if inner is not None:
+                return Column((field.name, *inner.path), inner.type)
+    return None
 
 
 def _with_field(struct: pa.Array, path: Sequence[str], values: pa.Array) -> pa.Array:

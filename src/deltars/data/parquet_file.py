@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pyarrow as pa
@@ -17,6 +18,8 @@ from deltars.protocol import AddFile
 from deltars.storage import Writer
 
 ROW_GROUP_ROWS = 1024 * 1024
+PARALLEL_ROWS = 128 * 1024
+"""From this number of rows on, statistics are collected while the rows are encoded."""
 
 
 class DataFileWriter:
@@ -75,8 +78,14 @@ class DataFileWriter:
         if not self._buffer:
             return
         rows = pa.Table.from_batches(self._buffer, self._schema)
-        self._parquet.write_table(rows, row_group_size=rows.num_rows)
-        self._row_group_stats.append(self._statistics.collect(rows))
+        if rows.num_rows < PARALLEL_ROWS:
+            self._parquet.write_table(rows, row_group_size=rows.num_rows)
+            self._row_group_stats.append(self._statistics.collect(rows))
+        else:
+            with ThreadPoolExecutor(1, thread_name_prefix="deltars-statistics") as pool:
+                statistics = pool.submit(self._statistics.collect, rows)
+                self._parquet.write_table(rows, row_group_size=rows.num_rows)
+            self._row_group_stats.append(statistics.result())
         self._buffer.clear()
         self.buffered_rows = self.buffered_bytes = 0
 

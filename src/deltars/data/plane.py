@@ -194,11 +194,14 @@ def _from_pandas(frame: Any) -> pa.Table:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (OverflowError, UnicodeEncodeError) as error:
         raise _unfit(frame, error) from error
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError) as error:
+        is_sparse = any(str(kind).startswith("Sparse[") for kind in frame.dtypes)
         raise ValidationError(
             f"cannot convert the pandas frame to Arrow: {error}",
             field="df",
-            hint="Give each column one type, for example frame.astype({'column': 'string'}).",
+            hint="Make sparse columns dense, for example frame.astype({'column': 'float64'})."
+            if is_sparse
+            else "Give each column one type, for example frame.astype({'column': 'string'}).",
         ) from error
 
 

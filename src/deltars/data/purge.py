@@ -54,15 +54,26 @@ def purge_file(scan: Scan, rows: BitMap64 | bytes, target: WriteTarget, *, task:
     for them, and the scan's files have the columns `row_ids.FILE_COLUMNS`.
     """
     gone = BitMap64.deserialize(rows) if isinstance(rows, bytes) else rows
-    # Older files may have nulls in a column that is NOT NULL today. A purge does not add rows, so it accepts them.
+    scan, target = rewriting(scan, target)
+    written = write_table(target, (placed.rows for placed in read_rows(scan, without={0: gone})), task=task)
+    return in_partition(scan, written)
+
+
+def rewriting(scan: Scan, target: WriteTarget) -> tuple[Scan, WriteTarget]:
+    """Return the scan and the target so that rows keep their ids and are not checked again."""
+    # Older files may have nulls in a column that is NOT NULL today. A rewrite does not add rows, so it accepts them.
     target = target.with_options(schema=_nullable(target.schema))
     names = materialized_names(target.properties)
     if names and not scan.hidden_columns and set(FILE_COLUMNS) <= set(scan.files.column_names):
         scan = reading_ids(scan, names)
     if scan.hidden_columns:
         target = target.with_options(schema=with_hidden_columns(target.schema, scan.hidden_columns))
-    written = write_table(target, (placed.rows for placed in read_rows(scan, without={0: gone})), task=task)
-    [text] = scan.files["partition_values"].to_pylist()
+    return scan, target
+
+
+def in_partition(scan: Scan, written: Sequence[WrittenFile]) -> list[WrittenFile]:
+    """Return the new files with the partition values of the scan's files, which are all of one partition."""
+    text = scan.files["partition_values"][0].as_py()
     values = _decode_values(text) if text else {}
     # The text of a value is kept too: a timestamp without a zone must not get one.
     return [replace(file, add=msgspec.structs.replace(file.add, partition_values=values)) for file in written]

@@ -6,10 +6,11 @@ Scan ──for each file──> Parquet batches ──minus deleted rows──> 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,6 +33,10 @@ from deltars.storage import Storage, open_storage
 from deltars.storage.table_files import is_missing, open_file
 
 BATCH_ROWS = 65_536
+THREADS = 4
+"""Files that `read_each_file` reads at a time."""
+
+T = TypeVar("T")
 
 
 class RowFilter(Protocol):
@@ -93,6 +98,25 @@ def read_placed(
     return _placed(_plan(scan, columns, row_filter, only, without or {}))
 
 
+def read_each_file(
+    scan: Scan,
+    use: Callable[[Iterator[PlacedRows]], T],
+    *,
+    columns: Sequence[str] | None = None,
+    row_filter: RowFilter | None = None,
+) -> list[T]:
+    """Return what `use` makes of the rows of each file, in the order of the files. Several are read at a time."""
+    plan = _plan(scan, columns, row_filter)
+    files = list(_files(plan))
+    with ThreadPoolExecutor(min(THREADS, len(files)) or 1, thread_name_prefix="deltars-read") as pool:
+        found = [pool.submit(lambda file: use(_file_rows(plan, *file)), file) for file in files]
+        try:
+            return [future.result() for future in found]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
 def _plan(
     scan: Scan,
     columns: Sequence[str] | None,
@@ -116,23 +140,32 @@ def _plan(
 
 
 def _placed(plan: _Plan) -> Iterator[PlacedRows]:
+    for file in _files(plan):
+        yield from _file_rows(plan, *file)
+
+
+def _files(plan: _Plan) -> Iterator[tuple[int, str, str | None, str | None]]:
+    """Yield place, path, partition values and deletion vector of the files to read."""
     files = plan.scan.files
     columns = [files.column(name).to_pylist() for name in ("path", "partition_values", "deletion_vector")]
     for place, (path, values, vector) in enumerate(zip(*columns, strict=True)):
-        if plan.only is not None and not plan.only.get(place):
-            continue
-        try:
-            for numbers, rows in _file_batches(plan, place, path, values, vector):
-                yield PlacedRows(place, numbers, rows)
-        except DeltarsError as error:
-            raise _located(plan, path, error) from error.__cause__
-        except pa.ArrowException as error:
-            raise StorageError(
-                f"the data file {path} cannot be read: {error}",
-                path=path,
-                table=plan.scan.table,
-                version=plan.scan.version,
-            ) from error
+        if plan.only is None or plan.only.get(place):
+            yield place, path, values, vector
+
+
+def _file_rows(plan: _Plan, place: int, path: str, values: str | None, vector: str | None) -> Iterator[PlacedRows]:
+    try:
+        for numbers, rows in _file_batches(plan, place, path, values, vector):
+            yield PlacedRows(place, numbers, rows)
+    except DeltarsError as error:
+        raise _located(plan, path, error) from error.__cause__
+    except pa.ArrowException as error:
+        raise StorageError(
+            f"the data file {path} cannot be read: {error}",
+            path=path,
+            table=plan.scan.table,
+            version=plan.scan.version,
+        ) from error
 
 
 def _located(plan: _Plan, path: str, error: DeltarsError) -> DeltarsError:
@@ -190,15 +223,19 @@ def _selected(
         numbers = _numbers(only, first, end)
         return numbers, batch.take(pc.subtract(numbers, pa.scalar(first, pa.uint64())))
     if not deleted.range_cardinality(first, end):
-        return _count(first, batch.num_rows), batch
-    kept = _numbers(BitMap64(range(first, end)) - deleted, first, end)
+        return _as_array(BitMap64(range(first, end))), batch
+    kept = _as_array(BitMap64(range(first, end)) - deleted)
     # A filter copies long runs of rows, `take` row by row.
     return kept, batch.filter(_all_but(_numbers(deleted, first, end), first, batch.num_rows))
 
 
 def _numbers(rows: BitMap64, first: int, end: int) -> pa.Array:
     """Return the rows from `first` on and before `end`, in ascending order."""
-    data = (rows & BitMap64(range(first, end))).to_array()
+    return _as_array(rows & BitMap64(range(first, end)))
+
+
+def _as_array(rows: BitMap64) -> pa.Array:
+    data = rows.to_array()
     return pa.Array.from_buffers(pa.uint64(), len(data), [None, pa.py_buffer(data)])
 
 
@@ -207,11 +244,6 @@ def _all_but(deleted: pa.Array, first: int, count: int) -> pa.Array:
     for row in memoryview(deleted.buffers()[1]).cast("Q"):
         is_kept[row - first] = 0
     return pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(is_kept)]).cast(pa.bool_())
-
-
-def _count(first: int, length: int) -> pa.Array:
-    ones = pa.repeat(pa.scalar(1, pa.uint64()), length)
-    return pc.subtract(pc.cumulative_sum(ones, start=first), pa.scalar(1, pa.uint64()))
 
 
 def _raw_batches(file: pq.ParquetFile, names: list[str], only: BitMap64 | None) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -46,7 +46,15 @@ _NO_NUMBER = r"^-?0[0-9]"
 """Digits that a number does not keep: zip codes, phone numbers, ids."""
 _NO_DOUBLE = rf"{_NO_NUMBER}|^-?[0-9]{{16,}}$"
 """As above, and integers with more digits than a double keeps."""
+_ENCODING = "Give the encoding, such as latin-1, or convert the file to UTF-8."
 _CSV_PLACE = re.compile(r"In CSV column #(\d+): Row #(\d+): ")
+
+
+class _Text(NamedTuple):
+    """How the text of CSV files is to be read."""
+
+    delimiter: str | None
+    encoding: str
 
 
 class RowFiles:
@@ -59,23 +67,27 @@ class RowFiles:
         table: pa.Schema | None = None,
         format: RowFormat | None = None,
         delimiter: str | None = None,
+        encoding: str | None = None,
         merge: bool = False,
         report: Callable[[int], None] | None = None,
     ) -> None:
         """Open the files. `table` has the types to read; without it they come from the first file.
 
-        `delimiter` separates the fields of CSV: by default a comma, or a tab in a .tsv file. `merge` keeps columns that
-        the table lacks. `report` is called with the number of rows read so far.
+        `delimiter` separates the fields of CSV: by default a comma, or a tab in a .tsv file. `encoding` is that of CSV:
+        by default UTF-8. `merge` keeps columns that the table lacks. `report` is called with the number of rows read
+        so far.
         """
         self._sources = [(path, _format_of(path, format)) for path in paths]
-        self._delimiter = delimiter
+        self._text = text = _Text(delimiter, encoding or "utf8")
         self._report = report
         self.failure: DeltarsError | None = None
         """The error that ended the stream: a writer that reads it through Arrow's interface sees only its text."""
         path, kind = self._sources[0]
-        with _located(path, delimiter):
-            first = _open(path, kind, table, delimiter).schema
+        with _located(path, text):
+            first = _open(path, kind, table, text).schema
         refuse_repeated(path, first.names)
+        if kind == "csv" and table is None:
+            _refuse_bytes(path, first)
         if kind == "csv" and delimiter is None:
             _refuse_other_delimiter(path, first.names)
         self.schema = _columns(path, first, table, merge=merge)
@@ -98,9 +110,9 @@ class RowFiles:
         }
         text = set()
         for path in [path for path, kind in self._sources if kind == "csv"]:
-            with _located(path, self._delimiter):
-                names = [name for name in _headers(path, self._delimiter) if name.lower() in doubtful]
-                for batch in _as_text(path, names, self._delimiter) if names else ():
+            with _located(path, self._text):
+                names = [name for name in _headers(path, self._text) if name.lower() in doubtful]
+                for batch in _as_text(path, names, self._text) if names else ():
                     for name, values in zip(names, batch.columns, strict=True):
                         if pc.any(pc.match_substring_regex(values, doubtful[name.lower()])).as_py():
                             text.add(name.lower())
@@ -122,8 +134,8 @@ class RowFiles:
             raise
 
     def _file(self, path: str, kind: RowFormat) -> Iterator[pa.RecordBatch]:
-        with _located(path, self._delimiter):
-            reader = _open(path, kind, self.schema, self._delimiter)
+        with _located(path, self._text):
+            reader = _open(path, kind, self.schema, self._text)
         names = [name.lower() for name in reader.schema.names]
         refuse_repeated(path, reader.schema.names)
         others = [name for name in reader.schema.names if name.lower() not in map(str.lower, self.schema.names)]
@@ -137,11 +149,11 @@ class RowFiles:
             )
         first = 1
         while True:
-            with _located(path, self._delimiter):
+            with _located(path, self._text):
                 batch = next(reader, None)
             if batch is None:
                 return
-            with _located(path, self._delimiter, rows=(first, first + batch.num_rows - 1)):
+            with _located(path, self._text, rows=(first, first + batch.num_rows - 1)):
                 fitted = fit(_parsed(batch, self.schema), self.schema)
             first += batch.num_rows
             yield fitted
@@ -196,7 +208,7 @@ def _named(field: pa.Field, name: str) -> pa.Field:
     return pa.field(name, kind)
 
 
-def _open(path: str, kind: RowFormat, table: pa.Schema | None, delimiter: str | None) -> Any:
+def _open(path: str, kind: RowFormat, table: pa.Schema | None, text: _Text) -> Any:
     """Return a stream of a file's batches, in the table's types where pyarrow can read them."""
     if kind == "parquet":
         return _parquet(path)
@@ -205,15 +217,16 @@ def _open(path: str, kind: RowFormat, table: pa.Schema | None, delimiter: str | 
         return csv.open_csv(
             source,
             # In one thread, pyarrow knows the row of an error.
-            read_options=csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
-            parse_options=_csv_syntax(path, delimiter),
+            read_options=_csv_reading(text),
+            parse_options=_csv_syntax(path, text),
             convert_options=csv.ConvertOptions(
-                column_types=_csv_types(path, table, delimiter),
+                column_types=_csv_types(path, table, text),
                 null_values=[""],
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
             ),
         )
+    _refuse_array(path)
     return json.open_json(
         source,
         read_options=json.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
@@ -228,12 +241,12 @@ def _parquet(path: str) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(file.schema_arrow, file.iter_batches())
 
 
-def _csv_types(path: str, table: pa.Schema | None, delimiter: str | None) -> dict[str, pa.DataType]:
+def _csv_types(path: str, table: pa.Schema | None, text: _Text) -> dict[str, pa.DataType]:
     """Return the table's type of each column, by the name that the file's header has."""
     if table is None:
         return {}
     known = {field.name.lower(): field.type for field in table}
-    types = {name: known[name.lower()] for name in _headers(path, delimiter) if name.lower() in known}
+    types = {name: known[name.lower()] for name in _headers(path, text) if name.lower() in known}
     for name, kind in types.items():
         if pa.types.is_nested(kind):
             raise ValidationError(
@@ -244,30 +257,51 @@ def _csv_types(path: str, table: pa.Schema | None, delimiter: str | None) -> dic
     return types
 
 
-def _headers(path: str, delimiter: str | None) -> list[str]:
+def _headers(path: str, text: _Text) -> list[str]:
     reader = csv.open_csv(
         pa.input_stream(path, compression="detect"),
-        read_options=csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
-        parse_options=_csv_syntax(path, delimiter),
+        read_options=_csv_reading(text),
+        parse_options=_csv_syntax(path, text),
     )
     names: list[str] = reader.schema.names
     return names
 
 
-def _as_text(path: str, names: Sequence[str], delimiter: str | None) -> Iterable[pa.RecordBatch]:
+def _as_text(path: str, names: Sequence[str], text: _Text) -> Iterable[pa.RecordBatch]:
     """Return these columns of a CSV file, as text."""
     reader: Iterable[pa.RecordBatch] = csv.open_csv(
         pa.input_stream(path, compression="detect"),
-        read_options=csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES),
-        parse_options=_csv_syntax(path, delimiter),
+        read_options=_csv_reading(text),
+        parse_options=_csv_syntax(path, text),
         convert_options=csv.ConvertOptions(include_columns=names, column_types=dict.fromkeys(names, pa.string())),
     )
     return reader
 
 
-def _csv_syntax(path: str, delimiter: str | None) -> csv.ParseOptions:
+def _csv_syntax(path: str, text: _Text) -> csv.ParseOptions:
     usual = "\t" if ".tsv" in path.lower() else ","
-    return csv.ParseOptions(delimiter=delimiter or usual, newlines_in_values=True)
+    return csv.ParseOptions(delimiter=text.delimiter or usual, newlines_in_values=True)
+
+
+def _csv_reading(text: _Text) -> csv.ReadOptions:
+    return csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES, encoding=text.encoding)
+
+
+def _refuse_bytes(path: str, found: pa.Schema) -> None:
+    """Refuse a column of CSV that pyarrow takes for bytes, because it is not UTF-8."""
+    for field in found:
+        if pa.types.is_binary(field.type):
+            raise ValidationError(f"{path}: the column {field.name} is not UTF-8", field="files", hint=_ENCODING)
+
+
+def _refuse_array(path: str) -> None:
+    with pa.input_stream(path, compression="detect") as source:
+        if bytes(source.read(64)).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
+            raise ValidationError(
+                f"{path} is a JSON array; each line must be one object",
+                field="files",
+                hint=f"Convert it: jq -c '.[]' {path} > rows.jsonl",
+            )
 
 
 def _refuse_other_delimiter(path: str, names: Sequence[str]) -> None:
@@ -299,7 +333,7 @@ def _parsed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 @contextmanager
-def _located(path: str, delimiter: str | None, rows: tuple[int, int] | None = None) -> Iterator[None]:
+def _located(path: str, text: _Text, rows: tuple[int, int] | None = None) -> Iterator[None]:
     """Add the file, and the rows if they are known, to an error; turn pyarrow's errors into ours."""
     place = path if rows is None else f"{path}, rows {rows[0]:,} to {rows[1]:,}"
     try:
@@ -308,13 +342,16 @@ def _located(path: str, delimiter: str | None, rows: tuple[int, int] | None = No
         if path not in error.message:
             error.message = f"{place}: {error.message}"
         raise
+    except UnicodeDecodeError as error:
+        raise ValidationError(f"{place} is not in the given encoding: {error}", field="files", hint=_ENCODING) from None
     except FileNotFoundError:
         raise ValidationError(f"there is no file {path}", field="files") from None
     except OSError as error:
         raise ValidationError(f"{path} cannot be read: {error}", field="files") from error
     except pa.ArrowException as error:
-        names = _headers(path, delimiter) if _CSV_PLACE.search(str(error)) else []
+        names = _headers(path, text) if _CSV_PLACE.search(str(error)) else []
         said = _CSV_PLACE.sub(lambda found: f"row {found[2]}, column {names[int(found[1])]}: ", str(error))
         said = said.partition(" If these timestamps")[0]
         hint = "Write times with a zone, such as 2026-01-31T12:00:00Z." if "zone offset" in said else None
+        hint = _ENCODING if "invalid UTF8" in said else hint
         raise ValidationError(f"{place}: {said}", field="files", hint=hint) from error

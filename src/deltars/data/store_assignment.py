@@ -24,6 +24,8 @@ from deltars.predicate import only_spark
 
 _LIMITS = {bits: (-(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32, 64)}
 _WIDE = 76
+_AS_DATE = "Write \"DATE '2026-01-31'\", or give a datetime.date."
+_AS_TIME = "Write \"TIMESTAMP '2026-01-31 12:00:00'\", or give a datetime."
 
 
 def assigned(values: pa.Array, target: pa.DataType, column: str) -> pa.Array:
@@ -37,7 +39,7 @@ def assigned(values: pa.Array, target: pa.DataType, column: str) -> pa.Array:
         raise SchemaMismatch(
             f"column {column} is {target}, and a value of type {source} cannot be assigned to it",
             field=column,
-            hint="Cast the value.",
+            hint=_AS_DATE if types.is_date(target) else _AS_TIME if types.is_timestamp(target) else "Cast the value.",
         )
     try:
         return _cast(values, target)

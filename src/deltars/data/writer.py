@@ -8,7 +8,7 @@
 
 Every file name is unique, so a task that is retried or runs twice at once never overwrites the files of its other
 attempt. An unfinished file never appears. A failed write leaves its finished files as orphans, which no version refers
-to; `Table.verify(orphans=True)` lists them.
+to; a full vacuum deletes them.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 java ──▶ spark: a session in another process, and a job that writes a file as tables are written
 settings ──▶ catalog ──▶ schema ──▶ clock
+                                ├─▶ grants: roles that lack rights on a table that a migration added
                                 ├─▶ warehouse ──▶ storage: put-if-absent must not replace a file
                                 │                    └─▶ reading: how Spark reads a file in an object store
                                 └─▶ mirror
@@ -153,7 +154,8 @@ def _schema(config: CatalogConfig, status: migrate.SchemaStatus) -> Finding:
 
 
 def _opened(opened: Catalog, config: CatalogConfig) -> Iterator[Finding]:
-    for check, look in (("clock", _clock), ("storage", _storage), ("mirror", _mirror)):
+    grants = [] if config.uri.backend in EMBEDDED else [("grants", _grants)]
+    for check, look in (("clock", _clock), *grants, ("storage", _storage), ("mirror", _mirror)):
         try:
             yield look(opened, config)
         except DeltarsError as error:
@@ -173,6 +175,14 @@ def _clock(opened: Catalog, config: CatalogConfig) -> Finding:
     if apart > CLOCKS_APART_S:
         return Finding("clock", "warning", f"the database's clock and this machine's are {apart:.0f} s apart", fix)
     return Finding("clock", "ok", "the clocks of this machine and of the database agree")
+
+
+def _grants(opened: Catalog, config: CatalogConfig) -> Finding:
+    missing = migrate.missing_grants(config.uri.with_secrets())
+    if not missing:
+        return Finding("grants", "ok", "no role lacks rights that its other rights need")
+    shown = "; ".join(f"{role.role} lacks rights on {', '.join(role.tables)}" for role in missing)
+    return Finding("grants", "warning", shown, f"{missing[0].command} --catalog '{config.uri}'")
 
 
 def _storage(opened: Catalog, config: CatalogConfig) -> Finding:

@@ -22,7 +22,7 @@ from deltars.importer.admission import check_partitions, check_readable, check_s
 from deltars.importer.commits import CommitFile
 from deltars.importer.fence import fence_commit, fence_id, release_commit
 from deltars.importer.source import LogSource, PlacedActions, SourceVersion
-from deltars.log.commit import NO_VERSION
+from deltars.log.new_table import NO_VERSION
 from deltars.protocol import Metadata, Protocol
 from deltars.protocol.log_files import commit_path
 from deltars.store.database import Database

@@ -21,8 +21,8 @@ from deltars.importer.checkpoints import CheckpointFiles
 from deltars.importer.commits import BATCH_ACTIONS, CommitFile
 from deltars.importer.file_actions import canonical, check_add_columns, check_imported
 from deltars.importer.listing import LogListing, list_log, refuse_holes
-from deltars.log.commit import NO_VERSION
 from deltars.log.foreign_version import ForeignVersion, foreign_version
+from deltars.log.new_table import NO_VERSION
 from deltars.protocol import (
     Action,
     CheckpointMetadata,

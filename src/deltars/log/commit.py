@@ -17,11 +17,9 @@ import pyarrow as pa
 
 from deltars.config import Isolation
 from deltars.errors import VersionConflict
+from deltars.log.new_table import NO_VERSION, NewTable
 from deltars.log.read_set import NOTHING_READ, Reads
 from deltars.protocol import Action, Metadata, Protocol, check_protocol
-
-NO_VERSION = -1
-"""The current version of a table before its first commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +32,6 @@ class RowGroup:
     total_bytes: int
     file_offset: int | None = None
     stats: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class NewTable:
-    """A table that the commit of its version 0 creates."""
-
-    table_id: UUID
-    name: str
-    location: str
 
 
 @dataclass(frozen=True)
@@ -78,6 +67,8 @@ class TableCommit:
     """Whether to ignore the removal of a file that is not live."""
     is_exact: bool = False
     """Whether to refuse every newer version, at any isolation level."""
+    restores: frozenset[int] = frozenset()
+    """Older versions whose files are added again: a vacuum may be deleting them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +114,8 @@ class Commit:
     with the same number, which a restored database may have."""
     drops: Sequence[Drop] = ()
     """Tables that it drops. They get no version, and are none of `tables`."""
+    announced: frozenset[UUID] = frozenset()
+    """Tables for which the transaction announced itself as a writer."""
 
     @property
     def existing_tables(self) -> list[UUID]:

@@ -47,6 +47,10 @@ def from_milliseconds(milliseconds: int) -> datetime:
     return _EPOCH + milliseconds * _MILLISECOND
 
 
+def from_microseconds(microseconds: int) -> datetime:
+    return _EPOCH + microseconds * _MICROSECOND
+
+
 def _required(moment: Moment) -> datetime:
     parsed = parse_moment(moment)
     if parsed is not None:

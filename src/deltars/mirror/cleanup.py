@@ -14,16 +14,14 @@ import logging
 from uuid import UUID
 
 from deltars.errors import LogDiverged
-from deltars.mirror.files.checkpoint import is_ours, span_ms
+from deltars.mirror.files.checkpoint import is_ours
 from deltars.mirror.outcome import SEE_WHAT_DIFFERS
 from deltars.mirror.publisher import Publisher
 from deltars.protocol.log_files import LOG, LogFileKind, version_of, versions_of
+from deltars.protocol.properties import log_retention_ms
 from deltars.store.database import Database
 from deltars.store.mirror.checkpoint_state import CheckpointRows
 from deltars.store.mirror.status import MirrorState
-
-RETENTION = "delta.logRetentionDuration"
-DEFAULT_RETENTION_MS = 30 * 24 * 3_600_000
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +39,7 @@ def clean_up_log(database: Database, publisher: Publisher, table_id: UUID) -> li
             hint=SEE_WHAT_DIFFERS.format(status.name),
         )
     properties = CheckpointRows(database).at(table_id, status.published_version).metadata.configuration
-    kept_from_ms = status.now // 1000 - span_ms(properties, RETENTION, DEFAULT_RETENTION_MS)
+    kept_from_ms = status.now // 1000 - log_retention_ms(properties)
     cut_off = publisher.records.last_version_before(table_id, kept_from_ms)
     if cut_off is None:
         return []

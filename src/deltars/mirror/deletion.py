@@ -28,7 +28,10 @@ from deltars.store.mirror import lease
 from deltars.store.mirror.audit import AuditRows
 from deltars.store.mirror.status import MirrorState, MirrorStatus
 from deltars.store.registry import Registry
+from deltars.store.tags import pinned_versions
+from deltars.store.vacuum_marks import EVERY_VERSION, condemn_dropped, read_marks
 
+TIMEOUT_S = 30.0
 WAIT_S = 1.5
 """Longer than a publisher writes commits before it reads the table's status again."""
 
@@ -55,12 +58,21 @@ class Deletion:
         storage = self._publisher.storage_at(status.location)
         self._refuse_foreign_log(status, storage, [info.path for info in storage.list(LOG)])
 
+    def is_claimed(self, table_id: UUID) -> bool:
+        """Return whether the deletion of a table's files began before."""
+        with self._database.read() as connection:
+            return read_marks(connection, table_id).condemned_version == EVERY_VERSION
+
     def delete(self, table_id: UUID) -> int:
         """Delete the files of a dropped table. Return how many were deleted."""
         # Wait for background publications and checkpoints of this process.
         self._publisher.close()
         status = self._wait_for_publication(table_id)
         self.check(table_id)
+        if not self.is_claimed(table_id):
+            with self._database.write(TIMEOUT_S) as connection:
+                self._database.backend.lock_registry(connection)
+                condemn_dropped(connection, table_id)
         storage = self._publisher.storage_at(status.location)
         others = self._others(status, storage)
         deleted = 0
@@ -136,6 +148,18 @@ class Deletion:
         if found.files:
             _log.warning("table %s: kept %s files that other tables use", status.name, len(found.files))
         return found
+
+
+def tags_of_directory(database: Database, registry: Registry, table_id: UUID) -> list[str]:
+    """Return the tags that need files of a table, or of a dropped one that had its directory before."""
+    neighbours = registry.neighbours(registry.location(table_id))
+    [created_at] = [found.created_at for found in neighbours if found.table_id == table_id]
+    earlier = [
+        found.table_id for found in neighbours if found.relation is Relation.SAME and found.created_at <= created_at
+    ]
+    with database.read() as connection:
+        pinned = [pinned_versions(connection, one) for one in {table_id, *earlier}]
+    return sorted({name for versions in pinned for names in versions.values() for name in names})
 
 
 def _every(storage: Storage) -> list[str]:

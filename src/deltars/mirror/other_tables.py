@@ -1,5 +1,7 @@
 """Files in a table's directory that belong to other tables: they are no orphans and must not be deleted with it.
 
+The catalog's own database counts as one, if it is a file there.
+
 | belongs to another table           | if                                                                    |
 |------------------------------------|-----------------------------------------------------------------------|
 | everything below `x/`              | there is an `x/_delta_log`, or the catalog has a table at `x`         |
@@ -23,7 +25,7 @@ from deltars.store.registry import Registry
 @dataclass(frozen=True, slots=True)
 class OthersFiles:
     roots: tuple[str, ...]
-    """Directories below the table's, with a slash at the end."""
+    """Beginnings of paths: directories below the table's, with a slash at the end, and the catalog's database."""
     files: frozenset[str]
 
     def has(self, path: str) -> bool:
@@ -40,7 +42,11 @@ def others_files(
         if other.relation is Relation.AROUND and (root := places.below(other.location, status.location)):
             roots.add(root)
     named = (path_below(storage, uri, places) for uri in audit.absolute_paths(but=status.table_id))
-    return OthersFiles(tuple(f"{root}/" for root in sorted(roots)), frozenset(path for path in named if path))
+    begins = [f"{root}/" for root in sorted(roots)]
+    if registry.database_file and (database := places.below(registry.database_file, status.location)):
+        # A database may have more files, whose names begin with its own.
+        begins.append(database)
+    return OthersFiles(tuple(begins), frozenset(path for path in named if path))
 
 
 def path_below(storage: Storage, uri: str, places: Places) -> str | None:

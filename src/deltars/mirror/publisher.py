@@ -32,6 +32,7 @@ from deltars.mirror.checksum_state import Checksums
 from deltars.mirror.committers import AwaitedVersion, Committers, PublishRun
 from deltars.mirror.files.commit import Diverged, put_commit, put_or_compare, require_published, set_time
 from deltars.mirror.outcome import SEE_WHAT_DIFFERS, MirrorOutcome, Publication, outcome_of
+from deltars.mirror.settings_file import SettingsFile
 from deltars.mirror.tag_files import TagFiles
 from deltars.mirror.warehouse import Warehouse
 from deltars.observe import PublicationFailed, VersionPublished, emit
@@ -83,6 +84,7 @@ class Publisher:
         self.records = MirrorRecords(database)
         self.warehouse = Warehouse(self.status, self.records, self.storage_at)
         self.tag_files = TagFiles(database, self.records, self.warehouse, self.storage_at)
+        self.settings_file = SettingsFile(self.records, self.warehouse, self.storage_at)
         self.checkpointer = Checkpointer(database, self.status, interval=checkpoint_interval)
         self._checksums = Checksums(database)
         self._background = Background()
@@ -137,8 +139,11 @@ class Publisher:
         return outcome
 
     def republish(self, table_id: UUID, location: str, version: int) -> bool:
-        """Write the missing file of a published commit again. Return False if the file exists after all."""
-        [commit] = self.status.pending(table_id, version - 1, 1)
+        """Write the missing file of a published commit again. Return False if it exists, or the version is expired."""
+        commits = self.status.pending(table_id, version - 1, 1)
+        if not commits:
+            return False
+        [commit] = commits
         storage = self.storage_at(location)
         is_put, _ = put_commit(storage, commit)
         storage.sync_names(LOG)
@@ -166,6 +171,15 @@ class Publisher:
             _log.warning("the tag %s was not published: %s", name, error)
         except Exception:
             _log.exception("the tag %s was not published because of a bug in deltars", name)
+
+    def publish_settings(self) -> None:
+        """Publish the settings that the catalog stores. Never raises an Exception; the reconciler repairs."""
+        try:
+            self.settings_file.publish()
+        except DeltarsError as error:
+            _log.warning("the settings of the catalog were not published: %s", error)
+        except Exception:
+            _log.exception("the settings of the catalog were not published because of a bug in deltars")
 
     def close(self) -> None:
         """Wait until background publications and checkpoints have ended."""

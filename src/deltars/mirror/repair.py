@@ -8,6 +8,7 @@
 | a commit that the catalog does not have, or that differs         | DIVERGED (`divergence`)                   |
 | a registry entry or a version map is missing from the warehouse  | written again                             |
 | the file of a tag is missing, out of date, or of a deleted tag   | written again, or deleted                 |
+| the file of the catalog's settings is missing or out of date     | written again                             |
 
 Commit files are never overwritten: a person decides about a file that differs from the catalog (`deltars verify`).
 """
@@ -78,13 +79,16 @@ class Repairs:
         return repairs
 
     def repair_warehouse(self) -> list[Repair]:
-        """Write missing registry entries, version maps and tags."""
+        """Write missing registry entries, version maps, tags and settings."""
         entries = self._publisher.warehouse.repair_registrations()
         maps, self._maps_checked_to = self._publisher.warehouse.repair_version_maps(self._maps_checked_to)
         repairs = [Repair("a registry entry was missing or out of date", file) for file in entries]
         repairs += [Repair("a transaction's version map was missing", file) for file in maps]
         tags = self._publisher.tag_files.repair()
         repairs += [Repair("the file of a tag was missing or out of date", file) for file in tags]
+        settings = self._publisher.settings_file.publish()
+        if settings is not None:
+            repairs.append(Repair("the file of the catalog's settings was missing or out of date", settings))
         for repair in repairs:
             _log.warning("%s; written from the catalog: %s", repair.what, repair.file)
         return repairs

@@ -10,8 +10,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,18 +24,16 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deltars.errors import DeltarsError
+from deltars.errors import DeltarsError, HistoryExpired
 from deltars.log.bounds import known_num_records
 from deltars.mirror.checkpoint_content import LiveFile, read_checkpoint, vector_id
 from deltars.mirror.divergence import is_log_ours
 from deltars.mirror.files.checksum import sums_in
 from deltars.mirror.files.commit import is_same_commit, render_commit
 from deltars.mirror.files.last_checkpoint import LastCheckpoint, parse_last_checkpoint
-from deltars.mirror.orphans import MIN_AGE, Orphans, check_min_age, find_orphans
-from deltars.mirror.other_tables import others_files, path_below
+from deltars.mirror.orphans import MIN_AGE, Orphans, check_min_age, find_orphans, unnamed_files, vectors_in
 from deltars.mirror.publisher import Publisher
 from deltars.protocol import DeletionVector, uri_to_path
-from deltars.protocol.actions import decode_deletion_vector
 from deltars.protocol.deletion_vectors import relative_path
 from deltars.protocol.log_files import (
     CHECKPOINTS,
@@ -52,7 +49,7 @@ from deltars.protocol.log_files import (
     versions_of,
 )
 from deltars.protocol.paths import is_absolute
-from deltars.storage import ObjectInfo, Places, Storage
+from deltars.storage import ObjectInfo, Storage
 from deltars.store.database import Database
 from deltars.store.mirror.audit import AuditRows
 from deltars.store.mirror.checkpoint_state import CheckpointRows, FileSums
@@ -61,11 +58,6 @@ from deltars.store.registry import Registry
 
 AT_ONCE = 8
 TIMEOUT_S = 30.0
-
-_UNFINISHED = "_temporary"
-"""Directory that Spark's tasks write to before their job ends."""
-_HADOOP_CHECKSUM = re.compile(r"(?P<directory>(?:.*/)?)\.(?P<name>[^/]+)\.crc")
-"""Checksum that Hadoop writes beside each file on a local disk."""
 
 
 class Problem(StrEnum):
@@ -228,7 +220,7 @@ class _Check:
             if content is None:
                 return None
             is_as_published = sha256(content).hexdigest() == published[version]
-            if (is_as_published and not deep) or self._is_as_committed(version, content):
+            if (is_as_published and not deep) or self._is_as_committed(version, content) or self._is_expired(version):
                 return None
             return "differs from the catalog" if is_as_published else "differs from what was published"
 
@@ -251,7 +243,8 @@ class _Check:
     def checksums(self) -> Iterator[Discrepancy]:
         def differs(version: int) -> str | None:
             if version not in self._sums:
-                return None if self._is_of_others else "belongs to a version that was never committed"
+                is_fine = self._is_of_others or self._is_expired(version)
+                return None if is_fine else "belongs to a version that was never committed"
             txn_id, sums = self._sums[version]
             content = self._storage.get_or_none(checksum_path(version))
             if version not in self._seen.published:
@@ -290,33 +283,21 @@ class _Check:
                 self._compared(len(inside))
             else:
                 yield from self._rows_of([(path, stats) for path, _, stats in inside if path in self._sizes])
-            for vector in _vectors(batch):
+            for vector in vectors_in(batch):
                 if vector is not None and (path := relative_path(vector)) is not None:
                     ends[path] = max(ends.get(path, 0), _end(vector))
         yield from self._ends_of(ends)
 
-    def orphans(self, listed: Iterable[ObjectInfo], min_age: timedelta) -> Orphans:
-        tracked, places = set[str](), Places()
-        for batch in self._audit.tracked(self._status.table_id):
-            names = (path_below(self._storage, path, places) for path in batch["path"].to_pylist())
-            tracked.update(name for name in names if name is not None)
-            files = (_vector_file(self._storage, vector, places) for vector in _vectors(batch) if vector is not None)
-            tracked.update(file for file in files if file is not None)
-        others = others_files(self._status, self._storage, self._sizes, registry=self._registry, audit=self._audit)
-        unnamed = [
-            info
-            for info in listed
-            if not is_log_path(info.path)
-            and not self._is_ignored(info.path)
-            and _checked_by(info.path) not in tracked
-            and not others.has(_checked_by(info.path))
-        ]
-        unfinished = [info for info in self._storage.list_unfinished() if not others.has(info.path)]
-        return find_orphans(unnamed, unfinished, now_us=self._status.now, min_age=min_age)
-
-    def _is_ignored(self, path: str) -> bool:
-        """Return whether a file is hidden and not one that a killed Spark write left."""
-        return is_hidden(path, self._partition_columns) and _UNFINISHED not in path.split("/")
+    def orphans(self, listed: Sequence[ObjectInfo], min_age: timedelta) -> Orphans:
+        found = unnamed_files(
+            self._status,
+            self._storage,
+            listed,
+            partition_columns=self._partition_columns,
+            audit=self._audit,
+            registry=self._registry,
+        )
+        return find_orphans(found.files, found.unfinished, now_us=self._status.now, min_age=min_age)
 
     @cached_property
     def _partition_columns(self) -> list[str]:
@@ -352,9 +333,13 @@ class _Check:
         return any(checkpoint_path(version) in self._sizes for version in self._seen.published)
 
     def _versions_of(self, kind: LogFileKind, first: int | None = None) -> list[int]:
-        """Return the versions that have a file of this kind, from the first version of an import on."""
-        first = min(self._sums, default=0) if first is None else first
+        """Return the versions that have a file of this kind, from the first version of the history on."""
+        first = self._audit.earliest(self._status.table_id) if first is None else first
         return [version for version in versions_of(kind, self._sizes) if version >= first]
+
+    def _is_expired(self, version: int) -> bool:
+        """Return whether a version was expired while it was compared."""
+        return version < self._audit.earliest(self._status.table_id)
 
     def _is_as_committed(self, version: int, content: bytes) -> bool:
         commits = self._publisher.status.pending(self._status.table_id, version - 1, 1)
@@ -365,11 +350,14 @@ class _Check:
             found = read_checkpoint(self._storage, checkpoint_path(version))
         except (pa.ArrowException, msgspec.MsgspecError, DeltarsError, KeyError) as error:
             return f"cannot be read: {error}"
-        state = self._rows.at(self._status.table_id, version)
         expected: set[LiveFile] = set()
-        for batch in state.adds():
-            ids = map(vector_id, _vectors(batch))
-            expected.update(zip(batch["path"].to_pylist(), batch["size"].to_pylist(), ids, strict=True))
+        try:
+            state = self._rows.at(self._status.table_id, version)
+            for batch in state.adds():
+                ids = map(vector_id, vectors_in(batch))
+                expected.update(zip(batch["path"].to_pylist(), batch["size"].to_pylist(), ids, strict=True))
+        except HistoryExpired:
+            return None
         if found.files != expected:
             return f"has {len(found.files - expected)} files too many and {len(expected - found.files)} too few"
         return None if state.metadata.schema in found.schemas else "has another schema"
@@ -425,25 +413,6 @@ class _Check:
 def _is_known(path: str) -> bool:
     """Return whether a path in `_delta_log` is a log file, or one that readers ignore."""
     return parse_log_path(path) is not None or is_hidden(path.removeprefix(f"{LOG}/"))
-
-
-def _checked_by(path: str) -> str:
-    """Return the file that a Hadoop checksum belongs to; any other path unchanged."""
-    match = _HADOOP_CHECKSUM.fullmatch(path)
-    return f"{match['directory']}{match['name']}" if match else path
-
-
-def _vectors(batch: pa.RecordBatch) -> Iterator[DeletionVector | None]:
-    for text in batch["deletion_vector"].to_pylist():
-        yield None if text is None else decode_deletion_vector(text)
-
-
-def _vector_file(storage: Storage, vector: DeletionVector, places: Places) -> str | None:
-    """Return the path of a vector's file below the table, also if the vector has a full URI. Return None if inline."""
-    found = relative_path(vector)
-    if found is None and vector.storage_type == "p":
-        return path_below(storage, vector.path_or_inline_dv, places)
-    return found
 
 
 def _end(vector: DeletionVector) -> int:

@@ -3,20 +3,22 @@
 - `catalog.json`: the id of the one catalog that the warehouse belongs to;
 - `tables/<table_id>.json`: name and location of a table, so that the catalog can be rebuilt from the warehouse;
 - `txns/<txn_id>.json`: the versions that one transaction created, so that any reader can read them together;
-- `tags/<name>.json`: a tag and the versions in its cut (`tag_files`).
+- `tags/<name>.json`: a tag and the versions in its cut (`tag_files`);
+- `settings.json`: the isolation level that the catalog stores (`settings_file`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TypeAlias
 from uuid import UUID
 
 import msgspec
 
-from deltars.errors import DeltarsError, StorageError, WarehouseTaken
+from deltars.errors import DeltarsError, StorageError, TableNotFound, WarehouseTaken
 from deltars.observe import TransactionPublished, emit, is_watched
 from deltars.storage import Storage, refuse_overwriting
 from deltars.store.mirror.records import MirrorRecords, Registration, TransactionTables
@@ -105,6 +107,9 @@ class Warehouse:
                 self._claim(entry.catalog_id, entry.warehouse)
                 storage = self._open_storage(entry.warehouse)
             for commit in several:
+                # A table that was purged meanwhile cannot be read any more.
+                if not commit.participants.keys() <= tables.keys():
+                    continue
                 participants = [tables[key] for key in sorted(commit.participants)]
                 if not is_published(commit.participants, participants):
                     continue
@@ -135,9 +140,10 @@ class Warehouse:
             path = registration_path(entry.table_id)
             storage = self._open_storage(entry.warehouse)
             if storage.get_or_none(path) != render_registration(entry):
-                # Read the entry again, in case the table was just renamed.
-                self.publish_registration(entry.table_id)
-                repaired.append(storage.url_of(path))
+                # Read the entry again, in case the table was just renamed, or purged.
+                with suppress(TableNotFound):
+                    self.publish_registration(entry.table_id)
+                    repaired.append(storage.url_of(path))
         return repaired
 
     def repair_version_maps(self, since: int = 0) -> tuple[list[str], int]:
@@ -168,7 +174,11 @@ class Warehouse:
         for path in _missing(storage, published):
             participants = [tables[key] for key in sorted(published[path].participants)]
             if storage.put_if_absent(path, render_version_map(published[path], participants)):
-                repaired.append(storage.url_of(path))
+                repaired.append(path)
+        # The map of a transaction that was expired meanwhile would stay for ever.
+        gone = {path for path in repaired if not self._records.has_transaction(published[path].txn_id)}
+        storage.delete(sorted(gone))
+        repaired = [storage.url_of(path) for path in repaired if path not in gone]
         # A commit may become visible after another one with a later timestamp.
         return repaired, max(since, unfinished - SETTLED_US)
 

@@ -2,8 +2,11 @@
 
 from deltars.observe.channel import Exporter, attach, detach, emit, is_watched
 from deltars.observe.events import (
+    BatchEnded,
     CommitEnded,
     Event,
+    MaintenanceEnded,
+    MaintenanceSeen,
     MirrorSeen,
     Outcome,
     PublicationFailed,
@@ -21,10 +24,13 @@ from deltars.observe.logs import JsonFormatter, error_fields, json_logs
 from deltars.observe.pools import PoolUse, watch_pool
 
 __all__ = [
+    "BatchEnded",
     "CommitEnded",
     "Event",
     "Exporter",
     "JsonFormatter",
+    "MaintenanceEnded",
+    "MaintenanceSeen",
     "MirrorSeen",
     "Outcome",
     "PoolUse",

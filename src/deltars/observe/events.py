@@ -207,6 +207,46 @@ class MirrorSeen:
     tables: Sequence[TableLag]
 
 
+@dataclass(frozen=True, slots=True)
+class MaintenanceSeen:
+    """The statistics of the tables were read, to find out what maintenance they need."""
+
+    source: Source
+    due: Mapping[str, int]
+    """Tables that need each verb: `publish`, `optimize`, `vacuum`, `expire`, `repair`."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceEnded:
+    """A table was published, optimized, vacuumed or expired by `maintain`, or that failed."""
+
+    source: Source
+    table: str
+    verb: str
+    outcome: str
+    """`done` or `failed`."""
+    duration_s: float
+    num_files: int
+    """Files that were written again, deleted or published; versions that expired."""
+    size_bytes: int
+    detail: str | None = None
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEnded:
+    """A micro-batch of a stream ended: it committed, was committed before, or failed."""
+
+    source: Source
+    txn_id: UUID
+    app_id: str
+    batch_id: int
+    outcome: Outcome
+    duration_s: float
+    versions: Mapping[str, int] = field(default_factory=dict)
+    error: BaseException | None = None
+
+
 Event: TypeAlias = (
     TransactionBegun
     | TransactionEnded
@@ -216,4 +256,7 @@ Event: TypeAlias = (
     | PublicationFailed
     | TransactionPublished
     | MirrorSeen
+    | MaintenanceSeen
+    | MaintenanceEnded
+    | BatchEnded
 )

@@ -4,6 +4,8 @@
     deltars.transaction  INFO, WARNING      outcome of a transaction; skipped writes
     deltars.commit       DEBUG              outcome of a commit, and the duration of each stage
     deltars.mirror       DEBUG, ERROR       publications; failed publications
+    deltars.stream       INFO, ERROR        outcome of a micro-batch
+    deltars.maintenance  INFO, ERROR        what `maintain` did to a table; what it could not do
 
 The fields (`txn_id`, `table`, `version`, `stage`, `duration_s` …) are attributes of the record, as with `extra` of
 `logging`. Any formatter can show them, and `JsonFormatter` shows them all.
@@ -19,8 +21,10 @@ from typing import Any, TextIO
 
 from deltars.errors import DeltarsError
 from deltars.observe.events import (
+    BatchEnded,
     CommitEnded,
     Event,
+    MaintenanceEnded,
     Outcome,
     PublicationFailed,
     TransactionEnded,
@@ -48,6 +52,8 @@ FIELDS = (
 _transactions = logging.getLogger("deltars.transaction")
 _commits = logging.getLogger("deltars.commit")
 _mirror = logging.getLogger("deltars.mirror")
+_streams = logging.getLogger("deltars.stream")
+_maintenance = logging.getLogger("deltars.maintenance")
 
 
 def log_event(event: Event) -> None:
@@ -79,6 +85,19 @@ def log_event(event: Event) -> None:
                 "%s",
                 event.error,
                 extra=_fields(event, version=event.version, stage="publish", outcome=event.state),
+            )
+        case BatchEnded():
+            _log_batch(event)
+        case MaintenanceEnded():
+            _maintenance.log(
+                logging.INFO if event.error is None else logging.ERROR,
+                "%s of table %s %s after %.1f s: %s",
+                event.verb,
+                event.table,
+                event.outcome,
+                event.duration_s,
+                event.detail,
+                extra=_fields(event, stage=event.verb, outcome=event.outcome),
             )
 
 
@@ -122,6 +141,26 @@ def _log_skipped(event: WriteSkipped) -> None:
     )
 
 
+def _log_batch(event: BatchEnded) -> None:
+    what = f"did not commit: {event.error}" if event.error else _BATCHES.get(event.outcome, str(event.outcome))
+    _streams.log(
+        logging.INFO if event.error is None else logging.ERROR,
+        "batch %s of %s %s%s",
+        event.batch_id,
+        event.app_id,
+        what,
+        f": {dict(event.versions)}" if event.versions else "",
+        extra=_fields(event, outcome=str(event.outcome), versions=dict(event.versions)),
+    )
+
+
+_BATCHES = {
+    Outcome.COMMITTED: "committed",
+    Outcome.REPEATED: "changed nothing, it was committed before",
+    Outcome.EMPTY: "changed nothing",
+}
+
+
 def _log_commit(event: CommitEnded) -> None:
     stages = {name: round(seconds, 6) for name, seconds in event.stages.items()}
     _commits.debug(
@@ -135,8 +174,9 @@ def _log_commit(event: CommitEnded) -> None:
 
 def _fields(event: Any, **more: Any) -> dict[str, Any]:
     """Return the fields of a record about the event."""
-    fields: dict[str, Any] = {"catalog": event.source.catalog, "txn_id": str(event.txn_id) if event.txn_id else None}
-    if isinstance(event, VersionPublished | PublicationFailed | WriteSkipped):
+    txn_id = getattr(event, "txn_id", None)
+    fields: dict[str, Any] = {"catalog": event.source.catalog, "txn_id": str(txn_id) if txn_id else None}
+    if isinstance(event, VersionPublished | PublicationFailed | WriteSkipped | MaintenanceEnded):
         fields["table"] = event.table
     duration_s = getattr(event, "duration_s", None)
     if duration_s is not None:

@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, start_http_server
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from deltars.observe.events import (
+    BatchEnded,
     CommitEnded,
     Event,
+    MaintenanceEnded,
+    MaintenanceSeen,
     MirrorSeen,
     PublicationFailed,
     TransactionEnded,
@@ -84,6 +87,15 @@ class Metrics:
         self._publication = seconds("mirror_publication", "Time from the commit of a version to its publication.")
         self._skew = seconds("mirror_skew", "Time between publishing the first and the last table of a transaction.")
         self._mirror_failures = total("mirror_failures", "Versions that could not be published.", "state")
+        self._maintenance = seconds("maintenance", "Time of one verb of maintenance of a table.", "verb", "outcome")
+        self._maintained = total("maintenance_files", "Files that maintenance wrote again or deleted.", "verb")
+        self._batch = seconds("stream_batch", "Time of a micro-batch, from its call to its commit.", "outcome")
+        self._due = Gauge(
+            "deltars_maintenance_due",
+            "Tables that need a verb of maintenance, when the service last looked.",
+            ("catalog", "verb"),
+            registry=registry,
+        )
         registry.register(self)
 
     def serve(self, port: int) -> None:
@@ -109,6 +121,14 @@ class Metrics:
                 of(self._skew, event.source.catalog).observe(event.skew_s)
             case MirrorSeen():
                 self._seen[event.source.catalog] = (time.time(), event)
+            case MaintenanceSeen():
+                for verb, count in event.due.items():
+                    of(self._due, event.source.catalog, verb).set(count)
+            case BatchEnded():
+                of(self._batch, event.source.catalog, event.outcome.value).observe(event.duration_s)
+            case MaintenanceEnded():
+                of(self._maintenance, event.source.catalog, event.verb, event.outcome).observe(event.duration_s)
+                of(self._maintained, event.source.catalog, event.verb).inc(event.num_files)
 
     def _commit_ended(self, event: CommitEnded) -> None:
         of, catalog, stages = self._of, event.source.catalog, event.stages

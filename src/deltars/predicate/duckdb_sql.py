@@ -4,13 +4,14 @@
       └──types by sqlglot──▶ only operations on types where both agree? ──no──▶ doubt: what may differ
 
 The list is of what agrees, so an operation that was never compared is a doubt. Among what differs: division by zero,
-decimals in arithmetic, LIKE's escapes, regular expressions, letters' case, time zones, and the order of dates in text.
+decimals in arithmetic, LIKE's escapes, regular expressions, letters' case, time zones, the order of dates in text, the
+order of lists and structs with nulls inside, and the sign of a zero that represents a group.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from sqlglot import ErrorLevel, exp
@@ -34,17 +35,51 @@ class Untranslatable(Exception):
     """The query has no form in DuckDB's SQL."""
 
 
-_SHAPE = (
-    exp.Select, exp.From, exp.Join, exp.Where, exp.Group, exp.Having, exp.Order, exp.Ordered, exp.Limit, exp.Offset,
-    exp.Distinct, exp.Subquery, exp.With, exp.CTE, exp.TableAlias, exp.Table, exp.Union, exp.Intersect, exp.Except,
-    exp.Alias, exp.Identifier, exp.Column, exp.Star, exp.Paren, exp.Exists, exp.Literal, exp.Boolean, exp.Null,
-)  # fmt: skip
+_BINARY = ("this", "expression")
+_OF_QUERIES = ("with_", "order", "limit", "offset")
+_PARTS: Mapping[type[exp.Expr], Sequence[str]] = {
+    exp.Select: (*_OF_QUERIES, "distinct", "expressions", "from_", "joins", "where", "group", "having"),
+    exp.Subquery: (*_OF_QUERIES, "this", "alias"),
+    **dict.fromkeys((exp.Union, exp.Intersect, exp.Except), (*_OF_QUERIES, *_BINARY, "distinct")),
+    exp.With: ("expressions",),
+    exp.CTE: ("this", "alias"),
+    exp.From: ("this",),
+    exp.Join: ("this", "on", "side", "kind", "using"),
+    exp.Table: ("this", "alias", "db", "catalog"),
+    exp.TableAlias: ("this", "columns"),
+    exp.Where: ("this",),
+    exp.Group: ("expressions",),
+    exp.Having: ("this",),
+    exp.Order: ("expressions",),
+    exp.Ordered: ("this", "desc", "nulls_first"),
+    exp.Limit: ("expression",),
+    exp.Offset: ("expression",),
+    exp.Distinct: ("expressions",),
+    exp.Alias: ("this", "alias"),
+    exp.Identifier: ("this", "quoted"),
+    exp.Column: ("this", "table", "db", "catalog"),
+    exp.Star: (),
+    exp.Literal: ("this", "is_string"),
+    exp.Boolean: ("this",),
+    exp.Null: (),
+    exp.In: ("this", "expressions", "query"),
+    exp.Between: ("this", "low", "high"),
+    exp.Coalesce: ("this", "expressions", "is_nvl", "is_null"),
+    exp.Case: ("ifs", "default"),
+    exp.If: ("this", "true", "false"),
+    exp.Div: (*_BINARY, "typed", "safe"),
+    exp.Count: ("this", "big_int"),
+    **dict.fromkeys((exp.Paren, exp.Exists, exp.Not, exp.Neg, exp.Sum, exp.Avg, exp.Min, exp.Max), ("this",)),
+    **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ), _BINARY),
+    **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.And, exp.Or, exp.Is, exp.Like), _BINARY),
+}
+"""The operations that are the same in both, on the types that are checked below, with the parts that were compared."""
+_CLAUSES = (exp.Query, exp.Table, exp.Join, exp.Limit, exp.Order, exp.Ordered, exp.With, exp.CTE)
+_TRANSLATED = ("laterals", "windows", "qualify", "sample", "pivots", "joins", "this", "recursive", "method", "hint")
+"""Parts of clauses that have a form in DuckDB's SQL, though perhaps not the same rows. sqlglot drops some others."""
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.In, exp.Between)
 _SAME_KIND = (*_COMPARISONS, exp.Coalesce, exp.Case, exp.If)
 _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Neg, exp.Div)
-_AGGREGATES = (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)
-_AGREED = (*_SHAPE, *_SAME_KIND, *_ARITHMETIC, *_AGGREGATES, exp.And, exp.Or, exp.Not, exp.Is, exp.Like)
-"""The operations that are the same in both, on the types that are checked below."""
 _CONDITIONAL = (exp.Where, exp.Having, exp.Join, exp.And, exp.Or, exp.Not, exp.If)
 """What takes a condition; DuckDB also takes a number, which Spark refuses."""
 _ANY_TYPE = (exp.Select, exp.Ordered, exp.Group, exp.Count, exp.Min, exp.Max, exp.Is, exp.Subquery)
@@ -66,6 +101,9 @@ _KINDS = {
     exp.DType.TIMESTAMPTZ: "timestamp",
     exp.DType.TIMESTAMPLTZ: "timestamp",
 }
+_NESTED = (exp.DType.ARRAY, exp.DType.LIST, exp.DType.STRUCT, exp.DType.MAP, exp.DType.VARIANT)
+_FLOATING = (exp.DType.FLOAT, exp.DType.DOUBLE)
+_NARROW = (exp.DType.TINYINT, exp.DType.SMALLINT)
 _PLAIN_KINDS = ("number", "string", "date", "boolean", "null")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _INSTANT = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}:\d{2}(\.\d{1,6})?(Z|[+-]\d{2}:\d{2})?)?")
@@ -74,6 +112,9 @@ _LONGEST_NUMBER = 18
 
 def in_duckdb(statement: exp.Expr, schemas: Mapping[str, StructType], text: str) -> DuckDBText:
     """Return a query whose tables have the names of `schemas`, in DuckDB's SQL. Raise Untranslatable if it has none."""
+    lost = next(_lost(statement), None)
+    if lost is not None:
+        raise Untranslatable(f"it has no {lost}")
     try:
         sql = statement.sql(dialect="duckdb", unsupported_level=ErrorLevel.RAISE)
     except (SqlglotError, RecursionError, ValueError) as error:
@@ -81,17 +122,33 @@ def in_duckdb(statement: exp.Expr, schemas: Mapping[str, StructType], text: str)
     return DuckDBText(sql, next(_doubts(statement, schemas, text), None))
 
 
+def _lost(statement: exp.Expr) -> Iterator[str]:
+    """Yield each clause that the text for DuckDB would not have."""
+    for node in statement.walk():
+        if isinstance(node, _CLAUSES):
+            known = (*_PARTS.get(type(node), ()), *_TRANSLATED)
+            yield from (_shown_part(node, name) for name, value in node.args.items() if value and name not in known)
+        elif isinstance(node, exp.Fetch):
+            yield "FETCH; write LIMIT"
+
+
 def _doubts(statement: exp.Expr, schemas: Mapping[str, StructType], text: str) -> Iterator[str]:
     if "\\" in text:
         yield "a backslash"
     names = {column.lower() for schema in schemas.values() for column in schema.names}
+    defined = {alias.alias.lower() for alias in statement.find_all(exp.Alias)}
+    defined |= {part.name.lower() for alias in statement.find_all(exp.TableAlias) for part in (alias, *alias.columns)}
     for node in statement.walk():
-        if not isinstance(node, _AGREED):
+        parts = _PARTS.get(type(node))
+        if parts is None:
             yield _shown(node)
         elif isinstance(node, exp.Alias) and node.alias.lower() in names and not _names_itself(node):
             yield f"the alias {node.alias}, which is also a column's name"
+        elif isinstance(node, exp.Column) and not _is_known(node, names | defined):
+            yield f"{node.name}, which is no column"
         else:
             yield from filter(None, [_doubt_of_shape(node)])
+            yield from (_shown_part(node, name) for name, value in node.args.items() if value and name not in parts)
     types: dict[str, object] = {
         name: {column.name: str(column.type) for column in schema.fields} for name, schema in schemas.items()
     }
@@ -111,6 +168,11 @@ def _names_itself(alias: exp.Alias) -> bool:
     return isinstance(alias.this, exp.Column) and alias.this.name.lower() == alias.alias.lower()
 
 
+def _is_known(column: exp.Column, names: Set[str]) -> bool:
+    """Return whether a column is one, and not a function without parentheses, such as `user`."""
+    return isinstance(column.this, exp.Star) or bool(column.table) or column.name.lower() in names
+
+
 def _doubt_of_shape(node: exp.Expr) -> str | None:
     match node:
         case exp.Join() if node.method or node.kind in ("SEMI", "ANTI") or node.args.get("match_condition"):
@@ -123,15 +185,9 @@ def _doubt_of_shape(node: exp.Expr) -> str | None:
             return "* of a join with USING, whose columns are in another order"
         case exp.Case() if node.this is not None:
             return "CASE with a value"
-        case exp.Table() if any(node.args.get(part) for part in ("sample", "pivots", "joins", "laterals")):
-            return "a sample or a pivot"
-        case exp.Group() if any(value for name, value in node.args.items() if name != "expressions"):
-            return "a GROUP BY with more than expressions"
-        case exp.Distinct() if node.args.get("on") or (
-            isinstance(node.parent, exp.Count) and len(node.expressions) > 1
-        ):
+        case exp.Distinct() if isinstance(node.parent, exp.Count) and len(node.expressions) > 1:
             return "DISTINCT over several columns"
-        case exp.Count() if len(node.expressions) > 0:
+        case exp.Count() if any(star is not node.this for star in node.find_all(exp.Star)):
             return "count of several columns"
         case exp.Literal() if not node.is_string and len(node.name) > _LONGEST_NUMBER:
             return f"the number {node.name}"
@@ -139,8 +195,6 @@ def _doubt_of_shape(node: exp.Expr) -> str | None:
             return f"arithmetic with {node.name}"
         case exp.Limit() | exp.Offset() if not isinstance(node.expression, exp.Literal):
             return "a LIMIT that is computed"
-        case exp.With() if node.recursive:
-            return "WITH RECURSIVE"
         case exp.Div() if not (isinstance(node.expression, exp.Literal) and node.expression.name.strip("0")):
             return "a division, which may be by zero"
     return None
@@ -161,6 +215,12 @@ def _is_compared(node: exp.Expr) -> bool:
 def _doubt_of_types(node: exp.Expr) -> str | None:
     if isinstance(node, _ARITHMETIC) and any(_kind(part) != "number" for part in _operands(node)):
         return f"arithmetic on other types: {_shown(node)}"
+    if isinstance(node, _ARITHMETIC) and any(_has_type(part, _NARROW) for part in _operands(node)):
+        return f"arithmetic on bytes or shorts, which overflows: {_shown(node)}"
+    if any(_has_type(value, (*_NESTED, *_FLOATING)) for value in _grouped(node)):
+        return "groups of floating-point or nested values"
+    if any(_has_type(value, _NESTED) for value in _ordered(node)):
+        return "the order of nested values"
     if isinstance(node, exp.Sum | exp.Avg):
         allowed = ("number", "decimal") if isinstance(node, exp.Sum) else ("number",)
         if _kind(node.this.expressions[0] if isinstance(node.this, exp.Distinct) else node.this) not in allowed:
@@ -169,6 +229,8 @@ def _doubt_of_types(node: exp.Expr) -> str | None:
         return "a condition that is not a boolean"
     if isinstance(node, exp.Like) and not (_kind(node.this) == "string" and isinstance(node.expression, exp.Literal)):
         return _shown(node)
+    if isinstance(node, exp.Is) and isinstance(node.expression, exp.Boolean) and _kind(node.this) != "boolean":
+        return "a condition that is not a boolean"
     if isinstance(node, _SAME_KIND):
         return None if _agree(_operands(node)) else f"a comparison of two types: {_shown(node)}"
     if isinstance(node, exp.SetOperation):
@@ -185,6 +247,36 @@ def _conditions(node: exp.Expr) -> list[exp.Expr]:
         on = node.args.get("on")
         return [] if on is None else [on]
     return [node.this, node.expression] if isinstance(node, exp.And | exp.Or) else [node.this]
+
+
+def _grouped(node: exp.Expr) -> Sequence[exp.Expr]:
+    """Return the values that are compared as groups: one represents all equal ones. For −0.0, Spark takes 0.0."""
+    match node:
+        case exp.Group():
+            return [_selected(value) for value in node.expressions]
+        case exp.Select() | exp.SetOperation() if node.args.get("distinct"):
+            return node.selects
+    return ()
+
+
+def _ordered(node: exp.Expr) -> Sequence[exp.Expr]:
+    """Return the values whose order decides the rows. Inside a list or a struct, DuckDB orders nulls otherwise."""
+    return [_selected(node.this)] if isinstance(node, exp.Ordered | exp.Min | exp.Max) else ()
+
+
+def _selected(value: exp.Expr) -> exp.Expr:
+    """Return the expression that an alias or a position of the SELECT list means; else the value itself."""
+    select = value.find_ancestor(exp.Select)
+    if isinstance(value, exp.Literal) and select is not None and value.name.isdigit():
+        return next(iter(select.selects[int(value.name) - 1 : int(value.name)]), value)
+    if isinstance(value, exp.Column) and not value.table and select is not None:
+        return next((one for one in select.selects if one.alias_or_name.lower() == value.name.lower()), value)
+    return value
+
+
+def _has_type(value: exp.Expr, types: Sequence[exp.DType]) -> bool:
+    value = value.unalias().unnest()
+    return value.type is not None and value.type.this in types
 
 
 def _is_for_any_type(column: exp.Column) -> bool:
@@ -242,6 +334,14 @@ def _kind(value: exp.Expr) -> str:
     return _KINDS.get(kind.this, "other") if not kind.expressions or kind.this == exp.DType.DECIMAL else "other"
 
 
+def _shown_part(node: exp.Expr, name: str) -> str:
+    """Return a part of a node as text; the node, if the part is a mere flag."""
+    value = node.args[name]
+    first = value[0] if isinstance(value, list) else value
+    return _shown(first if isinstance(first, exp.Expr) else node).strip()
+
+
 def _shown(node: exp.Expr) -> str:
-    text = node.sql(dialect="spark")
+    # Spark has no words for a clause of another dialect.
+    text = node.sql(dialect="spark", unsupported_level=ErrorLevel.IGNORE) or node.key.upper()
     return text if len(text) <= 60 else f"{text[:59]}…"

@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from deltars.errors import PredicateError
 from deltars.predicate.literals import Misfit, cast
-from deltars.predicate.parser import Binder
+from deltars.predicate.parser import Binder, hint_for
 from deltars.predicate.sides import Sides
 from deltars.predicate.source import Source
 from deltars.predicate.syntax import check_legal, delta_type, not_too_deep
@@ -167,7 +167,7 @@ class _ExpressionBinder(Binder):
         try:
             fitted = cast(literal, type_, UTC)
         except Misfit:
-            raise self._source.error(f"the default is not a valid {type_}", node) from None
+            raise self._source.error(f"the default is not a valid {type_}", node, hint=hint_for(type_)) from None
         if fitted is None:
             raise only_spark(node.sql("spark"))
         return Given(fitted.kind, fitted.value)

@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from deltars.errors import ValidationError
 from deltars.predicate.literals import zone_of
-from deltars.predicate.parser import Binder
+from deltars.predicate.parser import COMPARE, Binder
 from deltars.predicate.sides import Sides
 from deltars.predicate.source import Source
 from deltars.predicate.syntax import check_legal, delta_type, not_too_deep, operands
@@ -105,7 +105,9 @@ class _JoinBinder(Binder):
                 equalities[equality] = None
         whole = conjunction(others)
         if not equalities and not any(column.path[0] == target for column in columns_of(whole)):
-            raise self._source.error_at("the condition names no column of the target", 0)
+            raise self._source.error_at(
+                "the condition names no column of the target", 0, hint=f"Compare both sides: {target}.id = {source}.id."
+            )
         target_only, source_only = (known_part(partition_part(whole, [side])) for side in (target, source))
         return JoinCondition(
             tuple(equalities),
@@ -147,7 +149,7 @@ class _JoinBinder(Binder):
     def _bare(self, node: exp.Expr) -> Predicate:
         is_cast = isinstance(node, exp.Cast) and delta_type(node.to) != PrimitiveType("boolean")
         if isinstance(node, _VALUES) or is_cast:
-            raise self._source.error("not a condition", node)
+            raise self._source.error("not a condition", node, hint=COMPARE)
         return super()._bare(node)
 
 

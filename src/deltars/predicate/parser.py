@@ -51,6 +51,7 @@ _OPERATORS: dict[type[exp.Expr], Operator] = {
 }  # fmt: skip
 _SHOWN = 60
 """Most characters of a literal that an error quotes."""
+COMPARE = "Compare it: id = 1, name IS NOT NULL."
 _COLLATIONS = "__COLLATIONS"
 _VARCHAR = re.compile(r"varchar\(\d+\)", re.IGNORECASE)
 
@@ -82,6 +83,9 @@ def parse(where: str, schema: StructType | Sides, *, zone: str = "UTC", field: s
 def bind(source: Source, tree: exp.Expr, schema: StructType | Sides, zone: tzinfo) -> Predicate:
     """Return the predicate of a condition within a larger text, on columns of the schema."""
     return Binder(source, schema, zone).bound(tree)
+
+
+_TIMES = tuple(map(PrimitiveType, ("date", "timestamp", "timestamp_ntz")))
 
 
 class Binder:
@@ -142,16 +146,18 @@ class Binder:
         literal = self._literal(node)
         if literal is not None:
             if literal.kind not in ("boolean", "void"):
-                raise self._source.error("not a condition", node)
+                raise self._source.error("not a condition", node, hint=COMPARE)
             return Constant(literal.value)
         column = self._column(node)
         if column is None:
             return self._unknown(node)
         if column.type != PrimitiveType("boolean"):
-            raise self._source.error(f"{column} is of type {column.type}, not a condition", node)
+            raise self._source.error(f"{column} is of type {column.type}, not a condition", node, hint=COMPARE)
         return Comparison(column, "=", True)
 
     def _comparison(self, node: exp.Expr, left: exp.Expr, operator: Operator, right: exp.Expr) -> Predicate:
+        self._refuse_number(left, right)
+        self._refuse_number(right, left)
         value = self._literal(right)
         if value is None:
             value, left, right, operator = self._literal(left), right, left, MIRRORED[operator]
@@ -186,9 +192,11 @@ class Binder:
 
     def _in(self, node: exp.In) -> Predicate:
         column = self._column(node.this)
+        for item in node.expressions:
+            self._refuse_number(node.this, item)
         literals = [self._literal(item) for item in node.expressions]
         if not node.expressions:
-            raise self._source.error("IN needs a list of values", node)
+            raise self._source.error("IN needs a list of values", node, hint="Write at least one: id IN (1, 2, 3).")
         rest = self._rest_of_list(node)
         try:
             literals += map(literal_of, rest)
@@ -239,6 +247,10 @@ class Binder:
         return disjunction([found, *nulls])
 
     def _is(self, node: exp.Is) -> Predicate:
+        if isinstance(node.expression, exp.Literal):
+            raise self._source.error(
+                "IS takes only NULL, TRUE and FALSE", node.expression, hint="Compare with a value by = or <>."
+            )
         what = self._literal(node.expression)
         if what is not None and what.kind == "void":
             return self._null(node, node.this)
@@ -268,7 +280,11 @@ class Binder:
         split = like_prefix(pattern.value, mark.value)
         whole = None if split is None else with_backslashes(pattern.value, mark.value)
         if split is None or whole is None:
-            raise self._source.error("the pattern has an invalid escape, or ends with one", like.expression)
+            raise self._source.error(
+                "the pattern has an invalid escape, or ends with one",
+                like.expression,
+                hint="Escape only %, _ and the escape character itself.",
+            )
         prefix, rest = split
         if rest == "":
             matched: Predicate = Comparison(column, "=", prefix)
@@ -297,8 +313,15 @@ class Binder:
             return fit(literal, column.type, operator, self._zone)
         except Misfit:
             raise self._source.error(
-                f"{_shown(at)} is not a valid {column.type}, the type of {column}", at, hint=_hint(column.type)
+                f"{_shown(at)} is not a valid {column.type}, the type of {column}", at, hint=hint_for(column.type)
             ) from None
+
+    def _refuse_number(self, side: exp.Expr, value: exp.Expr) -> None:
+        """Refuse a number where a date or a time is meant, as Spark does. Without quotes, 2026-01-31 is a number."""
+        column = self._column(side) if _is_number(value) else None
+        if column is not None and column.type in _TIMES:
+            problem = f"{column} is of type {column.type} and is compared with a number"
+            raise self._source.error(problem, value, hint=hint_for(column.type))
 
     def _unknown(self, node: exp.Expr) -> Unknown:
         found: dict[Column, None] = {}
@@ -350,7 +373,9 @@ class Binder:
                 case MapType() | PrimitiveType("variant"):
                     break
                 case _:
-                    raise self._source.error(f"{'.'.join(path)} is of type {type_} and has no fields", name)
+                    raise self._source.error(
+                        f"{'.'.join(path)} is of type {type_} and has no fields", name, hint=f"Write {'.'.join(path)}."
+                    )
         return Column(tuple(path), type_)
 
     def _field(self, type_: StructType, name: exp.Identifier, path: Sequence[str]) -> StructField:
@@ -360,7 +385,11 @@ class Binder:
             return found[0]
         within = f" in {'.'.join(path)}" if path else ""
         if found:
-            raise self._source.error(f"{name.name} is ambiguous{within}: {', '.join(f.name for f in found)}", name)
+            raise self._source.error(
+                f"{name.name} is ambiguous{within}: {', '.join(f.name for f in found)}",
+                name,
+                hint="Names ignore case: write the table again with other names for these columns.",
+            )
         near = get_close_matches(wanted, [column.name.lower() for column in type_.fields], n=1)
         known = [column.name for column in type_.fields if column.name.lower() in near] or type_.names
         hint = f"Did you mean {known[0]}?" if near else f"Columns: {', '.join(known[:20]) or 'none'}."
@@ -403,7 +432,9 @@ class Binder:
             return number_literal(str(node.this))
         except Misfit:
             raise self._source.error(
-                f"a number must have at most {MAX_DIGITS} digits, or be within the range of a double", node
+                f"a number must have at most {MAX_DIGITS} digits, or be within the range of a double",
+                node,
+                hint="Write fewer digits, or a smaller exponent.",
             ) from None
 
     def _cast(self, node: exp.Cast, inner: Literal | None) -> Literal | None:
@@ -416,7 +447,7 @@ class Binder:
             if node.args.get("safe") or str(inner.value).strip().lower() in _MOMENTS:
                 return None
             raise self._source.error(
-                f"{_shown(node.this)} is not a valid {type_}", node.this, hint=_hint(type_)
+                f"{_shown(node.this)} is not a valid {type_}", node.this, hint=hint_for(type_)
             ) from None
 
 
@@ -453,6 +484,13 @@ _MOMENTS = ("epoch", "now", "today", "tomorrow", "yesterday")
 """Words that Spark accepts as a date or a time."""
 
 
+def _is_number(node: exp.Expr) -> bool:
+    """Return whether a value is computed from numbers alone."""
+    if isinstance(node, exp.Add | exp.Sub):
+        return _is_number(node.this) and _is_number(node.expression)
+    return isinstance(node, exp.Literal) and not node.is_string
+
+
 def _between_literals(left: Literal, operator: Operator, right: Literal) -> Predicate | None:
     """Return the constant of a comparison such as `1 = 1`, or None if only Spark knows it."""
     if "void" in (left.kind, right.kind):
@@ -464,7 +502,8 @@ def _between_literals(left: Literal, operator: Operator, right: Literal) -> Pred
     return Constant(_ORDER[operator]((a > b) - (a < b)))
 
 
-def _hint(type_: DataType) -> str:
+def hint_for(type_: DataType) -> str:
+    """Return how to write a literal of a type."""
     match type_:
         case PrimitiveType("date"):
             return "Write it as DATE '2026-01-31'."

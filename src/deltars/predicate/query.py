@@ -27,17 +27,33 @@ from deltars.predicate.syntax import names_of, operands
 from deltars.predicate.tree import Predicate, conjunction
 from deltars.protocol import StructType
 
-_WRITES = {
+_CALLS = {
     "DELETE": "tx.delete(table, where)",
     "UPDATE": "tx.update(table, set, where)",
     "MERGE": "tx.merge(table, rows, on)",
     "INSERT": "tx.write(table, rows)",
+    "COPY": "tx.write(table, rows)",
     "CREATE": "tx.create_table(name, schema)",
     "DROP": "tx.drop_table(table)",
     "ALTER": "tx.alter(table)",
     "TRUNCATE": "tx.delete(table)",
+    "OPTIMIZE": "table.optimize()",
+    "VACUUM": "table.vacuum()",
+    "RESTORE": "table.restore(version)",
+    "REORG": "table.purge()",
+    "CONVERT": "catalog.import_table(location)",
+    "FSCK": "table.verify()",
+    "DESCRIBE HISTORY": "table.history()",
+    "DESCRIBE": "table.detail()",
+    "SHOW TABLES": "catalog.tables()",
+    "SHOW PARTITIONS": "table.detail(partitions=True)",
+    "SHOW": "table.detail()",
+    "EXPLAIN": "catalog.sql(query).explain()",
 }
-"""The call for a statement that is no query, by its first word."""
+"""The call for a statement that is no query, by its first words."""
+_ONE_MOMENT = "all tables of a query are read at one moment"
+_AS_OF = "Pass that moment as as_of."
+_FIRST_WORDS = re.compile(r"(?:\s|--[^\n]*|/\*.*?\*/)*([a-z]+)\s*([a-z]*)", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -53,25 +69,33 @@ class TableReference:
 class Query:
     def __init__(self, text: str) -> None:
         self._source = Source(text, "query")
+        call = _call_for(text)
+        if call is not None:
+            raise self._no_query(f"{call} does this.")
+        self._refuse_moments()
         statements = self._source.statements()
         if len(statements) != 1 or not isinstance(statements[0], exp.Query):
-            first = re.match(r"\s*(\w*)", text)
-            writes = _WRITES.get(first[1].upper()) if first else None
-            instead = f": {writes}" if writes else ""
-            raise self._source.error_at(
-                "only one query is allowed",
-                0,
-                hint=f"Begin with SELECT or WITH. Use a transaction to write{instead}.",
-            )
+            raise self._no_query("Run one query at a time.")
         self._statement = statements[0]
         # sqlglot merges the steps of a pipe (|>) into one SELECT, which changes their meaning.
         self._is_piped = self._source.has(TokenType.PIPE_GT)
         self._nodes = _tables(self._statement)
         for node in self._nodes:
-            if node.args.get("version") is not None:
-                raise self._source.error(
-                    "all tables of a query are read at one moment", node, hint="Pass that moment as as_of."
-                )
+            if any(node.args.get(part) is not None for part in ("version", "when", "changes")):
+                raise self._source.error(_ONE_MOMENT, node, hint=_AS_OF)
+        for function in self._statement.find_all(exp.Anonymous):
+            if function.name.lower().startswith("table_changes"):
+                hint = "table.diff(old, new) compares two versions."
+                raise self._source.error("a query cannot read changes", function, hint=hint)
+
+    def _no_query(self, advice: str) -> PredicateError:
+        return self._source.error_at("only one query is allowed", 0, hint=f"Begin with SELECT or WITH. {advice}")
+
+    def _refuse_moments(self) -> None:
+        """Refuse Delta's short form for a moment: features@v3, features@20260131120000000."""
+        for at in self._source.positions_of(TokenType.PARAMETER):
+            if re.match(r"@(v\d+|\d+)", self._source.text[at:], re.IGNORECASE):
+                raise self._source.error_at(_ONE_MOMENT, at, hint=_AS_OF)
 
     @property
     def tables(self) -> list[TableReference]:
@@ -85,7 +109,7 @@ class Query:
         other._nodes = [node for node, reference in tables if reference not in views]
         return other
 
-    def error(self, problem: str, at: TableReference, *, hint: str | None = None) -> PredicateError:
+    def error(self, problem: str, at: TableReference, *, hint: str) -> PredicateError:
         return self._source.error_at(problem, at.position, hint=hint)
 
     def predicates(self, schemas: Sequence[StructType], zone: tzinfo) -> list[Predicate | None]:
@@ -150,7 +174,9 @@ class Query:
             node.set("this", exp.to_identifier(f"table_{place}"))
             named[f"table_{place}"] = schemas[place]
         if self._is_piped:
-            raise Untranslatable("pipes")
+            raise Untranslatable("it has no pipes")
+        if any(cte.alias.lower() in named for cte in statement.find_all(exp.CTE)):
+            raise Untranslatable("a WITH has the name of a table of DuckDB")
         _name_columns(statement)
         return in_duckdb(statement, named, self._source.text)
 
@@ -196,7 +222,7 @@ class Query:
         close = get_close_matches(name.lower(), {one.lower() for one in known})
         meant = [one for one in dict.fromkeys(known) if one.lower() in close]
         shown = ", ".join(dict.fromkeys(known))
-        hint = f"Did you mean {' or '.join(meant)}?" if meant else f"The columns are: {shown}." if shown else None
+        hint = f"Did you mean {' or '.join(meant)}?" if meant else f"The columns are: {shown or 'none'}."
         return self._source.error(f"there is no column {name}", column, hint=hint)
 
     def _behind_sample(self, node: exp.Table, stop: int) -> int:
@@ -238,6 +264,15 @@ _WITHOUT_PARENTHESES = frozenset(
 
 
 # -- names -------------------------------------------------------------------------------------------------------------
+
+
+def _call_for(text: str) -> str | None:
+    """Return the call that does what a statement would, if the statement is no query."""
+    words = _FIRST_WORDS.match(text)
+    if words is None:
+        return None
+    first = {"DESC": "DESCRIBE"}.get(words[1].upper(), words[1].upper())
+    return _CALLS.get(f"{first} {words[2].upper()}") or _CALLS.get(first)
 
 
 def _tables(statement: exp.Expr) -> list[exp.Table]:

@@ -25,6 +25,17 @@ _NAMES = {
     "query": "query",
     "expression": "expression",
 }
+_EXAMPLES = {
+    "condition": "day = '2026-01-01' AND id > 5",
+    "query": "SELECT id FROM features WHERE day = '2026-01-01'",
+    "expression": "price * 2",
+}
+_INSTEAD = {
+    "&&": "Write AND in place of &&.",
+    ";": "Remove what follows the semicolon.",
+}
+"""Advice for a token that other languages have, at the place of a syntax error."""
+FLATTEN = "Write fewer parentheses, or a list: x IN (1, 2, 3) in place of x = 1 OR (x = 2 OR (x = 3))."
 
 
 class Source:
@@ -35,9 +46,7 @@ class Source:
             raise PredicateError(
                 f"{_a(_NAMES[field])} must be a string of SQL, got {text!r:.100}",
                 field=field,
-                hint='Write it as Spark SQL, such as "SELECT id FROM features".'
-                if field == "query"
-                else "Write it as Spark SQL, such as \"day = '2026-01-01' AND id > 5\".",
+                hint=_example(field),
             )
         if not is_storable(text.replace("\0", "")):
             raise PredicateError(
@@ -75,12 +84,13 @@ class Source:
             place += 1
         return whole
 
-    def error(self, problem: str, node: exp.Expr, *, hint: str | None = None) -> PredicateError:
+    def error(self, problem: str, node: exp.Expr, *, hint: str) -> PredicateError:
+        """Return the error for a part of the text. `hint` says what to write instead."""
         starts = [inner.meta["start"] for inner in node.walk() if "start" in inner.meta]
         place = min(starts) if starts else max(0, self.text.find(node.sql("spark")))
         return self.error_at(problem, place, hint=hint)
 
-    def error_at(self, problem: str, position: int, *, hint: str | None = None) -> PredicateError:
+    def error_at(self, problem: str, position: int, *, hint: str) -> PredicateError:
         line_start = self.text.rfind("\n", 0, position) + 1
         line = self.text[line_start:].partition("\n")[0]
         place = position - line_start
@@ -94,6 +104,13 @@ class Source:
 
     def has(self, kind: TokenType) -> bool:
         return any(token.token_type == kind for token in self._tokens)
+
+    def positions_of(self, kind: TokenType) -> list[int]:
+        """Return the positions of the tokens of a kind; none for a text that cannot be parsed."""
+        try:
+            return [token.start for token in self._tokens if token.token_type == kind]
+        except TokenError:
+            return []
 
     def behind_parentheses(self, position: int) -> int:
         """Return the end of the next group in parentheses."""
@@ -118,7 +135,7 @@ class Source:
 
     def _tree(self, into: type[exp.Expr] | None) -> list[exp.Expr]:
         if not self.text.strip():
-            raise self.error_at(f"the {_NAMES[self._field]} is empty", 0)
+            raise self.error_at(f"the {_NAMES[self._field]} is empty", 0, hint=_example(self._field))
         try:
             _ = self._tokens
             if into is not None:
@@ -127,24 +144,34 @@ class Source:
         except ParseError as error:
             raise self._syntax_error(error) from None
         except TokenError:
-            raise self.error_at("syntax error", self._readable()) from None
+            hint = "Close the quote or the comment that begins here; write a quote inside a string as \\'."
+            raise self.error_at("syntax error", self._readable(), hint=hint) from None
         except RecursionError:
-            raise self.error_at("nested too deeply", 0) from None
+            raise self.error_at("nested too deeply", 0, hint=FLATTEN) from None
 
     def _syntax_error(self, error: ParseError) -> PredicateError:
+        hint = _example(self._field)
         if not error.errors:
-            return self.error_at("syntax error", 0)
+            return self.error_at("syntax error", 0, hint=hint)
         first = error.errors[0]
         line, column, token = first.get("line"), first.get("col"), first.get("highlight") or ""
         if not isinstance(line, int) or not isinstance(column, int):
-            return self.error_at("syntax error", 0)
+            return self.error_at("syntax error", 0, hint=hint)
         starts = [0, *(found.end() for found in re.finditer("\n", self.text))]
         end = starts[min(line, len(starts)) - 1] + column
         too_early = str(first.get("description")).startswith(("Required keyword", "Expecting"))
         if too_early and not self.text[end:].strip():
-            return self.error_at(f"the {_NAMES[self._field]} ends too early", len(self.text.rstrip()))
-        hint = "Write AND in place of &&." if token == "&&" else None
-        return self.error_at("syntax error", max(0, end - len(token)), hint=hint)
+            return self.error_at(
+                f"the {_NAMES[self._field]} ends too early",
+                len(self.text.rstrip()),
+                hint="Add what is missing: a value, a name, a keyword or a closing parenthesis.",
+            )
+        place = max(0, end - len(token))
+        return self.error_at("syntax error", place, hint=self._instead_of(token, place) or hint)
+
+    def _instead_of(self, token: str, place: int) -> str | None:
+        before = self.text[:place].rstrip()
+        return _INSTEAD.get(token) or next((_INSTEAD[mark] for mark in _INSTEAD if before.endswith(mark)), None)
 
     def _readable(self) -> int:
         """Return the position up to which the text can be tokenized, such as that of an unclosed quote."""
@@ -165,6 +192,10 @@ def named_in(text: str, names: Iterable[str]) -> list[str]:
 
 def _is_word_of(name: str, text: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
+
+
+def _example(field: str) -> str:
+    return f'Write it as Spark SQL, such as "{_EXAMPLES[_NAMES[field]]}".'
 
 
 def _a(noun: str) -> str:

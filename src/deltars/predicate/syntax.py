@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from sqlglot import exp
 
 from deltars.errors import ValidationError
-from deltars.predicate.source import Source
+from deltars.predicate.source import FLATTEN, Source
 from deltars.protocol import PrimitiveType
 
 _TYPES = {
@@ -27,23 +27,25 @@ _TYPES = {
     exp.DType.TEXT: "string",
     exp.DType.BINARY: "binary",
 }
-_ILLEGAL: tuple[tuple[type[exp.Expr], str], ...] = (
-    (exp.Query, "a subquery is not allowed in a where"),
-    (exp.Subquery, "a subquery is not allowed in a where"),
-    (exp.Window, "a window function is not allowed in a where"),
-    (exp.AggFunc, "an aggregate is not allowed in a where"),
-    (exp.Placeholder, "a parameter is not allowed in a where: write the literal"),
-    (exp.Parameter, "a parameter is not allowed in a where: write the literal"),
-    (exp.Star, "* is not a column"),
+_FIRST = "Run the query first, and write its result as literals: id IN (1, 2, 3)."
+_LITERAL = "Write the literal in its place."
+_ILLEGAL: tuple[tuple[type[exp.Expr], str, str], ...] = (
+    (exp.Query, "a subquery is not allowed in a where", _FIRST),
+    (exp.Subquery, "a subquery is not allowed in a where", _FIRST),
+    (exp.Window, "a window function is not allowed in a where", "Compute it in a query: catalog.sql(…)."),
+    (exp.AggFunc, "an aggregate is not allowed in a where", "Compute it in a query: catalog.sql(…)."),
+    (exp.Placeholder, "a parameter is not allowed in a where", _LITERAL),
+    (exp.Parameter, "a parameter is not allowed in a where", _LITERAL),
+    (exp.Star, "* is not a column", "Write the name of a column."),
 )
 
 
 def check_legal(source: Source, tree: exp.Expr) -> None:
     """Raise `PredicateError` for SQL that is not allowed in a condition or an expression."""
-    for kind, problem in _ILLEGAL:
+    for kind, problem, hint in _ILLEGAL:
         illegal = tree.find(kind)
         if illegal is not None:
-            raise source.error(problem.replace("a where", source.what), illegal)
+            raise source.error(problem.replace("a where", source.what), illegal, hint=hint)
 
 
 @contextmanager
@@ -52,7 +54,7 @@ def not_too_deep(source: Source) -> Iterator[None]:
     try:
         yield
     except RecursionError:
-        raise source.error_at("nested too deeply", 0) from None
+        raise source.error_at("nested too deeply", 0, hint=FLATTEN) from None
 
 
 def operands(node: exp.Expr, kind: type[exp.Expr]) -> list[exp.Expr]:

@@ -1,7 +1,8 @@
 """Conversion between Delta's and Arrow's schemas.
 
 Each Delta type has one Arrow type. From Arrow, every type that Delta can hold without loss is accepted: unsigned
-integers become the next larger signed type, dictionaries and extension types become their storage type.
+integers become the next larger signed type, dictionaries become the type of their values. Extension types are refused
+unless their storage has the same meaning: a period or a UUID is not the number or the bytes that hold it.
 """
 
 from __future__ import annotations
@@ -63,6 +64,9 @@ _FROM_ARROW: dict[pa.DataType, str] = {
     pa.date64(): "date",
     pa.null(): "void",
 }
+
+_SAME_AS_STORAGE = frozenset({"arrow.json", "arrow.fixed_shape_tensor", "arrow.parquet.variant", "parquet.variant"})
+"""Extension types whose storage is the value: a text, a list, an encoded variant."""
 
 _LISTS = (
     pa.types.is_list,
@@ -139,12 +143,15 @@ def _type_from_arrow(type_: pa.DataType, path: tuple[str, ...]) -> DataType:
         return StructType(tuple(_field_from_arrow(column, path) for column in type_))
     if types.is_dictionary(type_) or types.is_run_end_encoded(type_):
         return _type_from_arrow(type_.value_type, path)
-    if isinstance(type_, pa.BaseExtensionType):
+    if isinstance(type_, pa.BaseExtensionType) and type_.extension_name in _SAME_AS_STORAGE:
         return _type_from_arrow(type_.storage_type, path)
+    hint = "Cast the column to a number, a string or a timestamp first, or drop it."
+    if isinstance(type_, pa.BaseExtensionType):
+        hint = f"Cast the column to text, or to {type_.storage_type}, which holds its values, first; or drop it."
     raise ValidationError(
         f"Delta has no type for Arrow's {type_} (column {'.'.join(path)})",
         field=".".join(path),
-        hint="Cast the column to a number, a string or a timestamp first, or drop it.",
+        hint=hint,
     )
 
 

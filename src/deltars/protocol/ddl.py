@@ -9,6 +9,7 @@ The keywords are Spark's. An error shows the text and points at the position. Ex
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from deltars.errors import ValidationError
@@ -37,6 +38,40 @@ _PRIMITIVES = {
     "VOID": "void",
     "VARIANT": "variant",
 }
+_OTHER_NAMES = {
+    **dict.fromkeys(("TEXT", "STR", "VARCHAR2", "NVARCHAR", "CLOB", "UUID", "JSON", "TIME", "INTERVAL"), "STRING"),
+    **dict.fromkeys(("BOOL", "BIT"), "BOOLEAN"),
+    "INT8": "TINYINT",
+    "INT16": "SMALLINT",
+    "INT32": "INT",
+    **dict.fromkeys(("INT64", "SERIAL", "BIGSERIAL"), "BIGINT"),
+    "FLOAT32": "FLOAT",
+    "FLOAT64": "DOUBLE",
+    **dict.fromkeys(("NUMBER", "MONEY", "HUGEINT", "UINT64"), "DECIMAL(38, 0)"),
+    **dict.fromkeys(("DATETIME", "TIMESTAMPTZ"), "TIMESTAMP"),
+    **dict.fromkeys(("BYTES", "BLOB", "BYTEA", "VARBINARY"), "BINARY"),
+    "LIST": "ARRAY<INT>",
+    **dict.fromkeys(("OBJECT", "RECORD", "ROW"), "STRUCT<x: INT>"),
+}
+"""The type to write for one that other databases and libraries have."""
+_NESTED = "Write ARRAY<INT>, MAP<STRING, INT> or STRUCT<x: INT>."
+_GENERATED = "Write GENERATED ALWAYS AS (expression)."
+_QUOTED_NAME = "Put a name with other characters than letters, digits and _ in backquotes."
+_HINTS = {
+    "NULL": "Write NOT NULL.",
+    "ALWAYS": _GENERATED,
+    "AS": _GENERATED,
+    "<": _NESTED,
+    ">": _NESTED,
+    ",": _NESTED,
+    "(": "Write the parenthesis: VARCHAR(80), GENERATED ALWAYS AS (expression).",
+    ")": "Close the parenthesis.",
+    "a type": f"Write a name and its type: id BIGINT. {_QUOTED_NAME}",
+    "a column name": f"Write a name and its type: id BIGINT. {_QUOTED_NAME}",
+    "a string in quotes": "Write COMMENT 'text'.",
+    "a number": "Write digits, as in DECIMAL(10, 2) and VARCHAR(80).",
+}
+"""What to write where something is missing, by what was expected."""
 _DECIMALS = frozenset({"DECIMAL", "DEC", "NUMERIC"})
 _LIMITED_STRINGS = frozenset({"CHAR", "CHARACTER", "VARCHAR"})
 
@@ -90,7 +125,7 @@ class _Parser:
     def limits(self) -> dict[TypePath, Limit]:
         self._type()
         if self._peek().kind != "end":
-            raise self._error("expected the end")
+            raise self._error("expected the end", hint="Remove what follows the type.")
         return self._limits
 
     def schema(self) -> StructType:
@@ -98,7 +133,10 @@ class _Parser:
         while self._take(","):
             fields.append(self._column())
         if self._peek().kind != "end":
-            raise self._error("expected , or the end")
+            raise self._error(
+                "expected , or the end",
+                hint="Separate columns by commas. A column takes NOT NULL, COMMENT, DEFAULT and GENERATED ALWAYS AS.",
+            )
         return StructType(tuple(fields))
 
     def _column(self) -> StructField:
@@ -136,7 +174,7 @@ class _Parser:
         while depth:
             token = self._tokens[self._next]
             if token.kind == "end":
-                raise self._error("this parenthesis is never closed", opened)
+                raise self._error("this parenthesis is never closed", opened, hint=_HINTS[")"])
             self._next += 1
             depth += token.matches("(") - token.matches(")")
         return self._not_empty(self._text[start : token.at].strip(), opened)
@@ -156,7 +194,7 @@ class _Parser:
 
     def _not_empty(self, expression: str, at: _Token) -> str:
         if not expression:
-            raise self._error("expected an expression", at)
+            raise self._error("expected an expression", at, hint="Write one, such as DEFAULT 0 or AS (id + 1).")
         return expression
 
     def _fields(self) -> tuple[StructField, ...]:
@@ -198,14 +236,14 @@ class _Parser:
             return self._struct()
         if word in _LIMITED_STRINGS:
             return self._limited_string(word)
-        raise self._error(f"Delta has no type {token.text}", token)
+        raise self._error(f"Delta has no type {token.text}", token, hint=_hint_for_type(word))
 
     def _limited_string(self, word: str) -> PrimitiveType:
         self._expect("(")
         start = self._peek()
         length = self._number()
         if length < 1:
-            raise self._error("a length is 1 or more", start)
+            raise self._error("a length is 1 or more", start, hint="Write VARCHAR(80), or STRING for any length.")
         self._expect(")")
         self._limits[tuple(self._path)] = Limit(length, is_padded=word != "VARCHAR")
         return PrimitiveType("string")
@@ -220,7 +258,9 @@ class _Parser:
         try:
             return PrimitiveType.decimal(precision, scale)
         except ValidationError as error:
-            raise self._error(error.message, token) from error
+            raise self._error(
+                error.message, token, hint="Write DECIMAL(precision, scale), with at most 38 digits in all."
+            ) from error
 
     def _array(self) -> ArrayType:
         self._expect("<")
@@ -247,7 +287,7 @@ class _Parser:
     def _name(self) -> str:
         token = self._pop("a column name", "word", "quoted")
         if not token.text:
-            raise self._error("expected a column name", token)
+            raise self._error("expected a column name", token, hint=_HINTS["a column name"])
         return token.text
 
     def _string(self) -> str:
@@ -256,19 +296,19 @@ class _Parser:
     def _number(self) -> int:
         token = self._pop("a number", "word")
         if not (token.text.isascii() and token.text.isdigit()):
-            raise self._error("expected a number", token)
+            raise self._error("expected a number", token, hint=_HINTS["a number"])
         return int(token.text)
 
     def _pop(self, what: str, *kinds: str) -> _Token:
         token = self._peek()
         if token.kind not in kinds:
-            raise self._error(f"expected {what}")
+            raise self._error(f"expected {what}", hint=_HINTS[what])
         self._next += 1
         return token
 
     def _expect(self, word: str) -> None:
         if not self._take(word):
-            raise self._error(f"expected {word}")
+            raise self._error(f"expected {word}", hint=_HINTS[word])
 
     def _take(self, word: str) -> bool:
         found = self._peek().matches(word)
@@ -285,19 +325,30 @@ class _Parser:
             found = _TOKEN.match(self._text, at)
             if found is None or found.lastgroup is None:
                 start = at + len(self._text[at:]) - len(self._text[at:].lstrip())
-                raise self._error("this quote is never closed", _Token("", "", start))
+                raise self._error(
+                    "this quote is never closed", _Token("", "", start), hint="Close it; write a quote inside twice."
+                )
             kind = found.lastgroup
             start = found.start(kind) - (kind in _QUOTED)
             tokens.append(_Token(kind, _unquoted(kind, found[kind]), start))
             at = found.end()
         return tokens
 
-    def _error(self, problem: str, token: _Token | None = None) -> ValidationError:
+    def _error(self, problem: str, token: _Token | None = None, *, hint: str) -> ValidationError:
+        """Return the error at a token, by default the next one. `hint` says what to write instead."""
         at = (token or self._peek()).at
         line_start = self._text.rfind("\n", 0, at) + 1
         line = self._text[line_start:].partition("\n")[0]
         pointer = " " * (at - line_start) + "^"
-        return ValidationError(f"{problem} at position {at + 1} of the schema:\n  {line}\n  {pointer}")
+        return ValidationError(f"{problem} at position {at + 1} of the schema:\n  {line}\n  {pointer}", hint=hint)
+
+
+def _hint_for_type(word: str) -> str:
+    if word in _OTHER_NAMES:
+        return f"Write {_OTHER_NAMES[word]}."
+    known = [*_PRIMITIVES, "DECIMAL", "VARCHAR", "CHAR", "ARRAY", "MAP", "STRUCT"]
+    close = get_close_matches(word, known, n=1)
+    return f"Did you mean {close[0]}?" if close else f"The types are {', '.join(known)}."
 
 
 def _unquoted(kind: str, text: str) -> str:

@@ -58,7 +58,7 @@ FEATURES: Mapping[str, TableFeature] = {
         TableFeature("vacuumProtocolCheck", is_reader=True, can_write=True),
         TableFeature("typeWidening", is_reader=True, can_write=True, enabled_by="delta.enableTypeWidening"),
         TableFeature(FENCE, can_write=True),
-        TableFeature("clustering", requires=("domainMetadata",)),
+        TableFeature("clustering", can_write=True, requires=("domainMetadata",)),
         TableFeature("variantType", is_reader=True),
         TableFeature("variantShredding", is_reader=True, enabled_by="delta.enableVariantShredding"),
         TableFeature("icebergCompatV1", requires=("columnMapping",), enabled_by="delta.enableIcebergCompatV1"),
@@ -74,9 +74,13 @@ FEATURES: Mapping[str, TableFeature] = {
 NEW_TABLE_FEATURES = ("appendOnly", "invariants", "inCommitTimestamp", FENCE)
 
 
-def protocol_for_new_table(schema: StructType, properties: Mapping[str, str]) -> Protocol:
-    """Return the protocol of version 0. Raise `ValidationError` for a feature that is not supported for writing."""
-    features = needed_features(schema, properties).union(NEW_TABLE_FEATURES)
+def protocol_for_new_table(schema: StructType, properties: Mapping[str, str], more: Iterable[str] = ()) -> Protocol:
+    """Return the protocol of version 0, with the features `more` and what they require.
+
+    Raise `ValidationError` for a feature that is not supported for writing.
+    """
+    required = {other for name in more for other in (name, *FEATURES[name].requires)}
+    features = needed_features(schema, properties).union(NEW_TABLE_FEATURES, required)
     protocol = protocol_of(features)
     problem = check_protocol(protocol)
     if problem is not None:

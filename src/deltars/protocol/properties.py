@@ -13,7 +13,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from difflib import get_close_matches
+from typing import Any
 
 from deltars.errors import ValidationError
 from deltars.protocol.features import FEATURE_PROPERTY, FEATURES
@@ -25,11 +27,15 @@ ENABLEMENT_VERSION = "delta.inCommitTimestampEnablementVersion"
 ENABLEMENT_TIMESTAMP = "delta.inCommitTimestampEnablementTimestamp"
 
 UNIFORM = "delta.universalFormat.config."
+DELETED_FILE_RETENTION = "delta.deletedFileRetentionDuration"
+LOG_RETENTION = "delta.logRetentionDuration"
+LARGEST_SIZE = 2**63 - 1
+"""Most bytes that a size can be."""
 _SHOWN = 100
 """Most characters of a value that an error quotes."""
 _OURS = ("delta.", "deltars.")
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
-_SIZE = re.compile(r"[0-9]{1,18}\s*(?:b|k|kb|m|mb|g|gb|t|tb)?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,18})\s*(?:b|([kmgt])b?)?", re.IGNORECASE)
 _UNITS_MS = {
     "week": 604_800_000,
     "day": 86_400_000,
@@ -38,7 +44,9 @@ _UNITS_MS = {
     "second": 1_000,
     "millisecond": 1,
 }
-_PART = re.compile(rf"(\d+)\s+({'|'.join(_UNITS_MS)})s?", re.IGNORECASE)
+_LONGEST_MS = 3_652_500 * _UNITS_MS["day"]
+"""Longest span, ten thousand years: times that are computed with it fit the databases' integers."""
+_PART = re.compile(rf"(\d{{1,18}})\s+({'|'.join(_UNITS_MS)})s?", re.IGNORECASE)
 _SPAN = re.compile(rf"\s*(?:interval\s+)?((?:{_PART.pattern}\s*)+)", re.IGNORECASE)
 
 
@@ -65,7 +73,7 @@ class TableProperty:
         elif self.value == _FORMATS:
             is_valid = {part.strip() for part in value.split(",")} <= {"", "iceberg", "hudi"}
         elif self.value == _BYTES:
-            is_valid = _SIZE.fullmatch(value.strip()) is not None
+            is_valid = 0 < (parse_size_bytes(value) or 0) <= LARGEST_SIZE
         else:
             is_valid = bool(value.strip())
         shown = value if len(value) <= _SHOWN else value[:_SHOWN] + "…"
@@ -100,10 +108,11 @@ def _interval(name: str, *, has_effect: bool = False) -> TableProperty:
 PROPERTIES: tuple[TableProperty, ...] = (
     _choice("deltars.mirror", "inline", "async", "off", has_effect=True),
     TableProperty("deltars.rangeColumn", "a column with statistics", has_effect=True),
+    _number("deltars.autoCompact.minNumFiles", 2, has_effect=True),
     TableProperty("deltars.demo", "true", ("true",)),
     _boolean("delta.appendOnly", has_effect=True),
     _boolean("delta.autoOptimize"),
-    _choice("delta.autoOptimize.autoCompact", "true", "false", "auto", "legacy"),
+    _choice("delta.autoOptimize.autoCompact", "true", "false", "auto", "legacy", has_effect=True),
     _boolean("delta.autoOptimize.optimizeWrite"),
     _boolean("delta.castIcebergTimeType"),
     _number("delta.checkpointInterval", 1, has_effect=True),
@@ -117,12 +126,12 @@ PROPERTIES: tuple[TableProperty, ...] = (
     _number("delta.dataSkippingNumIndexedCols", -1, has_effect=True),
     TableProperty("delta.dataSkippingStatsColumns", "a list of columns, with commas between them", has_effect=True),
     _number("delta.dataSkippingStringPrefixLength", 1, has_effect=True),
-    _interval("delta.deletedFileRetentionDuration", has_effect=True),
+    _interval(DELETED_FILE_RETENTION, has_effect=True),
     _interval("delta.dropFeatureTruncateHistory.retentionDuration"),
     TableProperty("delta.enableChangeDataCapture", "true or false", refused="it is now delta.enableChangeDataFeed"),
     _boolean("delta.enableChangeDataFeed", has_effect=True),
     _boolean("delta.enableDeletionVectors", has_effect=True),
-    _boolean("delta.enableExpiredLogCleanup"),
+    _boolean("delta.enableExpiredLogCleanup", has_effect=True),
     _boolean("delta.enableFullRetentionRollback"),
     _boolean("delta.enableIcebergCompatV1", has_effect=True),
     _boolean("delta.enableIcebergCompatV2", has_effect=True),
@@ -135,7 +144,7 @@ PROPERTIES: tuple[TableProperty, ...] = (
     TableProperty("delta.inCommitTimestampEnablementTimestamp", "a number", refused=_BY_US),
     TableProperty("delta.inCommitTimestampEnablementVersion", "a number", refused=_BY_US),
     _choice("delta.isolationLevel", "Serializable"),
-    _interval("delta.logRetentionDuration", has_effect=True),
+    _interval(LOG_RETENTION, has_effect=True),
     TableProperty("delta.minReaderVersion", "a number", refused=_BY_FEATURES),
     TableProperty("delta.minWriterVersion", "a number", refused=_BY_FEATURES),
     TableProperty("delta.parquet.compression.codec", "the name of a codec"),
@@ -147,7 +156,7 @@ PROPERTIES: tuple[TableProperty, ...] = (
     _boolean("delta.rowTrackingSuspended"),
     _interval("delta.sampleRetentionDuration"),
     _interval("delta.setTransactionRetentionDuration"),
-    TableProperty("delta.targetFileSize", _BYTES),
+    TableProperty("delta.targetFileSize", _BYTES, has_effect=True),
     _boolean("delta.tuneFileSizesForRewrites"),
     TableProperty("delta.universalFormat.enabledFormats", _FORMATS),
 )
@@ -166,9 +175,8 @@ def check_property(name: str, value: str) -> tuple[str, str]:
         return name, value
     if lower.startswith(CONSTRAINT):
         return CONSTRAINT + lower.removeprefix(CONSTRAINT), value
-    known = _BY_NAME.get(lower)
-    if known is None:
-        raise ValidationError(f"there is no table property {name}", field=name, hint=_near(name))
+    check_known(name)
+    known = _BY_NAME[lower]
     if known.refused is not None:
         hint = (
             f"Enable the feature you need: {FEATURE_PROPERTY}<name>='supported'."
@@ -180,6 +188,14 @@ def check_property(name: str, value: str) -> tuple[str, str]:
     if problem is not None:
         raise ValidationError(f"the property {problem}", field=known.name)
     return known.name, value
+
+
+def check_known(name: str) -> None:
+    """Raise `ValidationError` if a name of Delta's or ours is none that exists."""
+    lower = name.lower()
+    is_prefixed = lower.startswith((FEATURE_PROPERTY, CONSTRAINT, UNIFORM.lower()))
+    if lower.startswith(_OURS) and not is_prefixed and lower not in _BY_NAME:
+        raise ValidationError(f"there is no table property {name}", field=name, hint=_near(name))
 
 
 def property_name(name: str) -> str:
@@ -247,9 +263,45 @@ def _near(name: str) -> str:
 def parse_interval_ms(text: str) -> int | None:
     """Return the milliseconds of `interval 1 week`, `7 days` or `interval 1 day 12 hours`; None for any other text.
 
-    Months and years vary in length, so they are no intervals.
+    Months and years vary in length, so they are no intervals. Spans of more than ten thousand years count as that long.
     """
     span = _SPAN.fullmatch(text)
     if span is None:
         return None
-    return sum(int(count) * _UNITS_MS[unit.lower()] for count, unit in _PART.findall(span[1]))
+    return min(_LONGEST_MS, sum(int(count) * _UNITS_MS[unit.lower()] for count, unit in _PART.findall(span[1])))
+
+
+def span_text(span: timedelta) -> str:
+    """Return a span as people write it: "7 days", "1 day, 12:00:00", "0 seconds"."""
+    return str(span).removesuffix(", 0:00:00") if span else "0 seconds"
+
+
+def parse_span(span: Any) -> timedelta | None:
+    """Return the span of a timedelta, or of a text such as "7 days"; None for anything else."""
+    if isinstance(span, str):
+        span_ms = parse_interval_ms(span)
+        return None if span_ms is None else timedelta(milliseconds=span_ms)
+    return span if isinstance(span, timedelta) else None
+
+
+def deleted_file_retention_ms(properties: Mapping[str, str]) -> int:
+    """Return how long readers may need removed files, by default 7 days. Ignore a value that is not an interval."""
+    return _interval_of(properties, DELETED_FILE_RETENTION, 7 * _UNITS_MS["day"])
+
+
+def log_retention_ms(properties: Mapping[str, str]) -> int:
+    """Return how long history is kept, by default 30 days. Ignore a value that is not an interval."""
+    return _interval_of(properties, LOG_RETENTION, 30 * _UNITS_MS["day"])
+
+
+def _interval_of(properties: Mapping[str, str], name: str, default_ms: int) -> int:
+    span = parse_interval_ms(properties.get(name, ""))
+    return default_ms if span is None else span
+
+
+def parse_size_bytes(text: str) -> int | None:
+    """Return the bytes of `134217728` or `128mb`; None for any other text. A kilobyte has 1,024 bytes."""
+    size = _SIZE.fullmatch(text.strip())
+    if size is None:
+        return None
+    return int(size[1]) << (10 * (" kmgt".index(size[2].lower()) if size[2] else 0))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,12 +13,10 @@ from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from deltars.errors import ValidationError
+from deltars.spark.query_refusal import query_refusal
 
 LOG = Path(".deltars/spark.log")
 """File that receives the standard error of Java."""
-_PLACE = re.compile(r"(SQLSTATE: \w+)?(; line \d+ pos \d+;?)?$")
-"""What ends the first line of an error; the position is one in the text that Spark got, not in the user's."""
 
 
 @contextmanager
@@ -59,8 +56,7 @@ def readable_errors() -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        said = _PLACE.sub("", str(error).partition("\n")[0]).strip()
-        raise ValidationError(f"Spark cannot run the query: {said}", field="query") from error
+        raise query_refusal(error) from error
     finally:
         log.setLevel(level)
 

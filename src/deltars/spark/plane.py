@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -19,6 +19,8 @@ from deltars.predicate import Predicate, Query, Unknown, parse
 from deltars.predicate.literals import zone_of
 from deltars.protocol import StructType
 from deltars.spark.access import Access, access_to
+from deltars.spark.batch import batch_rows, query_id
+from deltars.spark.query_refusal import query_refusal
 from deltars.spark.read.scan import read_scan
 from deltars.spark.schema import table_schema
 from deltars.spark.session import running_session
@@ -40,8 +42,8 @@ class SparkPlane:
             raise ValidationError(
                 "a streaming DataFrame cannot be written as a whole",
                 field="df",
-                hint="Write each batch: df.writeStream.foreachBatch(lambda batch, number: catalog.write(table, batch,"
-                " app_id='my-stream', app_version=number)).start(). A repeated batch is then written once.",
+                hint="Write each batch: df.writeStream.foreachBatch(deltars.each_batch(lambda tx, batch:"
+                " tx.write(table, batch))).start(). A repeated batch is then written once.",
             )
         return frame
 
@@ -114,12 +116,23 @@ class SparkPlane:
                 query.check_columns([scan.schema for scan in scans])
             except PredicateError as ours:
                 raise ours from error
+            if isinstance(error, ParseException):
+                # It would show the text that Spark got, with names that are not the user's.
+                raise query_refusal(error) from error
             raise
 
     def has_view(self, spark: SparkSession | None, name: str) -> bool:
         """Return whether the session has a temporary view of this name."""
         catalog, quoted = running_session(spark).catalog, "`" + name.replace("`", "``") + "`"
         return bool(catalog.tableExists(quoted)) and bool(catalog.getTable(quoted).isTemporary)
+
+    def batch_rows(self, batch: DataFrame) -> DataFrame:
+        """Return the rows of a stream's micro-batch, evaluated once."""
+        return batch_rows(batch)
+
+    def query_id(self, batch: DataFrame) -> str | None:
+        """Return the id of the query that a micro-batch belongs to; None with Spark Connect."""
+        return query_id(batch)
 
     def access(self, spark: SparkSession | None, root: str, path: str) -> Access:
         return access_to(running_session(spark), root, path)

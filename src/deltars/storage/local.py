@@ -25,6 +25,9 @@ from deltars.protocol.paths import path_to_uri
 from deltars.storage.failures import storage_errors
 from deltars.storage.storage import ObjectInfo, Seam, Storage, Writer, check_path
 
+ATTEMPTS = 5
+"""How often a directory is created that vanishes before a file is in it."""
+
 _STAGED = re.compile(r".*#\d+", re.DOTALL)
 _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
@@ -72,10 +75,27 @@ class LocalStorage(Storage):
 
     def remove_empty_directories(self) -> None:
         with self._errors(""):
-            for directory, _, _ in os.walk(self.root, topdown=False):
+            _remove_below(self.root)
+
+    def remove_directories(self, directories: Iterable[str], *, with_empty_ones: bool = False) -> None:
+        for directory in sorted(set(directories), key=len, reverse=True):
+            parts = check_path(directory).split("/")
+            if with_empty_ones:
+                _remove_below(os.path.join(self.root, directory))
+            for depth in range(len(parts), 0, -1):
                 # Usually because it is not empty.
                 with suppress(OSError):
-                    os.rmdir(directory)
+                    os.rmdir(os.path.join(self.root, *parts[:depth]))
+
+    def list_directories(self) -> Iterator[ObjectInfo]:
+        with self._errors(""), suppress(FileNotFoundError), os.scandir(self.root) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    yield _info(entry.name, entry.stat())
+
+    def leads_elsewhere(self, path: str) -> bool:
+        steps = check_path(path).split("/")
+        return any(os.path.islink(os.path.join(self.root, *steps[:depth])) for depth in range(1, len(steps) + 1))
 
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
         with self._errors(path):
@@ -88,6 +108,22 @@ class LocalStorage(Storage):
 
     def open_writer(self, path: str, *, if_absent: bool = False) -> Writer:
         return _LocalWriter(self._file(path), partial(self._errors, path), if_absent=if_absent)
+
+    def try_writing(self) -> None:
+        """Raise StorageError if the directory cannot be created or written to. Create no directory."""
+        place = self.root
+        while not os.path.lexists(place):
+            place = os.path.dirname(place)
+        # Permissions do not say everything: a file system may be read-only, full, or take no files at all.
+        trial = os.path.join(place, f".deltars-trial#{secrets.randbits(63)}")
+        with self._errors(""):
+            try:
+                open(trial, "xb").close()
+            except OSError as error:
+                error.filename = place  # The user does not know the file.
+                raise
+        with suppress(OSError):  # A directory that forbids deletion is acceptable.
+            os.unlink(trial)
 
     def url_of(self, path: str) -> str:
         return "file://" + path_to_uri(os.path.join(self.root, path) if path else self.root)
@@ -130,6 +166,14 @@ class _LocalWriter(Writer):
             os.unlink(self._staged)
 
 
+def _remove_below(directory: str) -> None:
+    """Remove empty directories, deepest first. Links are not followed."""
+    for below, _, _ in os.walk(directory, topdown=False):
+        # Usually because it is not empty.
+        with suppress(OSError):
+            os.rmdir(below)
+
+
 def _stage(file: str, data: bytes) -> str:
     """Write and sync `data` next to `file`. Return the name of the staged file."""
     staged, sink = _open_staged(file)
@@ -144,8 +188,12 @@ def _stage(file: str, data: bytes) -> str:
 
 
 def _open_staged(file: str) -> tuple[str, BinaryIO]:
-    make_directory(os.path.dirname(file))
     staged = f"{file}#{secrets.randbits(63)}"
+    for _ in range(ATTEMPTS):
+        # A vacuum may remove the directory while it is empty, before the file is in it.
+        with suppress(FileNotFoundError):
+            make_directory(os.path.dirname(file))
+            return staged, open(staged, "xb")
     return staged, open(staged, "xb")
 
 

@@ -1,4 +1,4 @@
-"""Test that a storage honours conditional puts. The published log depends on it."""
+"""Test that a storage can be written to, and that it honours conditional puts. The published log depends on both."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from contextlib import suppress
 from uuid import uuid4
 
 from deltars.errors import StorageError
+from deltars.storage.local import LocalStorage
 from deltars.storage.objects import ObjectStorage
 from deltars.storage.storage import Storage
 
@@ -28,6 +29,12 @@ def try_storage(storage: Storage) -> None:
         raise StorageError(
             f"{storage.root} overwrites existing files in spite of a conditional put", path=path, hint=_HINT
         )
+
+
+def refuse_unwritable(storage: Storage) -> None:
+    """Raise StorageError for a local directory that cannot be written to. `refuse_overwriting` tests object stores."""
+    if isinstance(storage, LocalStorage):
+        storage.try_writing()
 
 
 _tried: set[tuple[str, str, tuple[tuple[str, str], ...]]] = set()

@@ -163,6 +163,20 @@ class Storage(ABC):
     def remove_empty_directories(self) -> None:  # noqa: B027
         """Remove directories without files, including the root. Object stores have no directories."""
 
+    def remove_directories(self, directories: Iterable[str], *, with_empty_ones: bool = False) -> None:  # noqa: B027
+        """Remove these directories, and then those above them, as far as they are empty; never the root.
+
+        A directory also counts as empty `with_empty_ones` in it. Object stores have no directories.
+        """
+
+    def list_directories(self) -> Iterator[ObjectInfo]:
+        """Yield the directories directly below the root. Object stores have none."""
+        return iter(())
+
+    def leads_elsewhere(self, path: str) -> bool:
+        """Return whether a symbolic link is on the way to a file, or is the file. Object stores have none."""
+        return False
+
     @abstractmethod
     def set_modified_ms(self, path: str, modified_ms: int) -> None:
         """Set the modification time on a local disk. Object stores do nothing."""

@@ -14,10 +14,9 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
-import pyarrow as pa
 from sqlalchemy import Connection, Engine
 
 from deltars.errors import DatabaseError
@@ -25,6 +24,9 @@ from deltars.observe import PoolUse, Source, watch_pool
 from deltars.store.backends import Backend, Opening, Prepared, Query, Rows, backend_for
 from deltars.store.backends.pool import WatchedPool
 from deltars.uri import CatalogUri
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _databases: WeakSet[Database] = WeakSet()
 

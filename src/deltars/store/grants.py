@@ -4,19 +4,23 @@
 |--------|-----------------------------------------------------------------------------------------------------------|
 | reader | read everything                                                                                           |
 | writer | read; insert; update `dl_tables`, `dl_mirror_status` and, of `dl_add_files`, the column `removed_version` |
-|        | and the two that repeat what `stats` says, `mins` and `maxs`; delete tags                                 |
+|        | and the two that repeat what `stats` says, `mins` and `maxs`; write `dl_maintenance` and `dl_writers`;    |
+|        | delete tags and announcements of writers                                                                  |
 | mirror | read; write `dl_mirror_status` and `dl_mirror_log`                                                        |
 
-None of them may delete anything but tags. The owner of the schema runs migrations, and sets the warehouse and the
-isolation level. A migration that creates a table gives no role any right to it: grant again after it.
+None of them may delete anything else. The owner of the schema runs migrations, and sets the warehouse and the
+isolation level. A migration that creates a table gives no role any right to it: `missing` finds the roles to grant
+again.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import LiteralString
+from shlex import quote
+from typing import Literal, LiteralString
 
 from psycopg import sql
+from sqlalchemy import text
 
 from deltars.errors import ValidationError
 from deltars.store import schema
@@ -31,8 +35,11 @@ _WRITTEN = (
     *schema.ACTION_TABLES,
     *_MIRROR,
     schema.dl_tags,
+    schema.dl_writers,
+    schema.dl_maintenance,
 )
-_UPDATED = (schema.dl_tables, schema.dl_mirror_status)
+_UPDATED = (schema.dl_tables, schema.dl_mirror_status, schema.dl_writers, schema.dl_maintenance)
+_DELETED = (schema.dl_tags, schema.dl_writers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,67 @@ class Roles:
     reader: str | None = None
     writer: str | None = None
     mirror: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MissingGrants:
+    """Role that has rights on the catalog, but not all that its kind needs."""
+
+    role: str
+    kind: Literal["reader", "writer", "mirror"]
+    """What the rights that it has make it."""
+    tables: tuple[str, ...]
+    """Tables on which it lacks a right."""
+
+    @property
+    def command(self) -> str:
+        """Return the command that grants them, without --catalog."""
+        return f"deltars migrate grants --{self.kind} {quote(self.role)}"
+
+
+def missing(database: Database) -> list[MissingGrants]:
+    """Return the roles that lack rights, by name: those of `grant`, before a migration created another table."""
+    schema_name = database.backend.schema
+    if schema_name is None:
+        return []
+    has: dict[str, set[tuple[str, str]]] = {}
+    with database.read() as connection:
+        for role, right, table in connection.execute(_GRANTED, {"schema": schema_name}):
+            has.setdefault(role, set()).add((right, table))
+    found = []
+    for role, rights in sorted(has.items()):
+        kind = _kind_of(rights)
+        lacking = {table for right, table in _needed(kind) - rights} if kind else set()
+        if kind and lacking:
+            found.append(MissingGrants(role, kind, tuple(sorted(lacking))))
+    return found
+
+
+# Rights of the owner are not listed, and PUBLIC is no role.
+_GRANTED = text(
+    "SELECT pg_get_userbyid(a.grantee), a.privilege_type, c.relname"
+    " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace, aclexplode(c.relacl) a"
+    " WHERE n.nspname = :schema AND a.grantee NOT IN (0, c.relowner)"
+)
+
+
+def _kind_of(rights: set[tuple[str, str]]) -> Literal["reader", "writer", "mirror"] | None:
+    if ("INSERT", schema.dl_table_versions.name) in rights:
+        return "writer"
+    if ("INSERT", schema.dl_mirror_log.name) in rights:
+        return "mirror"
+    return "reader" if ("SELECT", schema.dl_table_versions.name) in rights else None
+
+
+def _needed(kind: Literal["reader", "writer", "mirror"]) -> set[tuple[str, str]]:
+    """Return the rights on whole tables that a kind of role needs."""
+    needed = {("SELECT", table.name) for table in schema.metadata.sorted_tables}
+    if kind == "writer":
+        needed |= {("INSERT", table.name) for table in _WRITTEN} | {("UPDATE", table.name) for table in _UPDATED}
+        needed.add(("DELETE", schema.dl_tags.name))
+    elif kind == "mirror":
+        needed |= {(right, table.name) for right in ("INSERT", "UPDATE") for table in _MIRROR}
+    return needed
 
 
 def grant(database: Database, roles: Roles) -> list[str]:
@@ -83,7 +151,8 @@ def _writing(within: sql.Identifier, role: sql.Identifier) -> list[sql.Composed]
     inserts = [_on("INSERT", within, table.name, role) for table in _WRITTEN]
     updates = [_on("UPDATE", within, table.name, role) for table in _UPDATED]
     columns = _on("UPDATE (removed_version, mins, maxs)", within, schema.dl_add_files.name, role)
-    return [*inserts, *updates, columns, _on("DELETE", within, schema.dl_tags.name, role)]
+    deletes = [_on("DELETE", within, table.name, role) for table in _DELETED]
+    return [*inserts, *updates, columns, *deletes]
 
 
 def _mirroring(within: sql.Identifier, role: sql.Identifier) -> list[sql.Composed]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from uuid import UUID
 
-from deltars.errors import ValidationError
+from deltars.errors import TableNotFound, ValidationError
 
 MAX_NAME_LENGTH = 500
 """At most 2,000 bytes in UTF-8: an entry of PostgreSQL's index on names can hold 2,704."""
@@ -47,6 +47,16 @@ def hint_for_missing(table: object, known: Iterable[str]) -> str:
     if "/" in name and not _is_id(name):
         return "A table is given by its name. To import the Delta table at a location: catalog.import_table(location)."
     return f"{meant(name, known)}catalog.tables() lists the tables."
+
+
+def was_dropped(table_id: UUID, name: str | None = None) -> TableNotFound:
+    """Return the error for a table that was dropped."""
+    return TableNotFound(
+        f"the table {name!r} was dropped" if name else "the table was dropped",
+        table=name,
+        table_id=table_id,
+        hint="Older cuts still have it: catalog.snapshot(as_of=…). catalog.tables() lists the tables of today.",
+    )
 
 
 def check_name(name: str) -> None:

@@ -7,25 +7,25 @@ creates tables. Dropping leaves a tombstone: the history stays, and no other tab
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from functools import cached_property
-from typing import NoReturn
 from uuid import UUID, uuid4
 
 from sqlalchemy import ColumnElement, Connection, Insert, func, insert, literal_column, select, update
 
+from deltars import store
 from deltars.config import Isolation, check_isolation
 from deltars.errors import ConfigError, TableExists, TableNotFound
-from deltars.log.commit import NO_VERSION, NewTable
-from deltars.storage import Places, Relation
+from deltars.log.new_table import NO_VERSION, NewTable
+from deltars.storage.places import Places, Relation
 from deltars.store.backends import Opening, Prepared
-from deltars.store.commit.statements import lock_tables, next_commit_ts
 from deltars.store.database import Database
-from deltars.store.names import check_name, hint_for_missing, is_same_name, name_key
+from deltars.store.names import check_name, hint_for_missing, is_same_name, name_key, was_dropped
 from deltars.store.schema import dl_catalog, dl_mirror_status, dl_tables
 
 UNCOMMITTED_PROTOCOL = (1, 2)
@@ -97,6 +97,23 @@ class Registry:
             found = (TableRecord(*row) for row in connection.execute(query))
             return next((one for one in found if isinstance(table, UUID) or is_same_name(one.name, table)), None)
 
+    @property
+    def database_file(self) -> str | None:
+        """Return the file of an embedded catalog, as an absolute path without links; None for a server."""
+        backend = self._database.backend
+        return os.path.realpath(backend.uri.database) if backend.schema is None else None
+
+    def missing(self, table: str | UUID) -> TableNotFound:
+        """Return the error for a table that does not exist: it was dropped, or another name may have been meant."""
+        dropped = self.find_dropped(table) if isinstance(table, UUID) else None
+        if dropped is not None:
+            return was_dropped(dropped.table_id, dropped.name)
+        return TableNotFound(
+            f"there is no table {str(table)!r} in {self._database.uri}",
+            table=str(table),
+            hint=hint_for_missing(table, (record.name for record in self.tables())),
+        )
+
     def neighbours(self, location: str, *, but: UUID | None = None) -> list[Neighbour]:
         """Return every other table, live or dropped, whose location equals, contains or is inside this one."""
         with self._database.read() as connection:
@@ -141,14 +158,19 @@ class Registry:
             assert found is not None
             return found
 
-    def drop(self, table: str | UUID) -> TableRecord:
-        """Drop a table but keep its tombstone: the name becomes free, the history and the location stay taken."""
+    def drop(self, table: str | UUID, also: Callable[[Connection, UUID], None] | None = None) -> TableRecord:
+        """Drop a table but keep its tombstone: the name becomes free, the history and the location stay taken.
+
+        `also` is called in the same transaction. If it raises, the table is not dropped.
+        """
         with self._changing(table) as (connection, record):
             statement = update(dl_tables).where(dl_tables.c.table_id == record.table_id)
             # Stamped like a commit: past cuts use it to decide whether the table existed.
             backend = self._database.backend
-            moment = next_commit_ts(backend, dl_tables.c.last_commit_ts + literal_column("1"))
+            moment = store.next_commit_ts(backend, dl_tables.c.last_commit_ts + literal_column("1"))
             connection.execute(statement.values(dropped_at=backend.instant(moment)))
+            if also is not None:
+                also(connection, record.table_id)
             return record
 
     @contextmanager
@@ -157,18 +179,20 @@ class Registry:
 
         A commit that also creates tables locks in the same order; the other order could deadlock.
         """
-        known = self.find(table) or _refuse_unknown(table, [record.name for record in self.tables()])
+        known = self.find(table)
+        if known is None:
+            raise self.missing(table)
         lock = (self._lock, {"table_0": str(known.table_id)})
         with self._database.write(self._timeout_s, Opening([lock])) as connection:
             self._database.backend.lock_registry(connection)
             record = _find_table(connection, table)
             if record is None or record.table_id != known.table_id:
-                _refuse_unknown(table, ())
+                raise TableNotFound(f"another process dropped or renamed {str(table)!r} just now", table=str(table))
             yield connection, record
 
     @cached_property
     def _lock(self) -> Prepared:
-        return self._database.backend.prepare(lock_tables(self._database.backend, 1))
+        return self._database.backend.prepare(store.lock_tables(self._database.backend, 1))
 
     def warehouse(self) -> str | None:
         with self._database.read() as connection:
@@ -316,10 +340,4 @@ def _exists(taken: TableRecord, table: NewTable) -> TableExists:
         table=table.name,
         table_id=taken.table_id,
         hint="Use if_not_exists=True, or another name.",
-    )
-
-
-def _refuse_unknown(table: str | UUID, known: Collection[str]) -> NoReturn:
-    raise TableNotFound(
-        f"there is no table {str(table)!r} in this catalog", table=str(table), hint=hint_for_missing(table, known)
     )

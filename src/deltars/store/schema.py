@@ -10,8 +10,10 @@
     dl_mirror_status      how far `_delta_log` is published: one row per table
     dl_mirror_log         published versions, with their times
     dl_tags               named cuts
+    dl_writers            transactions that write files right now
+    dl_maintenance        what vacuum, optimize and expire did: at most one row per table
 
-Rows are only inserted, except in `dl_tables`, `dl_mirror_status`, `dl_add_files` and `dl_tags`. In `dl_add_files`,
+Rows are only inserted, except in `dl_tables`, `dl_mirror_status`, `dl_add_files` and the last three. In `dl_add_files`,
 `removed_version` (NULL while the file is live) makes a snapshot at V one range:
 `version <= V and (removed_version is null or removed_version > V)`. `mins` and `maxs` repeat the bounds in `stats`, in
 the order of the table's columns, and are rewritten when that order changes.
@@ -288,6 +290,38 @@ dl_tags = Table(
     Column("created_at", Instant, nullable=False),
     Column("committer", Text),
     Column("description", Text),
+)
+
+# Neither has a foreign key: checking it would wait for the row lock of a running commit to the table.
+dl_writers = Table(
+    "dl_writers",
+    metadata,
+    Column("txn_id", Id, nullable=False),
+    # A table that the transaction creates is not in `dl_tables` yet.
+    Column("table_id", Id, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("heartbeat_at", BigInteger, nullable=False),
+    PrimaryKeyConstraint("txn_id", "table_id"),
+)
+
+dl_maintenance = Table(
+    "dl_maintenance",
+    metadata,
+    Column("table_id", Id, primary_key=True),
+    # Every file that was removed at or below this version is deleted, unless one of `kept_versions` needs it.
+    Column("vacuumed_version", BigInteger, nullable=False, server_default=text("-1")),
+    # Files that were removed at or below this version may be deleted at any moment, unless a tag needs them: a vacuum
+    # sets it before it deletes, and the two versions are equal when it has finished.
+    Column("condemned_version", BigInteger, nullable=False, server_default=text("-1")),
+    # Versions that tags needed when `vacuumed_version` was set.
+    Column("kept_versions", json_type()),
+    # Versions below this one are no longer in the catalog.
+    Column("first_version", BigInteger, nullable=False, server_default=text("0")),
+    Column("lease_owner", Text),
+    Column("lease_until", BigInteger),
+    Column("optimized_at", BigInteger),
+    Column("vacuumed_at", BigInteger),
+    Column("expired_at", BigInteger),
 )
 
 ACTION_TABLES = (

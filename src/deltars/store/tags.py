@@ -8,19 +8,21 @@ The row is written after the cut is sealed (`read.cuts`), so that the cut of a t
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 from sqlalchemy import Connection, delete, func, insert, select
 
 from deltars.errors import TagExists, TagNotFound, ValidationError
-from deltars.log.moments import parse_moment
+from deltars.log.moments import from_microseconds, parse_moment
 from deltars.log.transaction_id import as_txn_id, is_uuid
 from deltars.store.database import Database
+from deltars.store.read.past_versions import past_versions
+from deltars.store.read.version_header import history_expired
 from deltars.store.schema import dl_table_versions, dl_tables, dl_tags, dl_transactions
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMEOUT_S = 30.0
 
 # A tag is published as a file of its name. At most 100 characters, because file systems allow 255 bytes.
@@ -43,7 +45,7 @@ class Tag:
     @property
     def as_of(self) -> datetime:
         """Moment of the cut."""
-        return _EPOCH + timedelta(microseconds=self.commit_ts)
+        return from_microseconds(self.commit_ts)
 
 
 _COLUMNS = tuple(dl_tags.c[name] for name in Tag.__dataclass_fields__)
@@ -66,8 +68,16 @@ class Tags:
         with self._database.read() as connection:
             return _find(connection, name)
 
-    def create(self, tag: Tag) -> None:
-        """Insert a tag whose cut is sealed. Raise `TagExists` if its name is taken."""
+    def user(self) -> str | None:
+        """Return the committer of a tag that names none: the user, as for a commit."""
+        with self._database.read() as connection:
+            return self._database.backend.user(connection)
+
+    def create(self, tag: Tag, check: Callable[[Connection, int], None]) -> None:
+        """Insert a tag whose cut is sealed. Raise `TagExists` if its name is taken.
+
+        `check` raises if the cut, given by its `commit_ts`, has lost files.
+        """
         with self._database.write(_TIMEOUT_S) as connection:
             # Two names that differ only in case are two keys: the lock lets only one of them in.
             self._database.backend.lock_registry(connection)
@@ -78,10 +88,21 @@ class Tags:
                     field="name",
                     hint=f"Use another name, or remove it first: catalog.untag({known.name!r}).",
                 )
+            # Under the lock that an expiry takes too: it either keeps what this tag needs, or was there first.
+            _, expired = past_versions(connection, self._database.backend, tag.commit_ts, only_kept=True)
+            if expired:
+                table_id, name = min(expired.items(), key=lambda item: item[1])
+                message = f"the table {name!r} has no version as of {tag.as_of.isoformat()} any more"
+                raise history_expired(connection, UUID(table_id), message, field="as_of").located(table=name)
+            check(connection, tag.commit_ts)
             connection.execute(insert(dl_tags).values({name: getattr(tag, name) for name in tag.__slots__}))
 
     def delete(self, name: str) -> Tag:
         """Delete a tag, and return it. Raise `TagNotFound` if there is none."""
+        if not isinstance(name, str):
+            raise ValidationError(
+                f"a tag's name is a text, got {name!r:.100}", field="name", hint="catalog.tags() lists the tags."
+            )
         with self._database.write(_TIMEOUT_S) as connection:
             self._database.backend.lock_registry(connection)
             known = _find(connection, name)
@@ -139,10 +160,21 @@ def pinned_versions(connection: Connection, table_id: UUID) -> dict[int, tuple[s
     return dict(sorted(pinned.items()))
 
 
+def needed_by_tags(names: Sequence[str], table_id: UUID, table: str | None = None) -> ValidationError:
+    """Return the error for files that are to be deleted although tags need them."""
+    return ValidationError(
+        f"the files of the table are needed by the tag{'s' if len(names) > 1 else ''} {', '.join(names[:10])}",
+        table=table,
+        table_id=table_id,
+        field="delete_data",
+        hint="Remove the tags first (catalog.untag), or drop the table without its files.",
+    )
+
+
 def _find(connection: Connection, name: str) -> Tag | None:
     # Names are ASCII, so every database's lower() agrees.
     row = connection.execute(select(*_COLUMNS).where(func.lower(dl_tags.c.name) == name.lower())).one_or_none()
     return None if row is None else Tag(*row)
 
 
-__all__ = ["Tag", "Tags", "pinned_versions"]
+__all__ = ["Tag", "Tags", "needed_by_tags", "pinned_versions"]

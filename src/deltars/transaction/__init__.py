@@ -1,34 +1,41 @@
 """Transactions: staged in Python, committed as one SQL transaction over any number of tables."""
 
-from deltars.transaction.alter import Alter
-from deltars.transaction.change_metrics import ChangeMetrics
-from deltars.transaction.merge_builder import MergeBuilder
-from deltars.transaction.options import BeginOptions, ChangeOptions, MirrorChoice, WriteMode, WriteOptions
-from deltars.transaction.plane import Frame, SupportsArrowStream
-from deltars.transaction.raw_log import CommitResult, SqlTxnLogReader, SqlTxnLogWriter, TxnLogReader, TxnLogWriter
-from deltars.transaction.restoration import RestoredTable
-from deltars.transaction.result import SkippedWrite, TransactionResult
-from deltars.transaction.transaction import MultiTableTransaction, Transaction
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Alter",
-    "BeginOptions",
-    "ChangeMetrics",
-    "ChangeOptions",
-    "CommitResult",
-    "Frame",
-    "MergeBuilder",
-    "MirrorChoice",
-    "MultiTableTransaction",
-    "RestoredTable",
-    "SkippedWrite",
-    "SqlTxnLogReader",
-    "SqlTxnLogWriter",
-    "SupportsArrowStream",
-    "Transaction",
-    "TransactionResult",
-    "TxnLogReader",
-    "TxnLogWriter",
-    "WriteMode",
-    "WriteOptions",
-]
+from deltars.late_names import late_names
+
+if TYPE_CHECKING:
+    from deltars.transaction.alter import Alter, StageChange
+    from deltars.transaction.change_metrics import ChangeMetrics
+    from deltars.transaction.create_table import commit_new_table, location_of
+    from deltars.transaction.html import html_table
+    from deltars.transaction.merge_builder import GivenMerge, MergeBuilder, begin_merge
+    from deltars.transaction.optimize import optimize_or_report, optimize_table
+    from deltars.transaction.optimize_plan import optimize_request
+    from deltars.transaction.optimize_result import FileSizes, Optimized, OptimizeStep, SkippedFiles
+    from deltars.transaction.options import BeginOptions, ChangeOptions, MirrorChoice, WriteMode, WriteOptions
+    from deltars.transaction.plane import Frame, SupportsArrowStream, in_session_zone, spark_plane
+    from deltars.transaction.raw_log import CommitResult, SqlTxnLogReader, SqlTxnLogWriter, TxnLogReader, TxnLogWriter
+    from deltars.transaction.restoration import RestoredTable
+    from deltars.transaction.result import SkippedWrite, TransactionResult
+    from deltars.transaction.transaction import MultiTableTransaction, Transaction
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "alter": "Alter StageChange",
+            "change_metrics": "ChangeMetrics",
+            "create_table": "commit_new_table location_of",
+            "html": "html_table",
+            "merge_builder": "GivenMerge MergeBuilder begin_merge",
+            "optimize": "optimize_or_report optimize_table",
+            "optimize_plan": "optimize_request",
+            "optimize_result": "FileSizes Optimized OptimizeStep SkippedFiles",
+            "options": "BeginOptions ChangeOptions MirrorChoice WriteMode WriteOptions",
+            "plane": "Frame SupportsArrowStream in_session_zone spark_plane",
+            "raw_log": "CommitResult SqlTxnLogReader SqlTxnLogWriter TxnLogReader TxnLogWriter",
+            "restoration": "RestoredTable",
+            "result": "SkippedWrite TransactionResult",
+            "transaction": "MultiTableTransaction Transaction",
+        },
+    )

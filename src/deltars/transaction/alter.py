@@ -11,13 +11,13 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
-from deltars.arguments import check_flags
+from deltars.arguments import check_flags, check_texts
 from deltars.data.conditions import Condition
 from deltars.errors import ValidationError
 from deltars.predicate import parse
 from deltars.protocol import DataType, Metadata, SchemaLike, StructField, StructType, as_names, as_schema
 from deltars.protocol.column_rules import DEFAULT, default_of, generation_of
-from deltars.protocol.properties import CONSTRAINT, is_kept_by_log, property_name
+from deltars.protocol.properties import CONSTRAINT, check_known, is_kept_by_log, property_name
 from deltars.transaction.metadata import changed, check_properties, refuse_to_turn_off
 from deltars.verbs_to_come import RefusesVerbs
 
@@ -72,6 +72,7 @@ class Alter(RefusesVerbs):
 
     def set_default(self, column: str, default: str | None) -> None:
         """Set the default, as SQL, for future rows that lack the column. `None` removes it: the value is null."""
+        check_texts(default=default)
 
         def set_it(field: StructField) -> StructField:
             rest = {key: value for key, value in field.metadata.items() if key != DEFAULT}
@@ -81,6 +82,7 @@ class Alter(RefusesVerbs):
 
     def comment(self, column: str, text: str | None) -> None:
         """Set a column's comment. `None` removes it."""
+        check_texts(text=text)
 
         def describe(field: StructField) -> StructField:
             rest = {key: value for key, value in field.metadata.items() if key != "comment"}
@@ -146,19 +148,20 @@ class Alter(RefusesVerbs):
         )
 
     def unset_properties(self, names: str | Iterable[str]) -> None:
-        """Remove properties. Names that are not set are ignored."""
+        """Remove properties. Names that are not set are ignored; unknown ones of `delta.` raise."""
         gone = {property_name(name) for name in as_names(names)}
         refuse_to_turn_off(gone)
         for name in sorted(filter(is_kept_by_log, gone)):
             raise ValidationError(f"{name} cannot be unset: it is kept by the log itself", field=name)
-        self._apply(
-            lambda metadata: changed(
-                metadata,
-                configuration={key: value for key, value in metadata.configuration.items() if key not in gone},
-            ),
-            "UNSET TBLPROPERTIES",
-            {"properties": sorted(gone)},
-        )
+
+        def unset(metadata: Metadata) -> Metadata:
+            # An imported table may have a property that is not known here.
+            for name in sorted(gone - metadata.configuration.keys()):
+                check_known(name)
+            kept = {key: value for key, value in metadata.configuration.items() if key not in gone}
+            return changed(metadata, configuration=kept)
+
+        self._apply(unset, "UNSET TBLPROPERTIES", {"properties": sorted(gone)})
 
     def _apply(
         self, change: Change, operation: str, params: Mapping[str, Any], condition: Condition | None = None
@@ -169,6 +172,10 @@ class Alter(RefusesVerbs):
     def _change_column(
         self, column: str, change: Callable[[StructField], StructField], params: Mapping[str, Any]
     ) -> None:
+        if not isinstance(column, str):
+            raise ValidationError(
+                f"a column's name is a text, got {column!r:.100}", field="column", hint='Write "id", or "address.city".'
+            )
         path = column.split(".")
 
         def alter(metadata: Metadata) -> Metadata:

@@ -19,17 +19,18 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from deltars.arguments import check_keywords
 from deltars.data.change_feed import DELETED, END_AT, SEQUENCE, START_AT, ChangeFeed
 from deltars.errors import ValidationError, located
 from deltars.protocol import StructType
+from deltars.session import TableLike
 from deltars.store.names import name_key
 from deltars.transaction.assignments import check_condition, quoted
 from deltars.transaction.change_metrics import ChangeMetrics, with_files_of
-from deltars.transaction.merge import key_condition
+from deltars.transaction.merge import key_condition, key_filter
 from deltars.transaction.merge_builder import MergeBuilder, Pending
-from deltars.transaction.options import ChangeOptions, CheckedChangeOptions, check_keywords
+from deltars.transaction.options import ChangeOptions, CheckedChangeOptions
 from deltars.transaction.plane import Frame, plane_for, spark_plane
-from deltars.transaction.row_change import row_filter
 from deltars.transaction.staged_table import StagedTable, Step
 from deltars.transaction.view import View
 
@@ -44,7 +45,7 @@ HIDDEN_EVENTS = "__hidden_events"
 
 
 def apply_changes(
-    tx: RowStatements, table: str | UUID, df: Frame, feed: ChangeFeed, options: ChangeOptions
+    tx: RowStatements, table: TableLike, df: Frame, feed: ChangeFeed, options: ChangeOptions
 ) -> ChangeMetrics:
     """Apply the events of a frame to a table, which is created if it does not exist."""
     check_keywords("apply_changes", options, ChangeOptions)
@@ -216,7 +217,7 @@ class _Application:
             return None
         metadata, view = table.metadata, self._view
         predicate, keys = key_condition(events.found_keys, metadata)
-        files = view.change_files(table, predicate, keys=keys, row_filter=row_filter(predicate))
+        files = view.change_files(table, predicate, keys=keys, row_filter=key_filter(predicate, keys))
         scan = view.scan_of(table, metadata, files)
         return events.of_same_keys(spark_plane().read(session, scan, columns=columns))
 

@@ -46,6 +46,16 @@ def resolved(given: object, schema: StructType, *, field: str, alias: str | None
     return found
 
 
+def refuse_condition_first(call: str, values: object, condition: object, *, field: str, other: str) -> None:
+    """Raise ValidationError for the order of delta-spark, in which the condition comes first."""
+    if isinstance(condition, Mapping) and not isinstance(values, Mapping):
+        raise ValidationError(
+            f"{field} comes before the condition in {call}, got the condition first",
+            field=field,
+            hint=f"Write {call}({field}={{…}}, {other}=…).",
+        )
+
+
 def find_column(name: object, schema: StructType, *, field: str, alias: str | None = None) -> str:
     """Return a column, or a field of a struct as `a.b`, as the schema spells it."""
     if not isinstance(name, str):

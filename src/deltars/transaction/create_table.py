@@ -19,25 +19,37 @@ import msgspec
 import pyarrow as pa
 
 from deltars.arguments import check_flags, check_texts
-from deltars.errors import ConfigError, StorageError, TableExists, ValidationError, VersionConflict
+from deltars.errors import ConfigError, StorageError, TableExists, ValidationError, VersionConflict, located
 from deltars.log.bounds import Bounds
-from deltars.log.commit import NO_VERSION, Commit, NewTable, TableCommit
+from deltars.log.commit import Commit, TableCommit
+from deltars.log.new_table import NO_VERSION, NewTable
 from deltars.log.table_rules import APPEND_ONLY
 from deltars.predicate import parse
 from deltars.protocol import (
     Action,
+    DomainMetadata,
     Metadata,
     SchemaLike,
     StructType,
     as_names,
     as_schema,
+    column_mapping,
     protocol_for_new_table,
+    protocol_of,
+    supported_features,
 )
 from deltars.protocol import Protocol as TableProtocol
+from deltars.protocol.clustering import (
+    CLUSTERING,
+    CLUSTERING_FEATURE,
+    MAX_COLUMNS,
+    clustering_domain,
+    column_paths,
+)
 from deltars.protocol.log_files import LOG
 from deltars.protocol.properties import CONSTRAINT, ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, boolean_property
 from deltars.session import CatalogSession, after_commit
-from deltars.storage import Places, Relation, open_storage, parse_location, refuse_overwriting
+from deltars.storage import Places, Relation, open_storage, parse_location, refuse_overwriting, refuse_unwritable
 from deltars.store.mirror.status import MirrorMode
 from deltars.store.names import check_name
 from deltars.store.registry import TableRecord
@@ -59,13 +71,14 @@ CREATE, REPLACE = "CREATE TABLE", "CREATE OR REPLACE TABLE"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
-def create_table(
+def commit_new_table(
     session: CatalogSession,
     name: str,
     schema: SchemaLike,
     *,
     location: str | None,
     partition_by: str | Sequence[str],
+    cluster_by: str | Sequence[str],
     properties: Mapping[str, str] | None,
     description: str | None,
     if_not_exists: bool,
@@ -82,14 +95,18 @@ def create_table(
         check_existing(existing, location, replace=replace)
     table_id = uuid4() if existing is None else existing.table_id
     initial = initial_actions(
-        table_id, as_schema(schema), partition_by=partition_by, properties=properties, description=description
+        table_id,
+        as_schema(schema),
+        partition_by=partition_by,
+        cluster_by=cluster_by,
+        properties=properties,
+        description=description,
     )
     if existing is not None:
         _commit(session, _replacement(session, existing, initial), committer=committer)
         return session.find(name)
     new = NewTable(table_id, name, location_of(session, name, table_id, location))
-    if location is not None:
-        refuse_foreign_files(session, name, new.location)
+    check_directory(session, name, new.location, is_given=location is not None)
     commit = TableCommit(table_id, NO_VERSION, initial, CREATE, create_params(_metadata_in(initial)))
     try:
         _commit(session, commit, new_tables=(new,), committer=committer)
@@ -148,12 +165,19 @@ def _replacement(session: CatalogSession, table: TableRecord, initial: Sequence[
     if table.current_version == NO_VERSION:
         return TableCommit(table.table_id, NO_VERSION, initial, CREATE, params)
     snapshot = session.reader.snapshot(table.table_id)
-    actions = replacement_actions(table, snapshot.metadata, snapshot.protocol, snapshot.files, initial)
+    actions = replacement_actions(
+        table, snapshot.metadata, snapshot.protocol, snapshot.files, initial, snapshot.domains
+    )
     return TableCommit(table.table_id, snapshot.version, actions, REPLACE, params)
 
 
 def replacement_actions(
-    table: ExistingTable, current: Metadata, protocol: TableProtocol, files: pa.Table, initial: Sequence[Action]
+    table: ExistingTable,
+    current: Metadata,
+    protocol: TableProtocol,
+    files: pa.Table,
+    initial: Sequence[Action],
+    domains: Mapping[str, DomainMetadata],
 ) -> list[Action]:
     """Return the actions that give a table its `initial` metadata, and remove its files."""
     before = current.configuration
@@ -169,7 +193,19 @@ def replacement_actions(
     # These properties say since which version commits have in-commit timestamps: true of the whole log, so kept.
     kept = {key: value for key, value in before.items() if key in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP)}
     metadata = msgspec.structs.replace(metadata, configuration={**metadata.configuration, **kept})
-    return [*metadata_actions(protocol, metadata), *removes_of(files)]
+    clustering: list[Action] = [action for action in initial if isinstance(action, DomainMetadata)]
+    raised: list[Action] = []
+    if clustering:
+        features = supported_features(protocol)
+        if not {CLUSTERING_FEATURE, "domainMetadata"} <= features:
+            protocol = protocol_of({*features, CLUSTERING_FEATURE, "domainMetadata"})
+            raised = [protocol]
+    elif CLUSTERING in domains:
+        clustering = [msgspec.structs.replace(domains[CLUSTERING], removed=True)]
+    changed = metadata_actions(protocol, metadata)
+    # New metadata may raise the protocol once more. One action has both.
+    raised = [] if isinstance(changed[0], TableProtocol) else raised
+    return [*raised, *changed, *clustering, *removes_of(files)]
 
 
 def _commit(
@@ -200,10 +236,11 @@ def initial_actions(
     schema: StructType,
     *,
     partition_by: str | Sequence[str] = (),
+    cluster_by: str | Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
     description: str | None = None,
 ) -> list[Action]:
-    """Return the protocol and the metadata of version 0."""
+    """Return the protocol and the metadata of version 0, and the clustering columns if there are any."""
     if not schema.fields:
         raise ValidationError("a table needs at least one column", field="schema")
     configuration = {IN_COMMIT_TIMESTAMPS: "true", **check_properties(properties or {})}
@@ -223,7 +260,26 @@ def initial_actions(
         if key.startswith(CONSTRAINT):
             # Raises for a condition that no row can be checked against.
             parse(condition, metadata.schema, field="constraint")
-    return [protocol_for_new_table(metadata.schema, metadata.configuration), metadata]
+    clustering = _clustering(metadata, as_names(cluster_by))
+    features = [CLUSTERING_FEATURE] if clustering else []
+    return [protocol_for_new_table(metadata.schema, metadata.configuration, features), metadata, *clustering]
+
+
+def _clustering(metadata: Metadata, names: Sequence[str]) -> list[DomainMetadata]:
+    """Return the action that names the clustering columns; none without any."""
+    if not names:
+        return []
+    if metadata.partition_columns:
+        raise ValidationError(
+            "cluster_by and partition_by exclude each other",
+            field="cluster_by",
+            hint="Leave one of them out: a clustered table needs no partitions.",
+        )
+    if len(names) > MAX_COLUMNS:
+        raise ValidationError(f"cluster_by takes at most {MAX_COLUMNS} columns, got {len(names)}", field="cluster_by")
+    columns = column_paths(names, metadata.schema, (), metadata.configuration, field="cluster_by")
+    is_mapped = column_mapping(metadata.configuration) != "none"
+    return [clustering_domain(metadata.schema, columns, is_mapped=is_mapped)]
 
 
 # -- locations ---------------------------------------------------------------------------------------------------------
@@ -288,10 +344,15 @@ def _chosen(session: CatalogSession, name: str, table_id: UUID, location: str | 
     return f"{warehouse.rstrip('/')}/{readable}-{table_id.hex[:8]}"
 
 
-def refuse_foreign_files(session: CatalogSession, name: str, place: str) -> None:
-    """Raise if a new table's directory holds files: `drop_table(delete_data=True)` would delete them."""
+def check_directory(session: CatalogSession, name: str, place: str, *, is_given: bool) -> None:
+    """Raise if a new table's directory cannot be written to, or if one that the caller gives holds files.
+
+    Every write of the table would fail, and `drop_table(delete_data=True)` would delete the files.
+    """
     storage = open_storage(place, session.settings.storage_options)
-    for found in storage.list(""):
+    with located(table=name):
+        refuse_unwritable(storage)
+    for found in storage.list("") if is_given else ():
         # Hidden files belong to tools. Directories with _ are no data of Delta's.
         if not found.path.startswith((".", "_")):
             raise ValidationError(

@@ -42,6 +42,11 @@ class Lifetime:
         self._staged: list[str] = []
         self._forgotten: weakref.finalize[[UUID, list[str], int], object] | None = None
 
+    @property
+    def is_unfinished(self) -> bool:
+        """Return whether a commit is still possible."""
+        return self.phase in (Phase.OPEN, Phase.COMMITTING)
+
     @contextmanager
     def open(self) -> Iterator[None]:
         """Exclude other threads and the end of the transaction. Raise `TransactionClosed` if it has ended."""

@@ -13,9 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
-from deltars.data.arrow_change import ArrowChanges
-from deltars.data.plane import ArrowPlane
+from deltars.data.arrow_change import ArrowChanges, searched_columns
+from deltars.data.filter import KeyFilter
+from deltars.data.reader import RowFilter
 from deltars.data.row_change import Clause, ClauseKind, Expression, KeyValues, Merge, MergeSource
 from deltars.log.key_set import KeySet
 from deltars.predicate import FALSE, TRUE, Comparison, In, Predicate, Unknown, conjunction, parse_join
@@ -33,12 +35,16 @@ from deltars.transaction.merge_builder import GivenMerge
 from deltars.transaction.metadata import changed
 from deltars.transaction.options import CheckedChangeOptions
 from deltars.transaction.plane import plane_for
-from deltars.transaction.row_change import Planes, RowChange, is_small, row_filter, size_of
+from deltars.transaction.read_size import is_small
+from deltars.transaction.row_change import Planes, RowChange, row_filter
 from deltars.transaction.staged_table import StagedTable
 from deltars.transaction.view import View
 
 MANY_KEYS = 1_000
 """Up to this number, the keys of the source are a list in the condition on the target. More are a range, and a set."""
+
+
+_NO_FILES = pa.table({"size": pa.array([], pa.int64())})
 
 
 class MergeRows(RowChange):
@@ -67,9 +73,9 @@ class MergeRows(RowChange):
             self._refuse_for(table, metadata, moves_rows=True)
         planes, merge, source = self._read_source(merge, metadata, data)
         predicate, keys = self._condition(merge, source, metadata)
-        found = self._view.change_files(table, predicate, keys=keys, row_filter=row_filter(predicate))
-        planes, merge, source = self._for_size(planes, merge, source, metadata, data, size_of(found))
+        found = self._view.change_files(table, predicate, keys=keys, row_filter=key_filter(predicate, keys))
         scan = self._scan(table, metadata, found)
+        planes, merge, source = self._for_size(planes, merge, source, metadata, data, found, scan.root)
         changes = planes.changes.merge(scan, merge, source)
         scanned = time.perf_counter()
         self._store(table, metadata, found, scan, changes, planes)
@@ -124,30 +130,50 @@ class MergeRows(RowChange):
             merge = replace(merge, source=self._source[3].frame)
         is_spark = type(self._given.source).__module__.startswith("pyspark.")
         reason = self._refusal(merge, metadata.schema, data)
-        planes = self._spark_planes(reason) if is_spark else self._planes(reason, 0)
+        # Whether the target is small is known later.
+        planes = self._spark_planes(reason) if is_spark else self._planes(reason, _NO_FILES)
         source = planes.changes.source(merge, metadata.schema)
         self._source = planes, metadata.schema, merge, source
         return planes, merge, source
 
     def _for_size(
-        self, planes: Planes, merge: Merge, source: MergeSource, metadata: Metadata, data: StructType, size_bytes: int
+        self,
+        planes: Planes,
+        merge: Merge,
+        source: MergeSource,
+        metadata: Metadata,
+        data: StructType,
+        files: pa.Table,
+        root: str,
     ) -> tuple[Planes, Merge, MergeSource]:
         """Change the plane if the size of the target, known only now, requires it: a small one needs no job."""
-        if isinstance(planes.changes, ArrowChanges):
-            if is_small(size_bytes) or self._keeps_ids or self._spark() is None:
-                return planes, merge, source
-            by_spark = self._spark_planes("the target is large")
+        is_arrow = isinstance(planes.changes, ArrowChanges)
+        held: Any = source.frame if is_arrow else getattr(source, "rows", None)
+        reason: str | None = None
+        if not is_arrow:
+            reason = "the source is large" if held is None else self._refusal(merge, metadata.schema, data)
+        if reason is None and self._fits(merge, source.schema, metadata, held.nbytes, files, root):
+            by_arrow = self._arrow_planes(files)
+            if is_arrow:
+                return by_arrow, merge, source
             merge = replace(merge, source=source.frame)
-            return by_spark, merge, by_spark.changes.source(merge, metadata.schema)
-        held: Any = getattr(source, "rows", None)
-        reason = "the source is large" if held is None else self._refusal(merge, metadata.schema, data)
-        if reason is None and (is_small(size_bytes + held.nbytes) or self._keeps_ids):
-            by_arrow = Planes(ArrowChanges(), ArrowPlane())
-            merge = replace(merge, source=held.drop_columns([source.number]))  # type: ignore[attr-defined]
             return by_arrow, merge, by_arrow.changes.source(merge, metadata.schema)
         if self._keeps_ids:
             raise self._loses_ids(reason)
-        return planes, merge, source
+        if not is_arrow:
+            return planes, merge, source
+        by_spark = self._spark_planes("the target is large")
+        merge = replace(merge, source=source.frame)
+        return by_spark, merge, by_spark.changes.source(merge, metadata.schema)
+
+    def _fits(
+        self, merge: Merge, source: StructType, metadata: Metadata, source_bytes: int, files: pa.Table, root: str
+    ) -> bool:
+        """Return whether this process carries out the merge, which Arrow can compute."""
+        if self._keeps_ids or self._spark() is None:
+            return True
+        searched = searched_columns(merge, metadata.schema, source)
+        return is_small(files, root=root, searched=searched, source_bytes=source_bytes)
 
     def _condition(
         self, merge: Merge, source: MergeSource, metadata: Metadata
@@ -187,6 +213,14 @@ def key_condition(
     return predicate, KeySet(many.column, many.values, metadata, predicate)
 
 
+def key_filter(predicate: Predicate | None, keys: KeySet | None) -> RowFilter | None:
+    """Return a filter that finds the rows with these keys in any file; None if only Spark can."""
+    found = row_filter(predicate)
+    if found is None or predicate is None or keys is None:
+        return found
+    return KeyFilter(predicate, keys.column, keys.values)
+
+
 def _values_condition(key: KeyValues) -> Predicate:
     if key.values is not None and len(key.values) <= MANY_KEYS:
         return In(key.column, tuple(key.values))
@@ -212,4 +246,4 @@ def _parameters(merge: GivenMerge) -> dict[str, Any]:
     }
 
 
-__all__ = ["MergeRows", "key_condition"]
+__all__ = ["MergeRows", "key_condition", "key_filter"]

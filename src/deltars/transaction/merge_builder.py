@@ -6,20 +6,23 @@ tx.merge(table, source, on).when_matched_update_all().when_not_matched_insert_al
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from deltars.arguments import check_flags
+from deltars.arguments import check_flags, check_keywords, checks_calls
 from deltars.data.row_change import ClauseKind, Expression
 from deltars.errors import ValidationError
 from deltars.protocol import as_names
-from deltars.transaction.assignments import Assignments, check_condition
+from deltars.transaction.assignments import Assignments, check_condition, refuse_condition_first
 from deltars.transaction.change_metrics import ChangeMetrics
-from deltars.transaction.options import ChangeOptions, CheckedChangeOptions, check_keywords
+from deltars.transaction.options import ChangeOptions, CheckedChangeOptions
 from deltars.transaction.plane import plane_for
 from deltars.verbs_to_come import RefusesVerbs
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +91,12 @@ class Pending:
     def __del__(self) -> None:
         if self.warns and not self.is_executed:
             message = "a merge was described, but never executed: call execute() at its end"
+            # Most programs hide a ResourceWarning, but all show a log line of this level.
+            _log.warning("%s", message)
             warnings.warn(message, ResourceWarning, stacklevel=2)
 
 
-def merge_builder(
+def begin_merge(
     execute: Callable[[GivenMerge], ChangeMetrics],
     source: object,
     on: Expression,
@@ -117,6 +122,7 @@ def merge_builder(
     return MergeBuilder(execute, GivenMerge(source, condition, target_alias, source_alias, evolves=evolves))
 
 
+@checks_calls
 class MergeBuilder(RefusesVerbs):
     """A merge being described. Each method returns a builder with one more clause; `execute` carries the merge out.
 
@@ -133,7 +139,9 @@ class MergeBuilder(RefusesVerbs):
 
     def when_matched_update(self, set: Assignments, condition: Expression | None = None) -> MergeBuilder:
         """Update a target row that a source row matches. `set` maps columns to values."""
-        return self._with("when_matched_update", "matched", "update", condition, _given(set, "set"))
+        return self._with(
+            "when_matched_update", "matched", "update", condition, _given("when_matched_update", set, condition, "set")
+        )
 
     def when_matched_update_all(
         self, condition: Expression | None = None, *, except_columns: str | Sequence[str] = ()
@@ -147,7 +155,13 @@ class MergeBuilder(RefusesVerbs):
 
     def when_not_matched_insert(self, values: Assignments, condition: Expression | None = None) -> MergeBuilder:
         """Insert a source row that matches no target row. Columns left out get their default or null."""
-        return self._with("when_not_matched_insert", "not_matched", "insert", condition, _given(values, "values"))
+        return self._with(
+            "when_not_matched_insert",
+            "not_matched",
+            "insert",
+            condition,
+            _given("when_not_matched_insert", values, condition, "values"),
+        )
 
     def when_not_matched_insert_all(
         self, condition: Expression | None = None, *, except_columns: str | Sequence[str] = ()
@@ -161,7 +175,7 @@ class MergeBuilder(RefusesVerbs):
         condition: Expression | None = None,
     ) -> MergeBuilder:
         """Update a target row that no source row matches."""
-        values = _given(set, "set")
+        values = _given("when_not_matched_by_source_update", set, condition, "set")
         return self._with("when_not_matched_by_source_update", "not_matched_by_source", "update", condition, values)
 
     def when_not_matched_by_source_delete(self, condition: Expression | None = None) -> MergeBuilder:
@@ -198,7 +212,8 @@ class MergeBuilder(RefusesVerbs):
         return MergeBuilder(self._execute, merge, self._pending)
 
 
-def _given(values: object, field: str) -> Assignments:
+def _given(call: str, values: object, condition: object, field: str) -> Assignments:
+    refuse_condition_first(call, values, condition, field=field, other="condition")
     if not isinstance(values, Mapping) or not values:
         raise ValidationError(
             f"{field} must map at least one column to a value, got {values!r}",
@@ -208,4 +223,4 @@ def _given(values: object, field: str) -> Assignments:
     return dict(values)
 
 
-__all__ = ["GivenMerge", "MergeBuilder", "Pending", "merge_builder"]
+__all__ = ["GivenMerge", "MergeBuilder", "Pending", "begin_merge"]

@@ -23,6 +23,7 @@ from deltars.protocol import (
     protocol_of,
     supported_features,
 )
+from deltars.protocol.column_mapping import COLUMN_MAPPING
 from deltars.protocol.properties import check_property
 from deltars.protocol.row_tracking import MATERIALIZED, materialized_names
 
@@ -107,6 +108,7 @@ def _checked(metadata: Metadata) -> Metadata:
     is_mapped = column_mapping(metadata.configuration) != "none"
     problem = check_schema(metadata.schema, metadata.partition_columns, column_mapping=is_mapped)
     if problem is not None:
-        raise ValidationError(problem, field="schema")
+        hint = f"Rename the column, or create the table with properties={{'{COLUMN_MAPPING}': 'name'}}."
+        raise ValidationError(problem, field="schema", hint=hint if COLUMN_MAPPING in problem else None)
     check_column_rules(metadata.schema)
     return metadata

@@ -11,19 +11,20 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 from uuid import UUID, uuid4
 
 import msgspec
 import pyarrow as pa
 
-from deltars.arguments import check_flags, check_texts
+from deltars.arguments import check_flags, check_keywords, check_texts, checks_calls
 from deltars.config import check_isolation, check_timeout
 from deltars.data.conditions import Condition
 from deltars.data.scan import Scan
 from deltars.errors import ConfigError, TableExists, TransactionTooLarge, ValidationError, located
-from deltars.log.commit import NO_VERSION, Commit, Committed, RowGroup, VersionTaken
+from deltars.log.commit import Commit, Committed, RowGroup, VersionTaken
 from deltars.log.moments import Moment
+from deltars.log.new_table import NO_VERSION
 from deltars.log.transaction_id import as_txn_id
 from deltars.observe import (
     TransactionBegun,
@@ -32,7 +33,7 @@ from deltars.observe import (
 )
 from deltars.predicate import parse
 from deltars.protocol import Action, SchemaLike, as_schema
-from deltars.session import CatalogSession, check_mirror_mode, is_handle
+from deltars.session import CatalogSession, TableLike, check_mirror_mode, is_handle
 from deltars.store.read.as_of import AsOf
 from deltars.transaction.alter import Alter, Change, StageChange
 from deltars.transaction.create_table import CREATE, check_request
@@ -46,7 +47,6 @@ from deltars.transaction.options import (
     WriteMode,
     WriteOptions,
     check_expected_version,
-    check_keywords,
 )
 from deltars.transaction.plane import Frame, any_breaks, plane_for, refuse_swapped, spark_plane
 from deltars.transaction.restoration import RESTORE, RestoredTable, restoration, version_to_restore
@@ -65,6 +65,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
+class _WritesRows(Protocol):
+    """A write, or a row-level change."""
+
+    def run(self, table: StagedTable, max_files: int | None) -> None: ...
+
+
+@checks_calls
 class OpenTransaction(RefusesVerbs, RowsByTable):
     """The calls of a transaction that are allowed until it ends: read, write, stage and alter."""
 
@@ -105,7 +112,7 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
 
     # -- reading -------------------------------------------------------------------------------------------------
 
-    def files(self, table: str | UUID, where: str | None = None) -> pa.Table:
+    def files(self, table: TableLike, where: str | None = None) -> pa.Table:
         """Return the live files of a table as of the transaction's beginning, with its staged changes.
 
         `where` leaves out files that hold no matching row, as far as partition values and statistics show. The
@@ -119,7 +126,7 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
 
     def read(
         self,
-        table: str | UUID,
+        table: TableLike,
         *,
         where: str | None = None,
         columns: Sequence[str] | None = None,
@@ -137,7 +144,7 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         scan = view.scan(staged, plane.predicate(spark, where, staged.metadata.schema))
         return plane.read(spark, scan, where=where, columns=columns)
 
-    def _scan_of(self, table: str | UUID, where: str | None) -> Scan:
+    def _scan_of(self, table: TableLike, where: str | None) -> Scan:
         """Return a scan for the reads without Spark (`to_pandas` …). It is remembered as read, as for `files`."""
         view = self._view_for(table)
         staged = view.readable(table)
@@ -148,7 +155,7 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
 
     def write(
         self,
-        table: str | UUID,
+        table: TableLike,
         df: Frame,
         mode: WriteMode = "append",
         **options: Unpack[WriteOptions],
@@ -235,7 +242,7 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         emit(WriteSkipped(source, self.id, skipped.table, skipped.app_id, skipped.app_version, skipped.known_version))
         return True
 
-    def _write_rows(self, write: TableWrite, table: StagedTable, max_files: int | None) -> None:
+    def _write_rows(self, write: _WritesRows, table: StagedTable, max_files: int | None) -> None:
         try:
             write.run(table, max_files)
         except TransactionTooLarge as error:
@@ -246,7 +253,7 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
 
     def stage(
         self,
-        table: str | UUID,
+        table: TableLike,
         actions: Sequence[Action] | pa.Table,
         expected_version: int | None = None,
         *,
@@ -309,6 +316,7 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         *,
         location: str | None = None,
         partition_by: str | Sequence[str] = (),
+        cluster_by: str | Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
         if_not_exists: bool = False,
@@ -323,7 +331,7 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         key = view.session.name_or_id(name)
         check_request(str(key), if_not_exists=if_not_exists, replace=replace)
         creation = TableCreation(
-            key, as_schema(schema), location, partition_by, properties, description, if_not_exists, replace
+            key, as_schema(schema), location, partition_by, cluster_by, properties, description, if_not_exists, replace
         )
         while True:
             base = view.find(key)
@@ -337,7 +345,7 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
                     return self._stage(view, *made)
             # Another thread has staged changes of the table since: repeat for its new state.
 
-    def drop_table(self, table: str | UUID, *, delete_data: bool = False) -> None:
+    def drop_table(self, table: TableLike, *, delete_data: bool = False) -> None:
         """Drop a table as part of this transaction. What the transaction has staged for it is discarded.
 
         The commit drops it, at the same moment as everything else. At `strict`, it raises `VersionConflict` if the
@@ -374,7 +382,7 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
 
     def restore(
         self,
-        table: str | UUID,
+        table: TableLike,
         version: int | None = None,
         *,
         timestamp: Moment | None = None,
@@ -406,12 +414,12 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
                     return made.result
             base = now  # another thread has staged changes of the table since
 
-    def alter(self, table: str | UUID) -> Alter:
+    def alter(self, table: TableLike) -> Alter:
         """Return an object whose methods change the table's schema and properties, as part of this transaction."""
         stage_change = self._change_stager(table)
         return Alter(lambda: nullcontext(stage_change))
 
-    def _change_stager(self, table: str | UUID) -> StageChange:
+    def _change_stager(self, table: TableLike) -> StageChange:
         """Return the function that stages one change of a table's metadata."""
         view = self._view_for(table)
         table_id = view.readable(table).table_id
@@ -453,7 +461,7 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         emit(TransactionBegun(session.database.source, self.id, isolation, began_ns))
         return self._view
 
-    def _view_for(self, table: str | UUID) -> View:
+    def _view_for(self, table: TableLike) -> View:
         with self._lifetime.open():
             if self._view is not None:
                 if not isinstance(self._open, CatalogSession):

@@ -17,7 +17,7 @@ from deltars.arguments import check_flags, check_texts
 from deltars.config import Isolation
 from deltars.data.write_target import COMPRESSIONS
 from deltars.errors import ValidationError
-from deltars.log.commit import NO_VERSION
+from deltars.log.new_table import NO_VERSION
 from deltars.log.snapshot import as_whole
 from deltars.log.transaction_id import TxnId
 from deltars.transaction.metadata import check_properties
@@ -244,35 +244,3 @@ def check_expected_version(version: Any) -> int:
 def _choose(name: str, value: Any, known: Mapping[str, str] | Sequence[str]) -> None:
     if value not in known:
         raise ValidationError(f"unknown {name} {value!r}", field=name, hint=f"Known values: {', '.join(known)}.")
-
-
-_PARAMETERS = {
-    "connect": ("warehouse", "migrate"),
-    "write": ("mode",),
-    "delete": ("where",),
-    "update": ("set", "where"),
-    "merge": ("target_alias", "source_alias", "merge_schema"),
-    "purge": ("where",),
-    "apply_changes": (
-        "keys",
-        "sequence_by",
-        "apply_as_deletes",
-        "column_list",
-        "except_column_list",
-        "stored_as_scd_type",
-        "ignore_null_updates",
-        "track_history_column_list",
-        "track_history_except_column_list",
-    ),
-}
-"""Parameters of each function that are no keyword options: users do not know the difference."""
-
-
-def check_keywords(function: str, given: Mapping[str, object], known: type) -> None:
-    """Raise `TypeError` for a keyword that the TypedDict `known` does not have, as Python does for a parameter."""
-    for name in given:
-        if name not in known.__annotations__:
-            options = (*_PARAMETERS.get(function, ()), *known.__annotations__)
-            raise TypeError(
-                f"{function}() got an unexpected keyword argument {name!r}; options are {', '.join(options)}"
-            )

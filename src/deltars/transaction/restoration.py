@@ -22,8 +22,9 @@ import pyarrow.compute as pc
 
 from deltars.errors import FilesMissing, ValidationError, VersionNotFound
 from deltars.log.arrow_adds import deletion_vectors, file_keys
-from deltars.log.commit import NO_VERSION, RowGroup
+from deltars.log.commit import RowGroup
 from deltars.log.moments import Moment
+from deltars.log.new_table import NO_VERSION
 from deltars.log.read_set import FileKey
 from deltars.log.snapshot import Snapshot
 from deltars.log.table_rules import APPEND_ONLY, ROW_TRACKING, ROW_TRACKING_DOMAIN
@@ -155,7 +156,7 @@ def restoration(view: View, table: StagedTable, target: Snapshot, timestamp: Mom
         "version": target.version if timestamp is None else None,
         "timestamp": None if timestamp is None else str(timestamp),
     }
-    step = Step(RESTORE, params, _metrics(then, result))
+    step = Step(RESTORE, params, _metrics(then, result), target.version)
     return Restoration(
         table, [*actions, *removes_of(removed), *adds_of(added)], step, row_groups_of(target, added), result
     )

@@ -5,8 +5,8 @@
                    ├─ every row matches ──▶ removed without being opened (DELETE)
                    └─ in doubt ──plane──▶ rows that go, rows that come ──▶ `changed_files`
 
-The plane is chosen by what must be read: few bytes, and conditions that Arrow evaluates exactly as Spark does, are
-handled in this process; otherwise Spark runs a job.
+The plane is chosen by what must be read (`read_size`): little, and conditions that Arrow evaluates exactly as Spark
+does, are handled in this process; otherwise Spark runs a job.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +23,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from deltars.data.arrow_change import ArrowChanges
+from deltars.data.arrow_change import ArrowChanges, searched_columns
 from deltars.data.conditions import conditions_of
+from deltars.data.evaluation import RowCondition
 from deltars.data.filter import PredicateFilter
 from deltars.data.plane import ArrowPlane, DataPlane
+from deltars.data.reader import RowFilter
 from deltars.data.row_change import ChangePlane, Delete, Expression, Merge, RowChanges, Update
 from deltars.data.row_ids import FILE_COLUMNS, reading_ids, with_hidden_columns
 from deltars.data.scan import SCAN_COLUMNS, Scan
@@ -38,7 +40,7 @@ from deltars.log.coverage import split_files
 from deltars.log.snapshot import num_rows
 from deltars.log.table_rules import APPEND_ONLY, tracks_rows
 from deltars.predicate import Predicate, Unknown, leaves_of, parse
-from deltars.protocol import Action, Metadata, StructType, Txn
+from deltars.protocol import Action, Metadata, StructField, StructType, Txn
 from deltars.protocol.properties import boolean_property
 from deltars.protocol.row_tracking import materialized_names
 from deltars.transaction.assignments import is_spark_column, resolved
@@ -47,6 +49,7 @@ from deltars.transaction.changed_files import ChangedFiles, uses_vectors, withou
 from deltars.transaction.metadata import metadata_actions
 from deltars.transaction.options import CheckedChangeOptions
 from deltars.transaction.plane import spark_plane
+from deltars.transaction.read_size import is_small
 from deltars.transaction.result import SkippedWrite
 from deltars.transaction.spark_only import spark_only
 from deltars.transaction.staged_table import StagedTable, Step
@@ -55,18 +58,16 @@ from deltars.transaction.view import View
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SMALL_BYTES = 32 * 1024 * 1024
-"""Files in doubt up to this size are handled in this process. Starting a Spark job costs more."""
-
 _CHANGE_FEED = "delta.enableChangeDataFeed"
 
 
 @dataclass(frozen=True, slots=True)
 class Planes:
-    """The plane that carries out a change, and the one that writes the rows that come."""
+    """The planes that find the rows, that write the rows that come, and that rewrite files without rows that go."""
 
     changes: ChangePlane
     data: DataPlane
+    purges: ChangePlane
 
 
 class RowChange(ABC):
@@ -78,15 +79,17 @@ class RowChange(ABC):
         self._view = view
         self._options = options
         self._made_for: StagedTable | None = None
+        self._max_files: int | None = None
         self._files = ChangedFiles()
         self._new: list[WrittenFile] = []
         self._metadata: Metadata | None = None
         self._params: dict[str, Any] = {}
         self.metrics = ChangeMetrics()
 
-    def run(self, table: StagedTable) -> None:
-        """Find the rows and write the files, for this state of the table."""
+    def run(self, table: StagedTable, max_files: int | None) -> None:
+        """Find the rows and write the files, at most so many, for this state of the table."""
         assert table.metadata is not None
+        self._max_files = max_files
         self._files, self._new, self._metadata = ChangedFiles(), [], table.metadata
         with located(table=table.name, txn_id=self._view.txn_id, stage="write data"):
             self.metrics = self._run(table, table.metadata)
@@ -137,6 +140,18 @@ class RowChange(ABC):
         # Spark knows time zones that Python does not. Then only Spark evaluates the condition.
         return Unknown(where) if predicate is None else predicate
 
+    def _row_filter(
+        self, where: Expression | None, predicate: Predicate | None, schema: StructType
+    ) -> RowFilter | None:
+        """Return a filter that finds the matching rows of any file, in this process; None if only Spark can.
+
+        Parts that have to be computed, such as `id % 5 = 1`, are computed if Arrow has Spark's result.
+        """
+        found = row_filter(predicate)
+        if found is not None or not isinstance(where, str) or self._refusal(Delete(where), schema) is not None:
+            return found
+        return RowCondition(where, schema)
+
     def _zone(self) -> str:
         """Return the time zone of literals without one: the session's, which Python may not know, else UTC."""
         session = self._spark()
@@ -162,14 +177,23 @@ class RowChange(ABC):
         reason = ArrowChanges.refusal(statement, schema, source)
         return reason or spark_only(statement, self._metadata, source, self._zone())
 
-    def _planes(self, refusal: str | None, size_bytes: int) -> Planes:
-        """Choose the planes. `refusal` says why Arrow cannot do it; `size_bytes` are the files in doubt."""
-        session = self._spark()
-        if refusal is None and (session is None or self._keeps_ids or is_small(size_bytes)):
-            return Planes(ArrowChanges(), ArrowPlane())
+    def _planes(
+        self, refusal: str | None, files: pa.Table, *, root: str = "", searched: Sequence[StructField] | None = None
+    ) -> Planes:
+        """Choose the planes. `refusal` says why Arrow cannot do it. `searched` as in `is_small`."""
+        if refusal is None and (
+            self._spark() is None or self._keeps_ids or is_small(files, root=root, searched=searched)
+        ):
+            return self._arrow_planes(files)
         if self._keeps_ids:
             raise self._loses_ids(refusal)
         return self._spark_planes(refusal)
+
+    def _arrow_planes(self, files: pa.Table) -> Planes:
+        """Return the planes of this process. Many files are rewritten by Spark all the same."""
+        is_alone = self._spark() is None or self._keeps_ids or is_small(files)
+        changes = ArrowChanges()
+        return Planes(changes, ArrowPlane(), changes if is_alone else self._spark_planes(None).purges)
 
     def _spark_planes(self, reason: str | None) -> Planes:
         """Return the planes of Spark. `reason` says why Arrow cannot do it."""
@@ -180,7 +204,8 @@ class RowChange(ABC):
             )
         from deltars.spark.change.plane import SparkChanges
 
-        return Planes(SparkChanges(session), spark_plane())
+        changes = SparkChanges(session)
+        return Planes(changes, spark_plane(), changes)
 
     @property
     def _keeps_ids(self) -> bool:
@@ -229,9 +254,10 @@ class RowChange(ABC):
 
     def _target(self, table: StagedTable, metadata: Metadata) -> WriteTarget:
         options = self._options
-        return self._view.write_target(
+        target = self._view.write_target(
             table, metadata, target_file_size=options.target_file_size, compression=options.compression
         )
+        return target.with_options(max_files=self._max_files)
 
     def _store(
         self, table: StagedTable, metadata: Metadata, files: pa.Table, scan: Scan, changes: RowChanges, planes: Planes
@@ -245,7 +271,7 @@ class RowChange(ABC):
             place = target.with_options(schema=with_hidden_columns(metadata.schema, hidden)) if hidden else target
             self._new += planes.data.write(whole, place, conditions_of(metadata, data.names))
         self._files = without_rows(
-            files, scan, changes.positions, planes.changes, target, by_vectors=uses_vectors(metadata)
+            files, scan, changes.positions, planes.purges, target, by_vectors=uses_vectors(metadata)
         )
 
     def _measured(self, changes: RowChanges, deleted: int | None, scan_s: float, rewrite_s: float) -> ChangeMetrics:
@@ -289,7 +315,8 @@ class DeleteRows(RowChange):
         if refusal is not None and self._spark() is None:
             # An empty table refuses what a filled one would refuse.
             self._spark_planes(refusal)
-        found = self._view.change_files(table, predicate, row_filter=row_filter(predicate), changes_matches=True)
+        tested_by = self._row_filter(self._where, predicate, metadata.schema)
+        found = self._view.change_files(table, predicate, row_filter=tested_by, changes_matches=True)
         if boolean_property(metadata.configuration, APPEND_ONLY):
             self._refuse_for(table, metadata, moves_rows=False)
         certain, doubt = split_files(predicate, metadata, found)
@@ -297,8 +324,9 @@ class DeleteRows(RowChange):
         scanned = time.perf_counter()
         if doubt.num_rows:
             self._refuse_for(table, metadata, moves_rows=not uses_vectors(metadata))
-            planes = self._planes(refusal, size_of(doubt))
             scan = self._scan(table, metadata, doubt)
+            searched = None if refusal else searched_columns(statement, metadata.schema)
+            planes = self._planes(refusal, doubt, root=scan.root, searched=searched)
             changes = planes.changes.delete(scan, statement)
             scanned = time.perf_counter()
             self._store(table, metadata, doubt, scan, changes, planes)
@@ -327,10 +355,11 @@ class UpdateRows(RowChange):
         values = resolved(self._values, metadata.schema, field="set")
         statement = Update(values, self._where)
         predicate = self._predicate(self._where, metadata.schema)
-        found = self._view.change_files(table, predicate, row_filter=row_filter(predicate), changes_matches=True)
+        tested_by = self._row_filter(self._where, predicate, metadata.schema)
+        found = self._view.change_files(table, predicate, row_filter=tested_by, changes_matches=True)
         try:
-            planes = self._planes(self._refusal(statement, metadata.schema), size_of(found))
             scan = self._scan(table, metadata, found)
+            planes = self._planes(self._refusal(statement, metadata.schema), found)
             changes = planes.changes.update(scan, statement)
         except PredicateError as error:
             if error.field == "expression" and error.position is not None:
@@ -353,13 +382,14 @@ class PurgeFiles(RowChange):
     def _run(self, table: StagedTable, metadata: Metadata) -> ChangeMetrics:
         began = time.perf_counter()
         self._params = {"predicate": _as_list(self._where), "applyPurge": "true"}
-        found = self._view.change_files(table, self._predicate(self._where, metadata.schema))
+        found = self._view.files_to_move(table, self._predicate(self._where, metadata.schema))
         files = found.filter(pc.is_valid(found["deletion_vector"]))
         if tracks_rows(metadata) and files.num_rows:
             self._refuse_for(table, metadata, moves_rows=True)
-        planes = self._planes(None, size_of(files))
+        scan = self._scan(table, metadata, files)
+        planes = self._planes(None, files)
         nothing = {place: BitMap64() for place in range(files.num_rows)}
-        written = planes.changes.purge(self._scan(table, metadata, files), nothing, self._target(table, metadata))
+        written = planes.purges.purge(scan, nothing, self._target(table, metadata))
         # Rows that left a file in this transaction are a change of data, for readers that follow the log.
         staged = set(file_keys(table.added()))
         is_staged = [key in staged for key in file_keys(files)]
@@ -371,19 +401,10 @@ class PurgeFiles(RowChange):
 
 
 def row_filter(predicate: Predicate | None) -> PredicateFilter | None:
-    """Return a filter that finds the matching rows of any file; None if only Spark can evaluate it."""
+    """Return a filter that finds the matching rows of any file; None if a part has to be computed."""
     if predicate is None or any(isinstance(leaf, Unknown) for leaf in leaves_of(predicate)):
         return None
     return PredicateFilter(predicate)
-
-
-def is_small(size_bytes: int) -> bool:
-    """Return whether this process handles so many bytes faster than a Spark job does."""
-    return size_bytes <= SMALL_BYTES
-
-
-def size_of(files: pa.Table) -> int:
-    return int(pc.sum(files["size"]).as_py() or 0)
 
 
 def _as_list(where: Expression | None) -> str:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, Unpack
-from uuid import UUID
 
+from deltars.arguments import check_keywords, checks_calls
 from deltars.data.row_change import Expression
 from deltars.errors import ValidationError
-from deltars.transaction.assignments import Assignments, as_expression, check_condition
+from deltars.session import TableLike
+from deltars.transaction.assignments import Assignments, as_expression, check_condition, refuse_condition_first
 from deltars.transaction.change_metrics import ChangeMetrics
-from deltars.transaction.merge_builder import GivenMerge, MergeBuilder, merge_builder
+from deltars.transaction.merge_builder import GivenMerge, MergeBuilder, begin_merge
 from deltars.transaction.open_transaction import OpenTransaction
-from deltars.transaction.options import ChangeOptions, CheckedChangeOptions, check_keywords
+from deltars.transaction.options import ChangeOptions, CheckedChangeOptions
 from deltars.transaction.plane import Frame
 from deltars.transaction.staged_table import StagedTable, Step
 from deltars.transaction.view import View
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
 # The statements are imported late: they load sqlglot, which most transactions do not need.
 
 
+@checks_calls
 class RowStatements(OpenTransaction):
     """The calls that change rows. Each sees what the transaction staged before it."""
 
     def delete(
-        self, table: str | UUID, where: Expression | None = None, **options: Unpack[ChangeOptions]
+        self, table: TableLike, where: Expression | None = None, **options: Unpack[ChangeOptions]
     ) -> ChangeMetrics:
         """Delete the rows for which `where` is true; without it, every row.
 
@@ -41,7 +43,7 @@ class RowStatements(OpenTransaction):
 
     def update(
         self,
-        table: str | UUID,
+        table: TableLike,
         set: Assignments,
         where: Expression | None = None,
         **options: Unpack[ChangeOptions],
@@ -53,6 +55,7 @@ class RowStatements(OpenTransaction):
         """
         from deltars.transaction.row_change import UpdateRows
 
+        refuse_condition_first("update", set, where, field="set", other="where")
         condition = check_condition(where, field="where")
         for column, value in (set or {}).items() if hasattr(set, "items") else ():
             as_expression(value, str(column), field="set")
@@ -60,7 +63,7 @@ class RowStatements(OpenTransaction):
 
     def merge(
         self,
-        table: str | UUID,
+        table: TableLike,
         source: Frame,
         on: Expression,
         *,
@@ -74,7 +77,7 @@ class RowStatements(OpenTransaction):
         `on` says which rows match, as SQL text or a Spark Column: `"t.id = s.id"`. The source is read once.
         `merge_schema` adds new columns of the source to the table.
         """
-        builder = merge_builder(
+        builder = begin_merge(
             lambda merge: self._merge(table, merge, options),
             source,
             on,
@@ -89,14 +92,14 @@ class RowStatements(OpenTransaction):
             self._pending_merges.append(pending)
         return builder
 
-    def _merge(self, table: str | UUID, merge: GivenMerge, options: ChangeOptions) -> ChangeMetrics:
+    def _merge(self, table: TableLike, merge: GivenMerge, options: ChangeOptions) -> ChangeMetrics:
         from deltars.transaction.merge import MergeRows
 
         return self._change(table, "merge", options, lambda view, checked: MergeRows(view, checked, merge))
 
     def apply_changes(
         self,
-        target: str | UUID,
+        target: TableLike,
         df: Frame,
         *,
         keys: str | Sequence[str],
@@ -139,7 +142,7 @@ class RowStatements(OpenTransaction):
         return apply_changes(self, target, df, feed, options)
 
     def purge(
-        self, table: str | UUID, where: Expression | None = None, **options: Unpack[ChangeOptions]
+        self, table: TableLike, where: Expression | None = None, **options: Unpack[ChangeOptions]
     ) -> ChangeMetrics:
         """Write files with deletion vectors again without their deleted rows, as `REORG … APPLY (PURGE)` does.
 
@@ -152,7 +155,7 @@ class RowStatements(OpenTransaction):
 
     def _change(
         self,
-        table: str | UUID,
+        table: TableLike,
         call: str,
         options: ChangeOptions,
         make: Callable[[View, CheckedChangeOptions], RowChange],
@@ -167,7 +170,8 @@ class RowStatements(OpenTransaction):
                 base = view.readable(table)
                 if self._is_done(view, base, change):
                     return ChangeMetrics(skipped=True)
-                change.run(base)
+                # How many staged files it replaces is not known before, so they do not count yet.
+                self._write_rows(change, base, self._limits.max_new_files(view.changed, base, overwrites=True))
                 with self._lifetime.open():
                     now = view.readable(table)
                     if now is not base and self._is_done(view, now, change):

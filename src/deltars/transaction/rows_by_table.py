@@ -5,18 +5,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 import pyarrow as pa
 
+from deltars.arguments import checks_calls
 from deltars.data.frames import as_duckdb, as_pandas, as_polars, stream
 from deltars.data.scan import Scan
+from deltars.session import TableLike
 
 if TYPE_CHECKING:
     import pandas
     import polars
 
 
+@checks_calls
 class RowsByTable(ABC):
     """Reads without Spark, by table.
 
@@ -24,36 +26,34 @@ class RowsByTable(ABC):
     """
 
     @abstractmethod
-    def _scan_of(self, table: str | UUID, where: str | None) -> Scan:
+    def _scan_of(self, table: TableLike, where: str | None) -> Scan:
         """Return the files of a table that may hold a matching row, with all that is needed to read them."""
 
     def to_arrow_batch_reader(
-        self, table: str | UUID, *, where: str | None = None, columns: Sequence[str] | None = None
+        self, table: TableLike, *, where: str | None = None, columns: Sequence[str] | None = None
     ) -> pa.RecordBatchReader:
         """Return the rows of a table as a stream of record batches."""
         return stream(self._scan_of(table, where), columns)
 
-    def to_arrow(
-        self, table: str | UUID, *, where: str | None = None, columns: Sequence[str] | None = None
-    ) -> pa.Table:
+    def to_arrow(self, table: TableLike, *, where: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows of a table as a pyarrow table."""
         return self.to_arrow_batch_reader(table, where=where, columns=columns).read_all()
 
     def to_pandas(
-        self, table: str | UUID, *, where: str | None = None, columns: Sequence[str] | None = None
+        self, table: TableLike, *, where: str | None = None, columns: Sequence[str] | None = None
     ) -> pandas.DataFrame:
         """Return the rows of a table as a pandas DataFrame."""
         return as_pandas(self.to_arrow_batch_reader(table, where=where, columns=columns))
 
     def to_polars(
-        self, table: str | UUID, *, where: str | None = None, columns: Sequence[str] | None = None
+        self, table: TableLike, *, where: str | None = None, columns: Sequence[str] | None = None
     ) -> polars.DataFrame:
         """Return the rows of a table as a Polars DataFrame."""
         return as_polars(self.to_arrow_batch_reader(table, where=where, columns=columns))
 
     def to_duckdb(
         self,
-        table: str | UUID,
+        table: TableLike,
         connection: Any = None,
         *,
         where: str | None = None,

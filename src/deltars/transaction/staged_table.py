@@ -21,8 +21,9 @@ import msgspec
 import pyarrow as pa
 
 from deltars.log.arrow_adds import canonical, deletion_vectors, file_keys
-from deltars.log.commit import NO_VERSION, NewTable, RowGroup, TableCommit
+from deltars.log.commit import RowGroup, TableCommit
 from deltars.log.file_rules import num_records
+from deltars.log.new_table import NO_VERSION, NewTable
 from deltars.log.read_set import FileKey
 from deltars.log.snapshot import FILE_SCHEMA
 from deltars.log.validation import check_actions
@@ -41,6 +42,8 @@ class Step:
     operation: str
     params: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, int] = field(default_factory=dict)
+    restores: int | None = None
+    """Older version whose files the step adds again."""
 
 
 class StagedTable:
@@ -76,6 +79,7 @@ class StagedTable:
         self._protocol = protocol
         self._is_live = is_live
         self._steps: list[Step] = []
+        self._params: Mapping[str, Any] = {}
         self._files: dict[FileKey, AddFile | RemoveFile] = {}
         self._columns: list[pa.Table] = []
         self._others: dict[tuple[object, ...], Action] = {}
@@ -149,6 +153,16 @@ class StagedTable:
         after.is_exact = self.is_exact or is_exact
         return after
 
+    def with_progress(self, app_id: str, version: int, params: Mapping[str, Any]) -> StagedTable:
+        """Return the table with an application's progress, and with more parameters for its history."""
+        after = copy(self)
+        after._others = {
+            **self._others,
+            (Txn, app_id): Txn(app_id=app_id, version=version, last_updated=int(time.time() * 1000)),
+        }
+        after._params = {**self._params, **params}
+        return after
+
     def as_commit(self) -> TableCommit:
         operations = {step.operation for step in self._steps}
         [params, *more] = [dict(step.params) for step in self._steps]
@@ -165,11 +179,12 @@ class StagedTable:
             self.version if self.expected_version is None else self.expected_version,
             [*self._others.values(), *self._files.values()],
             operations.pop() if len(operations) == 1 else SEVERAL,
-            params,
+            {**params, **self._params},
             adds=pa.concat_tables(self._columns, promote_options="default") if self._columns else None,
             row_groups=[group for group in self._row_groups if group.path in paths],
             metrics={name: str(count) for name, count in metrics.items()},
             is_exact=self.is_exact,
+            restores=frozenset(step.restores for step in self._steps if step.restores is not None),
         )
 
     # -- as the transaction sees it ------------------------------------------------------------------------------

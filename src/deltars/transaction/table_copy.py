@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 
 from deltars.errors import ValidationError
 from deltars.log.arrow_adds import deletion_vectors
-from deltars.log.commit import NO_VERSION, NewTable, RowGroup
+from deltars.log.commit import RowGroup
+from deltars.log.new_table import NO_VERSION, NewTable
 from deltars.log.snapshot import Snapshot
 from deltars.protocol import Action, AddFile, Metadata, Protocol, check_protocol, protocol_of, supported_features
 from deltars.protocol.deletion_vectors import relative_path as vector_path

@@ -10,10 +10,10 @@ from deltars.protocol import Action, Metadata, StructType
 from deltars.transaction.create_table import (
     CREATE,
     REPLACE,
+    check_directory,
     check_existing,
     create_params,
     initial_actions,
-    refuse_foreign_files,
     replacement_actions,
 )
 from deltars.transaction.staged_table import StagedTable, Step
@@ -28,6 +28,7 @@ class TableCreation:
     schema: StructType
     location: str | None
     partition_by: str | Sequence[str]
+    cluster_by: str | Sequence[str]
     properties: Mapping[str, str] | None
     description: str | None
     if_not_exists: bool
@@ -48,16 +49,17 @@ class TableCreation:
                 self.properties,
                 location=self.location,
                 description=self.description,
+                cluster_by=self.cluster_by,
             )
             assert made.metadata is not None
-            if self.location is not None:
-                refuse_foreign_files(view.session, made.name, made.location)
+            check_directory(view.session, made.name, made.location, is_given=self.location is not None)
             return made, (), Step(CREATE, create_params(made.metadata))
         check_existing(base, self.location, replace=self.replace)
         initial = initial_actions(
             base.table_id,
             self.schema,
             partition_by=self.partition_by,
+            cluster_by=self.cluster_by,
             properties=self.properties,
             description=self.description,
         )
@@ -65,5 +67,7 @@ class TableCreation:
         if base.metadata is None:
             return base, initial, Step(CREATE, params)
         assert base.protocol is not None
-        actions = replacement_actions(base, base.metadata, base.protocol, view.files(base, None), initial)
+        actions = replacement_actions(
+            base, base.metadata, base.protocol, view.files(base, None), initial, view.domains(base)
+        )
         return base, actions, Step(REPLACE, params)

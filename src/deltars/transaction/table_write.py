@@ -29,7 +29,19 @@ from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.errors import SchemaMismatch, ValidationError, located
 from deltars.log.commit import RowGroup
 from deltars.predicate import Predicate
-from deltars.protocol import Action, Metadata, RemoveFile, StructField, StructType, Txn, as_names, merged
+from deltars.protocol import (
+    Action,
+    Metadata,
+    RemoveFile,
+    StructField,
+    StructType,
+    Txn,
+    as_names,
+    column_mapping,
+    merged,
+    supported_features,
+)
+from deltars.protocol.clustering import CLUSTERING_FEATURE, clustering_columns
 from deltars.protocol.column_rules import invariant_of, is_computed
 from deltars.protocol.properties import boolean_property
 from deltars.transaction.metadata import changed, metadata_actions, partition_column
@@ -84,8 +96,15 @@ class TableWrite:
 
     @property
     def schema(self) -> StructType:
-        """Schema of a table that is created from the frame."""
-        return self._plane.schema(self._frame)
+        """Schema of the frame, and of a table that is created from it."""
+        schema = self._plane.schema(self._frame)
+        if not schema.fields:
+            raise ValidationError(
+                "the frame has no columns",
+                field="df",
+                hint="Check how the frame was made: a frame without rows can be written, but it needs the columns.",
+            )
+        return schema
 
     def skipped(self, table: StagedTable) -> SkippedWrite | None:
         """Return the skipped write if the application has already written this version or a later one, else None."""
@@ -171,7 +190,27 @@ class TableWrite:
             schema = merged(schema, data, can_widen=can_widen)
         if schema == metadata.schema and columns == list(metadata.partition_columns):
             return metadata
-        return changed(metadata, schema_string=schema.to_json(), partition_columns=columns)
+        after = changed(metadata, schema_string=schema.to_json(), partition_columns=columns)
+        if options.overwrite_schema:
+            self._refuse_lost_clustering(table, metadata, after)
+        return after
+
+    def _refuse_lost_clustering(self, table: StagedTable, before: Metadata, after: Metadata) -> None:
+        """Raise if a new schema does not fit the table's clustering columns."""
+        if table.protocol is None or CLUSTERING_FEATURE not in supported_features(table.protocol):
+            return
+        is_mapped = column_mapping(before.configuration) != "none"
+        columns = clustering_columns(self._view.domains(table), before.schema, is_mapped=is_mapped)
+        left = {path for path, _ in after.schema.leaves()}
+        lost = [path for path in columns if path not in left]
+        if lost or (columns and after.partition_columns):
+            what = f"the new schema lacks {'.'.join(lost[0])}" if lost else "a clustered table has no partitions"
+            raise ValidationError(
+                f"the table is clustered by {', '.join('.'.join(path) for path in columns)}: {what}",
+                table=table.name,
+                field="overwrite_schema",
+                hint="Create it again for the new schema: create_table(…, replace=True, cluster_by=[…]).",
+            )
 
     def _refuse_unpartitioned(self, table: StagedTable, data: StructType, metadata: Metadata) -> None:
         """Raise if the data lacks a partition column. Null, as for other missing columns, would be a mistake here."""

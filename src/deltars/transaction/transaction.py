@@ -7,7 +7,7 @@ begin ── take a snapshot: every table's version at this moment
   stage(table, actions)
 commit ── in one SQL transaction: check every table as the isolation level demands, then advance all tables
   ├─ settle a conflict by rows, where others changed other rows only, and try again
-  └─ publish each table's new version to `_delta_log`
+  └─ publish each table's new version to `_delta_log`, then compact the tables whose properties ask for it
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from types import TracebackType
 from typing import NoReturn, Self, Unpack
 from uuid import UUID
 
+from deltars.arguments import checks_calls
 from deltars.errors import DeltarsError, ValidationError
 from deltars.log.commit import Commit, Committed, Drop
 from deltars.observe import Outcome, Stopwatch, TransactionEnded, emit
 from deltars.session import HasSession, after_commit
+from deltars.transaction.auto_compaction import compact_after_write
 from deltars.transaction.lifetime import Phase
 from deltars.transaction.options import BeginOptions
 from deltars.transaction.result import TransactionResult
@@ -30,6 +32,7 @@ from deltars.transaction.row_statements import RowStatements
 from deltars.transaction.settle import Settler
 
 
+@checks_calls
 class Transaction(RowStatements):
     """A transaction, made by `catalog.begin()` or `deltars.begin()`. Use it as a context manager.
 
@@ -47,6 +50,11 @@ class Transaction(RowStatements):
             raise self._lifetime.why_no_result()
         return self._result
 
+    @property
+    def is_repeated(self) -> bool:
+        """Whether a transaction with this id was committed before. Then this one changes nothing."""
+        return self._earlier is not None
+
     def commit(self) -> TransactionResult:
         """Commit everything staged in one SQL transaction, then publish it. The context manager calls this."""
         self._lifetime.end(Phase.COMMITTING)
@@ -61,6 +69,8 @@ class Transaction(RowStatements):
         if view is None or not (view.changed or view.dropped or self._is_repeated_drop):
             self._result = TransactionResult(self.id, None, skipped=skipped)
             self._lifetime.phase = Phase.COMMITTED
+            if view is not None:
+                view.session.heartbeat.end(self.id, withdraw=True)
             self._emit_end(Outcome.EMPTY)
             return self._result
         changed, dropped, session = view.changed, view.dropped, view.session
@@ -79,6 +89,7 @@ class Transaction(RowStatements):
                 skipped=skipped,
             )
             self._lifetime.phase = Phase.COMMITTED
+            session.heartbeat.end(self.id, withdraw=committed is self._earlier)
         except BaseException as error:
             self._fail(error, watch, names)
             raise
@@ -93,6 +104,9 @@ class Transaction(RowStatements):
             self._result = replace(
                 self._result, mirror={names[table_id]: outcome for table_id, outcome in outcomes.items()}
             )
+            if committed is not self._earlier:
+                written = {table.table_id: (table.name, table.metadata) for table in changed if table.metadata}
+                compact_after_write(session, written, self._mirror)
         return self._result
 
     def _fail(self, error: BaseException, watch: Stopwatch, names: Mapping[UUID, str]) -> None:
@@ -102,6 +116,9 @@ class Transaction(RowStatements):
             return
         outcome = Outcome.of(error, watch.stage)
         self._lifetime.phase = Phase.UNKNOWN if outcome is Outcome.UNKNOWN else Phase.ROLLED_BACK
+        if self._view is not None:
+            # If the outcome is not known, a commit may still be running: the announcement stays.
+            self._view.session.heartbeat.end(self.id, withdraw=outcome is not Outcome.UNKNOWN)
         if isinstance(error, DeltarsError) and error.table_id is not None:
             error.located(table=names.get(UUID(error.table_id)))
         self._emit_end(outcome, error=error)
@@ -111,13 +128,14 @@ class Transaction(RowStatements):
         return self._earlier if self._earlier and self._earlier.versions.keys() == set(tables) else None
 
     def rollback(self) -> None:
-        """Discard everything staged. Data files that were already written stay on the storage, as orphans."""
+        """Discard everything staged. Data files that were already written stay, until a full vacuum deletes them."""
         self._lifetime.end(Phase.ROLLED_BACK)
         self._roll_back()
 
     def _roll_back(self) -> None:
         self._emit_end(Outcome.ROLLED_BACK)
         if self._view is not None:
+            self._view.session.heartbeat.end(self.id, withdraw=True)
             self._view.forget()
 
     def _emit_end(
@@ -172,6 +190,7 @@ class Transaction(RowStatements):
             is_repeatable=self._is_repeatable,
             bases=view.bases,
             drops=[Drop(table.table_id, table.version) for table in view.dropped],
+            announced=view.session.heartbeat.pause(self.id),
         )
 
 

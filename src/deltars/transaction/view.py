@@ -21,14 +21,15 @@ from deltars.data.scan import Scan
 from deltars.data.write_target import WriteTarget
 from deltars.errors import TableNotFound, ValidationError
 from deltars.log.arrow_adds import file_keys
-from deltars.log.commit import NO_VERSION, Base, NewTable, TableRead
+from deltars.log.commit import Base, TableRead
 from deltars.log.key_set import KeySet
+from deltars.log.new_table import NO_VERSION, NewTable
 from deltars.log.pruning import Pruner
 from deltars.log.read_set import FileKey, RowRead
 from deltars.log.snapshot import Snapshot
 from deltars.predicate import Predicate, conjunction
 from deltars.protocol import DomainMetadata, Metadata, StructType
-from deltars.session import CatalogSession
+from deltars.session import CatalogSession, TableLike
 from deltars.store.names import name_key
 from deltars.store.read.cuts import CutTable
 from deltars.transaction.create_table import initial_actions, location_of
@@ -155,7 +156,7 @@ class View:
             is_live=_Live(snapshot),
         )
 
-    def seen(self, table: str | UUID, expected_version: int | None = None) -> StagedTable:
+    def seen(self, table: TableLike, expected_version: int | None = None) -> StagedTable:
         """Return a table by name, id or URI. Raise `TableNotFound` if the transaction does not see it.
 
         A table that was created after the transaction began is returned only if the caller gives its expected version.
@@ -174,7 +175,7 @@ class View:
             )
         return StagedTable(record.table_id, record.name, record.location, expected_version, None)
 
-    def readable(self, table: str | UUID) -> StagedTable:
+    def readable(self, table: TableLike) -> StagedTable:
         """Return a table that has a schema. Raise if nothing was committed to it yet."""
         staged = self.seen(table)
         if staged.metadata is None:
@@ -190,6 +191,7 @@ class View:
         *,
         location: str | None = None,
         description: str | None = None,
+        cluster_by: str | Sequence[str] = (),
     ) -> StagedTable:
         """Return a new table, which the commit creates."""
         if isinstance(name, UUID):
@@ -201,7 +203,12 @@ class View:
             # Threads that create the same table at once must write to one location.
             new = made if location is not None else self._new.setdefault(name_key(made.name), made)
         actions = initial_actions(
-            new.table_id, schema, partition_by=partition_by, properties=properties, description=description
+            new.table_id,
+            schema,
+            partition_by=partition_by,
+            cluster_by=cluster_by,
+            properties=properties,
+            description=description,
         )
         return StagedTable(new.table_id, new.name, new.location, NO_VERSION, None, new=new, initial=actions)
 
@@ -254,6 +261,19 @@ class View:
             self._reads.rows(table.table_id, table.version, searched)
         return pa.concat_tables([table.over(live), added])
 
+    def files_to_move(self, table: StagedTable, predicate: Predicate | None) -> pa.Table:
+        """Return the files that may hold matching rows, as `files` does, and remember nothing.
+
+        Who only moves rows to other files does not depend on what the rows are. That the files are still live is
+        checked, because they are removed.
+        """
+        assert table.metadata is not None
+        added = table.added() if predicate is None else _kept(table.added(), Pruner(predicate, table.metadata))
+        if table.version == NO_VERSION:
+            return added
+        live = self._snapshot(table.table_id, table.version).select_files(where=predicate)
+        return pa.concat_tables([table.over(live), added])
+
     def note_whole_read(self, table: StagedTable) -> None:
         """Remember a table as read in whole, without fetching its list of files."""
         with self._lifetime.open():
@@ -284,7 +304,11 @@ class View:
     def write_target(
         self, table: StagedTable, metadata: Metadata, *, target_file_size: int | None, compression: str | None
     ) -> WriteTarget:
-        """Return where and how new files of the table are written. None keeps the default."""
+        """Return where and how new files of the table are written. None keeps the default.
+
+        From now on the transaction counts as a writer of the table, whose files no vacuum deletes.
+        """
+        self.session.heartbeat.begin(self._lifetime, table.table_id)
         target = WriteTarget(
             root=table.location,
             schema=metadata.schema,

@@ -21,15 +21,13 @@ from deltars.mirror.files.checkpoint_schema import CheckpointSchema
 from deltars.mirror.files.prefetch import prefetch
 from deltars.protocol import Metadata
 from deltars.protocol.log_files import checkpoint_path
-from deltars.protocol.properties import parse_interval_ms
+from deltars.protocol.properties import deleted_file_retention_ms
 from deltars.storage import Storage
 from deltars.store.mirror.checkpoint_state import VersionState
 
 INTERVAL = "delta.checkpointInterval"
-RETENTION = "delta.deletedFileRetentionDuration"
 STATS_AS_JSON = "delta.checkpoint.writeStatsAsJson"
 STATS_AS_STRUCT = "delta.checkpoint.writeStatsAsStruct"
-DEFAULT_RETENTION_MS = 7 * 24 * 3_600_000
 
 ROW_GROUP_ROWS = 50_000
 BUFFER_BYTES = 2**20
@@ -59,12 +57,6 @@ def interval_of(metadata: Metadata, default: int) -> int:
 def is_due(before: int, after: int, interval: int) -> bool:
     """Return whether a multiple of the interval is among the versions after `before` up to `after`."""
     return after // interval > max(before, 0) // interval
-
-
-def span_ms(properties: Mapping[str, str], name: str, default_ms: int) -> int:
-    """Return a property that is an interval, in milliseconds. Ignore a value that is not one."""
-    span = parse_interval_ms(properties.get(name, ""))
-    return default_ms if span is None else span
 
 
 def write_checkpoint(storage: Storage, state: VersionState, *, replace: bool = False) -> WrittenCheckpoint:
@@ -108,7 +100,7 @@ def _row_groups(state: VersionState, schema: CheckpointSchema) -> Iterator[tuple
     first = schema.state(state.protocol, state.metadata, state.txns, state.domains)
     yield pa.Table.from_batches([first]), False
     # Relative to the commit's timestamp, so that every process writes the same checkpoint.
-    kept_after_ms = state.in_commit_timestamp - span_ms(state.metadata.configuration, RETENTION, DEFAULT_RETENTION_MS)
+    kept_after_ms = state.in_commit_timestamp - deleted_file_retention_ms(state.metadata.configuration)
     for removes in _gathered(state.removes(kept_after_ms)):
         yield _converted(removes, schema.removes), False
     for adds in _gathered(state.adds()):

@@ -9,15 +9,16 @@ anything else            refused before a job runs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
+from deltars.data.new_rows import resolved
 from deltars.errors import SchemaMismatch, ValidationError
+from deltars.spark.schema import schema_from_spark
 from deltars.spark.write.computed_columns import REFUSED
 
 _WIDER: dict[type[T.DataType], tuple[type[T.DataType], ...]] = {
@@ -32,8 +33,6 @@ _WIDER: dict[type[T.DataType], tuple[type[T.DataType], ...]] = {
 """Casts between numbers that never fail."""
 _TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)
 _FAMILIES = (T.DayTimeIntervalType, T.YearMonthIntervalType)
-
-Path: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +56,9 @@ class Assignments:
     def __init__(self, table: T.StructType, values: Mapping[str, Value]) -> None:
         self._table = table
         self._root = _Node()
+        schema = schema_from_spark(table)
         for name, value in values.items():
-            self._add(name, resolve(name, table), value)
+            self._add(name, resolved(name, schema).path, value)
 
     @property
     def columns(self) -> frozenset[str]:
@@ -70,7 +70,7 @@ class Assignments:
         node = self._root.fields.get(name.lower())
         return current if node is None else _built(current, self._table[name].dataType, node, name)
 
-    def _add(self, name: str, path: Path, value: Value) -> None:
+    def _add(self, name: str, path: Sequence[str], value: Value) -> None:
         node = self._root
         for part in path:
             node = node.fields.setdefault(part.lower(), _Node())
@@ -79,27 +79,6 @@ class Assignments:
         if node.fields:
             raise ValidationError(f"column {name} is assigned twice: as a whole and in part", field=name)
         node.value = value
-
-
-def resolve(name: str, table: T.StructType) -> Path:
-    """Return the column and the fields that a dotted name means. A column whose own name has a dot comes first."""
-    found = _resolve(name.lower(), table)
-    if found is None:
-        names = ", ".join(table.names)
-        raise ValidationError(f"there is no column {name!r}; the columns are {names}", field=name)
-    return found
-
-
-def _resolve(name: str, struct: T.StructType) -> Path | None:
-    for inner in struct.fields:
-        if inner.name.lower() == name:
-            return (inner.name,)
-    for inner in struct.fields:
-        if isinstance(inner.dataType, T.StructType) and name.startswith(f"{inner.name.lower()}."):
-            rest = _resolve(name[len(inner.name) + 1 :], inner.dataType)
-            if rest is not None:
-                return (inner.name, *rest)
-    return None
 
 
 def _built(current: Column, kind: T.DataType, node: _Node, name: str) -> Column:

@@ -94,7 +94,7 @@ def read_events(
     casts.append(assigned(F.col(sequence), types[sequence], wanted[sequence], "sequence_by").alias(sequence))
     ready = chosen.select(*casts, is_deleted)
     source = read_source(spark, Merge(ready, _equal_keys(columns.keys), ()), table_schema(ready.schema))
-    events = source.numbered.drop(source.number)
+    events = source.numbered(spark).drop(source.number)
     with translate_task_errors([]):
         _check(events, columns, sequence, deleted)
     once = events.dropDuplicates([*columns.keys, sequence])

@@ -62,13 +62,14 @@ class _Merge:
 
     def __init__(self, spark: SparkSession, scan: Scan, statement: Merge, source: SparkSource) -> None:
         self._spark, self._scan, self._statement, self._source = spark, scan, statement, source
+        self._numbered = source.numbered(spark)
         t, s = statement.target_alias, statement.source_alias
         if t.lower() == s.lower():
             raise ValidationError(f"target and source have the same alias {t!r}", field="alias", hint="Choose another.")
-        self._place = place_columns(scan, *source.numbered.columns)
-        taken = {name.lower() for name in (*scan.schema.names, *source.numbered.columns)}
+        self._place = place_columns(scan, *self._numbered.columns)
+        taken = {name.lower() for name in (*scan.schema.names, *self._numbered.columns)}
         [self._clause] = free_names(("clause",), taken)
-        target_like, source_like = rows_like(spark, scan).alias(t), source.numbered.drop(source.number).alias(s)
+        target_like, source_like = rows_like(spark, scan).alias(t), self._numbered.drop(source.number).alias(s)
         both = target_like.crossJoin(source_like)
         self._on = checked_condition(both, statement.on, "the condition of the merge", "on")
         self._matched = Clauses(scan, statement.of_kind("matched"), both, target=t, source=s)
@@ -108,7 +109,7 @@ class _Merge:
         target = target_rows(self._spark, self._scan, columns, place=self._place)
         statement, source = self._statement, self._source
         rows = target.frame.where(self._in_range()) if source.keys else target.frame
-        of_source = source.numbered.alias(statement.source_alias)
+        of_source = self._numbered.alias(statement.source_alias)
         of_source = of_source if source.rows is None else F.broadcast(of_source)
         if source.keys is None:
             rows = rows.where(F.lit(False))
@@ -166,7 +167,7 @@ class _Merge:
         self._refuse_several_matches(matches)
         if matches.num_pairs != len(matches.source_rows):
             return None
-        rows = self._source.numbered.alias(self._statement.source_alias)
+        rows = self._numbered.alias(self._statement.source_alias)
         made = self._not_matched.made(self._not_matched.applied(rows, self._clause, ()), self._clause)
         updated = len(matches.source_rows)
         return RowChanges(
@@ -194,7 +195,7 @@ class _Merge:
     def _unmatched(self, matched: BitMap64, pairs: DataFrame) -> DataFrame:
         source = self._source
         if source.rows is None:
-            return source.numbered.join(pairs.select(source.number), source.number, "left_anti")
+            return self._numbered.join(pairs.select(source.number), source.number, "left_anti")
         numbers = np.frombuffer(matched.to_array() if matched else b"", np.uint64).astype(np.int64)
         is_matched = np.isin(source.rows[source.number].to_numpy(), numbers)
         return self._spark.createDataFrame(source.rows.filter(pa.array(~is_matched)))

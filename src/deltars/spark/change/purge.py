@@ -43,7 +43,7 @@ def purge_by_spark(
     if sum(sizes[place] for place in positions) <= HERE_BYTES:
         return purge_files(scan, positions, target)
     check_writable(target)
-    shares = deal_out({place: sizes[place] for place in positions}, TASKS_PER_CORE * _num_cores(spark))
+    shares = deal_out({place: sizes[place] for place in positions}, TASKS_PER_CORE * num_cores(spark))
     listed = [(number, place) for number, share in enumerate(shares) for place in share]
     places = pa.array([place for _, place in listed], pa.int64())
     files = scan.files.select(SCAN_COLUMNS).take(places)
@@ -89,7 +89,7 @@ def purge_batches(
             yield pa.record_batch({"place": pa.array([place] * len(written), pa.int64()), "file": files})
 
 
-def _num_cores(spark: SparkSession) -> int:
+def num_cores(spark: SparkSession) -> int:
     if hasattr(spark, "_jsparkSession"):
         return int(spark.sparkContext.defaultParallelism)
     return int(str(spark.conf.get("spark.default.parallelism", str(DEFAULT_CORES))))

@@ -2,6 +2,7 @@
 
     Arrow, pandas, Polars ──────────────────────> held by this process, and handed to Spark
     a frame whose plan says that it is small ───> fetched: the same
+    a frame of small files, without UDFs ───────> fetched: the same
     any other frame ──number, checkpoint──┬─ few rows ──> fetched: the same
                                           └─ else ─────> stays in Spark
 
@@ -33,15 +34,17 @@ from deltars.protocol import PrimitiveType, StructType, schema_from_arrow, schem
 from deltars.spark.change.materialize import materialized
 from deltars.spark.read.columns import quoted
 from deltars.spark.read.row_position import free_names
-from deltars.spark.schema import table_schema
+from deltars.spark.schema import schema_to_spark, table_schema
 from deltars.spark.write.checks import translate_task_errors
-from deltars.spark.write.small_frames import small_rows
+from deltars.spark.write.small_frames import estimated_rows, small_rows
 
 MAX_HELD_BYTES = 32 * 1024 * 1024
 """Size of a source that this process holds."""
 MAX_HELD_ROWS = 1_000_000
 MAX_NESTED_ROWS = 10_000
 """Most rows of a source with nested columns that this process holds, because their size is not known before."""
+_COMPRESSION = 4
+"""How much smaller the rows are in a Parquet file, about."""
 MAX_KEY_VALUES = 10_000
 """Most distinct values of a key that are listed."""
 
@@ -61,22 +64,24 @@ _FETCHED = (
 
 @dataclass(frozen=True, slots=True)
 class SparkSource(MergeSource):
-    """A source as Spark reads it. `frame` has the source's columns and `number`."""
+    """A source as Spark reads it. `frame` has its rows: a Spark frame with `number`, or an Arrow table without it."""
 
     number: str = ""
     """Column with the number of each row."""
     rows: pa.Table | None = None
     """The rows with their numbers, if this process holds them."""
 
-    @property
-    def numbered(self) -> DataFrame:
+    def numbered(self, spark: SparkSession) -> DataFrame:
+        """Return the rows with their numbers."""
+        if self.rows is not None:
+            return _frame_of(spark, self.rows)
         assert isinstance(self.frame, DataFrame)
         return self.frame
 
     @property
     def whole(self) -> DataFrame | pa.Table:
         """The rows without their numbers, as an Arrow table if this process holds them."""
-        return self.numbered.drop(self.number) if self.rows is None else self.rows.drop_columns([self.number])
+        return self.frame.drop(self.number) if isinstance(self.frame, DataFrame) else self.frame
 
 
 def read_source(spark: SparkSession, statement: Merge, target: StructType) -> SparkSource:
@@ -101,15 +106,22 @@ def _read(
     with translate_task_errors([]):
         if frame is not None:
             rows = small_rows(frame)
+            rows = _of_files(frame) if rows is None else rows
         if rows is not None:
-            numbers = pa.array(range(rows.num_rows), pa.int64())
-            return _held(spark, rows.append_column(number, numbers), number, schema, equalities)
+            return _held(rows, number, schema, equalities)
         assert frame is not None
         whole = materialized(frame.withColumn(number, F.monotonically_increasing_id()))
         count, size_bytes, keys = _described(whole, schema, number, equalities)
         if _can_be_held(whole.schema, count, size_bytes):
-            return _held(spark, whole.toArrow(), number, schema, equalities)
+            return _held(whole.toArrow().drop_columns([number]), number, schema, equalities)
     return SparkSource(whole, schema, count, keys, size_bytes, number)
+
+
+def _of_files(frame: DataFrame) -> pa.Table | None:
+    """Return the rows of a frame of small files: one job, without a checkpoint."""
+    if not all(isinstance(field.dataType, _FETCHED) for field in frame.schema.fields):
+        return None
+    return estimated_rows(frame, max_bytes=MAX_HELD_BYTES // _COMPRESSION, max_rows=MAX_HELD_ROWS)
 
 
 def hold(spark: SparkSession, frame: DataFrame) -> DataFrame | pa.Table:
@@ -122,7 +134,14 @@ def hold(spark: SparkSession, frame: DataFrame) -> DataFrame | pa.Table:
 def as_frame(spark: SparkSession, source: object) -> DataFrame:
     """Return a frame of any kind as a Spark frame."""
     opened = _opened(source)
-    return opened if isinstance(opened, DataFrame) else spark.createDataFrame(opened)
+    return opened if isinstance(opened, DataFrame) else _frame_of(spark, opened)
+
+
+def _frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    if rows.num_rows:
+        return spark.createDataFrame(rows)
+    # Spark Connect infers no schema from a table without rows.
+    return spark.createDataFrame([], schema_to_spark(schema_from_arrow(rows.schema)))
 
 
 def _opened(source: object) -> DataFrame | pa.Table:
@@ -165,9 +184,7 @@ def _equalities(spark: SparkSession, statement: Merge, target: StructType, sourc
     return parse_join(statement.on, target, source, statement.target_alias, statement.source_alias, zone).equalities
 
 
-def _held(
-    spark: SparkSession, rows: pa.Table, number: str, schema: StructType, equalities: Sequence[Equality]
-) -> SparkSource:
+def _held(rows: pa.Table, number: str, schema: StructType, equalities: Sequence[Equality]) -> SparkSource:
     keys: list[KeyValues] | None = []
     for equality in equalities:
         column = reduce(pc.struct_field, equality.source.path[1:], rows[equality.source.path[0]])
@@ -183,8 +200,8 @@ def _held(
         listed = None if ordered is None else [_value(value) for value in ordered]
         assert keys is not None
         keys.append(KeyValues(equality.target, _value(edges["min"]), _value(edges["max"]), listed))
-    frame = spark.createDataFrame(rows)
-    return SparkSource(frame, schema, rows.num_rows, keys if rows.num_rows else None, rows.nbytes, number, rows)
+    numbered = rows.append_column(number, pa.array(range(rows.num_rows), pa.int64()))
+    return SparkSource(rows, schema, rows.num_rows, keys if rows.num_rows else None, rows.nbytes, number, numbered)
 
 
 def _described(

@@ -5,7 +5,7 @@
                                                                               the driver writes those
 
 The driver receives the results of successful attempts only. Files of attempts that failed, or that lost against a
-speculative copy, are orphans: no version refers to them, and `Table.verify(orphans=True)` lists them.
+speculative copy, are orphans: no version refers to them, and a full vacuum deletes them.
 """
 
 from __future__ import annotations

@@ -32,7 +32,8 @@ def limit_files(spark: SparkSession, max_files: int | None, count: Callable[[], 
     if max_files is None or not hasattr(spark, "_jsparkSession"):
         yield
         return
-    context, tag, over, most = spark.sparkContext, f"deltars-{uuid4()}", Event(), max_files
+    context, tag, over = spark.sparkContext, f"deltars-{uuid4()}", Event()
+    most = max(max_files, 1)  # Spark creates one file even if there are no rows, and even if there is no room for it
     seen: list[int] = []
 
     def watch() -> None:
@@ -51,15 +52,15 @@ def limit_files(spark: SparkSession, max_files: int | None, count: Callable[[], 
         raise
     except Exception as error:
         if seen:
-            raise too_many_files(seen[0], most) from error
+            raise too_many_files(seen[0], max_files) from error
         raise
     finally:
         over.set()
         watcher.join()
         context.removeJobTag(tag)
-    # The last tasks may have ended after the last check. Spark creates one file even if there are no rows.
-    if (found := count()) > max(most, 1):
-        raise too_many_files(found, most)
+    # The last tasks may have ended after the last check.
+    if (found := count()) > most:
+        raise too_many_files(found, max_files)
 
 
 def file_counter(spark: SparkSession, max_files: int | None) -> Any:

@@ -6,7 +6,7 @@
 
 Files are renamed when all of them are complete, and no version refers to them until the commit. A job that fails or is
 cancelled leaves nothing, except empty directories if Spark did not wait for the end of a task. A driver that dies
-leaves the directory; `Table.verify(orphans=True)` lists its files.
+leaves the directory; a full vacuum deletes it.
 """
 
 from __future__ import annotations

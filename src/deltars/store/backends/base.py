@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar, TextIO, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TextIO, TypeAlias
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
 from sqlalchemy import (
     ARRAY,
     JSON,
@@ -47,9 +46,14 @@ from sqlalchemy import (
 from sqlalchemy import exc as sa_exc
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 
+from deltars import late_arrow
 from deltars.errors import DatabaseError, DeltarsError, TimeoutError
+from deltars.store.backends.file_system import catalogs_named_like
 from deltars.store.backends.prepared import Prepared
-from deltars.uri import CatalogUri
+from deltars.uri import CatalogUri, uri_of_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Query: TypeAlias = Select[Any] | CompoundSelect[Any]
 Rows: TypeAlias = list[tuple[Any, ...]]
@@ -122,6 +126,13 @@ class Backend(ABC):
     def is_there(self) -> bool:
         """Return whether the database exists; opening an embedded database would create it."""
         return True
+
+    @property
+    def similar(self) -> list[CatalogUri]:
+        """Return existing embedded catalogs that may have been meant by this one's URI."""
+        if self.uri.backend == "postgres":
+            return []
+        return [uri_of_file(file) for file in catalogs_named_like(Path(self.uri.database))]
 
     @abstractmethod
     def create_engine(self, *, pool_size: int, pool_timeout_s: float) -> Engine: ...
@@ -272,9 +283,10 @@ class Backend(ABC):
     def array_texts(self, columns: Sequence[pa.Array]) -> pa.Array:
         """Return the text of many arrays; the n-th column holds the n-th number of each array."""
         begin, unknown, end = self.array_marks
-        texts = (column.cast(pa.string()) for column in columns)
-        inner = pc.binary_join_element_wise(*texts, ",", null_handling="replace", null_replacement=unknown)
-        return pc.binary_join_element_wise(begin, inner, end, "")
+        texts = (column.cast(late_arrow.pa.string()) for column in columns)
+        join = late_arrow.pc.binary_join_element_wise
+        inner = join(*texts, ",", null_handling="replace", null_replacement=unknown)
+        return join(begin, inner, end, "")
 
     def bound(self, numbers: ColumnElement[Any], place: int) -> ColumnElement[float]:
         """Return one of the numbers in `mins` or `maxs`, counted from 1; NULL if there is none."""

@@ -1,9 +1,12 @@
-"""Detection of network file systems: SQLite's shared memory and locks work within one machine only."""
+"""What an embedded catalog's file is among: a network file system, where locks do not hold, and other catalogs."""
 
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from pathlib import Path
+
+from deltars.uri import FILE_SUFFIXES
 
 MOUNTS = Path("/proc/self/mounts")
 
@@ -25,6 +28,16 @@ def networked_file_system(path: Path) -> str | None:
     # A later mount on the same directory hides the earlier one.
     kind = max(enumerate(held), key=lambda entry: (len(entry[1][0]), entry[0]))[1][1] if held else ""
     return kind if kind in NETWORKED else None
+
+
+def catalogs_named_like(path: Path) -> list[Path]:
+    """Return other files of catalogs in the same directory whose names are similar, the most similar first."""
+    try:
+        names = [file.name for file in path.parent.iterdir() if file.name.endswith(FILE_SUFFIXES) and file.is_file()]
+    except OSError:
+        return []
+    close = get_close_matches(path.name, [name for name in names if name != path.name], cutoff=0.8)
+    return [path.with_name(name) for name in close]
 
 
 def _mount(line: str) -> tuple[str, str]:

@@ -7,10 +7,9 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import pyarrow as pa
 from sqlalchemy import (
     BigInteger,
     BindParameter,
@@ -39,11 +38,15 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from deltars import late_arrow
 from deltars.backoff import Backoff
 from deltars.errors import DatabaseError, DeltarsError, TimeoutError
 from deltars.store.backends.base import Backend, Opening, Query, first_line
 from deltars.store.backends.file_system import networked_file_system
 from deltars.store.backends.pool import WatchedPool
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 LOAD_CHUNK_ROWS = 2_000
 FETCH_CHUNK_ROWS = 10_000
@@ -136,7 +139,7 @@ class SQLite(Backend):
             arrays = [
                 _array(values, field.type) for values, field in zip(zip(*rows, strict=True), columns, strict=True)
             ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=columns)
+            yield late_arrow.pa.RecordBatch.from_arrays(arrays, schema=columns)
 
     def statement_dialect(self) -> Dialect:
         return SQLiteDialect_pysqlite(paramstyle="qmark")
@@ -217,6 +220,7 @@ def _file(path: Path) -> tuple[int, int] | None:
 
 def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     # SQLite stores booleans as numbers.
+    pa = late_arrow.pa
     return pa.array(values, pa.int8()).cast(type_) if pa.types.is_boolean(type_) else pa.array(values, type_)
 
 

@@ -7,6 +7,8 @@ files that the database cannot rule out.
 `find_replaced` checks that the version a transaction began with still exists. After a restore, or a failover to a
 standby that lacked the last commits, other commits may have taken the same version numbers. The transaction then read
 data that is no longer in the table.
+
+`find_expired` checks that no commit since was expired, or the transaction would not be checked against it.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ from deltars.store.backends import Backend, Prepared, Rows
 from deltars.store.commit.plan import LockedTable
 from deltars.store.commit.state_cache import KnownState
 from deltars.store.read.pruning import Translation
+from deltars.store.read.version_header import first_version
 from deltars.store.schema import (
     dl_add_files,
     dl_domain_metadata,
@@ -203,12 +206,30 @@ def find_replaced(connection: Connection, commit: Commit, row: LockedTable, vers
         commit_ts = connection.execute(query).scalar_one_or_none()
     if commit_ts == base.commit_ts:
         return None
+    if commit_ts is None and (expired := find_expired(connection, row, version)) is not None:
+        return expired
     reason = (
         f"version {version} of the table was replaced since this transaction began:"
         " the database was restored or failed over; nothing was changed"
     )
     conflict = Conflict(VersionConflict, version, reason)
     return VersionTaken(row.table_id, row.name, version, row.current_version, conflict)
+
+
+def find_expired(connection: Connection, row: LockedTable, after: int) -> VersionTaken | None:
+    """Return the conflict of a transaction whose version is expired by now, and perhaps commits after it.
+
+    Call it after the commits were read: their rows are deleted only after the table's `first_version` is set.
+    """
+    kept_from = first_version(connection, row.table_id)
+    if kept_from <= after:
+        return None
+    reason = (
+        f"version {after} of the table was expired since this transaction began, so it cannot be checked against all"
+        " commits since; nothing was changed"
+    )
+    conflict = Conflict(VersionConflict, kept_from, reason)
+    return VersionTaken(row.table_id, row.name, after, row.current_version, conflict)
 
 
 def _by_version(rows: Rows, make: Callable[..., T]) -> Mapping[int, list[T]]:

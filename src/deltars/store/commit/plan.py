@@ -15,9 +15,10 @@ import msgspec
 import pyarrow as pa
 
 from deltars.log.bounds import Bounds
-from deltars.log.commit import NO_VERSION, Commit, TableCommit
+from deltars.log.commit import Commit, TableCommit
 from deltars.log.conflicts import is_blind_append
 from deltars.log.file_rules import num_records
+from deltars.log.new_table import NO_VERSION
 from deltars.log.table_rules import ROW_TRACKING_DOMAIN, tracks_rows
 from deltars.protocol import AddFile, DomainMetadata, Metadata, Protocol, RemoveFile
 from deltars.store import schema

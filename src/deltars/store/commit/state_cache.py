@@ -13,7 +13,8 @@ from uuid import UUID
 from sqlalchemy import Connection, and_, select
 
 from deltars.log.bounds import Bounds
-from deltars.log.commit import NO_VERSION, TableState
+from deltars.log.commit import TableState
+from deltars.log.new_table import NO_VERSION
 from deltars.protocol import Metadata, Protocol, StructType
 from deltars.store.backends import Backend
 from deltars.store.commit.statements import state_key

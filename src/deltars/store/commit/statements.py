@@ -184,15 +184,21 @@ def lock_tables(backend: Backend, count: int, *, shared: bool = False) -> Select
 def state_key(backend: Backend) -> ColumnElement[str | None]:
     """Return the id and time stamp of the commit that last changed a table's metadata or protocol.
 
-    Version numbers are not enough: after a restore or a failover, the same number may belong to another commit.
-    The key is NULL if that commit is newer than the statement's snapshot, which was taken before the wait for the
-    lock.
+    Version numbers are not enough: after a restore or a failover, the same number may belong to another commit. If
+    that commit is expired, the key is that of the first one after it that is not. The key is NULL if that commit is
+    newer than the statement's snapshot, which was taken before the wait for the lock.
     """
     versions = dl_table_versions.c
     last = backend.greatest(dl_tables.c.metadata_version, dl_tables.c.protocol_version)
     key = cast(versions.txn_id, Text).concat(literal_column("' '")).concat(cast(versions.commit_ts, Text))
-    query = select(key).where(versions.table_id == dl_tables.c.table_id, versions.version == last)
-    return query.correlate(dl_tables).scalar_subquery().label("state_key")
+    query = select(key).where(versions.table_id == dl_tables.c.table_id, versions.version >= last)
+    return (
+        query.order_by(versions.version)
+        .limit(literal_column("1"))
+        .correlate(dl_tables)
+        .scalar_subquery()
+        .label("state_key")
+    )
 
 
 def key_of(txn_id: UUID, commit_ts: int) -> str:

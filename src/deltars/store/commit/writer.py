@@ -36,7 +36,6 @@ from deltars.errors import (
     VersionConflict,
 )
 from deltars.log.commit import (
-    NO_VERSION,
     Base,
     Commit,
     CommitOutcome,
@@ -48,6 +47,7 @@ from deltars.log.commit import (
     VersionTaken,
 )
 from deltars.log.conflicts import evidence, find_conflicts, level_of
+from deltars.log.new_table import NO_VERSION
 from deltars.log.table_rules import check_state
 from deltars.log.validation import check_commit
 from deltars.observe import Stopwatch, emit
@@ -55,7 +55,7 @@ from deltars.store.backends import Opening
 from deltars.store.commit import drop as drops
 from deltars.store.commit.bounds_rewrite import rewrite_bounds
 from deltars.store.commit.bulk import BATCH_ROWS
-from deltars.store.commit.concurrent_commits import Winners, files_read, find_replaced
+from deltars.store.commit.concurrent_commits import Winners, files_read, find_expired, find_replaced
 from deltars.store.commit.event import commit_ended
 from deltars.store.commit.missing_files import find_missing
 from deltars.store.commit.plan import ROW_GROUPS, LockedTable, Plan
@@ -67,6 +67,8 @@ from deltars.store.mirror.statements import DIVERGED
 from deltars.store.read.committed_versions import versions_of
 from deltars.store.registry import create, find_named
 from deltars.store.schema import dl_add_files, dl_transactions
+from deltars.store.vacuum_marks import refuse_condemned
+from deltars.store.writers import withdraw_for_commit
 
 COPY_THRESHOLD = 1_000
 
@@ -242,6 +244,10 @@ class LogWriter:
                 )
                 if taken is not None:
                     return taken
+            for version in table.restores:
+                refuse_condemned(connection, row.table_id, version)
+        if commit.announced:
+            withdraw_for_commit(connection, commit.txn_id, commit.announced)
         for table_id, read in commit.checked_reads.items():
             row = _not_dropped(locked, table_id)
             if (replaced := find_replaced(connection, commit, row, read.version)) is not None:
@@ -268,8 +274,10 @@ class LogWriter:
         matching = files_read(reads, expected, row, self._states.get(row.table_id), self._database.backend)
         since = self._winners.since(connection, row.table_id, expected, evidence(mine, reads, level), matching)
         verdict = find_conflicts(mine, reads, since, level)
-        if verdict.conflict is None:
-            return None
+        if verdict.conflict is None or verdict.is_settleable:
+            expired = find_expired(connection, row, expected)
+            if expired is not None or verdict.conflict is None:
+                return expired
         taken = VersionTaken(row.table_id, row.name, expected, row.current_version, verdict.conflict)
         if not verdict.is_settleable:
             return taken

@@ -23,8 +23,8 @@ from sqlalchemy import Column as SaColumn
 
 from deltars.errors import DamagedLog, LogDiverged, VersionConflict
 from deltars.log.bounds import Bounds
-from deltars.log.commit import NO_VERSION
 from deltars.log.foreign_version import ForeignVersion
+from deltars.log.new_table import NO_VERSION
 from deltars.log.read_set import FileKey
 from deltars.protocol import Action, AddFile, Metadata, Protocol, RemoveFile, StructType
 from deltars.store import schema

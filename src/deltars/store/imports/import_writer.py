@@ -21,7 +21,7 @@ import msgspec
 from sqlalchemy import Connection, Text, cast, delete, insert, select, update
 
 from deltars.errors import DamagedLog, TableExists
-from deltars.log.commit import NO_VERSION, NewTable
+from deltars.log.new_table import NO_VERSION, NewTable
 from deltars.log.table_rules import ROW_TRACKING_DOMAIN
 from deltars.protocol.actions import decode_partition_values
 from deltars.store import schema

@@ -5,7 +5,7 @@
                                                    ├─ delete their transactions, or remove this table from them
                                                    └─ hold the table until its log is imported (`ImportWriter.finish`)
 
-Nothing else in the catalog deletes visible history. This needs the rights of the schema's owner.
+Besides it, only an expiry (`store/history`) deletes visible history. This needs the rights of the schema's owner.
 """
 
 from __future__ import annotations

@@ -77,6 +77,21 @@ def refuse_held(connection: Connection, table_id: UUID) -> None:
     )
 
 
+def check_writable(database: Database, table_id: UUID, *, allow_diverged: bool) -> None:
+    """Raise what a commit to the table would raise: it is held, or its log contradicts the catalog."""
+    query = (
+        select(dl_tables.c.name, dl_tables.c.protocol_version, dl_mirror_status.c.state)
+        .outerjoin(dl_mirror_status, dl_mirror_status.c.table_id == dl_tables.c.table_id)
+        .where(dl_tables.c.table_id == table_id)
+    )
+    with database.read() as connection:
+        row = connection.execute(query).one_or_none()
+        if row is not None and row.protocol_version == HELD:
+            refuse_held(connection, table_id)
+    if row is not None and row.state == "diverged" and not allow_diverged:
+        refuse_diverged(row.name, table_id)
+
+
 def refuse_diverged(name: str, table_id: UUID) -> NoReturn:
     raise LogDiverged(
         "the table's _delta_log contradicts the catalog: nothing can be committed to it",

@@ -60,9 +60,11 @@ def check(database: Database) -> None:
         return
     refuse_unknown(database, now.current)
     if now.current is None:
+        similar = database.backend.similar
+        meant = f"Did you mean {' or '.join(map(str, similar))}? " if similar else ""
         raise SchemaVersionError(
             f"{database.uri} holds no deltars catalog yet",
-            hint=f"Run: deltars init --catalog '{database.uri}' (or connect with migrate=True)",
+            hint=f"{meant}Run: deltars init --catalog '{database.uri}' (or connect with migrate=True)",
         )
     raise SchemaVersionError(
         f"{database.uri} has the older schema {now.current}; this release needs schema {now.head}",

@@ -10,6 +10,7 @@ from sqlalchemy import Text, cast, func, literal, or_, select, union
 
 from deltars.store.database import Database
 from deltars.store.mirror.checkpoint_state import FileSums
+from deltars.store.read.version_header import earliest_version
 from deltars.store.schema import dl_add_files, dl_cdc_files, dl_remove_files, dl_table_versions, dl_tables
 
 _TRACKED = pa.schema([pa.field("path", pa.string()), pa.field("deletion_vector", pa.string())])
@@ -56,9 +57,18 @@ class AuditRows:
         with self._database.read() as connection:
             plus = {version: (count, size) for version, count, size in connection.execute(came)}
             minus = {version: (count, size) for version, count, size in connection.execute(gone)}
-            found, files, size = {}, 0, 0
-            for version, txn_id in connection.execute(commits.order_by(versions.version)):
-                (more, bytes_more), (fewer, bytes_fewer) = plus.get(version, (0, 0)), minus.get(version, (0, 0))
-                files, size = files + more - fewer, size + int(bytes_more) - int(bytes_fewer)
-                found[version] = (str(txn_id), FileSums(files, size))
+            there = {version: str(txn_id) for version, txn_id in connection.execute(commits)}
+        minus.pop(None, None)
+        found, files, size = {}, 0, 0
+        # The files of expired versions count too, as long as they are live.
+        for version in sorted(plus.keys() | minus.keys() | there.keys()):
+            (more, bytes_more), (fewer, bytes_fewer) = plus.get(version, (0, 0)), minus.get(version, (0, 0))
+            files, size = files + more - fewer, size + int(bytes_more) - int(bytes_fewer)
+            if version in there:
+                found[version] = (there[version], FileSums(files, size))
         return found
+
+    def earliest(self, table_id: UUID) -> int:
+        """Return the first version of the history that is kept; 0 if nothing was committed."""
+        with self._database.read() as connection:
+            return earliest_version(connection, table_id) or 0

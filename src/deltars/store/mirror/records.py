@@ -14,6 +14,7 @@ from uuid import UUID
 
 from sqlalchemy import Select, and_, func, or_, select, true, update
 
+from deltars.config import Isolation, check_isolation
 from deltars.errors import TableNotFound
 from deltars.store import schema
 from deltars.store.database import Database
@@ -109,6 +110,11 @@ class MirrorRecords:
                 if len(row.participants) > 1
             ]
 
+    def has_transaction(self, txn_id: UUID) -> bool:
+        query = select(schema.dl_transactions.c.txn_id).where(schema.dl_transactions.c.txn_id == txn_id)
+        with self._database.read() as connection:
+            return connection.execute(query).first() is not None
+
     def skew_us(self, participants: Mapping[str, int]) -> int:
         """Return the time between the first and the last publication of these versions, given by table id."""
         log = schema.dl_mirror_log.c
@@ -122,6 +128,12 @@ class MirrorRecords:
         with self._database.read() as connection:
             row = connection.execute(select(schema.dl_catalog.c.catalog_id, schema.dl_catalog.c.warehouse)).one()
         return row.catalog_id, row.warehouse
+
+    def isolation(self) -> Isolation | None:
+        """Return the default isolation level that the catalog stores; None if it stores none."""
+        with self._database.read() as connection:
+            stored: str | None = connection.scalar(select(schema.dl_catalog.c.isolation))
+        return None if stored is None else check_isolation(stored)
 
     def registration(self, table_id: UUID) -> Registration:
         with self._database.read() as connection:

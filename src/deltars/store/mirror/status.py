@@ -170,7 +170,7 @@ class MirrorStatusStore:
         """Return the location and mirror mode of each of these tables."""
         document = _encode([{"table_id": str(table_id)} for table_id in table_ids]).decode()
         rows = map(TARGETS.read, self._database.look_up(self._statements.targets, {"tables": document}))
-        return {row["table_id"]: Target(row["location"], _mode(row["properties"])) for row in rows}
+        return {row["table_id"]: Target(row["location"], mode_of(row["properties"])) for row in rows}
 
     def announce(self) -> None:
         """Notify listening publishers if the database can; polling publishers notice the commit a little later."""
@@ -275,7 +275,7 @@ class MirrorStatusStore:
             if (
                 not is_leased
                 and not _is_pausing(row["next_attempt_at"], now)
-                and (_mode(row["properties"]) is not MirrorMode.OFF)
+                and (mode_of(row["properties"]) is not MirrorMode.OFF)
             ):
                 due.append(row["table_id"])
         return due
@@ -373,14 +373,14 @@ def _status_of(row: Mapping[str, Any] | RowMapping) -> MirrorStatus:
         last_error=row["last_error"],
         next_attempt_at=row["next_attempt_at"],
         now=row["now"],
-        mode=_mode(row["properties"]),
+        mode=mode_of(row["properties"]),
         is_dropped=row["dropped_at"] is not None,
         is_frozen=row["protocol_version"] == HELD,
         pending_since=row.get("pending_since"),
     )
 
 
-def _mode(properties: Mapping[str, str] | None) -> MirrorMode | None:
+def mode_of(properties: Mapping[str, str] | None) -> MirrorMode | None:
     """Return the mode set by the property. Ignore unknown values, so that a typo cannot stop publication."""
     said = (properties or {}).get(MODE_PROPERTY, "").strip().lower()
     return MirrorMode(said) if said in set(MirrorMode) else None

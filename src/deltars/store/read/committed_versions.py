@@ -12,7 +12,7 @@ many files, and returns a very large version without its actions, which are then
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -33,12 +33,14 @@ from sqlalchemy import (
     union_all,
 )
 
+from deltars.errors import VersionNotFound
 from deltars.protocol import Action
 from deltars.store import schema
-from deltars.store.backends import Prepared
+from deltars.store.backends import Prepared, Rows
 from deltars.store.cursor_rows import PlainRows
 from deltars.store.database import Readable
 from deltars.store.read.pruning import MAX_PARTS
+from deltars.store.read.version_header import version_not_found
 from deltars.store.rows import TABLE_OF, from_row
 
 VERSIONS_AT_ONCE = 20
@@ -86,6 +88,8 @@ class CommittedTransaction:
     committer: str | None
     user_metadata: str | None
     tables: Mapping[UUID, CommittedVersion]
+    participants: Mapping[str, int] = field(default_factory=dict)
+    """Version of every table that it wrote, by table id; those that the catalog no longer has too."""
 
 
 class ManyActions:
@@ -118,10 +122,13 @@ class CommittedVersions:
     def stream(self, table_id: UUID, first: int, last: int) -> Iterator[CommittedVersion]:
         """Yield the versions from `first` to `last`, oldest first.
 
-        Nothing is held open between two batches: committed versions do not change.
+        Nothing is held open between two batches: committed versions do not change. Raise `HistoryExpired` if they are
+        expired meanwhile.
         """
         while first <= last:
             some = self.next(table_id, first, min(VERSIONS_AT_ONCE, last - first + 1))
+            if not some:
+                raise self._expired(table_id, first)
             yield from map(_with_all_actions, some)
             first = some[-1].version + 1
 
@@ -135,10 +142,14 @@ class CommittedVersions:
         if not found:
             return []
         commits = [_COMMITS.read(row) for row in found]
+        if [commit["version"] for commit in commits] != list(range(first, first + len(commits))):
+            raise self._expired(table_id, first)
         # A version committed after the first round trip is left for the next call, with its actions.
         values |= {"last": commits[-1]["version"], "limit": FILES_AT_ONCE + 1}
         names = [name for (name,) in kinds]
-        answers = self._database.look_up_each([(self._actions[name].of_versions, values) for name in names])
+        answers = self._look_up_while_there(
+            table_id, [(self._actions[name].of_versions, values) for name in names], values, len(commits)
+        )
         actions: dict[int, list[tuple[int, Action]]] = defaultdict(list)
         complete = len(commits)
         for name, rows in zip(names, answers, strict=True):
@@ -158,7 +169,8 @@ class CommittedVersions:
         [(last,)] = self._database.look_up(self._last_ord, values)
         for first in range(0, last + 1, FILES_AT_ONCE):
             part = values | {"from_ord": first, "to_ord": first + FILES_AT_ONCE - 1}
-            answers = self._database.look_up_each([(kind.of_a_part, part) for kind in self._actions.values()])
+            queries = [(kind.of_a_part, part) for kind in self._actions.values()]
+            answers = self._look_up_while_there(table_id, queries, values, 1)
             found = [
                 (row["ord"], from_row(name, row))
                 for (name, kind), rows in zip(self._actions.items(), answers, strict=True)
@@ -179,7 +191,34 @@ class CommittedVersions:
             for table_id, version in sorted(versions.items())
             for found in map(_with_all_actions, self.next(table_id, version, 1))
         }
-        return CommittedTransaction(txn_id, row.commit_ts, row.committer, row.user_metadata, tables)
+        participants = row.participants or {}
+        return CommittedTransaction(txn_id, row.commit_ts, row.committer, row.user_metadata, tables, participants)
+
+    def _look_up_while_there(
+        self,
+        table_id: UUID,
+        queries: Sequence[tuple[Prepared, Mapping[str, Any]]],
+        values: Mapping[str, Any],
+        num_versions: int,
+    ) -> list[Rows]:
+        """Run the queries. Raise `HistoryExpired` unless every version in the range is there in the state they read.
+
+        The rows of the versions go before those of their actions.
+        """
+        if not queries:
+            return []
+        *answers, [(found,)] = self._database.look_up_each([*queries, (self._count, values)])
+        if found != num_versions:
+            raise self._expired(table_id, values["first"])
+        return answers
+
+    def _expired(self, table_id: UUID, version: int) -> VersionNotFound:
+        with self._database.read() as connection:
+            return version_not_found(connection, table_id, version)
+
+    @cached_property
+    def _count(self) -> Prepared:
+        return self._prepare(select(func.count()).select_from(_versions).where(self._in_range(_versions)))
 
     @cached_property
     def _commits(self) -> Prepared:

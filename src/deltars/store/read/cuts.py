@@ -1,7 +1,8 @@
 """Cuts: a consistent set of versions, one per table, that contains each transaction wholly or not at all.
 
     now          every table's current version, in one statement
-    as of c      every table's last version with commit_ts <= c; the result never changes afterwards
+    as of c      every table's last version with commit_ts <= c; the result never changes afterwards, except that
+                 versions may be expired (`past_versions`)
 
 Two kinds of commit could still change the cut as of c. Both are handled before the cut is returned:
 
@@ -21,14 +22,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from uuid import UUID, uuid4
 
-from sqlalchemy import BigInteger, Connection, Text, bindparam, cast, func, insert, literal, or_, select
+from sqlalchemy import Connection, Text, cast, func, insert, select
 
 from deltars.errors import DatabaseError, TransactionNotFound, ValidationError
-from deltars.log.commit import NO_VERSION
+from deltars.log.new_table import NO_VERSION
 from deltars.store.backends import Prepared
 from deltars.store.database import Database
 from deltars.store.names import name_key
-from deltars.store.schema import dl_table_versions, dl_tables, dl_transactions
+from deltars.store.read.past_versions import past_versions
+from deltars.store.schema import dl_tables, dl_transactions
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +61,15 @@ class Cut:
     of which few are used."""
     commit_ts: int | None = None
     """Moment of a past cut; None for the present."""
+    expired: Mapping[str, str] = field(default_factory=dict)
+    """Names of the tables whose version in this cut is expired, by id."""
+
+    def find_expired(self, table: str | UUID) -> UUID | None:
+        """Find a table whose version in this cut is expired, by id or by name."""
+        ids = [
+            key for key, name in self.expired.items() if table == UUID(key) or name_key(name) == name_key(str(table))
+        ]
+        return UUID(ids[0]) if ids else None
 
     def find(self, table: str | UUID) -> CutTable | None:
         """Find a table by id, or by name without regard to case."""
@@ -207,24 +218,9 @@ class Cuts:
         return self._as_of(commit_ts)
 
     def _as_of(self, commit_ts: int) -> Cut:
-        database = self._database
-        at = bindparam("at", commit_ts, BigInteger)
-        tables, versions = dl_tables.c, dl_table_versions.c
-        # One look-up in the index on (table_id, commit_ts, version). Imported versions share one time stamp.
-        version = (
-            select(versions.version)
-            .where(versions.table_id == tables.table_id, versions.commit_ts <= at)
-            .order_by(versions.commit_ts.desc(), versions.version.desc())
-            .limit(1)
-            .correlate(dl_tables)
-            .scalar_subquery()
-        )
-        was_living = or_(tables.dropped_at.is_(None), tables.dropped_at > database.backend.instant(literal(commit_ts)))
-        query = select(tables.name, cast(tables.table_id, Text), version).where(was_living)
-        with database.read() as connection:
-            # Names are the current ones. A reused name belongs to the table that has it now, which is sorted last.
-            rows = connection.execute(query.order_by(tables.dropped_at.is_(None), tables.dropped_at)).all()
-        return Cut({row[1]: (*row, None) for row in rows if row[2] is not None}, commit_ts)
+        with self._database.read() as connection:
+            rows, expired = past_versions(connection, self._database.backend, commit_ts)
+        return Cut(rows, commit_ts, expired)
 
 
 def _newest(connection: Connection) -> int | None:

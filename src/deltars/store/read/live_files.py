@@ -3,6 +3,10 @@
 A file is live at V if it was added at V or before and was not removed, or was removed after V: two index ranges.
 Rows committed at V or before never change, except that a later commit may move a file from the first range to the
 second. So the result is the same at any time and in every session, and a snapshot holds no connection.
+
+The history may be expired while a snapshot is held. The row of V in `dl_table_versions` goes before any other row that
+V needs. So every query here returns nothing without that row, and an empty result is checked: a read is complete, or
+fails with `HistoryExpired`.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from sqlalchemy import (
     bindparam,
     case,
     cast,
+    exists,
     false,
     func,
     not_,
@@ -44,8 +49,9 @@ from deltars.predicate import Predicate, partition_part
 from deltars.protocol import DomainMetadata, Metadata, Txn
 from deltars.store.database import Readable
 from deltars.store.read.pruning import Translation, layout_is
+from deltars.store.read.version_header import version_not_found
 from deltars.store.rows import from_row
-from deltars.store.schema import dl_add_files, dl_domain_metadata, dl_row_groups, dl_txn_actions
+from deltars.store.schema import dl_add_files, dl_domain_metadata, dl_row_groups, dl_table_versions, dl_txn_actions
 
 _PRUNER_COLUMNS = file_schema(("partition_values", "stats", "num_records"))
 """Columns that `Pruner` needs to decide about a file."""
@@ -71,7 +77,7 @@ class FileFilter:
     """Whether the index on the range column finds every live file that `whole` keeps."""
 
 
-_files, _groups = dl_add_files.c, dl_row_groups.c
+_files, _groups, _versions = dl_add_files.c, dl_row_groups.c, dl_table_versions.c
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +94,17 @@ class TableContents:
     def batches(self, columns: pa.Schema, where: Predicate | None) -> Iterator[pa.RecordBatch]:
         if where is None:
             query = live_files(self.table_id, self.version, columns.names)
-            return self.database.fetch(query, columns, may_be_large=True)
+            return self._fetched(query, columns, may_be_large=True)
         fetched = pa.unify_schemas([columns, _PRUNER_COLUMNS])
         conditions = self.file_filter(where)
         query = filtered_files(
             self.table_id, self.version, fetched.names, conditions, with_stats="stats" in columns.names
         )
-        return self._kept(self.database.fetch(query, fetched.append(_CERTAIN)), where, columns)
+        return self._kept(self._fetched(query, fetched.append(_CERTAIN)), where, columns)
 
     def row_groups(self, where: Predicate | None) -> Iterator[pa.RecordBatch]:
         query = row_groups(self.table_id, self.version, None if where is None else self.file_filter(where))
-        batches = self.database.fetch(query, ROW_GROUP_SCHEMA)
+        batches = self._fetched(query, ROW_GROUP_SCHEMA)
         return batches if where is None else self._kept(batches, where, ROW_GROUP_SCHEMA)
 
     def file_filter(self, where: Predicate) -> FileFilter:
@@ -113,6 +119,22 @@ class TableContents:
             translation.certainty(where),
             translation.is_by_range(where),
         )
+
+    def _fetched(
+        self, query: CompoundSelect[Any] | Select[Any], columns: pa.Schema, *, may_be_large: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        is_empty = True
+        for batch in self.database.fetch(query, columns, may_be_large=may_be_large):
+            is_empty = is_empty and batch.num_rows == 0
+            yield batch
+        if is_empty:
+            self._require_version()
+
+    def _require_version(self) -> None:
+        """Raise `HistoryExpired` if the version was expired since the snapshot was taken."""
+        with self.database.read() as connection:
+            if not connection.scalar(select(version_exists(self.table_id, self.version))):
+                raise version_not_found(connection, self.table_id, self.version)
 
     def _kept(
         self, batches: Iterator[pa.RecordBatch], where: Predicate, columns: pa.Schema
@@ -134,6 +156,8 @@ class TableContents:
         )
         with self.database.read() as connection:
             row = connection.execute(select(count, counted, size, records).select_from(files)).one()
+        if row[0] == 0:
+            self._require_version()
         return Totals(row[0], int(row[2]), int(row[3]) if row[0] == row[1] else None)
 
     def txns(self) -> dict[str, Txn]:
@@ -146,7 +170,10 @@ class TableContents:
         """Return the newest action of each key."""
         query, values = _newest_of_each(table, key), {"table": self.table_id, "last": self.version}
         with self.database.read() as connection:
-            return [from_row(table.name, row) for row in connection.execute(query, values).mappings()]
+            found = [from_row(table.name, row) for row in connection.execute(query, values).mappings()]
+        if not found:
+            self._require_version()
+        return found
 
 
 @cache
@@ -159,7 +186,13 @@ def _newest_of_each(table: Table, key: str) -> Select[Any]:
         .subquery()
     )
     newest = and_(table.c[key] == seen.c[key], table.c.version == seen.c.version)
-    return select(table).join(seen, newest).where(table.c.table_id == table_id).order_by(table.c[key])
+    query = select(table).join(seen, newest).where(table.c.table_id == table_id, version_exists(table_id, last))
+    return query.order_by(table.c[key])
+
+
+def version_exists(table_id: Any, version: Any) -> ColumnElement[bool]:
+    """Return the condition that a version was not expired."""
+    return exists().where(_versions.table_id == table_id, _versions.version == version)
 
 
 def live_files(table_id: UUID, version: int, columns: Sequence[str] = FILE_SCHEMA.names) -> CompoundSelect[Any]:
@@ -218,7 +251,8 @@ def _live(
 ) -> CompoundSelect[Any]:
     """Return the query for live files. `by_bounds_columns` replaces `columns` where files are filtered by bounds."""
     is_of_table = and_(_files.table_id == table_id, _files.version <= version)
-    of_table = select(*columns).where(is_of_table)
+    is_there = version_exists(table_id, version)
+    of_table = select(*columns).where(is_of_table, is_there)
     still_live = of_table.where(_files.removed_version.is_(None))
     removed_later = of_table.where(_files.removed_version.is_not(None), _files.removed_version > version)
     if conditions is None:
@@ -230,7 +264,7 @@ def _live(
         # The CASE keeps the planner off the index on table_id, which no CASE can use: without statistics the planner
         # considers table_id more selective than the range, and would scan every live file of the table.
         checked = case((is_of_table, true()), else_=false()) if conditions.is_by_range else is_of_table
-        by_bounds = select(*(by_bounds_columns or columns)).where(_files.removed_version.is_(None), checked)
+        by_bounds = select(*(by_bounds_columns or columns)).where(_files.removed_version.is_(None), checked, is_there)
         current, whole, partition = conditions.is_current, conditions.whole, conditions.partition
         parts = [
             by_bounds.where(current, whole),

@@ -18,14 +18,22 @@ from uuid import UUID
 from sqlalchemy import Connection, Select, and_, select
 
 from deltars.errors import TimestampTooEarly, ValidationError, VersionNotFound
-from deltars.log.commit import NO_VERSION
 from deltars.log.moments import Moment, from_milliseconds, to_milliseconds
+from deltars.log.new_table import NO_VERSION
 from deltars.log.snapshot import HistoryEntry, Snapshot, as_whole
 from deltars.log.transaction_id import TxnId, as_txn_id
 from deltars.store.database import Readable
+from deltars.store.names import was_dropped
 from deltars.store.read.committed_versions import CommittedTransaction, CommittedVersion, CommittedVersions
 from deltars.store.read.live_files import TableContents
-from deltars.store.read.version_header import VersionHeaders, earliest_version, no_table, version_not_found
+from deltars.store.read.version_header import (
+    VersionHeaders,
+    earliest_version,
+    first_version,
+    history_expired,
+    no_table,
+    version_not_found,
+)
 from deltars.store.schema import dl_table_versions, dl_tables
 
 _versions = dl_table_versions.c
@@ -72,20 +80,23 @@ class LogReader:
         *,
         timestamp: Moment | None = None,
         commit_ts: int | None = None,
+        is_living: bool = False,
     ) -> Snapshot:
         """Return the table at a version, at a time, or now. Its files are fetched on demand.
 
         At a time, this is the last version whose in-commit timestamp is not later. With `commit_ts`, raise
         VersionNotFound unless the version was committed then: after a restore, the same number may belong to another
-        commit.
+        commit. With `is_living`, raise TableNotFound for a table that was dropped.
         """
         if timestamp is not None:
             if version is not None:
                 raise ValidationError("version and timestamp exclude each other", table_id=table_id)
             version = self._version_at(table_id, timestamp)
         elif version is not None:
-            version = _as_version(version, "version", hint="A time goes to timestamp=.")
+            version = _as_version(version, "version", hint="A time goes to timestamp=, a tag to as_of=.")
         found = self._headers.current(table_id) if version is None else self._headers.at(table_id, version)
+        if is_living and found.is_dropped:
+            raise was_dropped(table_id)
         if commit_ts is not None and found.commit_ts != commit_ts:
             raise VersionNotFound(
                 f"version {found.version} of the table was replaced since it was read:"
@@ -115,23 +126,32 @@ class LogReader:
         with self._database.read() as connection:
             current = _current_version(connection, table_id)
             earliest = earliest_version(connection, table_id)
+            for version in (from_version, current if to_version is None else to_version):
+                if earliest is None or not earliest <= version <= current:
+                    raise version_not_found(connection, table_id, version, current)
         last = current if to_version is None else to_version
-        for version in (from_version, last):
-            if earliest is None or not earliest <= version <= current:
-                raise version_not_found(table_id, version, earliest, current)
         return self._committed.stream(table_id, from_version, last)
 
     def transaction(self, txn_id: TxnId) -> CommittedTransaction | None:
         """Return what one transaction committed to each of its tables; None if this id was not committed."""
         return self._committed.transaction(as_txn_id(txn_id))
 
+    def is_expired(self, table_id: UUID, version: int) -> bool:
+        """Return whether a version is before the history that is kept."""
+        with self._database.read() as connection:
+            return version < first_version(connection, table_id)
+
     def _version_at(self, table_id: UUID, timestamp: Moment) -> int:
         milliseconds = to_milliseconds(timestamp)
         with self._database.read() as connection:
             versions = _all_versions(connection, table_id)
             if not versions:
-                raise version_not_found(table_id, None, None, NO_VERSION)
+                raise version_not_found(connection, table_id, None, NO_VERSION)
             count = _count_until(connection, table_id, versions, milliseconds)
+            if count == 0 and first_version(connection, table_id) > 0:
+                moment = from_milliseconds(milliseconds).isoformat()
+                message = f"the table's version at {moment} is expired"
+                raise history_expired(connection, table_id, message, field="timestamp", current=versions[-1])
             if count == 0:
                 first = from_milliseconds(_timestamp_of(connection, table_id, versions[0]))
                 raise TimestampTooEarly(

@@ -4,7 +4,9 @@
     VersionHeaders.at(table, 7)   ──▶ version 7 with the last metadata and         ├─▶ VersionHeader
                                       protocol up to it                            ┘
 
-Versions beyond the current one belong to an unfinished import and are not found.
+Versions beyond the current one belong to an unfinished import and are not found. Versions below the first one kept are
+expired (`store/expiry.py`). The row in `dl_table_versions` says whether a version can be read: it is the first row of a
+version that goes, before any row that the version needs.
 """
 
 from __future__ import annotations
@@ -23,19 +25,27 @@ from sqlalchemy import (
     Text,
     and_,
     bindparam,
+    case,
     cast,
     func,
     select,
 )
 
-from deltars.errors import TableNotFound, VersionNotFound
-from deltars.log.commit import NO_VERSION
+from deltars.errors import HistoryExpired, TableNotFound, VersionNotFound
+from deltars.log.moments import from_milliseconds
+from deltars.log.new_table import NO_VERSION
 from deltars.protocol import Action, Metadata, Protocol
 from deltars.store.backends import Backend, Prepared
 from deltars.store.cursor_rows import PlainRows
 from deltars.store.database import Readable
 from deltars.store.rows import from_row
-from deltars.store.schema import dl_metadata_updates, dl_protocol_updates, dl_table_versions, dl_tables
+from deltars.store.schema import (
+    dl_maintenance,
+    dl_metadata_updates,
+    dl_protocol_updates,
+    dl_table_versions,
+    dl_tables,
+)
 
 _versions = dl_table_versions.c
 _tables = dl_tables.c
@@ -51,6 +61,8 @@ _COMMIT: tuple[ColumnElement[Any], ...] = (
     cast(_versions.txn_id, Text),
     _versions.commit_ts,
     dl_metadata_updates.c.version.label("metadata_version"),
+    # A number, because databases return different things for true.
+    case((_tables.dropped_at.is_(None), 0), else_=1).label("is_dropped"),
 )
 
 
@@ -63,6 +75,7 @@ class VersionHeader(NamedTuple):
     txn_id: str
     commit_ts: int
     metadata_version: int
+    is_dropped: int
     metadata: Metadata
     protocol: Protocol
 
@@ -87,7 +100,7 @@ class VersionHeaders:
         commit, actions = row[: len(_COMMIT)], row[len(_COMMIT) :]
         if commit[2] is None:
             with self._database.read() as connection:
-                raise version_not_found(table_id, version, earliest_version(connection, table_id), commit[0])
+                raise version_not_found(connection, table_id, version, commit[0])
         columns = len(_METADATA.columns)
         metadata = from_row(dl_metadata_updates.name, _METADATA.read(actions[:columns]))
         protocol = from_row(dl_protocol_updates.name, _PROTOCOL.read(actions[columns:]))
@@ -135,18 +148,36 @@ def newest_protocol(connection: Connection, table_id: UUID, up_to: int | None = 
 
 
 def earliest_version(connection: Connection, table_id: UUID) -> int | None:
+    """Return the first version of the history; none is missing after it. Tags may keep single versions before it."""
+    kept_from = first_version(connection, table_id)
+    if kept_from > 0:
+        return kept_from
     query = select(func.min(_versions.version)).where(_versions.table_id == table_id)
     earliest: int | None = connection.execute(query).scalar_one()
     return earliest
+
+
+def first_version(connection: Connection, table_id: UUID) -> int:
+    """Return the version below which the history was expired; 0 if it was not."""
+    query = select(dl_maintenance.c.first_version).where(dl_maintenance.c.table_id == table_id)
+    return connection.execute(query).scalar_one_or_none() or 0
 
 
 def no_table(table_id: UUID) -> TableNotFound:
     return TableNotFound("no such table in this catalog", table_id=table_id)
 
 
-def version_not_found(table_id: UUID, version: int | None, earliest: int | None, current: int) -> VersionNotFound:
-    if earliest is None or current == NO_VERSION:
+def version_not_found(
+    connection: Connection, table_id: UUID, version: int | None, current: int | None = None
+) -> VersionNotFound:
+    """Return the error for a version that the catalog does not have."""
+    if current is None:
+        current = connection.scalar(select(_tables.current_version).where(_tables.table_id == table_id))
+    earliest = earliest_version(connection, table_id)
+    if earliest is None or current is None or current == NO_VERSION:
         return VersionNotFound("nothing was committed to the table yet", table_id=table_id, field="version")
+    if version is not None and 0 <= version < first_version(connection, table_id):
+        return history_expired(connection, table_id, f"version {version} is expired", current=current)
     return VersionNotFound(
         f"there is no version {version}",
         earliest=earliest,
@@ -154,6 +185,26 @@ def version_not_found(table_id: UUID, version: int | None, earliest: int | None,
         table_id=table_id,
         field="version",
         hint=f"The table has the versions {earliest} to {current}.",
+    )
+
+
+def history_expired(
+    connection: Connection, table_id: UUID, message: str, *, field: str = "version", current: int | None = None
+) -> HistoryExpired:
+    """Return the error for a version or a time before the history that is kept."""
+    earliest = earliest_version(connection, table_id)
+    query = select(_versions.in_commit_timestamp).where(_versions.table_id == table_id, _versions.version == earliest)
+    milliseconds = connection.scalar(query)
+    since = None if milliseconds is None else from_milliseconds(milliseconds)
+    begin = f"version {earliest}" + (f", of {since.isoformat()}" if since is not None else "")
+    return HistoryExpired(
+        message,
+        since=since,
+        earliest=earliest,
+        latest=current,
+        table_id=table_id,
+        field=field,
+        hint=f"The history begins with {begin}. Read that version or a later one. A tag keeps a version for longer.",
     )
 
 

@@ -1,0 +1,1 @@
+"""What maintenance reads and keeps in the catalog: statistics of every table, and who works on which table."""

@@ -1,0 +1,1 @@
+"""Streams into tables: micro-batches that are written to many tables exactly once."""
