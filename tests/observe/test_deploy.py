@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import deltars
+from deltars import observe
 from tests.mirror.ledger import added
 from tests.observe.scrape import DEPLOY, RULES, Scrape, rules
 
@@ -67,6 +68,9 @@ def exported(catalog: deltars.Catalog, scrape: Scrape, tmp_path: Path) -> Scrape
     with catalog.begin() as tx:
         tx.stage("a", [added("2")])
     catalog.reconciler().once()
+    # A batch itself needs Spark; `tests/streams` has one.
+    source = catalog._session.database.source
+    observe.emit(observe.BatchEnded(source, stale.id, "job", 1, observe.Outcome.COMMITTED, 0.1))
     return scrape
 
 
