@@ -22,7 +22,15 @@ def test_every_spelling_of_a_path_finds_the_table(
     table = catalog.create_table("events", "id BIGINT", location=str(place))
     (tmp_path / "link").symlink_to(place, target_is_directory=True)
     monkeypatch.chdir(tmp_path)
-    spellings = [place, f"{place}/", f"file:{place}", f"file://{place}", "lake/events", "./lake/../lake/events", "link"]
+    spellings: list[str | Path] = [
+        place,
+        f"{place}/",
+        f"file:{place}",
+        f"file://{place}",
+        "lake/events",
+        "./lake/../lake/events",
+        "link",
+    ]
     for spelling in spellings:
         found = find_at(catalog._session, spelling)
         assert found is not None, spelling

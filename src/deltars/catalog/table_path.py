@@ -28,7 +28,7 @@ _NOT_IN_NAMES = re.compile(r"[/\x00-\x1f\x7f]+")
 def location_at(path: str | os.PathLike[str]) -> str:
     """Return the location of a path in its normal form. A relative path is in the working directory, as in Spark."""
     text = os.fspath(path)
-    is_relative = isinstance(text, str) and text and not text.startswith("/") and ":" not in text
+    is_relative = bool(text) and not text.startswith("/") and ":" not in text
     return str(parse_location(os.path.abspath(text) if is_relative else text))
 
 
