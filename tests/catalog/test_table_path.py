@@ -62,7 +62,7 @@ def test_a_plain_delta_table_is_imported_only_if_allowed(catalog: Catalog, tmp_p
     for name in ("one", "two"):
         write_deltalake(tmp_path / name / "events", pa.table({"id": [1, 2]}))
     first = tmp_path / "one" / "events"
-    with pytest.raises(ImportRefused, match=r"is not in .*Import it once: catalog.import_table"):
+    with pytest.raises(ImportRefused, match=r"is not in .*Import it once with catalog.import_table"):
         table_at(catalog._session, first)
     assert len(catalog) == 0
     assert table_at(catalog._session, first, imports=True).name == "events"

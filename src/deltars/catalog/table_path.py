@@ -53,7 +53,7 @@ def table_at(session: CatalogSession, path: str | os.PathLike[str], *, imports: 
     if not imports:
         raise ImportRefused(
             f"the Delta table at {location} is not in {session.uri}",
-            hint=f"Import it once: catalog.import_table({location!r}). It stays where it is.",
+            hint="Import it once with catalog.import_table(location). It stays where it is.",
         )
     table_id = catalog.import_table(
         session, location, free_name(session, location), read_only=False, take_over=False, report=None
