@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
@@ -103,10 +103,6 @@ class Scan:
     def table_schema(self) -> StructType:
         """The table's schema, without hidden columns."""
         return StructType(tuple(field for field in self.schema.fields if field.name not in self.hidden_columns))
-
-    @property
-    def without_hidden_columns(self) -> Scan:
-        return replace(self, schema=self.table_schema, hidden_columns=()) if self.hidden_columns else self
 
     def select(self, columns: Sequence[str] | None) -> list[StructField]:
         """Return the named columns in the given order, or all of them for None. Names ignore case.

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 from deltars.data.row_change import Clause
+from deltars.data.row_ids import without_ids
 from deltars.data.scan import Scan
 from deltars.spark.change.assignment import Assignments, Value
 from deltars.spark.change.expressions import checked_condition, checked_values
@@ -48,7 +49,7 @@ class Clauses:
         self, scan: Scan, clauses: Sequence[Clause], like: DataFrame, *, target: str | None, source: str | None
     ) -> None:
         """Check the clauses. `like` has the columns that they see. `target` and `source` are the sides' aliases."""
-        self._table = ScanColumns(scan.without_hidden_columns).table
+        self._table = ScanColumns(without_ids(scan)).table
         self._target = target
         taken = [name.lower() for name in (*like.columns, *self._table.names)]
         prefixes = (f"__deltars_{number}_" for number in count())

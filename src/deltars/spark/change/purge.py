@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from deltars.data.purge import one_file, purge_file, purge_files
 from deltars.data.row_change import Positions
-from deltars.data.row_ids import FILE_COLUMNS
+from deltars.data.row_ids import FILE_COLUMNS, without_ids
 from deltars.data.scan import SCAN_COLUMNS, Scan
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.data.writer import check_writable
@@ -48,7 +48,7 @@ def purge_by_spark(
     listed = [(number, place) for number, share in enumerate(shares) for place in share]
     places = pa.array([place for _, place in listed], pa.int64())
     # Tasks add the hidden columns themselves, if the files have what these need.
-    scan = scan.without_hidden_columns
+    scan = without_ids(scan)
     known = [name for name in FILE_COLUMNS if name in scan.files.column_names]
     files = scan.files.select([*SCAN_COLUMNS, *known]).take(places)
     files = files.append_column("place", places)

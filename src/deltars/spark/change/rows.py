@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from deltars.data.row_change import Delete, Expression, RowChanges, Update
+from deltars.data.row_ids import without_ids
 from deltars.data.scan import Scan
 from deltars.predicate import named_in
 from deltars.protocol import StructType
@@ -40,7 +41,7 @@ def update_rows(spark: SparkSession, scan: Scan, statement: Update) -> RowChange
     like = rows_like(spark, scan)
     condition = checked_condition(like, statement.where, "the condition", "where")
     values = checked_values(like, statement.values, "SET")
-    table = ScanColumns(scan.without_hidden_columns).table
+    table = ScanColumns(without_ids(scan)).table
     typed = Assignments(table, _typed(like, values))
     kept = written_columns(scan.table_schema, typed.columns)
     for name in kept:
@@ -65,7 +66,7 @@ def update_rows(spark: SparkSession, scan: Scan, statement: Update) -> RowChange
 
 def rows_like(spark: SparkSession, scan: Scan) -> DataFrame:
     """Return a frame with the table's columns and no rows, to analyse expressions."""
-    return spark.createDataFrame([], ScanColumns(scan.without_hidden_columns).table)
+    return spark.createDataFrame([], ScanColumns(without_ids(scan)).table)
 
 
 def needed_columns(schema: StructType, *expressions: Expression | None) -> Sequence[str] | None:
