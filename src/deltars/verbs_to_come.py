@@ -37,14 +37,8 @@ VERBS = {
     ),
     "stream": Verb(
         "read a table as a stream",
-        "table.history(since=version) lists new commits; SqlTxnLogReader.changes reads them",
-        "deltars history TABLE lists the commits",
-    ),
-    "cdf": Verb(
-        "read the change data feed of a table",
-        "table.history(since=version) lists new commits, and SqlTxnLogReader.changes their files; delta-spark and"
-        " deltalake read the feed of the published log",
-        "deltars history TABLE lists the commits",
+        "table.changes(version).read() reads the rows that changed since",
+        "deltars changes TABLE --start VERSION prints the rows that changed since",
     ),
     "generate": Verb(
         "generate manifests", "readers of Delta read the published _delta_log; table.files() lists the files"
@@ -59,9 +53,6 @@ VERBS = {
 """By the name that people try."""
 
 _SPELLED_OTHERWISE = {
-    "load_cdf": "cdf",
-    "changes": "cdf",
-    "table_changes": "cdf",
     "convertToDelta": "convert",
     "readStream": "stream",
     "watch": "tail",
@@ -108,6 +99,7 @@ CALLS: Mapping[str, Mapping[str, str]] = {
         "to_arrow": "catalog.table(name).to_arrow()",
         "to_polars": "catalog.table(name).to_polars()",
         "history": "catalog.table(name).history()",
+        "table_changes": "catalog.table(name).changes(start, end)",
         "count": "catalog.table(name).count()",
         "append": "catalog.write(name, rows)",
         "overwrite": 'catalog.write(name, rows, "overwrite")',
@@ -147,6 +139,10 @@ CALLS: Mapping[str, Mapping[str, str]] = {
         "statistics": "catalog.statistics([table])",
         "tag": "catalog.tag(name), which tags the whole catalog",
         "expire_snapshots": "table.expire(older_than)",
+        "cdf": "table.changes(start, end)",
+        "load_cdf": "table.changes(start, end).to_arrow()",
+        "table_changes": "table.changes(start, end).read()",
+        "readChangeFeed": "table.changes(start, end).read()",
         "metadata": "table.detail()",
         "file_uris": "table.files()",
         "cluster_by": "table.alter.cluster_by(columns)",
