@@ -61,6 +61,10 @@ VALUES = {
 }
 
 
+_OWN_FAULT = "did not match any merge clause"
+"""delta-spark fails so for some merges whose conditions are null. The table's other statements are then left out."""
+
+
 class Draw:
     """Random tables and statements, from one seed."""
 
@@ -144,6 +148,8 @@ def test_random_statements_leave_the_rows_that_delta_spark_leaves(
             try:
                 delta_spark.run(sql)
             except DeltaSparkError as refused:
+                if _OWN_FAULT in str(refused):
+                    break
                 try:
                     statement.run(ours, source)
                 except deltars.DeltarsError:
