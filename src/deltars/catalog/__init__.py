@@ -6,6 +6,15 @@ from deltars.late_names import late_names
 
 if TYPE_CHECKING:
     from deltars.catalog import migrate
+    from deltars.catalog.activity import (
+        ConflictDetail,
+        LineageEdge,
+        TableRead,
+        TransactionSummary,
+        lineage_of,
+        lost_races,
+        recent_transactions,
+    )
     from deltars.catalog.catalog import Catalog
     from deltars.catalog.connection import begin, connect, read, sql, write
     from deltars.catalog.copies import Copy, copy_tables
@@ -33,6 +42,9 @@ else:
     __getattr__ = late_names(
         __name__,
         {
+            "activity": (
+                "ConflictDetail LineageEdge TableRead TransactionSummary lineage_of lost_races recent_transactions"
+            ),
             "catalog": "Catalog",
             "connection": "begin connect read sql write",
             "copies": "Copy copy_tables",
