@@ -5,13 +5,14 @@
     density(window, buckets)   how many, per table and slice of time: for windows with too many to list
     reads(txn_ids)             what transactions read
     conflicts(…)               races that were lost
+    totals(table, versions)    what versions added and removed: the growth of a table
 
 Every query goes by an index, over the tables that are asked for. Times are microseconds since 1970.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from uuid import UUID
@@ -21,7 +22,10 @@ from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, and_, cast
 from deltars.log.read_description import ReadKind
 from deltars.store.database import Readable
 from deltars.store.schema import (
+    dl_add_files,
     dl_conflicts,
+    dl_maintenance,
+    dl_metadata_updates,
     dl_mirror_log,
     dl_reads,
     dl_table_versions,
@@ -66,6 +70,10 @@ class CommitRow:
     isolation: str | None
     published_at: int | None
     """None if it is not published yet, or is not known to be."""
+    operation_params: Mapping[str, Any] | None = None
+    """Only of `commits_of`, as are the next two."""
+    metrics: Mapping[str, Any] | None = None
+    user_metadata: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +137,31 @@ class LineageRow:
     """Newest version of the target that was made so."""
 
 
+@dataclass(frozen=True, slots=True)
+class VersionTotals:
+    """Files that one version added and removed."""
+
+    table_id: UUID
+    version: int
+    files_added: int = 0
+    bytes_added: int = 0
+    rows_added: int = 0
+    files_removed: int = 0
+    bytes_removed: int = 0
+    rows_removed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceRow:
+    """What maintenance last did to a table; times are None if it never did."""
+
+    table_id: UUID
+    first_version: int
+    optimized_at: int | None
+    vacuumed_at: int | None
+    expired_at: int | None
+
+
 class Activity:
     """Reader of what happened in one database."""
 
@@ -156,6 +189,7 @@ class Activity:
     def commits_of(self, txn_ids: Collection[UUID]) -> list[CommitRow]:
         """Return every version that these transactions made and that the catalog still has."""
         found: list[CommitRow] = []
+        details = (_versions.operation_params, _versions.metrics, _versions.user_metadata)
         with self._database.read() as connection:
             for some in _parts(txn_ids):
                 chosen = select(dl_transactions.c.participants).where(dl_transactions.c.txn_id.in_(some))
@@ -166,7 +200,7 @@ class Activity:
                 }
                 for part in _parts(keys):
                     versions = (and_(_versions.table_id == table, _versions.version == at) for table, at in part)
-                    query = _commits().where(or_(*versions), _versions.txn_id.in_(some))
+                    query = _commits(*details).where(or_(*versions), _versions.txn_id.in_(some))
                     found += [CommitRow(*row) for row in connection.execute(query)]
         return found
 
@@ -179,6 +213,46 @@ class Activity:
         query = select(_versions.table_id, bucket.label("bucket"), func.count()).where(_within(window))
         with self._database.read() as connection:
             return [DensityRow(*row) for row in connection.execute(query.group_by(_versions.table_id, "bucket"))]
+
+    def versions_at(self, moment_us: int) -> dict[UUID, int]:
+        """Return the last version of each table up to a moment. Commits under way may still be missing."""
+        query = select(_versions.table_id, func.max(_versions.version)).where(_versions.commit_ts <= moment_us)
+        with self._database.read() as connection:
+            rows = connection.execute(query.group_by(_versions.table_id))
+            return {row[0]: row[1] for row in rows}
+
+    def totals(self, table_id: UUID, first: int, last: int) -> list[VersionTotals]:
+        """Return what each of these versions added and removed, in their order."""
+        files = dl_add_files.c
+        sums = (func.count(), func.sum(files.size), func.sum(func.coalesce(files.num_records, 0)))
+        found: dict[int, VersionTotals] = {}
+        with self._database.read() as connection:
+            query = select(files.version, *sums).where(files.table_id == table_id, files.version.between(first, last))
+            for version, count, size, rows in connection.execute(query.group_by(files.version)):
+                found[version] = VersionTotals(table_id, version, count, int(size), int(rows))
+            ended = files.removed_version
+            query = select(ended, *sums).where(files.table_id == table_id, ended.between(first, last))
+            for version, count, size, rows in connection.execute(query.group_by(ended)):
+                found[version] = replace(
+                    found.get(version, VersionTotals(table_id, version)),
+                    files_removed=count,
+                    bytes_removed=int(size),
+                    rows_removed=int(rows),
+                )
+        return [found[version] for version in sorted(found)]
+
+    def schemas(self, table_id: UUID, limit: int) -> list[tuple[int, str]]:
+        """Return the newest versions that changed the metadata, oldest first, each with its schema as JSON."""
+        updates = dl_metadata_updates.c
+        query = select(updates.version, updates.schema_json).where(updates.table_id == table_id)
+        with self._database.read() as connection:
+            rows = connection.execute(query.order_by(updates.version.desc()).limit(limit)).all()
+        return [(row.version, row.schema_json) for row in reversed(rows)]
+
+    def maintenance(self) -> list[MaintenanceRow]:
+        columns = [dl_maintenance.c[name] for name in MaintenanceRow.__dataclass_fields__]
+        with self._database.read() as connection:
+            return [MaintenanceRow(*row) for row in connection.execute(select(*columns))]
 
     def operations(self, tables: Sequence[UUID]) -> list[str]:
         """Return the names of all operations."""
@@ -256,7 +330,7 @@ class Activity:
             return [StreamRow(*row) for row in connection.execute(query)]
 
 
-def _commits() -> Select[Any]:
+def _commits(*details: ColumnElement[Any]) -> Select[Any]:
     return select(
         _versions.txn_id,
         _versions.commit_ts,
@@ -266,6 +340,7 @@ def _commits() -> Select[Any]:
         _versions.committer,
         _versions.isolation,
         _log.published_at,
+        *details,
     ).outerjoin_from(dl_table_versions, dl_mirror_log, _same(dl_table_versions, dl_mirror_log, "table_id", "version"))
 
 
