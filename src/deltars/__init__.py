@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         TransactionDetail,
         migrate,
     )
+    from deltars.catalog.activity import ConflictDetail, LineageEdge, RecordedRead, TransactionSummary
     from deltars.catalog.connection import CatalogSettings, begin, connect, read, sql, table, write
     from deltars.catalog.log_acceptance import LogComparison
     from deltars.catalog.maintenance import Maintainer, MaintenanceOutcome, MaintenanceReport, MaintenanceResult
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
     from deltars.importer import Progress
     from deltars.log.maintenance import Advice, MaintenanceRules, MaintenanceVerb, TableStatistics
     from deltars.log.moments import Moment
+    from deltars.log.read_description import ReadKind
     from deltars.log.snapshot import HistoryEntry, Snapshot, Totals
     from deltars.log.transaction_id import TxnId
     from deltars.mirror import MirrorOutcome, Publication, Reconciler, Reconciliation, Repair
@@ -155,6 +157,7 @@ if not TYPE_CHECKING:  # A module-level __getattr__ would make a type checker ac
                 "Catalog CatalogSnapshot ColumnDetail Expired FileChange PartitionDetail Restored Table "
                 "TableChange TableCommitDetail TableDetail TableDiff TransactionDetail migrate"
             ),
+            "catalog.activity": "ConflictDetail LineageEdge RecordedRead TransactionSummary",
             "catalog.connection": "CatalogSettings begin connect read sql table write",
             "catalog.log_acceptance": "LogComparison",
             "catalog.maintenance": "Maintainer MaintenanceOutcome MaintenanceReport MaintenanceResult",
@@ -166,6 +169,7 @@ if not TYPE_CHECKING:  # A module-level __getattr__ would make a type checker ac
             "importer": "Progress",
             "log.maintenance": "Advice MaintenanceRules MaintenanceVerb TableStatistics",
             "log.moments": "Moment",
+            "log.read_description": "ReadKind",
             "log.snapshot": "HistoryEntry Snapshot Totals",
             "log.transaction_id": "TxnId",
             "mirror": "MirrorOutcome Publication Reconciler Reconciliation Repair",
@@ -237,6 +241,7 @@ __all__ = [
     "ConcurrentDeleteRead",
     "ConcurrentTransaction",
     "ConfigError",
+    "ConflictDetail",
     "Contradiction",
     "CutTable",
     "DamagedLog",
@@ -257,6 +262,7 @@ __all__ = [
     "ImportRefused",
     "Isolation",
     "KeptReason",
+    "LineageEdge",
     "LogComparison",
     "LogDiverged",
     "Maintainer",
@@ -291,9 +297,11 @@ __all__ = [
     "ProtocolChanged",
     "Publication",
     "PurgedTable",
+    "ReadKind",
     "Rebuilt",
     "Reconciler",
     "Reconciliation",
+    "RecordedRead",
     "RemoveFile",
     "Repair",
     "Restored",
@@ -335,6 +343,7 @@ __all__ = [
     "TransactionDetail",
     "TransactionNotFound",
     "TransactionResult",
+    "TransactionSummary",
     "TransactionTooLarge",
     "Txn",
     "TxnId",

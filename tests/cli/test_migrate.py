@@ -16,7 +16,7 @@ import deltars
 from deltars.uri import parse_catalog_uri
 from tests.cli.conftest import Run
 
-HEAD = "0007"
+HEAD = "0008"
 
 
 def _state(run: Run, catalog_uri: str) -> str:

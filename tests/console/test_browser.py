@@ -1,6 +1,6 @@
 """The pages in a real browser: what a person sees and clicks, without an error in the browser's console.
 
-`DELTARS_SCREENSHOTS=1` also writes the pictures of docs/console.md.
+`DELTARS_TEST_SCREENSHOTS=1` also writes the pictures of docs/console.md.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def wait(browser: webdriver.Chrome, number: int) -> None:
 
 
 def take_picture(browser: webdriver.Chrome, name: str) -> None:
-    if os.environ.get("DELTARS_SCREENSHOTS"):
+    if os.environ.get("DELTARS_TEST_SCREENSHOTS"):
         browser.save_screenshot(str(PICTURES / f"console-{name}.png"))
 
 

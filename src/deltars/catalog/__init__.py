@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from deltars.catalog.activity import (
         ConflictDetail,
         LineageEdge,
-        TableRead,
+        RecordedRead,
         TransactionSummary,
         lineage_of,
         lost_races,
@@ -43,7 +43,7 @@ else:
         __name__,
         {
             "activity": (
-                "ConflictDetail LineageEdge TableRead TransactionSummary lineage_of lost_races recent_transactions"
+                "ConflictDetail LineageEdge RecordedRead TransactionSummary lineage_of lost_races recent_transactions"
             ),
             "catalog": "Catalog",
             "connection": "begin connect read sql write",

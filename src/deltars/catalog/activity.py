@@ -23,7 +23,7 @@ MOST_READS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class TableRead:
+class RecordedRead:
     """What a transaction read of one table."""
 
     table: str
@@ -46,7 +46,7 @@ class TransactionSummary:
     """Version that it made of each table, by name."""
     published_at: datetime | None
     """Time at which the last of them was published; None if one is not."""
-    read: tuple[TableRead, ...] = field(default=())
+    read: tuple[RecordedRead, ...] = field(default=())
     """What it read, where that was recorded."""
 
 
@@ -141,10 +141,10 @@ def summaries(session: CatalogSession, commits: Iterable[CommitRow]) -> list[Tra
     names = session.registry.names(
         {commit.table_id for made in by_transaction.values() for commit in made} | {read.table_id for read in reads}
     )
-    read_by: dict[UUID, list[TableRead]] = {}
+    read_by: dict[UUID, list[RecordedRead]] = {}
     for read in reads:
         name = names.get(read.table_id, str(read.table_id))
-        read_by.setdefault(read.txn_id, []).append(TableRead(name, read.version, read.kind, read.condition))
+        read_by.setdefault(read.txn_id, []).append(RecordedRead(name, read.version, read.kind, read.condition))
     found = [
         _summary(made, names, sorted(read_by.get(txn_id, ()), key=lambda read: read.table))
         for txn_id, made in by_transaction.items()
@@ -190,7 +190,7 @@ def lineage_of(session: CatalogSession, table: TableLike, *, downstream: bool, d
     )
 
 
-def _summary(made: list[CommitRow], names: Mapping[UUID, str], reads: Sequence[TableRead]) -> TransactionSummary:
+def _summary(made: list[CommitRow], names: Mapping[UUID, str], reads: Sequence[RecordedRead]) -> TransactionSummary:
     first = made[0]
     published = [commit.published_at for commit in made]
     times = [at for at in published if at is not None]
