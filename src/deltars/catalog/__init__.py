@@ -16,6 +16,14 @@ if TYPE_CHECKING:
         recent_transactions,
     )
     from deltars.catalog.catalog import Catalog
+    from deltars.catalog.changes import (
+        Changes,
+        TransactionChanges,
+        VersionOrMoment,
+        catalog_changes,
+        changes_between,
+        changes_of_table,
+    )
     from deltars.catalog.connection import begin, connect, read, sql, write
     from deltars.catalog.copies import Copy, copy_tables
     from deltars.catalog.expire import Expired, expire_history, purge_dropped
@@ -46,6 +54,7 @@ else:
                 "ConflictDetail LineageEdge RecordedRead TransactionSummary lineage_of lost_races recent_transactions"
             ),
             "catalog": "Catalog",
+            "changes": ("Changes TransactionChanges VersionOrMoment catalog_changes changes_between changes_of_table"),
             "connection": "begin connect read sql write",
             "copies": "Copy copy_tables",
             "expire": "Expired expire_history purge_dropped",
