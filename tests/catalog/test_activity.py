@@ -20,11 +20,8 @@ def test_transactions_are_listed_whole_and_newest_first(catalog: deltars.Catalog
     found = catalog.activity()
     assert [one.txn_id for one in found] == [one.txn_id for one in sorted(found, key=lambda o: o.committed_at)][::-1]
     [both] = [one for one in found if one.committer == "ada"]
-    assert (dict(both.versions), both.operations, both.isolation) == (
-        {"features": 1, "labels": 1},
-        ("WRITE",),
-        "strict",
-    )
+    assert dict(both.versions) == {"features": 1, "labels": 1}
+    assert (both.operations, both.isolation) == (("WRITE",), "strict")
     assert both.published_at is not None
     assert both.published_at >= both.committed_at
     assert found[0].published_at is None  # its mirror was off
@@ -39,7 +36,7 @@ def test_transactions_are_listed_whole_and_newest_first(catalog: deltars.Catalog
 
 @pytest.mark.backends("sqlite")
 def test_more_tables_than_the_limit_make_one_transaction(catalog: deltars.Catalog) -> None:
-    for number in range(3):
+    for _ in range(3):
         with catalog.begin() as tx:
             for name in "abcd":
                 tx.write(name, ROWS)
