@@ -184,7 +184,8 @@ def test_older_schema_on_postgres_is_not_migrated_unasked(catalog_uri: str) -> N
     step_down(catalog_uri)
     with pytest.raises(deltars.SchemaVersionError, match="deltars migrate up"):
         deltars.connect(catalog_uri)
-    assert witness.rows(catalog_uri, f"SELECT version_num FROM {revisions.VERSION_TABLE}") == [(revisions.revisions()[1],)]
+    found = witness.rows(catalog_uri, f"SELECT version_num FROM {revisions.VERSION_TABLE}")
+    assert found == [(revisions.revisions()[1],)]
 
 
 @EMBEDDED
