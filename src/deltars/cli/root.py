@@ -141,6 +141,7 @@ COMMANDS = LateCommands(
         "alter": ("alter",),
         "catalogs": ("cut", "init", "namespaces", "tables"),
         "changes": ("delete", "update"),
+        "console": ("conflicts", "console", "lineage"),
         "demo": ("demo",),
         "doctor": ("doctor",),
         "expire": ("expire", "purge-dropped"),
