@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import webbrowser
+from contextlib import suppress
 from dataclasses import asdict
 
 import click
@@ -58,7 +59,9 @@ def serve(catalog: str | None, port: int, output: Output, *, browser: bool) -> N
             if browser:
                 webbrowser.open(server.address)
 
-        server.run(ready)
+        # The server ends in order, then repeats the interrupt.
+        with suppress(KeyboardInterrupt):
+            server.run(ready)
 
 
 @click.command
