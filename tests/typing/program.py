@@ -133,6 +133,8 @@ def use_catalog(catalog: deltars.Catalog, schema: deltars.SchemaLike) -> None:
     assert_type(catalog.release("old"), int)
     assert_type(catalog.adopt("old"), int)
     assert_type(catalog.tables(), list[deltars.Table])
+    assert_type(catalog.tables(namespace="sales"), list[deltars.Table])
+    assert_type(catalog.namespaces(), list[str])
     assert_type(catalog.table_exists("old"), bool)
     catalog.rename_table("old", "older")
     catalog.set_properties("older", {"owner": "ada"}, unset=["note"])
