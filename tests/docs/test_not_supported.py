@@ -66,7 +66,6 @@ def test_column_is_renamed_or_dropped_by_writing_the_table_again(catalog: deltar
 
 def test_features_that_the_page_lists_cannot_be_written(catalog: deltars.Catalog) -> None:
     listed = {
-        "identity columns": ("identityColumns",),
         "variants": ("variantType", "variantShredding"),
         "Iceberg compatibility": ("icebergCompatV1", "icebergCompatV2", "icebergCompatV3"),
         "collations": ("collations",),

@@ -45,7 +45,6 @@ MAX_NAME_BYTES = 255
 
 # Table features that require work on every row that the writer does not implement yet.
 _UNENFORCED = {
-    "identityColumns": "identity columns",
     "variantType": "variant columns",
 }
 

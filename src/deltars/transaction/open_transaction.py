@@ -451,7 +451,7 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         after, params = change(before)
         actions = definition_actions(table.protocol, before, after)
         if tracks_rows(after.metadata) and not tracks_rows(before.metadata):
-            actions += files_without_row_ids(view.files_to_move(table, None))
+            actions += files_without_row_ids(view.files_to_move(table, None), table.version)
         self._stage(view, table, actions, Step(operation, params))
         raised = next((action for action in actions if isinstance(action, TableProtocol)), None)
         return None if raised is None else ProtocolUpgrade(table.protocol, raised)

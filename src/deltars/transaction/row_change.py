@@ -41,11 +41,13 @@ from deltars.log.snapshot import num_rows
 from deltars.log.table_rules import APPEND_ONLY, tracks_rows
 from deltars.predicate import Predicate, Unknown, leaves_of, parse
 from deltars.protocol import Action, Metadata, StructField, StructType, Txn
+from deltars.protocol.identity import refuse_updated
 from deltars.protocol.properties import boolean_property
 from deltars.protocol.row_tracking import materialized_names
 from deltars.transaction.assignments import is_spark_column, resolved
 from deltars.transaction.change_metrics import ChangeMetrics, measured
 from deltars.transaction.changed_files import ChangedFiles, uses_vectors, without_rows
+from deltars.transaction.identity_marks import after_rows
 from deltars.transaction.metadata import metadata_actions
 from deltars.transaction.options import CheckedChangeOptions
 from deltars.transaction.plane import spark_plane
@@ -258,7 +260,10 @@ class RowChange(ABC):
             whole = planes.data.with_computed_columns(frame, metadata.schema)
             hidden = [name for name in scan.hidden_columns if name in data.names]
             place = target.with_options(schema=with_hidden_columns(metadata.schema, hidden)) if hidden else target
-            self._new += planes.data.write(whole, place, conditions_of(metadata, data.names))
+            written = planes.data.write(whole, place, conditions_of(metadata, data.names))
+            self._new += written
+            # The next frame's rows are counted after these.
+            self._metadata = metadata = after_rows(metadata, data.names, written)
         self._files = without_rows(
             files, scan, changes.positions, planes.purges, target, by_vectors=uses_vectors(metadata)
         )
@@ -342,6 +347,7 @@ class UpdateRows(RowChange):
         self._params = {"predicate": _as_list(self._where)}
         self._refuse_for(table, metadata, moves_rows=True)
         values = resolved(self._values, metadata.schema, field="set")
+        refuse_updated(metadata.schema, values)
         statement = Update(values, self._where)
         predicate = self._predicate(self._where, metadata.schema)
         tested_by = self._row_filter(self._where, predicate, metadata.schema)

@@ -19,6 +19,7 @@ from uuid import UUID
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from deltars.log.arrow_adds import canonical, deletion_vectors, file_keys
 from deltars.log.commit import RowGroup, TableCommit
@@ -256,9 +257,13 @@ def removes_of(files: pa.Table, *, data_change: bool = True) -> list[RemoveFile]
     ]
 
 
-def files_without_row_ids(files: pa.Table) -> list[AddFile]:
-    """Return actions that add these files again, so that the commit gives ids to rows that have none."""
-    return adds_of(files.filter(files["base_row_id"].is_null()), data_change=False)
+def files_without_row_ids(files: pa.Table, version: int) -> list[AddFile]:
+    """Return actions that add files of a version again, so that the commit gives ids to rows that have none.
+
+    Staged files, which are newer, get theirs anyway.
+    """
+    is_older = pc.less_equal(files["version"], version)
+    return adds_of(files.filter(pc.and_(is_older, files["base_row_id"].is_null())), data_change=False)
 
 
 def adds_of(files: pa.Table, *, data_change: bool = True) -> list[AddFile]:

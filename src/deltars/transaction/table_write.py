@@ -44,8 +44,10 @@ from deltars.protocol import (
 )
 from deltars.protocol.clustering import CLUSTERING_FEATURE, clustering_columns
 from deltars.protocol.column_rules import invariant_of, is_computed
+from deltars.protocol.identity import counted, refuse_given
 from deltars.protocol.properties import boolean_property
 from deltars.transaction.create_table import check_directory, is_same_place
+from deltars.transaction.identity_marks import after_rows
 from deltars.transaction.metadata import changed, metadata_actions, partition_column
 from deltars.transaction.options import CheckedWriteOptions, skipped_by
 from deltars.transaction.replaced_files import of_written_partitions, possibly_unmatched
@@ -201,7 +203,10 @@ class TableWrite:
 
     def _has_rows_for(self, table: StagedTable) -> bool:
         rows = self._rows
-        return rows is not None and rows.location == table.location and _suits(rows.metadata, self._metadata(table))
+        if rows is None or rows.location != table.location or not _suits(rows.metadata, self._metadata(table)):
+            return False
+        # Rows that were counted for an older state of the table may have numbers that others got meanwhile.
+        return rows.before == table.metadata or not counted(rows.metadata.schema, self.schema.names)
 
     def _metadata(self, table: StagedTable) -> Metadata:
         """Return the table's metadata after this write: the same object if nothing changes."""
@@ -299,8 +304,10 @@ class TableWrite:
             conditions.append(Condition("replace_where", options.replace_where))
         target = self._target(table, metadata, max_files)
         with self._located(table):
+            refuse_given(metadata.schema, data.names)
             frame = self._plane.with_computed_columns(self._frame, metadata.schema)
-            return _Rows(table.metadata, metadata, table.location, self._plane.write(frame, target, conditions))
+            files = self._plane.write(frame, target, conditions)
+            return _Rows(table.metadata, after_rows(metadata, data.names, files), table.location, files)
 
     def _target(self, table: StagedTable, metadata: Metadata, max_files: int | None) -> WriteTarget:
         options = self._options
