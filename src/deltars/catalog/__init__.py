@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from deltars.catalog import migrate
     from deltars.catalog.catalog import Catalog
     from deltars.catalog.connection import begin, connect, read, sql, write
+    from deltars.catalog.convert import convert_directory
     from deltars.catalog.copies import Copy, copy_tables
     from deltars.catalog.expire import Expired, expire_history, purge_dropped
     from deltars.catalog.handover import adopt, import_table, release
@@ -35,6 +36,7 @@ else:
         {
             "catalog": "Catalog",
             "connection": "begin connect read sql write",
+            "convert": "convert_directory",
             "copies": "Copy copy_tables",
             "expire": "Expired expire_history purge_dropped",
             "handover": "adopt import_table release",

@@ -1,0 +1,81 @@
+"""DeltaOptimizeBuilder: compaction and Z-order of a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from deltars.predicate import parse
+from deltars.predicate.tree import columns_of
+from deltars.protocol import StructType
+from deltars.tables.binding import BoundTable
+from deltars.tables.exceptions import DeltaIllegalArgumentException, deltas_errors, refuse, spark_error
+from deltars.tables.expressions import check_on, rows_like
+from deltars.tables.frames import optimize_frame
+
+
+class DeltaOptimizeBuilder:
+    """Made by `DeltaTable.optimize()`: limit it with `where`, then execute it."""
+
+    def __init__(self, bound: BoundTable) -> None:
+        self._bound = bound
+        self._where: str | None = None
+
+    def where(self, partitionFilter: str) -> DeltaOptimizeBuilder:  # noqa: N803
+        """Optimize only partitions that fulfil a condition on partition columns. Return this builder."""
+        self._where = partitionFilter
+        return self
+
+    def executeCompaction(self) -> DataFrame:  # noqa: N802
+        """Write small files again as larger ones. Return the metrics."""
+        return self._execute([])
+
+    def executeZOrderBy(self, *cols: str | list[str] | tuple[str, ...]) -> DataFrame:  # noqa: N802
+        """Write the files again, sorted by these columns along a Z-order curve. Return the metrics."""
+        names: Any = cols[0] if len(cols) == 1 and isinstance(cols[0], (list, tuple)) else cols
+        for name in names:
+            if type(name) is not str:
+                raise TypeError(f"Z-order column must be str. Found {name} with type {type(name)}")
+        return self._execute(list(names))
+
+    def _execute(self, zorder_by: list[str]) -> DataFrame:
+        bound = self._bound
+        with deltas_errors():
+            table = bound.table
+            snapshot = table.snapshot()
+            partitions = snapshot.metadata.partition_columns
+            if self._where is not None:
+                check_on(rows_like(bound.spark, snapshot.schema, bound.name), self._where)
+                _refuse_other_columns(self._where, snapshot.schema, partitions)
+            for name in zorder_by:
+                _refuse_z_order(name, snapshot.schema, partitions)
+            done = table.optimize(self._where, zorder_by=zorder_by, spark=bound.spark)
+            return optimize_frame(bound.spark, table, done)
+
+
+def _refuse_other_columns(where: str, schema: StructType, partitions: list[str]) -> None:
+    for column in columns_of(parse(where, schema)):
+        if column.path[0] not in partitions:
+            raise refuse(
+                "DELTA_NON_PARTITION_COLUMN_REFERENCE",
+                f"Predicate references non-partition column '{column.path[0]}'. Only the partition columns may be"
+                f" referenced: [{', '.join(partitions)}]",
+                hint="deltars.table(…).optimize(where) takes conditions on any column.",
+            )
+
+
+def _refuse_z_order(name: str, schema: StructType, partitions: list[str]) -> None:
+    known = {".".join(path).lower() for path, _ in schema.leaves()}
+    if name.replace("`", "").lower() not in known:
+        raise spark_error(
+            DeltaIllegalArgumentException,
+            "DELTA_ZORDERING_COLUMN_DOES_NOT_EXIST",
+            f"Z-Ordering column {name} does not exist in data schema.",
+        )
+    if name.replace("`", "").lower() in (column.lower() for column in partitions):
+        raise spark_error(
+            DeltaIllegalArgumentException,
+            "DELTA_ZORDERING_ON_PARTITION_COLUMN",
+            f"{name} is a partition column. Z-Ordering can only be performed on data columns",
+        )
