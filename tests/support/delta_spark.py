@@ -14,9 +14,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.feather as feather
@@ -116,10 +118,18 @@ class DeltaSpark:
         at += "" if timestamp is None else f" TIMESTAMP AS OF '{timestamp}'"
         return self.sql(f"SELECT * FROM delta.`{table}`{at}")
 
-    def _ask(self, statement: str, *, is_query: bool) -> None:
+    def call(self, function: str, *arguments: str) -> Any:
+        """What a function of a module, `module:name`, returns when delta-spark calls it with its session.
+
+        It is called with the session, the module `delta.tables`, and the arguments; it returns JSON.
+        """
+        self._ask(json.dumps([function, *arguments]), is_query=False, is_call=True)
+        return json.loads(self._answers.read_text())
+
+    def _ask(self, statement: str, *, is_query: bool, is_call: bool = False) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        print(json.dumps([statement, is_query]), file=self._process.stdin, flush=True)
+        print(json.dumps([statement, is_query, is_call]), file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline()
         if not answer:
             self._errors.seek(0)
@@ -128,17 +138,28 @@ class DeltaSpark:
             raise DeltaSparkError(error)
 
 
+def _called(spark: SparkSession, function: str, *arguments: str) -> Any:
+    module, _, name = function.partition(":")
+    return getattr(import_module(module), name)(spark, import_module("delta.tables"), *arguments)
+
+
 def _serve(jars: Path, scratch: Path) -> None:
     # What Spark and its JVM print must not come between the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    # The JAR has delta-spark's Python package too.
+    sys.path += map(str, jars.glob("delta-spark_*.jar"))
     with delta_session(jars, scratch, java_options=_SHORT_LIVED) as spark:
         for line in sys.stdin:
-            statement, is_query = json.loads(line)
+            statement, is_query, is_call = json.loads(line)
             error = None
             try:
-                frame = spark.sql(statement)
-                if is_query:
+                if is_call:
+                    (scratch / "answers.arrow").write_text(json.dumps(_called(spark, *json.loads(statement))))
+                    frame = None
+                else:
+                    frame = spark.sql(statement)
+                if is_query and frame is not None:
                     feather.write_feather(frame.toArrow(), str(scratch / "answers.arrow"), compression="uncompressed")
             except Exception as problem:
                 error = str(problem) or repr(problem)

@@ -6,6 +6,7 @@ saw as JSON: rows, schemas, what history says, and errors.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable
@@ -277,7 +278,7 @@ def restore(spark: SparkSession, tables: Any, root: Path) -> Seen:
 
 def _counts(result: DataFrame) -> Seen:
     found = result.collect()[0].metrics
-    names = "numFilesAdded numFilesRemoved partitionsOptimized totalConsideredFiles numTableColumns".split()
+    names = ("numFilesAdded", "numFilesRemoved", "partitionsOptimized", "totalConsideredFiles", "numTableColumns")
     more = [found.filesAdded.totalFiles, found.filesRemoved.totalFiles, found.zOrderStats is None]
     return [*(found[name] for name in names), found.numTableColumnsWithStats, *more]
 
@@ -472,6 +473,12 @@ def clone_arguments(spark: SparkSession, tables: Any, root: Path) -> Seen:
         lambda: made.cloneAtTimestamp(1, target),
     ]
     return list(map(attempt, wrong))
+
+
+def run(spark: SparkSession, tables: Any, name: str, root: str) -> Seen:
+    """Run a program of this module, and return what it saw as JSON has it."""
+    program: Program = globals()[name]
+    return json.loads(json.dumps(program(spark, tables, Path(root)), default=str))
 
 
 CORE: tuple[Program, ...] = (delete, update, merge_errors, history, create_errors)

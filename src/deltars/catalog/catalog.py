@@ -162,8 +162,8 @@ class Catalog(RefusesVerbs, CutCalls, CatalogMaintenance):
     ) -> Table:
         """Make a table of a directory of Parquet files, in place. By default it is named after the directory.
 
-        `partition_schema` has the columns that directories such as `day=2026-01-30` name, with their types. Only footers
-        are read. Programs that write into the directory must stop first: the table does not see their files.
+        `partition_schema` has the columns that directories such as `day=2026-01-30` name, with their types. Only
+        footers are read. Programs that write into the directory must stop first: the table does not see their files.
         """
         record = catalog.convert_directory(
             self._session, location, name, partition_schema=partition_schema, committer=committer

@@ -34,7 +34,7 @@ def write_manifests(storage: Storage, snapshot: Snapshot) -> list[str]:
         raise ValidationError(
             "manifests cannot be written for a table with deletion vectors: other engines would show deleted rows",
             field="delta.enableDeletionVectors",
-            hint="Write the files without the deleted rows first: table.purge().",
+            hint="Purge the table first: that writes the files again without the deleted rows.",
         )
     columns = snapshot.metadata.partition_columns
     listed: dict[str, list[str]] = defaultdict(list)

@@ -2,8 +2,8 @@
 
     from deltars.tables import DeltaTable        names, arguments, results and errors of delta-spark 4.4
 
-Each call is a call of `Table`, `Catalog` or `Transaction`. `DeltaTable.forName(spark, "features", tx=tx)` makes it part of
-a transaction over any number of tables.
+Each call is a call of `Table`, `Catalog` or `Transaction`. `DeltaTable.forName(spark, "features", tx=tx)` makes it part
+of a transaction over any number of tables.
 """
 
 from deltars.tables.delta_table import DeltaTable

@@ -27,8 +27,8 @@ _DAYS_7 = 168.0
 class DeltaTable:
     """One table of a catalog, with the methods of delta-spark's `DeltaTable`.
 
-    Made by `forName`, `forPath`, `convertToDelta`, or a builder. With `tx=`, calls that read and change rows are part of
-    that transaction, which commits them.
+    Made by `forName`, `forPath`, `convertToDelta`, or a builder. With `tx=`, calls that read and change rows are part
+    of that transaction, which commits them.
     """
 
     def __init__(self, bound: BoundTable, aliasName: str | None = None) -> None:  # noqa: N803
@@ -360,7 +360,7 @@ def _too_short() -> Exception:
         DeltaIllegalArgumentException,
         "DELTA_VACUUM_RETENTION_PERIOD_TOO_SHORT",
         "The specified VACUUM retention period is too low and may corrupt this Delta table if any writes are in"
-        " progress.\n\nIf no operations (insert, upsert, delete, optimize) are running, you can disable this safety check"
-        " by setting:\ndelta.retentionDurationCheck.enabled = false\n\nOtherwise, use a retention period of at least 168"
-        " hours.",
+        " progress.\n\nIf no operations (insert, upsert, delete, optimize) are running, you can disable this safety"
+        " check by setting:\ndelta.retentionDurationCheck.enabled = false\n\nOtherwise, use a retention period of at"
+        " least 168 hours.",
     )

@@ -1,6 +1,6 @@
-"""Errors as programs written for delta-spark expect them: Spark's and Delta's types, Delta's error conditions and words.
+"""Errors as programs written for delta-spark expect them: types of Spark and Delta, Delta's conditions and words.
 
-    deltars error ──deltas_errors──▶ an error that is both: `except AnalysisException` and `except ValidationError` catch it
+    error of deltars ──deltas_errors──▶ one that `except AnalysisException` and `except ValidationError` both catch
 
 Each derives from the error of deltars that it stands for, so it has its fields: table, version, hint.
 """

@@ -18,9 +18,7 @@ from deltars.spark.change.expressions import analyse
 from deltars.spark.schema import schema_to_spark
 from deltars.tables.exceptions import refuse
 
-_KEEP_QUALIFIERS = (
-    "Filter Sort Limit Offset Tail Sample Deduplicate Repartition RepartitionByExpression Hint Project CachedRelation"
-).split()
+_KEEP_QUALIFIERS = ("Filter", "Sort", "Limit", "Offset", "Sample", "Deduplicate", "Repartition", "Hint", "Project")
 """Operators of Spark Connect whose result has the qualifiers of its input."""
 
 

@@ -61,7 +61,7 @@ def _refuse_other_columns(where: str, schema: StructType, partitions: list[str])
                 "DELTA_NON_PARTITION_COLUMN_REFERENCE",
                 f"Predicate references non-partition column '{column.path[0]}'. Only the partition columns may be"
                 f" referenced: [{', '.join(partitions)}]",
-                hint="deltars.table(…).optimize(where) takes conditions on any column.",
+                hint="In deltars, the method optimize of Table takes a condition on any column.",
             )
 
 

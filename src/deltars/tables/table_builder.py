@@ -145,8 +145,8 @@ class DeltaTableBuilder:
         if self._partition_by and self._cluster_by:
             raise refuse(
                 "DELTA_CLUSTER_BY_WITH_PARTITIONED_BY",
-                "Clustering and partitioning cannot both be specified. Please remove partitionedBy if you want to create"
-                " a Delta table with clustering.",
+                "Clustering and partitioning cannot both be specified. Please remove partitionedBy if you want to"
+                " create a Delta table with clustering.",
             )
         self._check_columns()
         session = session_of(self._spark, self._tx)
