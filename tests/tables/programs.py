@@ -306,6 +306,8 @@ def optimize(spark: SparkSession, tables: Any, root: Path) -> Seen:
 
 
 def vacuum(spark: SparkSession, tables: Any, root: Path) -> Seen:
+    # By default delta-spark lists the directory in two hundred tasks.
+    spark.conf.set("spark.sql.sources.parallelPartitionDiscovery.parallelism", "1")
     made = table(tables, spark, root / "t", ABC)
     made.delete("key = 'a'")
     result = made.vacuum()
