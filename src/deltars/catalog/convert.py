@@ -105,7 +105,7 @@ def _partition_values(storage: Storage, info: ObjectInfo, partitions: StructType
         raise ValidationError(
             f"Expecting {len(wanted)} partition column(s): [{listed}], but found {len(found)} partition column(s):"
             f" [{present}] {where}",
-            field="DELTA_UNEXPECTED_NUM_PARTITION_COLUMNS_FROM_FILE_NAME",
+            field="partition_schema",
             hint="Give the partition columns and their types, such as 'day DATE'.",
         )
     values: dict[str, str | None] = {}
@@ -113,7 +113,7 @@ def _partition_values(storage: Storage, info: ObjectInfo, partitions: StructType
         if field.name.lower() != name.lower():
             raise ValidationError(
                 f"Expecting partition column `{field.name}`, but found partition column `{name}` {where}",
-                field="DELTA_UNEXPECTED_PARTITION_COLUMN_FROM_FILE_NAME",
+                field="partition_schema",
             )
         # Parsed and written again: directories may have other spellings of a value than the log.
         value = None if text == _NULL else parse_partition_value(text, field.type)

@@ -82,6 +82,11 @@ def converted(spark: SparkSession, identifier: str, partition_schema: str | Stru
         record = catalog.convert_directory(session, location_at(path), None, partition_schema=schema, committer=None)
     except NotADeltaTable as error:
         raise ValidationError(f"{location_at(path)} doesn't exist", hint=error.hint) from error
+    except ValidationError as error:
+        if error.field != "partition_schema":
+            raise
+        kind = "NUM_PARTITION_COLUMNS" if "column(s)" in error.message else "PARTITION_COLUMN"
+        raise refuse(f"DELTA_UNEXPECTED_{kind}_FROM_FILE_NAME", error.message, hint=error.hint) from error
     return BoundTable(spark, session, record.table_id, record.name, is_named=False)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from deltars.predicate import parse
@@ -46,23 +47,33 @@ class DeltaOptimizeBuilder:
             snapshot = table.snapshot()
             partitions = snapshot.metadata.partition_columns
             if self._where is not None:
-                check_on(rows_like(bound.spark, snapshot.schema, bound.name), self._where)
-                _refuse_other_columns(self._where, snapshot.schema, partitions)
+                _check_where(rows_like(bound.spark, snapshot.schema, bound.name), self._where, partitions)
+                for column in columns_of(parse(self._where, snapshot.schema)):
+                    if column.path[0] not in partitions:
+                        raise _other_column(column.path[0], partitions)
             for name in zorder_by:
                 _refuse_z_order(name, snapshot.schema, partitions)
             done = table.optimize(self._where, zorder_by=zorder_by, spark=bound.spark)
             return optimize_frame(bound.spark, table, done)
 
 
-def _refuse_other_columns(where: str, schema: StructType, partitions: list[str]) -> None:
-    for column in columns_of(parse(where, schema)):
-        if column.path[0] not in partitions:
-            raise refuse(
-                "DELTA_NON_PARTITION_COLUMN_REFERENCE",
-                f"Predicate references non-partition column '{column.path[0]}'. Only the partition columns may be"
-                f" referenced: [{', '.join(partitions)}]",
-                hint="In deltars, the method optimize of Table takes a condition on any column.",
-            )
+def _check_where(rows: DataFrame, where: str, partitions: list[str]) -> None:
+    try:
+        check_on(rows, where)
+    except AnalysisException as error:
+        name = (error.getMessageParameters() or {}).get("objectName")
+        if name is None or not str(error.getCondition()).startswith("UNRESOLVED_COLUMN"):
+            raise
+        raise _other_column(name.replace("`", ""), partitions) from error
+
+
+def _other_column(name: str, partitions: list[str]) -> Exception:
+    return refuse(
+        "DELTA_NON_PARTITION_COLUMN_REFERENCE",
+        f"Predicate references non-partition column '{name}'. Only the partition columns may be referenced:"
+        f" [{', '.join(partitions)}]",
+        hint="In deltars, the method optimize of Table takes a condition on any column.",
+    )
 
 
 def _refuse_z_order(name: str, schema: StructType, partitions: list[str]) -> None:

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from deltars.errors import HistoryExpired, TimestampTooEarly, ValidationError, VersionNotFound
+from deltars.log.moments import parse_moment
 from deltars.log.snapshot import Totals
 from deltars.tables.binding import BoundTable
 from deltars.tables.exceptions import refuse
@@ -55,17 +56,15 @@ def to_timestamp(bound: BoundTable, timestamp: str) -> DataFrame:
 def moment_of(bound: BoundTable, timestamp: str) -> datetime:
     """Return a time as Spark reads it, in the session's time zone."""
     try:
-        moment = spark_plane().moment(bound.spark, timestamp)
-    except ValidationError as error:
-        raise _invalid(timestamp) from error
-    parsed = moment if isinstance(moment, datetime) else datetime.fromisoformat(str(moment).replace("Z", "+00:00"))
-    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
-
-
-def _invalid(timestamp: str) -> Exception:
-    return refuse(
-        "DELTA_TIMESTAMP_INVALID", f"The provided timestamp ('{timestamp}') cannot be converted to a valid timestamp."
-    )
+        parsed = parse_moment(spark_plane().moment(bound.spark, timestamp), zone=UTC)
+    except ValidationError:
+        parsed = None
+    if parsed is None:
+        raise refuse(
+            "DELTA_TIMESTAMP_INVALID",
+            f"The provided timestamp ('{timestamp}') cannot be converted to a valid timestamp.",
+        )
+    return parsed
 
 
 def _restored(bound: BoundTable, *, version: int | None = None, timestamp: datetime | None = None) -> RestoredTable:
