@@ -10,6 +10,8 @@ import json
 import os
 import re
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ from pyspark.sql import types as T  # noqa: N812
 
 Seen = Any
 Program = Callable[[SparkSession, Any, Path], Seen]
+
+NOTEBOOK = Path(__file__).parents[2] / "docs/notebooks/from-delta-spark.ipynb"
 
 _KINDS = (ParseException, AnalysisException, IllegalArgumentException, UnsupportedOperationException)
 _CONDITION = re.compile(r"\[([A-Z0-9_.]{8,})\] (.*)", re.DOTALL)
@@ -484,6 +488,17 @@ def clone_arguments(spark: SparkSession, tables: Any, root: Path) -> Seen:
     return list(map(attempt, wrong))
 
 
+def notebook(spark: SparkSession, tables: Any, root: Path) -> Seen:
+    """Return what the notebook of the documentation prints. Its session and its import are given."""
+    names: dict[str, Any] = {"spark": spark, "DeltaTable": tables.DeltaTable, "lake": root}
+    printed = StringIO()
+    with redirect_stdout(printed):
+        for cell in json.loads(NOTEBOOK.read_text())["cells"]:
+            if cell["cell_type"] == "code" and cell["id"] not in ("session", "import"):
+                exec("".join(cell["source"]), names)
+    return printed.getvalue()
+
+
 def run(spark: SparkSession, tables: Any, name: str, root: str) -> Seen:
     """Run a program of this module, and return what it saw as JSON has it."""
     program: Program = globals()[name]
@@ -507,4 +522,5 @@ BROAD: tuple[Program, ...] = (
     convert,
     protocol,
     clone_arguments,
+    notebook,
 )
