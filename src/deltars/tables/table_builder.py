@@ -15,7 +15,13 @@ from deltars.log.new_table import NO_VERSION
 from deltars.protocol import as_schema
 from deltars.session import CatalogSession
 from deltars.tables.binding import BoundTable, imports_paths, name_in, path_in, session_of, shown_path
-from deltars.tables.exceptions import DeltaUnsupportedOperationException, deltas_errors, refuse, spark_error
+from deltars.tables.exceptions import (
+    DeltaAnalysisException,
+    DeltaUnsupportedOperationException,
+    deltas_errors,
+    refuse,
+    spark_error,
+)
 from deltars.transaction import Transaction, commit_new_table
 
 if TYPE_CHECKING:
@@ -238,7 +244,7 @@ class DeltaTableBuilder:
                     f" |-- {column.name}: {column.dataType.typeName()} (nullable = {str(column.nullable).lower()})\n"
                     for column in self._columns
                 )
-                raise refuse("_LEGACY_ERROR_TEMP_3060", f"Couldn't find column {name} in:\nroot\n{shown}")
+                raise DeltaAnalysisException(f"Couldn't find column {name} in:\nroot\n{shown}", field="partitionedBy")
         if self._partition_by and {name.lower() for name in self._partition_by} == seen:
             raise refuse(
                 "ALL_PARTITION_COLUMNS_NOT_ALLOWED",
