@@ -512,9 +512,10 @@ def run(spark: SparkSession, tables: Any, name: str, root: str) -> Seen:
     return json.loads(json.dumps(program(spark, tables, Path(root)), default=str))
 
 
-CORE: tuple[Program, ...] = (delete, merge_errors, create_errors)
+CORE: tuple[Program, ...] = (merge_errors, create_errors)
 """Programs that `make test` runs."""
 BROAD: tuple[Program, ...] = (
+    delete,
     update,
     history,
     delete_errors,
