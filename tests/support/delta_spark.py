@@ -12,7 +12,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
@@ -118,29 +118,24 @@ class DeltaSpark:
         at += "" if timestamp is None else f" TIMESTAMP AS OF '{timestamp}'"
         return self.sql(f"SELECT * FROM delta.`{table}`{at}")
 
-    def call(self, function: str, *arguments: str) -> Any:
-        """What a function of a module, `module:name`, returns when delta-spark calls it with its session.
+    def call(self, function: Callable[..., Any], *args: str) -> Any:
+        """What a function of a module returns there, called with that session and texts; as JSON can hold it."""
+        self._send({"module": function.__module__, "name": function.__qualname__, "args": args})
+        return json.loads(self._answers.with_suffix(".json").read_text())
 
-        It is called with the session, the module `delta.tables`, and the arguments; it returns JSON.
-        """
-        self._ask(json.dumps([function, *arguments]), is_query=False, is_call=True)
-        return json.loads(self._answers.read_text())
+    def _ask(self, statement: str, *, is_query: bool) -> None:
+        self._send([statement, is_query])
 
-    def _ask(self, statement: str, *, is_query: bool, is_call: bool = False) -> None:
+    def _send(self, request: object) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        print(json.dumps([statement, is_query, is_call]), file=self._process.stdin, flush=True)
+        print(json.dumps(request), file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline()
         if not answer:
             self._errors.seek(0)
             raise RuntimeError(f"delta-spark ended: {self._errors.read()[-3000:]}")
         if error := json.loads(answer):
             raise DeltaSparkError(error)
-
-
-def _called(spark: SparkSession, function: str, *arguments: str) -> Any:
-    module, _, name = function.partition(":")
-    return getattr(import_module(module), name)(spark, import_module("delta.tables"), *arguments)
 
 
 def _serve(jars: Path, scratch: Path) -> None:
@@ -151,15 +146,17 @@ def _serve(jars: Path, scratch: Path) -> None:
     sys.path += map(str, jars.glob("delta-spark_*.jar"))
     with delta_session(jars, scratch, java_options=_SHORT_LIVED) as spark:
         for line in sys.stdin:
-            statement, is_query, is_call = json.loads(line)
+            request = json.loads(line)
             error = None
             try:
-                if is_call:
-                    (scratch / "answers.arrow").write_text(json.dumps(_called(spark, *json.loads(statement))))
-                    frame = None
-                else:
-                    frame = spark.sql(statement)
-                if is_query and frame is not None:
+                if isinstance(request, dict):
+                    function = getattr(import_module(request["module"]), request["name"])
+                    (scratch / "answers.json").write_text(json.dumps(function(spark, *request["args"])))
+                    print(json.dumps(None), file=answers, flush=True)
+                    continue
+                statement, is_query = request
+                frame = spark.sql(statement)
+                if is_query:
                     feather.write_feather(frame.toArrow(), str(scratch / "answers.arrow"), compression="uncompressed")
             except Exception as problem:
                 error = str(problem) or repr(problem)

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -510,6 +511,11 @@ def run(spark: SparkSession, tables: Any, name: str, root: str) -> Seen:
     """Run a program of this module, and return what it saw as JSON has it."""
     program: Program = globals()[name]
     return json.loads(json.dumps(program(spark, tables, Path(root)), default=str))
+
+
+def run_on_delta(spark: SparkSession, name: str, root: str) -> Seen:
+    """Run a program on delta-spark, in its process: its JAR has `delta.tables`."""
+    return run(spark, import_module("delta.tables"), name, root)
 
 
 CORE: tuple[Program, ...] = (merge_errors, create_errors)

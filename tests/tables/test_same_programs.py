@@ -36,7 +36,7 @@ def _compare(program: Program, spark: SparkSession, uri: str, delta_spark: Delta
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     for place in (theirs, ours):
         place.mkdir()
-    expected = delta_spark.call(f"{programs.__name__}:run", program.__name__, str(theirs))
+    expected = delta_spark.call(programs.run_on_delta, program.__name__, str(theirs))
     spark.conf.set("spark.deltars.catalog", uri)
     try:
         seen = programs.run(spark, deltars.tables, program.__name__, str(ours))

@@ -1,6 +1,6 @@
 """The table that a `DeltaTable` works on: which catalog, which table, and which transaction, if any.
 
-name, path or URI ──▶ catalog: of the URI, of `spark.deltars.catalog`, or the default one
+name, path or URI ──▶ catalog: of the URI, of the enabled session, of `spark.deltars.catalog`, or the default one
                   ──▶ table, in a transaction or by itself
 """
 
@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from deltars.catalog import Table
 from deltars.catalog.connection import shared_catalog
 from deltars.catalog.table_path import find_at, location_at, table_at
+from deltars.enabled.enable import enabled_catalog
 from deltars.errors import ImportRefused, NotADeltaTable, TableNotFound
 from deltars.log.new_table import NO_VERSION
 from deltars.protocol import StructType
@@ -85,13 +86,16 @@ def session_of(spark: SparkSession, tx: Transaction | None = None) -> CatalogSes
     """Return the catalog of a transaction, else that of a Spark session."""
     if tx is not None and tx._view is not None:
         return tx._view.session
-    session = shared_catalog(spark.conf.get(CATALOG_CONF, None))._session
+    enabled = enabled_catalog(spark)
+    found = shared_catalog(spark.conf.get(CATALOG_CONF, None)) if enabled is None else enabled
+    session = found._session
     return session if tx is None else tx._join(session).session
 
 
 def imports_paths(spark: SparkSession) -> bool:
     """Return whether a Delta table that the catalog does not have is imported when its path is given."""
-    return str(spark.conf.get(IMPORT_CONF, "false")).lower() == "true"
+    default = "false" if enabled_catalog(spark) is None else "true"
+    return str(spark.conf.get(IMPORT_CONF, default)).lower() == "true"
 
 
 def bound_by_name(spark: SparkSession, identifier: str, tx: Transaction | None = None) -> BoundTable:
