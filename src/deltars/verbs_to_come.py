@@ -30,18 +30,10 @@ class Verb(NamedTuple):
 
 VERBS = {
     "clone": Verb("clone a table without copying its files", "catalog.copy_table(source, copy) makes a deep copy"),
-    "convert": Verb(
-        "convert Parquet files in place",
-        "catalog.import_table(location) imports a Delta table in place; catalog.write(table, rows) copies other rows",
-        "deltars import LOCATION imports a Delta table in place; deltars load TABLE FILE… --create copies other files",
-    ),
     "stream": Verb(
         "read a table as a stream",
         "table.changes(version).read() reads the rows that changed since",
         "deltars changes TABLE --start VERSION prints the rows that changed since",
-    ),
-    "generate": Verb(
-        "generate manifests", "readers of Delta read the published _delta_log; table.files() lists the files"
     ),
     "savepoint": Verb("set a savepoint", "begin a transaction for each part that may fail alone"),
     "tail": Verb(
@@ -53,7 +45,6 @@ VERBS = {
 """By the name that people try."""
 
 _SPELLED_OTHERWISE = {
-    "convertToDelta": "convert",
     "readStream": "stream",
     "watch": "tail",
 }
@@ -79,6 +70,8 @@ CALLS: Mapping[str, Mapping[str, str]] = {
         "merge": "catalog.table(name).merge(rows, on)",
         "upsert": f"catalog.table(name).{_UPSERT_TABLE}",
         "alter": "catalog.table(name).alter",
+        "convert": "catalog.convert_table(location)",
+        "convertToDelta": "catalog.convert_table(location)",
         "optimise": "catalog.optimize()",
         "compact": "catalog.optimize()",
         "zorder": "catalog.table(name).optimize(zorder_by=[…])",
@@ -198,17 +191,16 @@ CALLS: Mapping[str, Mapping[str, str]] = {
 }
 """The call that does it, by the class of the object and the name that people try on it."""
 
-_TABLE = "catalog = deltars.connect(…), then catalog.table(name), or deltars.table(uri)"
-_CREATE = "catalog.create_table(name, schema)"
 NAMES: Mapping[str, str] = {
-    "DeltaTable": f"{_TABLE}; for a table that is elsewhere, catalog.import_table(location)",
-    "tables": f"{_TABLE}; catalog.tables() lists the tables",
-    "DeltaTableBuilder": _CREATE,
-    "DeltaMergeBuilder": "deltars.MergeBuilder, which table.merge(rows, on) returns",
+    "DeltaTable": "from deltars.tables import DeltaTable",
+    "DeltaTableBuilder": "from deltars.tables import DeltaTableBuilder",
+    "DeltaMergeBuilder": "from deltars.tables import DeltaMergeBuilder",
+    "DeltaOptimizeBuilder": "from deltars.tables import DeltaOptimizeBuilder",
+    "IdentityGenerator": "from deltars.tables import IdentityGenerator",
     "configure_spark_with_delta_pip": "builder.getOrCreate() alone: deltars needs no JAR in Spark",
-    "delta": _TABLE,
+    "delta": "from deltars.tables import DeltaTable",
     "write_deltalake": "deltars.write(table, rows), or catalog.write(table, rows)",
-    "convert_to_deltalake": "catalog.import_table(location)",
+    "convert_to_deltalake": "deltars.connect(…).convert_table(location)",
     "read_table": "deltars.read(table)",
     "scan_delta": "deltars.table(uri).to_polars()",
     "read_delta": "deltars.table(uri).to_polars()",

@@ -142,6 +142,8 @@ def _serve(jars: Path, scratch: Path) -> None:
     # What Spark and its JVM print must not come between the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    # The JAR has delta-spark's Python package too.
+    sys.path += map(str, jars.glob("delta-spark_*.jar"))
     with delta_session(jars, scratch, java_options=_SHORT_LIVED) as spark:
         for line in sys.stdin:
             request = json.loads(line)

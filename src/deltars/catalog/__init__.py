@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         changes_of_table,
     )
     from deltars.catalog.connection import begin, connect, read, sql, write
+    from deltars.catalog.convert import convert_directory
     from deltars.catalog.copies import Copy, copy_tables
     from deltars.catalog.expire import Expired, expire_history, purge_dropped
     from deltars.catalog.handover import adopt, import_table, release
@@ -56,6 +57,7 @@ else:
             "catalog": "Catalog",
             "changes": ("Changes TransactionChanges VersionOrMoment catalog_changes changes_between changes_of_table"),
             "connection": "begin connect read sql write",
+            "convert": "convert_directory",
             "copies": "Copy copy_tables",
             "expire": "Expired expire_history purge_dropped",
             "handover": "adopt import_table release",

@@ -153,6 +153,24 @@ class Catalog(RefusesVerbs, ActivityCalls, CutCalls, CatalogMaintenance):
         )
         return self.table(table_id)
 
+    def convert_table(
+        self,
+        location: str,
+        name: str | None = None,
+        *,
+        partition_schema: SchemaLike | None = None,
+        committer: str | None = None,
+    ) -> Table:
+        """Make a table of a directory of Parquet files, in place. By default it is named after the directory.
+
+        `partition_schema` has the columns that directories such as `day=2026-01-30` name, with their types. Only
+        footers are read. Programs that write into the directory must stop first: the table does not see their files.
+        """
+        record = catalog.convert_directory(
+            self._session, location, name, partition_schema=partition_schema, committer=committer
+        )
+        return Table(self._session, record)
+
     def release(self, table: TableLike) -> int:
         """Release a table to plain Delta writers, and return its last version.
 

@@ -9,7 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Unpack
 from uuid import UUID
 
-from deltars import catalog, data, mirror, predicate, transaction
+from deltars import catalog, data, mirror, predicate, storage, transaction
 from deltars.arguments import check_flags, checks_calls
 from deltars.catalog.arrow_rows import ArrowRows, as_html
 from deltars.catalog.listings import HistoryList
@@ -258,6 +258,20 @@ class Table(TableChanges, TableMaintenance, RefusesVerbs, ArrowRows):
         verifier = mirror.Verifier(self._session.database, self._session.publisher)
         least = mirror.MIN_AGE if min_age is None else min_age
         return verifier.verify(self.id, deep=deep, orphans=orphans, min_age=least, report=report)
+
+    def generate(self, mode: str = "symlink_format_manifest") -> list[str]:
+        """Write manifests, lists of the current data files for engines that do not read Delta, and return their paths.
+
+        There is one manifest for the table, or one for each partition. Call it again after a change. Raise
+        `ValidationError` for a table with deletion vectors or column mapping.
+        """
+        if mode != "symlink_format_manifest":
+            raise ValidationError(
+                f"there is no mode {mode!r:.100}", field="mode", hint="Write generate('symlink_format_manifest')."
+            )
+        place = storage.open_storage(self.location, self._session.settings.storage_options)
+        with located(table=self.name):
+            return mirror.write_manifests(place, self.snapshot())
 
     def clean_up_log(self) -> list[str]:
         """Delete published log files older than `delta.logRetentionDuration`, and return their paths.

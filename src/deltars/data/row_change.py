@@ -36,6 +36,8 @@ class Delete:
     """DELETE: rows for which `where` is true go. None deletes every row."""
 
     where: Expression | None
+    alias: str | None = None
+    """Name of the table in Spark Columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class Update:
     values: Mapping[str, Expression]
     """New value of each assigned column. A name is spelt as in the schema; `a.b` is the field b of the struct a."""
     where: Expression | None
+    alias: str | None = None
+    """Name of the table in Spark Columns."""
 
 
 ClauseKind: TypeAlias = Literal["matched", "not_matched", "not_matched_by_source"]

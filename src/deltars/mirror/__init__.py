@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from deltars.mirror.cleanup import clean_up_log
     from deltars.mirror.deletion import Deletion
     from deltars.mirror.divergence import Divergence
+    from deltars.mirror.manifests import write_manifests
     from deltars.mirror.orphans import MIN_AGE
     from deltars.mirror.outcome import MirrorOutcome, Publication
     from deltars.mirror.publisher import Publisher
@@ -22,6 +23,7 @@ else:
             "cleanup": "clean_up_log",
             "deletion": "Deletion",
             "divergence": "Divergence",
+            "manifests": "write_manifests",
             "orphans": "MIN_AGE",
             "outcome": "MirrorOutcome Publication",
             "publisher": "Publisher",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deltars.predicate.join import Equality, JoinCondition, parse_join
     from deltars.predicate.query import Query, TableReference
     from deltars.predicate.sides import Sides
-    from deltars.predicate.source import named_in
+    from deltars.predicate.source import named_in, unqualified
     from deltars.predicate.tree import (
         FALSE,
         NULL,
@@ -66,7 +66,7 @@ else:
             "join": "Equality JoinCondition parse_join",
             "query": "Query TableReference",
             "sides": "Sides",
-            "source": "named_in",
+            "source": "named_in unqualified",
             "tree": (
                 "FALSE NULL TRUE And Column Comparison Constant In IsNull Like Operator Or Predicate StartsWith "
                 "Unknown Value columns_of conjunction disjunction grouped known_part leaves_of negation not_true "

@@ -184,6 +184,23 @@ class Source:
         return 0
 
 
+def unqualified(text: str, alias: str, names: Iterable[str]) -> str:
+    """Return the text with `alias.` removed before these columns. Text that has no tokens stays as it is."""
+    known = {name.lower() for name in names}
+    try:
+        tokens = Source(text, "expression")._tokens
+    except TokenError:
+        return text  # the parser says what is wrong with it
+    kept, done = "", 0
+    for place, (first, dot, column) in enumerate(zip(tokens, tokens[1:], tokens[2:], strict=False)):
+        is_start = place == 0 or tokens[place - 1].token_type != TokenType.DOT
+        is_name = first.token_type != TokenType.STRING and first.text.lower() == alias.lower()
+        if is_start and is_name and dot.token_type == TokenType.DOT and column.text.lower() in known:
+            kept += text[done : first.start]
+            done = dot.end + 1
+    return kept + text[done:]
+
+
 def named_in(text: str, names: Iterable[str]) -> list[str]:
     """Return the columns whose name occurs as a word in the text. It cannot refer to any other."""
     text = text.lower()

@@ -113,6 +113,8 @@ class ChangeOptions(TypedDict, total=False):
     """Text for the commit, shown in the table's history. The last one given in a transaction counts."""
     spark: SparkSession | None
     """Spark session for a change that needs one; by default the active session, if there is one."""
+    alias: str | None
+    """Name of the table in conditions and values: with "t", its column id may be written t.id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +127,13 @@ class CheckedChangeOptions:
     compression: str | None = None
     user_metadata: str | None = None
     spark: Any = None
+    alias: str | None = None
 
     def __post_init__(self) -> None:
         if self.compression is not None:
             _choose("compression", self.compression, COMPRESSIONS)
         _check_counts(target_file_size=self.target_file_size)
-        check_texts(user_metadata=self.user_metadata)
+        check_texts(user_metadata=self.user_metadata, alias=self.alias)
         object.__setattr__(self, "app_version", _checked_application(self.app_id, self.app_version))
 
     def skipped(self, table: str, progress: Callable[[str], int | None]) -> SkippedWrite | None:

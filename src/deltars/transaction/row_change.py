@@ -39,7 +39,7 @@ from deltars.log.commit import RowGroup
 from deltars.log.coverage import split_files
 from deltars.log.snapshot import num_rows
 from deltars.log.table_rules import APPEND_ONLY, tracks_rows
-from deltars.predicate import Predicate, Unknown, leaves_of, parse
+from deltars.predicate import Predicate, Unknown, leaves_of, parse, unqualified
 from deltars.protocol import Action, Metadata, StructField, StructType, Txn
 from deltars.protocol.identity import refuse_updated
 from deltars.protocol.properties import boolean_property
@@ -130,6 +130,12 @@ class RowChange(ABC):
         return actions, Step(self.operation, self._params, metrics), groups
 
     # -- parts that all statements share ---------------------------------------------------------------------------
+
+    def _without_alias(self, expression: Expression | None, schema: StructType) -> Expression | None:
+        """Return SQL text without the table's alias. Spark resolves that of a Spark Column."""
+        if self._options.alias is None or not isinstance(expression, str):
+            return expression
+        return unqualified(expression, self._options.alias, schema.names)
 
     def _predicate(self, where: Expression | None, schema: StructType) -> Predicate | None:
         """Return the parsed condition; None if there is none. Only Spark can evaluate a Spark Column."""
@@ -303,13 +309,14 @@ class DeleteRows(RowChange):
     def _run(self, table: StagedTable, metadata: Metadata) -> ChangeMetrics:
         began = time.perf_counter()
         self._params = {"predicate": _as_list(self._where)}
-        statement = Delete(self._where)
-        predicate = self._predicate(self._where, metadata.schema)
+        where = self._without_alias(self._where, metadata.schema)
+        statement = Delete(where, self._options.alias)
+        predicate = self._predicate(where, metadata.schema)
         refusal = self._refusal(statement, metadata.schema)
         if refusal is not None and self._spark() is None:
             # An empty table refuses what a filled one would refuse.
             self._spark_planes(refusal)
-        tested_by = self._row_filter(self._where, predicate, metadata.schema)
+        tested_by = self._row_filter(where, predicate, metadata.schema)
         found = self._view.change_files(table, predicate, row_filter=tested_by, changes_matches=True)
         if boolean_property(metadata.configuration, APPEND_ONLY):
             self._refuse_for(table, metadata, moves_rows=False)
@@ -346,11 +353,13 @@ class UpdateRows(RowChange):
         began = time.perf_counter()
         self._params = {"predicate": _as_list(self._where)}
         self._refuse_for(table, metadata, moves_rows=True)
-        values = resolved(self._values, metadata.schema, field="set")
+        where = self._without_alias(self._where, metadata.schema)
+        given = resolved(self._values, metadata.schema, field="set", alias=self._options.alias)
+        values = {name: self._without_alias(value, metadata.schema) for name, value in given.items()}
         refuse_updated(metadata.schema, values)
-        statement = Update(values, self._where)
-        predicate = self._predicate(self._where, metadata.schema)
-        tested_by = self._row_filter(self._where, predicate, metadata.schema)
+        statement = Update(values, where, self._options.alias)
+        predicate = self._predicate(where, metadata.schema)
+        tested_by = self._row_filter(where, predicate, metadata.schema)
         found = self._view.change_files(table, predicate, row_filter=tested_by, changes_matches=True)
         try:
             scan = self._scan(table, metadata, found)

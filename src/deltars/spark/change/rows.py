@@ -29,16 +29,16 @@ from deltars.spark.write.checks import translate_task_errors
 
 
 def delete_rows(spark: SparkSession, scan: Scan, statement: Delete) -> RowChanges:
-    condition = checked_condition(rows_like(spark, scan), statement.where, "the condition", "where")
+    condition = checked_condition(_named(rows_like(spark, scan), statement), statement.where, "the condition", "where")
     target = target_rows(spark, scan, needed_columns(scan.table_schema, statement.where))
-    rows = target.frame if statement.where is None else target.frame.where(condition)
+    rows = target.frame if statement.where is None else _named(target.frame, statement).where(condition)
     with translate_task_errors([]):
         positions = positions_of(rows, target, scan)
     return RowChanges(positions, deleted=sum(map(len, positions.values())))
 
 
 def update_rows(spark: SparkSession, scan: Scan, statement: Update) -> RowChanges:
-    like = rows_like(spark, scan)
+    like = _named(rows_like(spark, scan), statement)
     condition = checked_condition(like, statement.where, "the condition", "where")
     values = checked_values(like, statement.values, "SET")
     table = ScanColumns(without_ids(scan)).table
@@ -47,7 +47,8 @@ def update_rows(spark: SparkSession, scan: Scan, statement: Update) -> RowChange
     for name in kept:
         typed.apply(name, F.col(quoted(name)))  # raises if a value has the wrong type
     target = target_rows(spark, scan)
-    rows = target.frame if statement.where is None else target.frame.where(condition)
+    named = _named(target.frame, statement)
+    rows = named if statement.where is None else named.where(condition)
     # Values are evaluated in a separate projection: a cast that is checked uses its value more than once.
     names = free_names([f"value{at}" for at in range(len(values))], {name.lower() for name in rows.columns})
     evaluated = rows.select("*", *(value.alias(name) for name, value in zip(names, values.values(), strict=True)))
@@ -62,6 +63,11 @@ def update_rows(spark: SparkSession, scan: Scan, statement: Update) -> RowChange
     updated = sum(map(len, positions.values()))
     ids = [] if target.row_id is None else [F.col(target.place.row_id).alias(target.row_id)]
     return RowChanges(positions, [changed.select(*map(quoted, kept), *ids)] if updated else (), updated=updated)
+
+
+def _named(frame: DataFrame, statement: Delete | Update) -> DataFrame:
+    """Return the frame under the name that the statement's columns may give the table."""
+    return frame if statement.alias is None else frame.alias(statement.alias)
 
 
 def rows_like(spark: SparkSession, scan: Scan) -> DataFrame:
