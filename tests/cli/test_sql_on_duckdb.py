@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import deltars
-from deltars.catalog.duckdb_query import DuckDBQuery
 from deltars.cli import sql as command
 from deltars.predicate import Query
+from deltars.transaction.duckdb_query import DuckDBQuery
 from tests.cli.conftest import Run
 
 ROWS = pa.table(
