@@ -7,10 +7,12 @@ INSERT …; BEGIN ATOMIC DELETE …; MERGE …; END; BEGIN; UPDATE …; COMMIT
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 
 from deltars.errors import PredicateError
 from deltars.predicate.source import Source
 from deltars.predicate.statements import commands, definitions, row_changes
+from deltars.predicate.statements.syntax_check import check_syntax
 from deltars.predicate.statements.tokens import Cursor, Token, tokens_of
 from deltars.predicate.statements.tree import (
     Action,
@@ -47,7 +49,7 @@ _OPENING: Mapping[str, Callable[[Cursor], Action]] = {
     "REORG": commands.reorg,
 }
 _INSTEAD = {
-    "EXPLAIN": "catalog.sql(query).explain() shows the plan.",
+    "EXPLAIN": "catalog.sql(query).explain() does this.",
     "CONVERT": "catalog.import_table(location) imports a table.",
     "COPY": "Use INSERT INTO, or catalog.write(table, rows).",
     "USE": "Write the whole name of the table: schema.table.",
@@ -81,11 +83,12 @@ def parse_statement(text: str) -> Statement:
             hint="Run one statement at a time, put them between BEGIN ATOMIC and END, or use sql_script(…).",
         )
     found = statements[0]
+    check_syntax(text, [found])
     if isinstance(found.action, Begin | Commit | Rollback):
         raise Source(text, FIELD).error_at(
             f"{type(found.action).__name__.upper()} goes with several statements",
             found.position,
-            hint="Use sql_script(…), BEGIN ATOMIC … END, or with catalog.begin() as tx: tx.sql(…).",
+            hint="Use sql_script(…), BEGIN ATOMIC … END, or the sql of a transaction that you began.",
         )
     return found
 
@@ -95,12 +98,15 @@ def parse_script(text: str) -> list[Statement]:
     script = _Script(text)
     statements = script.statements()
     _check_transactions(script.source, statements)
+    check_syntax(text, statements)
     return statements
 
 
 def parse_statements(text: str) -> list[Statement]:
     """Return every statement of a text that goes on: what it begins may be committed by another text."""
-    return _Script(text).statements()
+    statements = _Script(text).statements()
+    check_syntax(text, statements)
+    return statements
 
 
 def is_complete(text: str) -> bool:
@@ -198,7 +204,8 @@ def _action(cursor: Cursor) -> Action:
     read = _OPENING.get(first.text.upper()) if first.kind == "word" else None
     if read is None:
         word = first.text.upper() if first.kind == "word" else cursor.shown()
-        hint = _INSTEAD.get(first.text.upper(), f"{_KNOWN}.")
+        close = get_close_matches(word, [*_OPENING, *_QUERIES, "CREATE", "BEGIN", "COMMIT"], n=1)
+        hint = _INSTEAD.get(word) or (f"Did you mean {close[0]}?" if close else f"{_KNOWN}.")
         raise cursor.error(f"{word} is not supported", hint=hint)
     cursor.advance()
     return read(cursor)
