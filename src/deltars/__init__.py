@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from deltars.catalog import (
         Catalog,
         CatalogSnapshot,
+        Changes,
         ColumnDetail,
         Expired,
         FileChange,
@@ -67,7 +68,9 @@ if TYPE_CHECKING:
         TableCommitDetail,
         TableDetail,
         TableDiff,
+        TransactionChanges,
         TransactionDetail,
+        VersionOrMoment,
         migrate,
     )
     from deltars.catalog.connection import CatalogSettings, begin, connect, read, sql, table, write
@@ -107,6 +110,8 @@ if TYPE_CHECKING:
         StructType,
         Txn,
     )
+    from deltars.protocol.schema_like import TypeLike
+    from deltars.protocol.upgrade import ProtocolUpgrade
     from deltars.session import TableLike
     from deltars.store.grants import MissingGrants
     from deltars.store.imports.reversal import Contradiction
@@ -152,8 +157,9 @@ if not TYPE_CHECKING:  # A module-level __getattr__ would make a type checker ac
         __name__,
         {
             "catalog": (
-                "Catalog CatalogSnapshot ColumnDetail Expired FileChange PartitionDetail Restored Table "
-                "TableChange TableCommitDetail TableDetail TableDiff TransactionDetail migrate"
+                "Catalog CatalogSnapshot Changes ColumnDetail Expired FileChange PartitionDetail Restored Table "
+                "TableChange TableCommitDetail TableDetail TableDiff TransactionChanges TransactionDetail "
+                "VersionOrMoment migrate"
             ),
             "catalog.connection": "CatalogSettings begin connect read sql table write",
             "catalog.log_acceptance": "LogComparison",
@@ -178,6 +184,8 @@ if not TYPE_CHECKING:  # A module-level __getattr__ would make a type checker ac
                 "Action AddFile ArrayType CdcFile CommitInfo DeletionVector DomainMetadata MapType Metadata "
                 "PrimitiveType Protocol RemoveFile SchemaLike StructField StructType Txn"
             ),
+            "protocol.schema_like": "TypeLike",
+            "protocol.upgrade": "ProtocolUpgrade",
             "session": "TableLike",
             "streams.each_batch": "BatchFunction EachBatch each_batch",
             "store.grants": "MissingGrants",
@@ -226,6 +234,7 @@ __all__ = [
     "CdcFile",
     "ChangeMetrics",
     "ChangeOptions",
+    "Changes",
     "ColumnDetail",
     "CommitInfo",
     "CommitResult",
@@ -289,6 +298,7 @@ __all__ = [
     "Progress",
     "Protocol",
     "ProtocolChanged",
+    "ProtocolUpgrade",
     "Publication",
     "PurgedTable",
     "Rebuilt",
@@ -331,6 +341,7 @@ __all__ = [
     "TimestampTooEarly",
     "Totals",
     "Transaction",
+    "TransactionChanges",
     "TransactionClosed",
     "TransactionDetail",
     "TransactionNotFound",
@@ -340,6 +351,7 @@ __all__ = [
     "TxnId",
     "TxnLogReader",
     "TxnLogWriter",
+    "TypeLike",
     "UnsupportedFeature",
     "UriError",
     "VacuumAmount",
@@ -351,6 +363,7 @@ __all__ = [
     "Verification",
     "VersionConflict",
     "VersionNotFound",
+    "VersionOrMoment",
     "WarehouseTaken",
     "WriteMode",
     "WriteOptions",

@@ -37,19 +37,8 @@ VERBS = {
     ),
     "stream": Verb(
         "read a table as a stream",
-        "table.history(since=version) lists new commits; SqlTxnLogReader.changes reads them",
-        "deltars history TABLE lists the commits",
-    ),
-    "cdf": Verb(
-        "read the change data feed of a table",
-        "table.history(since=version) lists new commits, and SqlTxnLogReader.changes their files; delta-spark and"
-        " deltalake read the feed of the published log",
-        "deltars history TABLE lists the commits",
-    ),
-    "cluster": Verb(
-        "change the clustering columns of a table",
-        'catalog.create_table(name, schema, cluster_by=["id"]) makes a clustered table, and'
-        ' table.optimize(zorder_by=["id"]) sorts any other',
+        "table.changes(version).read() reads the rows that changed since",
+        "deltars changes TABLE --start VERSION prints the rows that changed since",
     ),
     "generate": Verb(
         "generate manifests", "readers of Delta read the published _delta_log; table.files() lists the files"
@@ -63,31 +52,10 @@ VERBS = {
 }
 """By the name that people try."""
 
-_AGAIN = (
-    'write the rows again: tx.write(table, rows, mode="overwrite", overwrite_schema=True)'
-    " (docs/not-supported.md#columns)"
-)
-COLUMN_VERBS = {
-    "rename_column": Verb("rename a column", _AGAIN),
-    "drop_column": Verb("drop a column", _AGAIN),
-    "change_column": Verb("change the type or the place of a column", f"merge_schema=True widens types; else {_AGAIN}"),
-}
-"""Changes of columns, which `table.alter` and `deltars alter` are asked for."""
-
 _SPELLED_OTHERWISE = {
-    "clusterBy": "cluster",
-    "cluster_by": "cluster",
-    "load_cdf": "cdf",
-    "changes": "cdf",
-    "table_changes": "cdf",
     "convertToDelta": "convert",
     "readStream": "stream",
     "watch": "tail",
-    "rename_columns": "rename_column",
-    "drop_columns": "drop_column",
-    "change_columns": "change_column",
-    "alter_column": "change_column",
-    "set_type": "change_column",
 }
 
 _UPSERT = 'merge(…, rows, on="t.id = s.id").when_matched_update_all().when_not_matched_insert_all().execute()'
@@ -131,6 +99,7 @@ CALLS: Mapping[str, Mapping[str, str]] = {
         "to_arrow": "catalog.table(name).to_arrow()",
         "to_polars": "catalog.table(name).to_polars()",
         "history": "catalog.table(name).history()",
+        "table_changes": "catalog.table(name).changes(start, end)",
         "count": "catalog.table(name).count()",
         "append": "catalog.write(name, rows)",
         "overwrite": 'catalog.write(name, rows, "overwrite")',
@@ -170,8 +139,30 @@ CALLS: Mapping[str, Mapping[str, str]] = {
         "statistics": "catalog.statistics([table])",
         "tag": "catalog.tag(name), which tags the whole catalog",
         "expire_snapshots": "table.expire(older_than)",
+        "cdf": "table.changes(start, end)",
+        "load_cdf": "table.changes(start, end).to_arrow()",
+        "table_changes": "table.changes(start, end).read()",
+        "readChangeFeed": "table.changes(start, end).read()",
         "metadata": "table.detail()",
         "file_uris": "table.files()",
+        "cluster_by": "table.alter.cluster_by(columns)",
+        "clusterBy": "table.alter.cluster_by(columns)",
+        "rename_column": "table.alter.rename_column(column, new_name)",
+        "drop_column": "table.alter.drop_column(column)",
+        "add_columns": "table.alter.add_columns(columns)",
+    },
+    "Alter": {
+        "add_column": 'table.alter.add_columns("note STRING")',
+        "rename": "table.alter.rename_column(column, new_name)",
+        "rename_columns": "table.alter.rename_column(column, new_name)",
+        "drop_columns": "table.alter.drop_column([column, …])",
+        "change_column": "table.alter.change_type(column, type) or table.alter.move_column(column, after=…)",
+        "alter_column": "table.alter.change_type(column, type) or table.alter.move_column(column, after=…)",
+        "set_type": "table.alter.change_type(column, type)",
+        "drop_not_null": "table.alter.set_nullable(column)",
+        "drop_column_not_null": "table.alter.set_nullable(column)",
+        "set_table_properties": "table.alter.set_properties({…})",
+        "clusterBy": "table.alter.cluster_by(columns)",
     },
     "Transaction": {
         "optimize": "table.optimize() after the transaction: it commits several times by itself",
@@ -240,7 +231,7 @@ NAMES: Mapping[str, str] = {
 def verb_to_come(name: str) -> Verb | None:
     """Return the verb of this name, or None if it is no verb that people know from Delta."""
     name = _SPELLED_OTHERWISE.get(name, name)
-    return VERBS.get(name) or COLUMN_VERBS.get(name)
+    return VERBS.get(name)
 
 
 def refuse_verb(kind: str, name: str) -> None:

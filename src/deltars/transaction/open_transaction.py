@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from deltars.arguments import check_flags, check_keywords, check_texts, checks_calls
 from deltars.config import check_isolation, check_timeout
-from deltars.data.conditions import Condition
 from deltars.data.scan import Scan
 from deltars.errors import (
     ConfigError,
@@ -32,6 +31,7 @@ from deltars.errors import (
 from deltars.log.commit import Commit, Committed, RowGroup, VersionTaken
 from deltars.log.moments import Moment
 from deltars.log.new_table import NO_VERSION
+from deltars.log.table_rules import tracks_rows
 from deltars.log.transaction_id import as_txn_id
 from deltars.observe import (
     TransactionBegun,
@@ -40,14 +40,16 @@ from deltars.observe import (
 )
 from deltars.predicate import parse
 from deltars.protocol import Action, SchemaLike, as_schema
+from deltars.protocol import Protocol as TableProtocol
+from deltars.protocol.upgrade import ProtocolUpgrade
 from deltars.session import CatalogSession, TableLike, check_mirror_mode, is_handle
 from deltars.store.read.as_of import AsOf
-from deltars.transaction.alter import Alter, Change, StageChange
+from deltars.transaction.alter import Alter
 from deltars.transaction.create_table import CREATE, check_request
+from deltars.transaction.definition import Change, RowCheck, StageChange, definition_actions
 from deltars.transaction.lifetime import Lifetime
 from deltars.transaction.limits import FEWER_FILES, Limits, how_to_raise
 from deltars.transaction.merge_builder import Pending
-from deltars.transaction.metadata import metadata_actions
 from deltars.transaction.options import (
     BeginOptions,
     CheckedWriteOptions,
@@ -60,7 +62,7 @@ from deltars.transaction.queries import QueryTable, TableMoment, table_at
 from deltars.transaction.restoration import RESTORE, RestoredTable, restoration, version_to_restore
 from deltars.transaction.result import SkippedWrite
 from deltars.transaction.rows_by_table import RowsByTable
-from deltars.transaction.staged_table import StagedTable, Step
+from deltars.transaction.staged_table import StagedTable, Step, files_without_row_ids
 from deltars.transaction.table_creation import TableCreation
 from deltars.transaction.table_write import TableWrite
 from deltars.transaction.view import View
@@ -196,9 +198,9 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         `mode` is "append", "overwrite", or what to do if the table exists: "error" or "ignore". "overwrite" replaces
         all rows, those that match `replace_where`, or with `partition_overwrite="dynamic"` those of the partitions
         written. `merge_schema` adds the frame's new columns to the table; `overwrite_schema` replaces its schema.
-        `partition_by` and `properties` are for a new table. `app_id` and `app_version` make the write idempotent: it is
-        skipped if the application has already written this version or a later one. `expected_version` refuses the write
-        unless the table is at this version. See `WriteOptions` for all options.
+        `partition_by`, `cluster_by`, `properties` and `location` are for a new table. `app_id` and `app_version` make
+        the write idempotent: it is skipped if the application has already written this version or a later one.
+        `expected_version` refuses the write unless the table is at this version. See `WriteOptions` for all options.
         """
         self._write(table, df, mode, **options)
 
@@ -219,10 +221,10 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
                     return 0
                 self._check_expected(view, name, base, checked.expected_version)
                 if base is None:
-                    created = created or view.new_table(
-                        name, write.schema, checked.partition_by or (), checked.properties
-                    )
+                    created = created or write.new_table(name)
                     base = created
+                else:
+                    write.check_place(base)
                 others = [other for other in view.changed if other.table_id != base.table_id]
                 self._limits.check([*others, base])
                 if self._earlier is not None:
@@ -458,30 +460,35 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         view = self._view_for(table)
         table_id = view.readable(table).table_id
 
-        def apply(
-            change: Change, operation: str, params: Mapping[str, Any], condition: Condition | None = None
-        ) -> None:
+        def apply(change: Change, operation: str, check: RowCheck | None = None) -> ProtocolUpgrade | None:
             while True:
                 base = view.readable(table_id)
+                is_new = not self._is_committed(base)
+                condition = check(view.definition(base)) if check is not None and is_new else None
                 # All rows count as read, so a concurrent append conflicts with the new constraint.
-                if (
-                    condition is not None
-                    and not self._is_committed(base)
-                    and any_breaks(view.scan(base), condition.sql)
-                ):
+                if condition is not None and any_breaks(view.scan(base), condition.sql):
                     raise condition.violated().located(table=base.name, txn_id=self.id)
                 with self._lifetime.open():
                     now = view.readable(table_id)
                     if condition is not None and now is not base:
                         continue  # another thread has staged rows that were not checked
-                    assert now.metadata is not None
-                    assert now.protocol is not None
-                    is_new = not self._is_committed(now)
-                    actions = metadata_actions(now.protocol, change(now.metadata)) if is_new else ()
-                    self._stage(view, now, actions, Step(operation, params))
-                    return
+                    if self._is_committed(now):
+                        self._stage(view, now, (), Step(operation))
+                        return None
+                    return self._stage_change(view, now, change, operation)
 
         return apply
+
+    def _stage_change(self, view: View, table: StagedTable, change: Change, operation: str) -> ProtocolUpgrade | None:
+        assert table.protocol is not None
+        before = view.definition(table)
+        after, params = change(before)
+        actions = definition_actions(table.protocol, before, after)
+        if tracks_rows(after.metadata) and not tracks_rows(before.metadata):
+            actions += files_without_row_ids(view.files_to_move(table, None))
+        self._stage(view, table, actions, Step(operation, params))
+        raised = next((action for action in actions if isinstance(action, TableProtocol)), None)
+        return None if raised is None else ProtocolUpgrade(table.protocol, raised)
 
     # -- the catalog -------------------------------------------------------------------------------------------------
 
@@ -494,6 +501,21 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         isolation = self._isolation or session.isolation
         emit(TransactionBegun(session.database.source, self.id, isolation, began_ns))
         return self._view
+
+    def _join(self, session: CatalogSession) -> View:
+        """Bind to a session's catalog, unless the transaction is bound. Raise if it is bound to another catalog."""
+        with self._lifetime.open():
+            if self._view is None:
+                self._open = session
+                return self._bind(session)
+            if self._view.session.is_other(session.uri):
+                raise ValidationError(
+                    f"the transaction belongs to {self._view.session.uri}, and the Spark session is enabled for"
+                    f" {session.uri}",
+                    txn_id=self.id,
+                    hint="A transaction cannot span two catalogs: begin it with the catalog of deltars.enable.",
+                )
+            return self._view
 
     def _view_for(self, table: TableLike) -> View:
         with self._lifetime.open():

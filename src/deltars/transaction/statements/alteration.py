@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from deltars.predicate.statements.tree import (
     AddColumns,
@@ -18,10 +18,11 @@ from deltars.predicate.statements.tree import (
 )
 
 if TYPE_CHECKING:
+    from deltars.transaction.alter import Alter
     from deltars.transaction.statements.execution import Execution
 
 
-def alter(execution: Execution, table: Any, change: Alteration) -> None:
+def alter(execution: Execution, table: Alter, change: Alteration) -> None:
     """Make one change of a table's schema or properties."""
     match change:
         case AddColumns(columns):
@@ -46,7 +47,7 @@ def alter(execution: Execution, table: Any, change: Alteration) -> None:
             table.cluster_by(columns or None)
 
 
-def _change(execution: Execution, table: Any, change: ChangeColumn) -> None:
+def _change(execution: Execution, table: Alter, change: ChangeColumn) -> None:
     name = change.name
     if change.type is not None:
         table.change_type(name, change.type.text)
