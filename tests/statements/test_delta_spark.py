@@ -42,7 +42,8 @@ CASES = {
             "UPDATE {t} AS z SET z.n = z.n + 1, s.b = 'new' WHERE id < 9",
             "DELETE FROM {t} WHERE x > 500 OR id IS NULL",
             "INSERT INTO {u} REPLACE WHERE k = 'a' SELECT 70, 'a', 7.0D",
-            "MERGE INTO {t} AS t USING {u} VERSION AS OF 1 AS s ON t.id = s.id WHEN MATCHED AND s.k = 'a' THEN DELETE"
+            "MERGE INTO {t} AS t USING (SELECT * FROM {u} VERSION AS OF 1) AS s ON t.id = s.id"
+            " WHEN MATCHED AND s.k = 'a' THEN DELETE"
             " WHEN MATCHED THEN UPDATE SET x = s.x WHEN NOT MATCHED THEN INSERT (id, k, x) VALUES (s.id, s.k, s.x)",
         ),
         core=True,
