@@ -74,4 +74,4 @@ class StatementCalls(RowStatements):
         return Execution(self, binder, engine).run(statement)
 
     def _table_names(self) -> list[str]:
-        return self._view_for("tables").names()
+        return self._view_for("tables").names
