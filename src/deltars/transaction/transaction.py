@@ -29,12 +29,12 @@ from deltars.transaction.current import Entered, enter, leave
 from deltars.transaction.lifetime import Phase
 from deltars.transaction.options import BeginOptions
 from deltars.transaction.result import TransactionResult
-from deltars.transaction.row_statements import RowStatements
 from deltars.transaction.settle import Settler
+from deltars.transaction.statement_calls import StatementCalls
 
 
 @checks_calls
-class Transaction(RowStatements):
+class Transaction(StatementCalls):
     """A transaction, made by `catalog.begin()` or `deltars.begin()`. Use it as a context manager.
 
     It commits on clean exit and rolls back on any exception. Threads may share it: they write rows at the same time,
