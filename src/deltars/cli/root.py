@@ -69,6 +69,8 @@ SYNONYMS = {
     "optimise": "optimize",
     "compact": "optimize",
     "zorder": "optimize",
+    "cdf": "changes",
+    "feed": "changes",
 }
 """What people type for commands that are named otherwise."""
 
@@ -140,6 +142,7 @@ COMMANDS = LateCommands(
         "demo": ("demo",),
         "doctor": ("doctor",),
         "expire": ("expire", "purge-dropped"),
+        "feed": ("changes",),
         "handover": ("adopt", "import", "rebuild", "release"),
         "maintain": ("advise", "maintain"),
         "migrate": ("migrate",),
