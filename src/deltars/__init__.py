@@ -121,6 +121,7 @@ if TYPE_CHECKING:
     from deltars.store.tags import Tag
     from deltars.store.vacuum_rows import VacuumAmount
     from deltars.streams.each_batch import BatchFunction, EachBatch, each_batch
+    from deltars.streams.transactions_stream import transactions_stream
     from deltars.transaction import (
         Alter,
         BeginOptions,
@@ -184,6 +185,7 @@ if not TYPE_CHECKING:  # A module-level __getattr__ would make a type checker ac
             ),
             "session": "TableLike",
             "streams.each_batch": "BatchFunction EachBatch each_batch",
+            "streams.transactions_stream": "transactions_stream",
             "store.grants": "MissingGrants",
             "store.imports.reversal": "Contradiction",
             "store.migrations.revisions": "SchemaStatus",
@@ -371,5 +373,6 @@ __all__ = [
     "rebuild",
     "sql",
     "table",
+    "transactions_stream",
     "write",
 ]

@@ -2,10 +2,10 @@
 
     spark.read.format("deltasql").load(table)           reader.py          files, planned by the driver, read by tasks
     spark.readStream.format("deltasql").load(table)     stream_reader.py   the same, version by version
-    df.write, df.writeStream … .format("deltasql")      writer.py          files, written by tasks, committed by the driver
+    df.write, df.writeStream … .format("deltasql")      writer.py          files, written by tasks, then committed
 
-Spark imports this package in every program that looks for a data source, so it loads nothing of deltars by itself. Spark
-runs each step in a new Python process of the driver. Tasks get data only, and need no database.
+Spark imports this package in every program that looks for a data source, so it loads nothing of deltars by itself.
+Spark runs each step in a new Python process of the driver. Tasks get data only, and need no database.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
 
 
 class DefaultSource(DataSource):
@@ -29,7 +34,7 @@ class DefaultSource(DataSource):
     def name(cls) -> str:
         return "deltasql"
 
-    def schema(self) -> StructType:
+    def schema(self) -> StructType | str:
         """Return the schema of the rows, and keep the version that has it."""
         from pyspark_deltasql.reader import source_schema
 
@@ -55,7 +60,6 @@ class DefaultSource(DataSource):
         from pyspark_deltasql.writer import StreamWriter
 
         return StreamWriter(self.options, schema, overwrite)
-
 
 
 __all__ = ["DefaultSource"]

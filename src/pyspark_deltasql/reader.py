@@ -16,15 +16,20 @@ if TYPE_CHECKING:
     from deltars.streams.options import Options
 
 
-def source_schema(given: Mapping[str, str]) -> tuple[StructType, int]:
+def source_schema(given: Mapping[str, str]) -> tuple[StructType | str, int | None]:
     """Return the schema of a read, and the version that has it."""
     from deltars.spark.schema import schema_to_spark, table_schema
+    from deltars.streams.feed_source import FeedSource
     from deltars.streams.options import Options
+    from deltars.streams.transactions_stream import TRANSACTION_SCHEMA
 
     options = Options.of(given)
+    if options.flag("transactions"):
+        return TRANSACTION_SCHEMA, None
     snapshot = options.table().snapshot(version_of(options))
+    schema = FeedSource.schema_of(snapshot) if options.flag("readChangeFeed") else snapshot.schema
     # Nullable, because older files may lack a NOT NULL column.
-    return schema_to_spark(table_schema(schema_to_spark(snapshot.schema))), snapshot.version
+    return schema_to_spark(table_schema(schema_to_spark(schema))), snapshot.version
 
 
 def version_of(options: Options) -> int | None:
@@ -56,14 +61,20 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return the files that may hold a matching row, divided among tasks."""
+        from deltars.data.changes import ChangePart
+        from deltars.errors import ValidationError
         from deltars.streams.options import Options
 
         options = Options.of(self._given)
+        if options.flag("readChangeFeed"):
+            raise ValidationError(
+                "readChangeFeed is for streams", field="readChangeFeed", hint="Write table.changes(start, end).read()."
+            )
         table = options.table()
         version = version_of(options) if self._pinned is None else self._pinned
         scan = table.scan(version, where=options.text("where"))
         check_columns(self._schema, scan.schema)
-        return divided(scan)
+        return divided([ChangePart("files", scan)])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_files(partition, self._schema)

@@ -13,6 +13,7 @@ from pyspark_deltasql.file_tasks import divided, read_files
 
 if TYPE_CHECKING:
     from deltars.streams.table_source import Offset, ReadSize, TableSource
+    from deltars.streams.transactions_stream import CutOffset, TransactionSource
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -26,6 +27,10 @@ except ModuleNotFoundError:  # Spark 4.1 has no limits, and ends Trigger.Availab
 
 
 def stream_reader(given: Mapping[str, str], schema: StructType, pinned: int | None) -> DataSourceStreamReader:
+    from deltars.streams.options import Options
+
+    if Options.of(given).flag("transactions"):
+        return TransactionStreamReader(given)
     return TableStreamReader(given, schema, pinned)
 
 
@@ -62,7 +67,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._source.stop_at_current()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return divided(self._source.scan(_offset(start), _offset(end)))
+        return divided(self._source.scans(_offset(start), _offset(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_files(partition, self._schema)
@@ -70,16 +75,16 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _source(self) -> TableSource:
         if self._opened is None:
+            from deltars.streams.feed_source import FeedSource
             from deltars.streams.options import Options
             from deltars.streams.table_source import TableSource
-
             from pyspark_deltasql.reader import check_columns
 
             options = Options.of(self._given)
-            table = options.table()
-            version = table.version if self._pinned is None else self._pinned
-            check_columns(self._schema, table.snapshot(version).schema)
-            self._opened = TableSource(table, options, version)
+            table, is_feed = options.table(), options.flag("readChangeFeed")
+            snapshot = table.snapshot(table.version if self._pinned is None else self._pinned)
+            check_columns(self._schema, FeedSource.schema_of(snapshot) if is_feed else snapshot.schema)
+            self._opened = (FeedSource if is_feed else TableSource)(table, options, snapshot.version)
         return self._opened
 
     @property
@@ -91,6 +96,60 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}
+
+
+class RowsPartition(InputPartition):
+    """Rows that the driver made."""
+
+    def __init__(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        super().__init__(None)
+        self.rows = rows
+
+
+class TransactionStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reader of the transactions of a catalog as a stream."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = dict(given)
+        self._opened: TransactionSource | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return self._source.initial().to_json()
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
+        """Return the end of the next batch. Spark 4.1 does not say where it begins: then it has no limit."""
+        source = self._source
+        return source.next_offset(source.initial() if start is None else _cut(start)).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._source.stop_at_current()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        rows = self._source.rows(_cut(start), _cut(end))
+        return [RowsPartition(rows)] if rows else []
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        assert isinstance(partition, RowsPartition)
+        return iter(partition.rows)
+
+    @property
+    def _source(self) -> TransactionSource:
+        if self._opened is None:
+            from deltars.streams.options import Options
+            from deltars.streams.transactions_stream import TransactionSource
+
+            self._opened = TransactionSource(Options.of(self._given))
+        return self._opened
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tasks need no address of a database.
+        return {"_given": {}, "_opened": None}
+
+
+def _cut(document: dict[str, Any]) -> CutOffset:
+    from deltars.streams.transactions_stream import CutOffset
+
+    return CutOffset(**document)
 
 
 def _offset(document: dict[str, Any]) -> Offset:

@@ -71,6 +71,9 @@ SYNONYMS = {
     "zorder": "optimize",
     "cdf": "changes",
     "feed": "changes",
+    "follow": "tail",
+    "stream": "tail",
+    "watch": "tail",
 }
 """What people type for commands that are named otherwise."""
 
@@ -153,6 +156,7 @@ COMMANDS = LateCommands(
         "sql": ("sql",),
         "tables": ("diff", "files", "head", "history", "properties", "rename", "show", "verify"),
         "tags": ("tag", "tags", "untag"),
+        "tail": ("tail",),
         "transactions": ("resolve", "txn"),
         "vacuum": ("vacuum",),
         "writing": ("create", "drop", "load"),

@@ -40,7 +40,7 @@ class MicroBatch:
         options: BeginOptions,
         prepare: Callable[[], Callable[[Transaction], object]],
     ) -> None:
-        """Commit the batch, unless it was committed before. `prepare` returns the body, and is called once if at all."""
+        """Commit the batch, unless it was committed before. `prepare` returns the body; it is called at most once."""
         began = time.perf_counter()
         source = catalog._session.database.source
 

@@ -1,8 +1,8 @@
 """Micro-batches of a stream, each written to any number of tables exactly once.
 
-    query.writeStream.foreachBatch(each_batch(fn))
+query.writeStream.foreachBatch(each_batch(fn))
 
-    batch 7 ──▶ MicroBatch ──▶ rows, evaluated once ──▶ fn(tx, rows) ──▶ commit
+batch 7 ──▶ MicroBatch ──▶ rows, evaluated once ──▶ fn(tx, rows) ──▶ commit
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from deltars.catalog.catalog import Catalog
 from deltars.catalog.connection import shared_catalog
 from deltars.errors import ConfigError, ValidationError
 from deltars.streams.batch import MicroBatch
+from deltars.streams.transactions_stream import BatchChanges
 from deltars.transaction import BeginOptions, Transaction
 from deltars.transaction.plane import spark_plane
 
@@ -90,7 +91,13 @@ class EachBatch:
         def body() -> Callable[[Transaction], object]:
             fn: Callable[..., object] = self._fn
             rows = spark_plane().batch_rows(batch)
-            return lambda tx: fn(tx, rows, batch_id) if self._takes_batch_id else fn(tx, rows)
+            covered = BatchChanges.of(rows)
+
+            def run(tx: Transaction) -> None:
+                tx._changes = None if covered is None else covered.changes
+                fn(tx, rows, batch_id) if self._takes_batch_id else fn(tx, rows)
+
+            return run
 
         MicroBatch(app_id, batch_id, query_id).commit(catalog, self._options, body)
 

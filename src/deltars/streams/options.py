@@ -1,7 +1,7 @@
 """Options of `format("deltasql")`, as Spark hands them over: texts, by names without case.
 
-    load("deltasql://sqlite/lake.db/features")     a table by its URI
-    option("catalog", …).load("features")          a table by its name, in this catalog or in the default one
+load("deltasql://sqlite/lake.db/features")     a table by its URI
+option("catalog", …).load("features")          a table by its name, in this catalog or in the default one
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from deltars.errors import ValidationError
 from deltars.log.moments import parse_moment
 from deltars.uri import is_uri, parse_table_uri
 
-_PLACE = ("path", "table", "catalog")
+_PLACE = ("path", "table", "catalog", "catalogSecret")
 _READ = ("versionAsOf", "timestampAsOf", "asOf", "where")
 _STREAM = (
     "startingVersion", "startingTimestamp", "schemaVersion", "maxFilesPerTrigger", "maxBytesPerTrigger",
@@ -97,7 +97,7 @@ class Options:
 
     def catalog(self, *, create: bool = False) -> Catalog:
         """Return the catalog. Processes of Spark's workers are short, so it is opened for each."""
-        return shared_catalog(self._table_uri or self.text("catalog"), create=create)
+        return shared_catalog(self._table_uri or self.text("catalogSecret") or self.text("catalog"), create=create)
 
     @property
     def name(self) -> str:

@@ -1,7 +1,7 @@
 """Whether a stream that was opened with one schema can deliver rows that were written with another one.
 
-    rows of an older version      each of their columns is one of the stream's, with the same or a narrower type
-    rows of a newer version       the same columns and types: the stream must be opened again to see new ones
+rows of an older version      each of their columns is one of the stream's, with the same or a narrower type
+rows of a newer version       the same columns and types: the stream must be opened again to see new ones
 """
 
 from __future__ import annotations

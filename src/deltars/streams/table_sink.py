@@ -1,7 +1,7 @@
 """Writes of `format("deltasql")`: planned and committed by the driver's Python, written by tasks.
 
-    plan ──▶ TaskWrite, which tasks run ──▶ files ──▶ commit            a batch write: one transaction
-                                                  └──▶ commit_batch      a stream: each micro-batch exactly once
+plan ──▶ TaskWrite, which tasks run ──▶ files ──▶ commit            a batch write: one transaction
+                                              └──▶ commit_batch      a stream: each micro-batch exactly once
 """
 
 from __future__ import annotations

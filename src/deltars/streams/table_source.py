@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from deltars.catalog.table import Table
+from deltars.data.changes import ChangePart
 from deltars.data.scan import SCAN_COLUMNS, Scan, files_of
 from deltars.errors import DeltarsError, HistoryExpired, ValidationError, VersionNotFound, located
 from deltars.log.new_table import NO_VERSION
@@ -103,6 +104,9 @@ class _Part:
 class TableSource:
     """Source of the rows of one table. `schema_at` is the version whose schema the rows have."""
 
+    is_divisible: ClassVar[bool] = True
+    """Whether a batch can end in the middle of a version."""
+
     def __init__(self, table: Table, options: Options, schema_at: int) -> None:
         self._table = table
         self._session = table._session
@@ -157,8 +161,8 @@ class TableSource:
             for part in self._parts(start, None):
                 begin = start.index if _is_same(part.end, start) else 0
                 at = limit.take(part.files, begin, taken)
-                if at < part.files.num_rows:
-                    return end if at == begin else _partial(part.end, at)
+                if at < part.files.num_rows and (self.is_divisible or end != start):
+                    return _partial(part.end, at) if self.is_divisible and at > begin else end
                 sizes = part.files["size"].slice(begin).to_pylist()
                 taken = ReadSize((taken.files or 0) + len(sizes), (taken.size_bytes or 0) + sum(sizes))
                 end = part.end
@@ -170,36 +174,34 @@ class TableSource:
 
     # -- files -----------------------------------------------------------------------------------------------------
 
-    def scan(self, start: Offset, end: Offset) -> Scan:
+    def scans(self, start: Offset, end: Offset) -> list[ChangePart]:
         """Return the files between two offsets, in the stream's schema."""
-        found = []
+        files = [files_of(())]
         for part in self._parts(start, end):
             begin = start.index if _is_same(part.end, start) else 0
-            stop = end.index if _is_same(part.end, end) and not end.complete else part.files.num_rows
-            found.append(part.files.slice(begin, max(0, stop - begin)))
-        files = pa.concat_tables([files_of(()), *found])
-        return Scan.of(
+            stop = end.index if _is_same(part.end, end) else part.files.num_rows
+            files.append(part.files.slice(begin, max(0, stop - begin)))
+        scan = Scan.of(
             self._opened.metadata,
-            files,
+            pa.concat_tables(files),
             root=self._table.location,
             table=self._table.name,
             version=end.version,
             storage_options=self._session.settings.storage_options,
         )
+        return [ChangePart("files", scan)]
 
     def _parts(self, start: Offset, end: Offset | None) -> Iterator[_Part]:
         """Yield what comes after `start`, version by version, up to `end`, the target or the current version."""
         with located(table=self._table.name):
             self._check_same_table(start)
-            if start.snapshot and not start.complete:
-                yield self._snapshot_part(start)
             first = start.version + (1 if start.complete or start.snapshot else 0)
-            last = self._last() if end is None else end.version
-            if first > last:
-                return
-            metadata = self._metadata_before(first)
             try:
-                for version in self._session.reader.changes(self._table.id, first, last):
+                if start.snapshot and not start.complete:
+                    yield self._snapshot_part(start)
+                last = self._last() if end is None else end.version
+                metadata = self._metadata_before(first) if first <= last else None
+                for version in self._session.reader.changes(self._table.id, first, last) if metadata else ():
                     metadata = _metadata_in(version) or metadata
                     files = self._files_of(version, metadata)
                     yield _Part(Offset(start.table_id, version.version, version.commit_ts, complete=True), files)
@@ -211,10 +213,7 @@ class TableSource:
         return current if self._target is None else min(current, self._target)
 
     def _snapshot_part(self, start: Offset) -> _Part:
-        try:
-            snapshot = self._session.reader.snapshot(self._table.id, start.version)
-        except HistoryExpired as error:
-            raise _history_gone(error, start.version) from error
+        snapshot = self._session.reader.snapshot(self._table.id, start.version)
         refuse_unreadable(snapshot.metadata, self._opened, snapshot.version)
         columns = ("version", *SCAN_COLUMNS)
         files = snapshot.select_files(columns=columns)
@@ -227,9 +226,7 @@ class TableSource:
         """Return the files that a version adds to the stream. Raise if the version does more than that."""
         adds = [action for action in version.actions if isinstance(action, AddFile) and action.data_change]
         removes = {
-            action.path: action
-            for action in version.actions
-            if isinstance(action, RemoveFile) and action.data_change
+            action.path: action for action in version.actions if isinstance(action, RemoveFile) and action.data_change
         }
         if removes and version.operation != "RESTORE":
             adds = [add for add in adds if not _deletes_only(add, removes.get(add.path))]
@@ -297,7 +294,7 @@ class TableSource:
             )
 
     def _metadata_before(self, first: int) -> Metadata:
-        """Return the metadata in force before a version, if its history is kept. A version repeats it if it changes it."""
+        """Return the metadata before a version or, if that is expired, at the version."""
         try:
             return self._session.reader.snapshot(self._table.id, max(first - 1, 0)).metadata
         except HistoryExpired:
