@@ -96,7 +96,7 @@ def test_snapshot_comes_first_then_each_version(catalog: deltars.Catalog) -> Non
     ("limit", "sizes"), [({"maxFilesPerTrigger": 2}, [2, 2, 1]), ({"maxBytesPerTrigger": 1}, [1] * 5)]
 )
 def test_limits_divide_the_snapshot_and_versions(
-    catalog: deltars.Catalog, limit: dict[str, int], sizes: list[int]
+    catalog: deltars.Catalog, limit: dict[str, Any], sizes: list[int]
 ) -> None:
     for number in range(5):
         catalog.write("t", rows(number))
@@ -126,6 +126,7 @@ def test_start_by_version_time_and_latest(catalog: deltars.Catalog) -> None:
     for number in range(4):
         catalog.write("t", rows(number))
     moment = catalog.table("t").history(limit=2)[1].committed_at
+    options: dict[str, Any]
     for options, wanted in (
         ({"startingVersion": 2}, [2, 3]),
         ({"startingTimestamp": moment.isoformat()}, [2, 3]),

@@ -200,8 +200,10 @@ class TableSource:
                 if start.snapshot and not start.complete:
                     yield self._snapshot_part(start)
                 last = self._last() if end is None else end.version
-                metadata = self._metadata_before(first) if first <= last else None
-                for version in self._session.reader.changes(self._table.id, first, last) if metadata else ():
+                if first > last:
+                    return
+                metadata = self._metadata_before(first)
+                for version in self._session.reader.changes(self._table.id, first, last):
                     metadata = _metadata_in(version) or metadata
                     files = self._files_of(version, metadata)
                     yield _Part(Offset(start.table_id, version.version, version.commit_ts, complete=True), files)

@@ -54,9 +54,9 @@ def transactions_stream(
     """Return a stream whose micro-batches are ranges of whole transactions, for `foreachBatch(each_batch(fn))`.
 
     `tables` are the tables to follow, by default every table. In `fn(tx, transactions)`, `tx.changes(table)` has the
-    rows that the range changed in a table. The first batch has every row that is there; with `since`, a tag, a transaction
-    or a time, the stream begins after it instead. `max_transactions` limits a batch. `catalog` is the one to read;
-    `each_batch(fn, catalog=…)` can write to another.
+    rows that the range changed in a table. The first batch has every row that is there; with `since`, a tag, a
+    transaction or a time, the stream begins after it instead. `max_transactions` limits a batch. `catalog` is the one
+    to read; `each_batch(fn, catalog=…)` can write to another.
     """
     if not isinstance(catalog, Catalog):
         catalog = shared_catalog(catalog, create=False)
