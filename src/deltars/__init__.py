@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         VersionOrMoment,
         migrate,
     )
+    from deltars.catalog.activity import ConflictDetail, LineageEdge, RecordedRead, TransactionSummary
     from deltars.catalog.connection import CatalogSettings, begin, connect, read, sql, table, write
     from deltars.catalog.log_acceptance import LogComparison
     from deltars.catalog.maintenance import Maintainer, MaintenanceOutcome, MaintenanceReport, MaintenanceResult
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     from deltars.importer import Progress
     from deltars.log.maintenance import Advice, MaintenanceRules, MaintenanceVerb, TableStatistics
     from deltars.log.moments import Moment
+    from deltars.log.read_description import ReadKind
     from deltars.log.snapshot import HistoryEntry, Snapshot, Totals
     from deltars.log.transaction_id import TxnId
     from deltars.mirror import MirrorOutcome, Publication, Reconciler, Reconciliation, Repair
@@ -162,6 +164,7 @@ if not TYPE_CHECKING:  # A module-level __getattr__ would make a type checker ac
                 "TableChange TableCommitDetail TableDetail TableDiff TransactionChanges TransactionDetail "
                 "VersionOrMoment migrate"
             ),
+            "catalog.activity": "ConflictDetail LineageEdge RecordedRead TransactionSummary",
             "catalog.connection": "CatalogSettings begin connect read sql table write",
             "catalog.log_acceptance": "LogComparison",
             "catalog.maintenance": "Maintainer MaintenanceOutcome MaintenanceReport MaintenanceResult",
@@ -173,6 +176,7 @@ if not TYPE_CHECKING:  # A module-level __getattr__ would make a type checker ac
             "importer": "Progress",
             "log.maintenance": "Advice MaintenanceRules MaintenanceVerb TableStatistics",
             "log.moments": "Moment",
+            "log.read_description": "ReadKind",
             "log.snapshot": "HistoryEntry Snapshot Totals",
             "log.transaction_id": "TxnId",
             "mirror": "MirrorOutcome Publication Reconciler Reconciliation Repair",
@@ -248,6 +252,7 @@ __all__ = [
     "ConcurrentDeleteRead",
     "ConcurrentTransaction",
     "ConfigError",
+    "ConflictDetail",
     "Contradiction",
     "CutTable",
     "DamagedLog",
@@ -268,6 +273,7 @@ __all__ = [
     "ImportRefused",
     "Isolation",
     "KeptReason",
+    "LineageEdge",
     "LogComparison",
     "LogDiverged",
     "Maintainer",
@@ -303,9 +309,11 @@ __all__ = [
     "ProtocolUpgrade",
     "Publication",
     "PurgedTable",
+    "ReadKind",
     "Rebuilt",
     "Reconciler",
     "Reconciliation",
+    "RecordedRead",
     "RemoveFile",
     "Repair",
     "Restored",
@@ -348,6 +356,7 @@ __all__ = [
     "TransactionDetail",
     "TransactionNotFound",
     "TransactionResult",
+    "TransactionSummary",
     "TransactionTooLarge",
     "Txn",
     "TxnId",

@@ -20,11 +20,13 @@ ELSEWHERE = {
     ("mirror", "run"): "runs until it is told to stop",
     ("migrate", "grants"): "PostgreSQL only: test_migrate.py",
     ("demo",): "needs Spark: tests/demo",
+    ("console",): "runs until it is told to stop: tests/console",
 }
 
 COMMANDS = {
     ("init",): (),
     ("tables",): (),
+    ("namespaces",): (),
     ("create",): ("empty", "--schema", "id BIGINT NOT NULL, day STRING, n INT", "--property", "owner=me"),
     ("load",): ("empty", "{here}/rows.csv"),
     ("head",): ("features", "-n", "2"),
@@ -55,6 +57,8 @@ COMMANDS = {
     ("tags",): (),
     ("restore",): ("features", "--version", "0"),
     ("txn",): ("{txn}",),
+    ("conflicts",): ("features",),
+    ("lineage",): ("features", "--downstream"),
     ("resolve",): (str(uuid4()),),
     ("delete",): ("features", "--where", "day = 'z'"),
     ("update",): ("features", "--set", "day=day", "--where", "day = 'z'"),

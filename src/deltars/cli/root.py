@@ -45,6 +45,8 @@ SYNONYMS = {
     "schema": "show",
     "info": "show",
     "list": "tables",
+    "schemas": "namespaces",
+    "databases": "namespaces",
     "ls": "tables",
     "log": "history",
     "cat": "head",
@@ -140,8 +142,9 @@ class Program(click.Group):
 COMMANDS = LateCommands(
     {
         "alter": ("alter",),
-        "catalogs": ("cut", "init", "tables"),
+        "catalogs": ("cut", "init", "namespaces", "tables"),
         "changes": ("delete", "update"),
+        "console": ("conflicts", "console", "lineage"),
         "demo": ("demo",),
         "doctor": ("doctor",),
         "expire": ("expire", "purge-dropped"),
