@@ -134,6 +134,8 @@ ONLY_IN_PROGRAMS = (
     "To count rows, use table.count()",
     "Write each_batch(lambda tx, rows: tx.write(",
     "Write catalog=deltars.connect(",
+    "Call it in the function of each_batch(fn)",
+    "Write foreachBatch on the stream itself",
 )
 
 
