@@ -113,6 +113,14 @@ def use_streams(catalog: deltars.Catalog, frame: DataFrame) -> None:
     followed.writeStream.foreachBatch(deltars.each_batch(derive))
 
 
+def use_existing_programs(catalog: deltars.Catalog, spark: SparkSession) -> None:
+    assert_type(deltars.enable(spark, catalog), deltars.Catalog)
+    deltars.enable(spark, "lake.db", import_paths=True)
+    deltars.enable()
+    deltars.enable(catalog)  # type: ignore[arg-type]
+    deltars.disable(spark)
+
+
 def change(alter: deltars.Alter) -> None:
     alter.add_columns("note STRING", after="id")
     upgrade: deltars.ProtocolUpgrade | None = alter.rename_column("note", "text", enable_column_mapping=True)
