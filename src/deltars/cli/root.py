@@ -22,6 +22,7 @@ import deltars
 from deltars.cli.hints import said
 from deltars.cli.late_commands import LateCommands
 from deltars.cli.options import is_debugging, with_debug
+from deltars.cli.start import own_process
 from deltars.verbs_to_come import verb_to_come
 
 FAILED, WRONG_USAGE, CONFLICT, BROKEN_PIPE = 1, 2, 3, 128 + 13
@@ -96,6 +97,10 @@ _OTHER_OPTIONS = {
 
 
 class Program(click.Group):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        own_process()
+        return super().__call__(*args, **kwargs)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

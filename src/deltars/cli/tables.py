@@ -15,6 +15,7 @@ import deltars
 from deltars.cli.options import pairs, table_argument, with_common_options, with_format
 from deltars.cli.output import Output, rows_of, rows_output
 from deltars.cli.progress import counting
+from deltars.cli.start import keep_pandas_out
 from deltars.uri import is_uri, parse_table_uri
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ def head(
     if version is not None and as_of is not None:
         raise click.UsageError("Give --version or --as-of, not both.")
     names = None if columns is None else [name.strip() for name in columns.split(",")]
+    keep_pandas_out()
     with catalog_with(table, catalog) as opened:
         if as_of is not None:
             version = opened.snapshot(as_of).table(table).version
