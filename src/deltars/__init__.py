@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from deltars.catalog import (
         Catalog,
         CatalogSnapshot,
+        Changes,
         ColumnDetail,
         Expired,
         FileChange,
@@ -67,7 +68,9 @@ if TYPE_CHECKING:
         TableCommitDetail,
         TableDetail,
         TableDiff,
+        TransactionChanges,
         TransactionDetail,
+        VersionOrMoment,
         migrate,
     )
     from deltars.catalog.connection import CatalogSettings, begin, connect, read, sql, table, write
@@ -152,8 +155,9 @@ if not TYPE_CHECKING:  # A module-level __getattr__ would make a type checker ac
         __name__,
         {
             "catalog": (
-                "Catalog CatalogSnapshot ColumnDetail Expired FileChange PartitionDetail Restored Table "
-                "TableChange TableCommitDetail TableDetail TableDiff TransactionDetail migrate"
+                "Catalog CatalogSnapshot Changes ColumnDetail Expired FileChange PartitionDetail Restored Table "
+                "TableChange TableCommitDetail TableDetail TableDiff TransactionChanges TransactionDetail "
+                "VersionOrMoment migrate"
             ),
             "catalog.connection": "CatalogSettings begin connect read sql table write",
             "catalog.log_acceptance": "LogComparison",
@@ -226,6 +230,7 @@ __all__ = [
     "CdcFile",
     "ChangeMetrics",
     "ChangeOptions",
+    "Changes",
     "ColumnDetail",
     "CommitInfo",
     "CommitResult",
@@ -331,6 +336,7 @@ __all__ = [
     "TimestampTooEarly",
     "Totals",
     "Transaction",
+    "TransactionChanges",
     "TransactionClosed",
     "TransactionDetail",
     "TransactionNotFound",
@@ -351,6 +357,7 @@ __all__ = [
     "Verification",
     "VersionConflict",
     "VersionNotFound",
+    "VersionOrMoment",
     "WarehouseTaken",
     "WriteMode",
     "WriteOptions",

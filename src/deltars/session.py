@@ -295,7 +295,7 @@ class CatalogSession:
             return table
 
     def refuse_other(self, uri: CatalogUri, table: str) -> None:
-        if self._is_other(uri):
+        if self.is_other(uri):
             raise ValidationError(
                 f"the table {table.partition('?')[0]} is in another catalog than {self.uri}",
                 hint="A transaction cannot span two catalogs: connect to the other one, and commit to each separately.",
@@ -306,7 +306,7 @@ class CatalogSession:
         if isinstance(self.name_or_id(table), UUID) or not isinstance(table, str) or is_uri(table):
             return
         default = default_catalog()
-        if default is not None and self._is_other(default):
+        if default is not None and self.is_other(default):
             raise ValidationError(
                 f"the name {table!r} is ambiguous: this transaction belongs to {self.uri}, and $DELTARS_CATALOG is"
                 f" {default}",
@@ -314,7 +314,8 @@ class CatalogSession:
                 hint="Give the table's full URI, or begin the transaction with deltars.connect(…).begin().",
             )
 
-    def _is_other(self, uri: CatalogUri) -> bool:
+    def is_other(self, uri: CatalogUri) -> bool:
+        """Return whether a URI names another catalog than this session's."""
         return uri.backend != self.uri.backend or backend_for(uri).place != self.database.backend.place
 
     def __reduce__(self) -> tuple[Callable[..., CatalogSession], tuple[CatalogUri, Settings]]:

@@ -37,14 +37,8 @@ VERBS = {
     ),
     "stream": Verb(
         "read a table as a stream",
-        "table.history(since=version) lists new commits; SqlTxnLogReader.changes reads them",
-        "deltars history TABLE lists the commits",
-    ),
-    "cdf": Verb(
-        "read the change data feed of a table",
-        "table.history(since=version) lists new commits, and SqlTxnLogReader.changes their files; delta-spark and"
-        " deltalake read the feed of the published log",
-        "deltars history TABLE lists the commits",
+        "table.changes(version).read() reads the rows that changed since",
+        "deltars changes TABLE --start VERSION prints the rows that changed since",
     ),
     "cluster": Verb(
         "change the clustering columns of a table",
@@ -77,9 +71,6 @@ COLUMN_VERBS = {
 _SPELLED_OTHERWISE = {
     "clusterBy": "cluster",
     "cluster_by": "cluster",
-    "load_cdf": "cdf",
-    "changes": "cdf",
-    "table_changes": "cdf",
     "convertToDelta": "convert",
     "readStream": "stream",
     "watch": "tail",
@@ -131,6 +122,7 @@ CALLS: Mapping[str, Mapping[str, str]] = {
         "to_arrow": "catalog.table(name).to_arrow()",
         "to_polars": "catalog.table(name).to_polars()",
         "history": "catalog.table(name).history()",
+        "table_changes": "catalog.table(name).changes(start, end)",
         "count": "catalog.table(name).count()",
         "append": "catalog.write(name, rows)",
         "overwrite": 'catalog.write(name, rows, "overwrite")',
@@ -170,6 +162,10 @@ CALLS: Mapping[str, Mapping[str, str]] = {
         "statistics": "catalog.statistics([table])",
         "tag": "catalog.tag(name), which tags the whole catalog",
         "expire_snapshots": "table.expire(older_than)",
+        "cdf": "table.changes(start, end)",
+        "load_cdf": "table.changes(start, end).to_arrow()",
+        "table_changes": "table.changes(start, end).read()",
+        "readChangeFeed": "table.changes(start, end).read()",
         "metadata": "table.detail()",
         "file_uris": "table.files()",
     },

@@ -40,6 +40,7 @@ COMMANDS = {
     ("drop",): ("empty", "--yes"),
     ("show",): ("features",),
     ("history",): ("features",),
+    ("changes",): ("features", "--start", "0", "--end", "{txn}"),
     ("files",): ("features", "--where", "day = 'a'"),
     ("diff",): ("features", "0", "1"),
     ("cut",): (),

@@ -92,7 +92,7 @@ def test_verb_to_come_is_refused_on_objects_and_hasattr_says_no(tmp_path: Path) 
         table = catalog.table("features")
         for held in (catalog, table, catalog.begin()):
             assert not hasattr(held, "clone")
-            with pytest.raises(deltars.NotSupportedYet, match=r"cannot read a table .* Today: table\.history"):
+            with pytest.raises(deltars.NotSupportedYet, match=r"cannot read a table .* Today: table\.changes"):
                 held.stream()  # type: ignore[union-attr]
             with pytest.raises(AttributeError, match="no attribute 'nonsense'") as raised:
                 held.nonsense  # type: ignore[union-attr]  # noqa: B018

@@ -10,6 +10,8 @@ import pytest
 
 import deltars
 from deltars.errors import SchemaMismatch, TransactionTooLarge, ValidationError
+from deltars.spark.change import purge as spark_purge
+from deltars.transaction import read_size
 from tests.support.delta_spark import DeltaSpark
 
 pytestmark = pytest.mark.backends("sqlite")
@@ -166,26 +168,50 @@ def test_names_that_need_quotes_and_look_like_aliases_work(
     assert len(_rows(table)) == 2
 
 
-@STORAGES
-def test_rows_keep_their_ids(catalog: deltars.Catalog, properties: dict[str, str], delta_spark: DeltaSpark) -> None:
+@pytest.mark.parametrize(
+    ("by_spark", "properties"),
+    [
+        pytest.param(False, {}, id="arrow-rewritten"),
+        pytest.param(False, VECTORS, id="arrow-vectors"),
+        pytest.param(True, {"delta.columnMapping.mode": "id"}, id="spark-rewritten"),
+        pytest.param(True, VECTORS, id="spark-vectors"),
+    ],
+)
+def test_rows_keep_their_ids(
+    catalog: deltars.Catalog,
+    by_spark: bool,
+    properties: dict[str, str],
+    delta_spark: DeltaSpark,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if by_spark:
+        request.getfixturevalue("spark")
+        monkeypatch.setattr(read_size, "SMALL_BYTES", -1)
+        monkeypatch.setattr(spark_purge, "HERE_BYTES", 0)
     table = catalog.create_table(
         "t", "id BIGINT, v BIGINT", properties={**properties, "delta.enableRowTracking": "true"}
     )
     table.write(pa.table({"id": [1, 2, 3, 4], "v": [1, 2, 3, 4]}))
-    table.write(pa.table({"id": [5, 6], "v": [5, 6]}))
+    table.write(pa.table({"id": [5, 6, 7, 8], "v": [5, 6, 7, 8]}))
     query = f"SELECT id, v, _metadata.row_id AS row_id FROM delta.`{table.location}`"
     before = {row["id"]: row["row_id"] for row in delta_spark.sql(query).to_pylist()}
-    assert sorted(before.values()) == [0, 1, 2, 3, 4, 5]
+    assert sorted(before.values()) == list(range(8))
     table.update({"v": 20}, "id IN (2, 5)")
     table.delete("id = 1")
-    source = pa.table({"id": [3, 9], "v": [30, 90]})
-    table.merge(source, "t.id = s.id").when_matched_update({"v": "s.v"}).when_not_matched_insert_all().execute()
+    source = pa.table({"id": [2, 3, 9], "v": [25, 30, 90]})
+    merge = table.merge(source, "t.id = s.id").when_matched_update_all().when_not_matched_insert_all()
+    merge.when_not_matched_by_source_update({"v": "t.v * 10"}, "t.id = 6").execute()
+    table.purge()
+    merge = table.merge(pa.table({"id": [2, 4], "v": [1, 1]}), "t.id = s.id").when_matched_delete("s.id = 2")
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    upsert = table.merge(pa.table({"id": [3, 10], "v": [3, 3]}), "t.id = s.id")
+    upsert.when_matched_update_all().when_not_matched_insert_all().execute()
     after = delta_spark.sql(query).to_pylist()
-    assert {row["id"]: row["v"] for row in after} == {2: 20, 3: 30, 4: 4, 5: 20, 6: 6, 9: 90}
+    assert {row["id"]: row["v"] for row in after} == {3: 3, 4: 1, 5: 20, 6: 60, 7: 7, 8: 8, 9: 90, 10: 3}
     ids = {row["id"]: row["row_id"] for row in after}
-    assert {key: ids[key] for key in (2, 3, 4, 5, 6)} == {key: before[key] for key in (2, 3, 4, 5, 6)}
-    assert len(set(ids.values())) == 6
-    assert ids[9] not in before.values()
+    assert {key: ids[key] for key in range(3, 9)} == {key: before[key] for key in range(3, 9)}
+    assert len({*before.values(), ids[9], ids[10]}) == 10
 
 
 def test_a_column_with_a_dot_is_not_taken_for_the_field_of_a_struct(catalog: deltars.Catalog) -> None:

@@ -7,6 +7,14 @@ from deltars.late_names import late_names
 if TYPE_CHECKING:
     from deltars.catalog import migrate
     from deltars.catalog.catalog import Catalog
+    from deltars.catalog.changes import (
+        Changes,
+        TransactionChanges,
+        VersionOrMoment,
+        catalog_changes,
+        changes_between,
+        changes_of_table,
+    )
     from deltars.catalog.connection import begin, connect, read, sql, write
     from deltars.catalog.copies import Copy, copy_tables
     from deltars.catalog.expire import Expired, expire_history, purge_dropped
@@ -34,6 +42,7 @@ else:
         __name__,
         {
             "catalog": "Catalog",
+            "changes": ("Changes TransactionChanges VersionOrMoment catalog_changes changes_between changes_of_table"),
             "connection": "begin connect read sql write",
             "copies": "Copy copy_tables",
             "expire": "Expired expire_history purge_dropped",

@@ -1,4 +1,4 @@
-"""The calls of a catalog that go back to a cut, name it, or copy it."""
+"""The calls of a catalog that go back to a cut, name it, copy it, or list what was changed after it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from deltars import catalog
 from deltars.arguments import checks_calls
 from deltars.catalog.table import Table
 from deltars.errors import ValidationError
-from deltars.session import CatalogSession, TableLike
+from deltars.session import CatalogSession, TableLike, as_tables
 
 if TYPE_CHECKING:
-    from deltars.catalog import Restored
+    from deltars.catalog import Restored, TransactionChanges
     from deltars.store import AsOf
     from deltars.store.tags import Tag
 
 
 @checks_calls
 class CutCalls:
-    """Part of `Catalog`: restore, tag and copy cuts."""
+    """Part of `Catalog`: restore, tag, copy and compare cuts."""
 
     _session: CatalogSession
 
@@ -39,6 +39,16 @@ class CutCalls:
         returns what would change.
         """
         return catalog.restore_tables(self._session, as_of, tables, dry_run=dry_run, committer=committer)
+
+    def changes(
+        self, since: AsOf, *, tables: TableLike | Sequence[TableLike] | None = None
+    ) -> list[TransactionChanges]:
+        """Return what each transaction changed after a tag, a transaction or a time, in the order of their commits.
+
+        Pass the last transaction as `since` to get what was committed after it. Tables that were dropped are left out;
+        `tables` leaves out others too. Raise `HistoryExpired` if the history of a table begins later.
+        """
+        return catalog.catalog_changes(self._session, since, None if tables is None else as_tables(tables))
 
     def tag(
         self,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from deltars.catalog import Restored, TableDetail, TableDiff
+    from deltars.catalog import Changes, Restored, TableDetail, TableDiff, VersionOrMoment
     from deltars.data import Scan
     from deltars.log import HistoryEntry, Snapshot
     from deltars.log.moments import Moment
@@ -142,6 +142,20 @@ class Table(TableChanges, TableMaintenance, RefusesVerbs, ArrowRows):
         snapshot = self.snapshot(version, timestamp=plane.moment(spark, timestamp), as_of=moment)
         condition = plane.predicate(spark, where, snapshot.schema)
         return plane.read(spark, self._scan(snapshot, condition), where=where, columns=columns)
+
+    def changes(self, start: VersionOrMoment, end: VersionOrMoment | None = None) -> Changes:
+        """Return the rows that versions changed, from `start` to `end`, both included; `end` is by default now.
+
+        Both are a version, a time, a tag or a transaction. A time means the first version that is not earlier for
+        `start`, and the last one that is not later for `end`. A tag or a transaction is a state of the catalog: changes
+        start after it, and end with it. Times without a zone are in UTC.
+
+        No property is needed. With `delta.enableChangeDataFeed`, the rows are those that every Delta reader finds.
+        Without it, an updated row is a deleted and an inserted one. Raise `HistoryExpired` if the history that is kept
+        begins later than `start`.
+        """
+        with located(table=self.name):
+            return catalog.changes_of_table(self._session, self._record, start, end)
 
     def restore(
         self,

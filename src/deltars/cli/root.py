@@ -70,6 +70,8 @@ SYNONYMS = {
     "optimise": "optimize",
     "compact": "optimize",
     "zorder": "optimize",
+    "cdf": "changes",
+    "feed": "changes",
 }
 """What people type for commands that are named otherwise."""
 
@@ -145,6 +147,7 @@ COMMANDS = LateCommands(
         "demo": ("demo",),
         "doctor": ("doctor",),
         "expire": ("expire", "purge-dropped"),
+        "feed": ("changes",),
         "handover": ("adopt", "import", "rebuild", "release"),
         "maintain": ("advise", "maintain"),
         "migrate": ("migrate",),

@@ -39,6 +39,11 @@ def reading_ids(scan: Scan, names: Sequence[str]) -> Scan:
     return replace(scan, schema=with_hidden_columns(scan.schema, names), hidden_columns=tuple(names))
 
 
+def without_ids(scan: Scan) -> Scan:
+    """Return the scan without hidden columns."""
+    return replace(scan, schema=scan.table_schema, hidden_columns=()) if scan.hidden_columns else scan
+
+
 def read_rows(scan: Scan, *, only: Positions | None = None, without: Positions | None = None) -> Iterator[PlacedRows]:
     """Yield all columns of the rows. Hidden columns have the id and the commit version of each row."""
     placed = read_placed(scan, only=only, without=without)

@@ -47,6 +47,11 @@ def write_vectors(storage: Storage, vectors: Mapping[Key, BitMap64]) -> dict[Key
     return {key: written[key] for key in vectors}
 
 
+def inline_vector(rows: BitMap64) -> DeletionVector:
+    """Return a vector that is not written to a file, whatever its size. It is for reading only, not for the log."""
+    return _inline(_encoded(rows), len(rows))
+
+
 def _encoded(rows: BitMap64) -> bytes:
     compact = rows.copy()
     compact.run_optimize()

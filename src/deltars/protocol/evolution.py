@@ -86,3 +86,30 @@ def _wider(table: PrimitiveType, data: PrimitiveType, can_widen: bool) -> Primit
         digits = max(table.precision - table.scale, data.precision - data.scale)
         return PrimitiveType.decimal(digits + scale, scale) if digits + scale <= MAX_DECIMAL_PRECISION else table
     return table
+
+
+def unreadable_column(before: StructType, now: StructType) -> str | None:
+    """Return a column of `now` that files of the schema `before` hold in another type, or None if there is none.
+
+    Columns are compared by their physical names, so a renamed one is the same. One that is new or was dropped is not
+    compared: old rows have null in its place, or are read without it.
+    """
+    known = {field.physical_name: field for field in before.fields}
+    for field in now.fields:
+        old = known.get(field.physical_name)
+        if old is not None and not _reads_as(old.type, field.type):
+            return field.name
+    return None
+
+
+def _reads_as(before: DataType, now: DataType) -> bool:
+    match before, now:
+        case StructType(), StructType():
+            return unreadable_column(before, now) is None
+        case ArrayType(), ArrayType():
+            return _reads_as(before.element_type, now.element_type)
+        case MapType(), MapType():
+            return _reads_as(before.key_type, now.key_type) and _reads_as(before.value_type, now.value_type)
+        case PrimitiveType(), PrimitiveType():
+            return before == now or _wider(before, now, can_widen=True) == now
+    return False

@@ -10,6 +10,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from deltars.data.changes import ChangeScans
 from deltars.data.conditions import Condition
 from deltars.data.scan import Scan, refuse_no_columns
 from deltars.data.write_target import WriteTarget, WrittenFile
@@ -21,6 +22,7 @@ from deltars.protocol import StructType
 from deltars.spark.access import Access, access_to
 from deltars.spark.batch import batch_rows, query_id
 from deltars.spark.query_refusal import query_refusal
+from deltars.spark.read.changes import read_changes
 from deltars.spark.read.scan import read_scan
 from deltars.spark.schema import table_schema
 from deltars.spark.session import running_session
@@ -164,6 +166,10 @@ class SparkPlane:
         """Return the rows of a scan that match `where`, with the given columns."""
         refuse_no_columns(scan, columns)
         return read_scan(running_session(spark), scan, where=where, columns=columns)
+
+    def changes(self, spark: SparkSession | None, scans: ChangeScans) -> DataFrame:
+        """Return changed rows of versions of a table."""
+        return read_changes(running_session(spark), scans)
 
 
 def _zone_name(spark: SparkSession | None) -> str:

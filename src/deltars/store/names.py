@@ -44,7 +44,7 @@ def meant(name: str, known: Iterable[str]) -> str:
 def hint_for_missing(table: object, known: Iterable[str]) -> str:
     """Return what to do about a table that does not exist."""
     name = str(table)
-    if "/" in name and not _is_id(name):
+    if "/" in name and not is_id(name):
         return "A table is given by its name. To import the Delta table at a location: catalog.import_table(location)."
     return f"{meant(name, known)}catalog.tables() lists the tables."
 
@@ -85,12 +85,12 @@ def _name_problem(name: str) -> str | None:
     # Cc: control characters. Cs: half a surrogate pair, which a database cannot store as text.
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
         return "contains a control character"
-    if _is_id(name):
+    if is_id(name):
         return "looks like a table id"
     return None
 
 
-def _is_id(name: str) -> bool:
+def is_id(name: str) -> bool:
     try:
         UUID(name)
     except ValueError:

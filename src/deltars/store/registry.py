@@ -88,6 +88,16 @@ class Registry:
         with self._database.read() as connection:
             return _find_table(connection, table)
 
+    def find_at(self, location: str) -> TableRecord | None:
+        """Find the table that is not dropped at a location, in any spelling of it."""
+        with self._database.read() as connection:
+            found = _find(connection, dl_tables.c.location == location)
+            if found is not None:
+                return found
+            same = (one for one in _neighbours(connection, location) if one.relation is Relation.SAME)
+            living = next((one.table_id for one in same if not one.is_dropped), None)
+            return None if living is None else _find(connection, dl_tables.c.table_id == living)
+
     def find_dropped(self, table: str | UUID) -> TableRecord | None:
         """Find a dropped table by its id, or the last one dropped under a name."""
         query = select(*_COLUMNS).where(~_living).order_by(dl_tables.c.dropped_at.desc())

@@ -363,6 +363,11 @@ def check_directory(session: CatalogSession, name: str, place: str, *, is_given:
             )
 
 
+def is_same_place(location: str, other: str) -> bool:
+    """Return whether two locations are one directory, in any spelling."""
+    return Places().relation(str(parse_location(location)), other) is Relation.SAME
+
+
 def has_log(session: CatalogSession, location: str) -> bool:
     """Return whether a directory has files of a Delta log."""
     storage = open_storage(location, session.settings.storage_options)

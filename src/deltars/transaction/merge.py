@@ -158,8 +158,6 @@ class MergeRows(RowChange):
                 return by_arrow, merge, source
             merge = replace(merge, source=source.frame)
             return by_arrow, merge, by_arrow.changes.source(merge, metadata.schema)
-        if self._keeps_ids:
-            raise self._loses_ids(reason)
         if not is_arrow:
             return planes, merge, source
         by_spark = self._spark_planes("the target is large")
@@ -170,9 +168,10 @@ class MergeRows(RowChange):
         self, merge: Merge, source: StructType, metadata: Metadata, source_bytes: int, files: pa.Table, root: str
     ) -> bool:
         """Return whether this process carries out the merge, which Arrow can compute."""
-        if self._keeps_ids or self._spark() is None:
+        if self._spark() is None:
             return True
-        searched = searched_columns(merge, metadata.schema, source)
+        # Row ids are read with all other columns of the rows that change.
+        searched = None if self._keeps_ids else searched_columns(merge, metadata.schema, source)
         return is_small(files, root=root, searched=searched, source_bytes=source_bytes)
 
     def _condition(

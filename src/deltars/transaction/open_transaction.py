@@ -167,9 +167,9 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         `mode` is "append", "overwrite", or what to do if the table exists: "error" or "ignore". "overwrite" replaces
         all rows, those that match `replace_where`, or with `partition_overwrite="dynamic"` those of the partitions
         written. `merge_schema` adds the frame's new columns to the table; `overwrite_schema` replaces its schema.
-        `partition_by` and `properties` are for a new table. `app_id` and `app_version` make the write idempotent: it is
-        skipped if the application has already written this version or a later one. `expected_version` refuses the write
-        unless the table is at this version. See `WriteOptions` for all options.
+        `partition_by`, `cluster_by`, `properties` and `location` are for a new table. `app_id` and `app_version` make
+        the write idempotent: it is skipped if the application has already written this version or a later one.
+        `expected_version` refuses the write unless the table is at this version. See `WriteOptions` for all options.
         """
         check_keywords("write", options, WriteOptions)
         checked = CheckedWriteOptions(mode, **options)
@@ -186,10 +186,10 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
                     return
                 self._check_expected(view, name, base, checked.expected_version)
                 if base is None:
-                    created = created or view.new_table(
-                        name, write.schema, checked.partition_by or (), checked.properties
-                    )
+                    created = created or write.new_table(name)
                     base = created
+                else:
+                    write.check_place(base)
                 others = [other for other in view.changed if other.table_id != base.table_id]
                 self._limits.check([*others, base])
                 if self._earlier is not None:
@@ -460,6 +460,21 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         isolation = self._isolation or session.isolation
         emit(TransactionBegun(session.database.source, self.id, isolation, began_ns))
         return self._view
+
+    def _join(self, session: CatalogSession) -> View:
+        """Bind to a session's catalog, unless the transaction is bound. Raise if it is bound to another catalog."""
+        with self._lifetime.open():
+            if self._view is None:
+                self._open = session
+                return self._bind(session)
+            if self._view.session.is_other(session.uri):
+                raise ValidationError(
+                    f"the transaction belongs to {self._view.session.uri}, and the Spark session is enabled for"
+                    f" {session.uri}",
+                    txn_id=self.id,
+                    hint="A transaction cannot span two catalogs: begin it with the catalog of deltars.enable.",
+                )
+            return self._view
 
     def _view_for(self, table: TableLike) -> View:
         with self._lifetime.open():

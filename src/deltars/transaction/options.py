@@ -75,8 +75,12 @@ class WriteOptions(TypedDict, total=False):
     """With `mode="overwrite"`: replace the table's schema by the frame's."""
     partition_by: str | Sequence[str] | None
     """Partition columns of a new table, or with `overwrite_schema` of the replaced one."""
+    cluster_by: str | Sequence[str] | None
+    """Clustering columns of a new table. An existing table must have the same ones."""
     properties: Mapping[str, str] | None
     """Properties of a new table."""
+    location: str | None
+    """Directory of a new table; by default one of the warehouse. An existing table must be there."""
     app_id: str | None
     """Name of the writing application. With `app_version` it makes the write idempotent."""
     app_version: int | None
@@ -154,7 +158,9 @@ class CheckedWriteOptions:
     merge_schema: bool = False
     overwrite_schema: bool = False
     partition_by: str | Sequence[str] | None = None
+    cluster_by: str | Sequence[str] | None = None
     properties: Mapping[str, str] | None = None
+    location: str | None = None
     app_id: str | None = None
     app_version: int | None = None
     target_file_size: int | None = None

@@ -181,17 +181,13 @@ class RowChange(ABC):
         self, refusal: str | None, files: pa.Table, *, root: str = "", searched: Sequence[StructField] | None = None
     ) -> Planes:
         """Choose the planes. `refusal` says why Arrow cannot do it. `searched` as in `is_small`."""
-        if refusal is None and (
-            self._spark() is None or self._keeps_ids or is_small(files, root=root, searched=searched)
-        ):
+        if refusal is None and (self._spark() is None or is_small(files, root=root, searched=searched)):
             return self._arrow_planes(files)
-        if self._keeps_ids:
-            raise self._loses_ids(refusal)
         return self._spark_planes(refusal)
 
     def _arrow_planes(self, files: pa.Table) -> Planes:
         """Return the planes of this process. Many files are rewritten by Spark all the same."""
-        is_alone = self._spark() is None or self._keeps_ids or is_small(files)
+        is_alone = self._spark() is None or is_small(files)
         changes = ArrowChanges()
         return Planes(changes, ArrowPlane(), changes if is_alone else self._spark_planes(None).purges)
 
@@ -209,17 +205,10 @@ class RowChange(ABC):
 
     @property
     def _keeps_ids(self) -> bool:
-        """Whether rows that move to another file must keep their ids. Only Arrow hands them along."""
+        """Whether rows that move to another file must keep their ids."""
         metadata = self._metadata
         moves_rows = self.operation != "DELETE" or metadata is None or not uses_vectors(metadata)
         return moves_rows and metadata is not None and tracks_rows(metadata)
-
-    def _loses_ids(self, reason: str | None) -> ValidationError:
-        return ValidationError(
-            f"the table tracks rows, and Spark, which alone can do this, cannot keep their ids: {reason}",
-            field="delta.enableRowTracking",
-            hint="Use simpler expressions or a smaller source, or turn row tracking off.",
-        )
 
     def _refuse_for(self, table: StagedTable, metadata: Metadata, *, moves_rows: bool) -> None:
         """Raise if the table's properties forbid a change of rows that exist. `moves_rows`: some get another file."""

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -44,6 +45,7 @@ from deltars.protocol import (
 from deltars.protocol.clustering import CLUSTERING_FEATURE, clustering_columns
 from deltars.protocol.column_rules import invariant_of, is_computed
 from deltars.protocol.properties import boolean_property
+from deltars.transaction.create_table import check_directory, is_same_place
 from deltars.transaction.metadata import changed, metadata_actions, partition_column
 from deltars.transaction.options import CheckedWriteOptions, skipped_by
 from deltars.transaction.replaced_files import of_written_partitions, possibly_unmatched
@@ -105,6 +107,45 @@ class TableWrite:
                 hint="Check how the frame was made: a frame without rows can be written, but it needs the columns.",
             )
         return schema
+
+    def new_table(self, name: str | UUID) -> StagedTable:
+        """Return the table that the write creates."""
+        options = self._options
+        table = self._view.new_table(
+            name,
+            self.schema,
+            options.partition_by or (),
+            options.properties,
+            location=options.location,
+            cluster_by=options.cluster_by or (),
+        )
+        if options.location is not None:
+            check_directory(self._view.session, table.name, table.location, is_given=True)
+        return table
+
+    def check_place(self, table: StagedTable) -> None:
+        """Raise if the options of a new table contradict the table that exists."""
+        options = self._options
+        if options.location is not None and not is_same_place(options.location, table.location):
+            raise ValidationError(
+                f"the table is at {table.location}, not at {options.location}",
+                table=table.name,
+                field="location",
+                hint="Leave location= out: a table keeps its directory.",
+            )
+        if options.cluster_by is None or table.metadata is None:
+            return
+        is_mapped = column_mapping(table.metadata.configuration) != "none"
+        known = clustering_columns(self._view.domains(table), table.metadata.schema, is_mapped=is_mapped)
+        columns = [".".join(path) for path in known]
+        wanted = list(as_names(options.cluster_by))
+        if [name.lower() for name in wanted] != [name.lower() for name in columns]:
+            raise ValidationError(
+                f"the table is clustered by {columns or 'nothing'}, not by {wanted}",
+                table=table.name,
+                field="cluster_by",
+                hint="Leave out cluster_by.",
+            )
 
     def skipped(self, table: StagedTable) -> SkippedWrite | None:
         """Return the skipped write if the application has already written this version or a later one, else None."""

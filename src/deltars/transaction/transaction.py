@@ -25,6 +25,7 @@ from deltars.log.commit import Commit, Committed, Drop
 from deltars.observe import Outcome, Stopwatch, TransactionEnded, emit
 from deltars.session import HasSession, after_commit
 from deltars.transaction.auto_compaction import compact_after_write
+from deltars.transaction.current import Entered, enter, leave
 from deltars.transaction.lifetime import Phase
 from deltars.transaction.options import BeginOptions
 from deltars.transaction.result import TransactionResult
@@ -42,6 +43,7 @@ class Transaction(RowStatements):
     """
 
     _result: TransactionResult | None = None
+    _entered: tuple[Entered, ...] = ()
 
     @property
     def result(self) -> TransactionResult:
@@ -148,11 +150,16 @@ class Transaction(RowStatements):
 
     def __enter__(self) -> Self:
         self._lifetime.refuse_closed()
+        self._entered = (*self._entered, enter(self))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._entered:
+            *outer, entered = self._entered
+            self._entered = tuple(outer)
+            leave(self, entered)
         # The block, or another thread, may have ended the transaction already.
         if kind is None and self._lifetime.try_end(Phase.COMMITTING):
             self._commit()

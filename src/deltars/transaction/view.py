@@ -32,7 +32,7 @@ from deltars.protocol import DomainMetadata, Metadata, StructType
 from deltars.session import CatalogSession, TableLike
 from deltars.store.names import name_key
 from deltars.store.read.cuts import CutTable
-from deltars.transaction.create_table import initial_actions, location_of
+from deltars.transaction.create_table import initial_actions, is_same_place, location_of
 from deltars.transaction.lifetime import Lifetime
 from deltars.transaction.read_log import ReadLog
 from deltars.transaction.staged_table import StagedTable
@@ -140,6 +140,21 @@ class View:
         begun = self._at_cut(found)
         with self._lifetime.lock:
             return self._begun.setdefault(found.table_id, begun)
+
+    def find_at(self, location: str) -> StagedTable | None:
+        """Return the table at a location: one that the transaction creates, else one of the catalog; None if none.
+
+        A table that was created after the transaction began raises `TableNotFound`.
+        """
+        with self._lifetime.lock:
+            new = [table for table in self._tables.values() if table.new is not None]
+        staged = next((table for table in new if is_same_place(location, table.location)), None)
+        if staged is not None:
+            return staged
+        record = self.session.registry.find_at(location)
+        with self._lifetime.lock:
+            is_gone = record is None or record.table_id in self._dropped
+        return None if record is None or is_gone else self.seen(record.table_id)
 
     def _at_cut(self, found: CutTable) -> StagedTable:
         location = self.session.registry.location(found.table_id)

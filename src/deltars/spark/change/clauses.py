@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 from deltars.data.row_change import Clause
+from deltars.data.row_ids import without_ids
 from deltars.data.scan import Scan
 from deltars.spark.change.assignment import Assignments, Value
 from deltars.spark.change.expressions import checked_condition, checked_values
@@ -48,7 +49,7 @@ class Clauses:
         self, scan: Scan, clauses: Sequence[Clause], like: DataFrame, *, target: str | None, source: str | None
     ) -> None:
         """Check the clauses. `like` has the columns that they see. `target` and `source` are the sides' aliases."""
-        self._table = ScanColumns(scan).table
+        self._table = ScanColumns(without_ids(scan)).table
         self._target = target
         taken = [name.lower() for name in (*like.columns, *self._table.names)]
         prefixes = (f"__deltars_{number}_" for number in count())
@@ -79,14 +80,23 @@ class Clauses:
         evaluated = chosen.select("*", *self._evaluated(F.col(number)))
         return evaluated.select(*also, number, *self._assigned(F.col(number)))
 
-    def made(self, rows: DataFrame, number: str) -> list[tuple[tuple[str, ...], DataFrame]]:
-        """Return the rows that come, from those of `applied`, in frames by the columns that they have."""
+    def made(
+        self, rows: DataFrame, number: str, also: Mapping[str, str] | None = None
+    ) -> list[tuple[tuple[str, ...], DataFrame]]:
+        """Return the rows that come, from those of `applied`, in frames by the columns that they have.
+
+        `also` has columns of `rows` that they keep, and the new names of these.
+        """
+        renamed = [F.col(name).alias(new) for name, new in (also or {}).items()]
         by_columns: dict[tuple[str, ...], list[int]] = {}
         for at, one in enumerate(self._prepared):
             if one.columns:
                 by_columns.setdefault(one.columns, []).append(at)
         return [
-            (columns, rows.where(F.col(number).isin(numbers)).select(*map(self._restored, columns)))
+            (
+                (*columns, *(also or {}).values()),
+                rows.where(F.col(number).isin(numbers)).select(*map(self._restored, columns), *renamed),
+            )
             for columns, numbers in by_columns.items()
         ]
 
@@ -96,7 +106,7 @@ class Clauses:
         if clause.action == "delete":
             return _Prepared(clause, condition, {}, {}, ())
         if clause.is_source and not clause.values:
-            names = {field.name: f"{quoted(source or '')}.{quoted(field.name)}" for field in scan.schema.fields}
+            names = {field.name: f"{quoted(source or '')}.{quoted(field.name)}" for field in scan.table_schema.fields}
             clause = replace(clause, values=names)
         values = checked_values(like, clause.values, what)
         types = {}
@@ -110,7 +120,7 @@ class Clauses:
         if clause.action == "insert":
             columns = [name for name in self._table.names if name.lower() in assignments.columns]
         else:
-            columns = written_columns(scan.schema, assignments.columns)
+            columns = written_columns(scan.table_schema, assignments.columns)
         return _Prepared(clause, condition, values, types, tuple(columns))
 
     def _evaluated(self, number: Column) -> list[Column]:

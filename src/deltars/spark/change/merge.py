@@ -31,7 +31,7 @@ from deltars.spark.change.materialize import materialized
 from deltars.spark.change.positions import Found, collect_bitmaps, is_large
 from deltars.spark.change.rows import needed_columns, rows_like
 from deltars.spark.change.source import SparkSource
-from deltars.spark.change.target import TargetRows, place_columns, target_rows
+from deltars.spark.change.target import TargetRows, place_columns, target_rows, with_row_ids
 from deltars.spark.read.columns import quoted
 from deltars.spark.read.row_position import free_names
 from deltars.spark.write.checks import translate_task_errors
@@ -83,13 +83,13 @@ class _Merge:
             return quick
         target, pairs = self._joined(None)
         number = self._source.number
-        rows = self._matched.applied(pairs, self._clause, [*self._place, number])
+        rows = with_row_ids(self._matched.applied(pairs, self._clause, [*target.kept, number]), target, self._scan)
         # Without clauses, and with a source whose rows this process has, the bitmaps say all.
         if len(self._matched) or self._source.rows is None:
             rows = materialized(rows)
         matches = self._collect(rows, target, len(self._matched))
         self._refuse_several_matches(matches)
-        made = self._matched.made(rows, self._clause) if matches.num_changes else []
+        made = self._matched.made(rows, self._clause, _ids(target)) if matches.num_changes else []
         inserted, inserts = self._inserts(matches, rows)
         gone, by_source, more = self._not_matched_by_source(matches)
         updated, deleted = self._matched.counts(matches.positions)
@@ -154,6 +154,9 @@ class _Merge:
 
     def _is_all_of_source(self) -> bool:
         clauses = self._statement.clauses
+        if self._scan.hidden_columns:
+            # Updated rows keep their ids, which the source does not have.
+            return False
         return sorted(clause.kind for clause in clauses) == ["matched", "not_matched"] and all(
             clause.is_source and clause.condition is None and clause.action in ("update", "insert")
             for clause in clauses
@@ -161,8 +164,8 @@ class _Merge:
 
     def _as_source(self) -> RowChanges | None:
         """Return the changes if the source itself is what comes; None if a source row matches several target rows."""
-        target, pairs = self._joined(needed_columns(self._scan.schema, self._statement.on))
-        places = pairs.select(*self._place, self._source.number, F.lit(0).alias(self._clause))
+        target, pairs = self._joined(needed_columns(self._scan.table_schema, self._statement.on))
+        places = pairs.select(*self._place.position, self._source.number, F.lit(0).alias(self._clause))
         matches = self._collect(places, target, 1)
         self._refuse_several_matches(matches)
         if matches.num_pairs != len(matches.source_rows):
@@ -206,16 +209,17 @@ class _Merge:
         # Rows that matched are left out as deleted ones are, whether a clause applied to them or not.
         target = target_rows(self._spark, self._scan, hidden=_united(matches.positions), place=self._place)
         rows = target.frame.alias(self._statement.target_alias)
-        applied = self._by_source.applied(rows, self._clause, self._place)
+        applied = self._by_source.applied(rows, self._clause, target.kept)
         has_clause = F.col(self._clause).isNotNull()
         # Spark may evaluate the condition of a filter apart from the column, so the kept rows are filtered again.
-        changed = materialized(applied.where(has_clause)).where(has_clause)
+        changed = materialized(with_row_ids(applied.where(has_clause), target, self._scan)).where(has_clause)
         count = len(self._by_source)
         group = F.col(self._place.part) * count + F.col(self._clause)
         keys = [group, F.col(self._place.path)]
         found = collect_bitmaps(changed, keys, F.col(self._place.row), is_large=is_large(self._scan))
         positions = _by_clause(found, target, count)
-        return _united(positions), self._by_source.counts(positions), self._by_source.made(changed, self._clause)
+        made = self._by_source.made(changed, self._clause, _ids(target))
+        return _united(positions), self._by_source.counts(positions), made
 
     # -- result ------------------------------------------------------------------------------------------------------
 
@@ -244,6 +248,10 @@ def _united(positions: Iterable[Mapping[int, BitMap64]]) -> dict[int, BitMap64]:
         for place, rows in found.items():
             united[place] = united[place] | rows if place in united else rows
     return united
+
+
+def _ids(target: TargetRows) -> dict[str, str]:
+    return {} if target.row_id is None else {target.place.row_id: target.row_id}
 
 
 def _frames(made: _MadeRows) -> list[DataFrame]:

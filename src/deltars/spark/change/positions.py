@@ -37,7 +37,7 @@ class Found(NamedTuple):
 
 def positions_of(rows: DataFrame, target: TargetRows, scan: Scan) -> dict[int, BitMap64]:
     """Return the positions of these rows of the target. Runs one job."""
-    part, path, row = (F.col(name) for name in target.place)
+    part, path, row = (F.col(name) for name in target.place.position)
     found = collect_bitmaps(rows, [part, path], row, is_large=is_large(scan))
     return by_place({(part, path): group.rows for (part, path), group in found.items()}, target.places)
 

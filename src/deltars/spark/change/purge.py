@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from deltars.data.purge import one_file, purge_file, purge_files
 from deltars.data.row_change import Positions
+from deltars.data.row_ids import FILE_COLUMNS, without_ids
 from deltars.data.scan import SCAN_COLUMNS, Scan
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.data.writer import check_writable
@@ -46,7 +47,10 @@ def purge_by_spark(
     shares = deal_out({place: sizes[place] for place in positions}, TASKS_PER_CORE * num_cores(spark))
     listed = [(number, place) for number, share in enumerate(shares) for place in share]
     places = pa.array([place for _, place in listed], pa.int64())
-    files = scan.files.select(SCAN_COLUMNS).take(places)
+    # Tasks add the hidden columns themselves, if the files have what these need.
+    scan = without_ids(scan)
+    known = [name for name in FILE_COLUMNS if name in scan.files.column_names]
+    files = scan.files.select([*SCAN_COLUMNS, *known]).take(places)
     files = files.append_column("place", places)
     files = files.append_column("rows", pa.array([positions[place].serialize() for _, place in listed], pa.binary()))
     files = files.append_column("share", pa.array([number for number, _ in listed], pa.int32()))

@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from deltars.data.row_change import Delete, Expression, RowChanges, Update
+from deltars.data.row_ids import without_ids
 from deltars.data.scan import Scan
 from deltars.predicate import named_in
 from deltars.protocol import StructType
@@ -21,7 +22,7 @@ from deltars.spark.change.assignment import Assignments, Value
 from deltars.spark.change.expressions import checked_condition, checked_values
 from deltars.spark.change.materialize import materialized
 from deltars.spark.change.positions import positions_of
-from deltars.spark.change.target import target_rows
+from deltars.spark.change.target import target_rows, with_row_ids
 from deltars.spark.read.columns import ScanColumns, quoted
 from deltars.spark.read.row_position import free_names
 from deltars.spark.write.checks import translate_task_errors
@@ -29,7 +30,7 @@ from deltars.spark.write.checks import translate_task_errors
 
 def delete_rows(spark: SparkSession, scan: Scan, statement: Delete) -> RowChanges:
     condition = checked_condition(rows_like(spark, scan), statement.where, "the condition", "where")
-    target = target_rows(spark, scan, needed_columns(scan.schema, statement.where))
+    target = target_rows(spark, scan, needed_columns(scan.table_schema, statement.where))
     rows = target.frame if statement.where is None else target.frame.where(condition)
     with translate_task_errors([]):
         positions = positions_of(rows, target, scan)
@@ -40,9 +41,9 @@ def update_rows(spark: SparkSession, scan: Scan, statement: Update) -> RowChange
     like = rows_like(spark, scan)
     condition = checked_condition(like, statement.where, "the condition", "where")
     values = checked_values(like, statement.values, "SET")
-    table = ScanColumns(scan).table
+    table = ScanColumns(without_ids(scan)).table
     typed = Assignments(table, _typed(like, values))
-    kept = written_columns(scan.schema, typed.columns)
+    kept = written_columns(scan.table_schema, typed.columns)
     for name in kept:
         typed.apply(name, F.col(quoted(name)))  # raises if a value has the wrong type
     target = target_rows(spark, scan)
@@ -56,15 +57,16 @@ def update_rows(spark: SparkSession, scan: Scan, statement: Update) -> RowChange
     )
     columns = [assignments.apply(name, F.col(quoted(name))).alias(name) for name in kept]
     with translate_task_errors([]):
-        changed = materialized(evaluated.select(*columns, *target.place))
+        changed = materialized(with_row_ids(evaluated.select(*columns, *target.kept), target, scan))
         positions = positions_of(changed, target, scan)
     updated = sum(map(len, positions.values()))
-    return RowChanges(positions, [changed.select(*map(quoted, kept))] if updated else (), updated=updated)
+    ids = [] if target.row_id is None else [F.col(target.place.row_id).alias(target.row_id)]
+    return RowChanges(positions, [changed.select(*map(quoted, kept), *ids)] if updated else (), updated=updated)
 
 
 def rows_like(spark: SparkSession, scan: Scan) -> DataFrame:
     """Return a frame with the table's columns and no rows, to analyse expressions."""
-    return spark.createDataFrame([], ScanColumns(scan).table)
+    return spark.createDataFrame([], ScanColumns(without_ids(scan)).table)
 
 
 def needed_columns(schema: StructType, *expressions: Expression | None) -> Sequence[str] | None:

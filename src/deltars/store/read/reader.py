@@ -141,6 +141,20 @@ class LogReader:
         with self._database.read() as connection:
             return version < first_version(connection, table_id)
 
+    def first_version_since(self, table_id: UUID, timestamp: Moment) -> int:
+        """Return the first version at or after a time; the next version if there is none yet.
+
+        Raise `HistoryExpired` for a time before the history that is kept.
+        """
+        milliseconds = to_milliseconds(timestamp, up=True)
+        with self._database.read() as connection:
+            first = _first_since(connection, table_id, milliseconds)
+            kept_from = first_version(connection, table_id)
+            if first == kept_from > 0 and milliseconds < _timestamp_of(connection, table_id, first):
+                message = f"changes since {from_milliseconds(milliseconds).isoformat()} are expired"
+                raise history_expired(connection, table_id, message, field="timestamp")
+        return first
+
     def _version_at(self, table_id: UUID, timestamp: Moment) -> int:
         milliseconds = to_milliseconds(timestamp)
         with self._database.read() as connection:
