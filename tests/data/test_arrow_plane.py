@@ -100,18 +100,21 @@ def test_long_write_shows_how_many_rows_are_written(
     monkeypatch.setattr(progress_bar, "_EVERY_S", 0.01)
     monkeypatch.setattr("deltars.data.plane.WATCHED_ROWS", 1)
 
-    def rows() -> Iterator[pa.RecordBatch]:
+    def rows(is_shown: bool) -> Iterator[pa.RecordBatch]:
         yield from pa.Table.from_pylist(ROWS).to_batches()
-        time.sleep(0.5)
+        deadline = time.monotonic() + (30 if is_shown else 0.2)
+        while time.monotonic() < deadline and progress_bar.THE_SCREEN.acquire(blocking=False):
+            progress_bar.THE_SCREEN.release()
+            time.sleep(0.01)
 
-    def write(number: int) -> str:
-        reader = pa.RecordBatchReader.from_batches(pa.Table.from_pylist(ROWS).schema, rows())
+    def write(number: int, *, is_shown: bool = False) -> str:
+        reader = pa.RecordBatchReader.from_batches(pa.Table.from_pylist(ROWS).schema, rows(is_shown))
         assert written(reader, tmp_path / str(number)) == ROWS
         return capsys.readouterr().err
 
     assert write(0) == ""
     monkeypatch.setenv("DELTARS_PROGRESS", "1")
-    assert "writing" in (shown := write(1))
+    assert "writing" in (shown := write(1, is_shown=True))
     assert "rows" in shown
     with progress_bar.THE_SCREEN:  # a bar of a command is there
         assert write(2) == ""

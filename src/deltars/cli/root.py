@@ -69,6 +69,7 @@ SYNONYMS = {
     "maintenance": "maintain",
     "optimise": "optimize",
     "compact": "optimize",
+    "count": "sql",
     "zorder": "optimize",
     "cdf": "changes",
     "feed": "changes",
@@ -96,6 +97,16 @@ _OTHER_OPTIONS = {
     ("cut", "--as-of"): "Write the moment by itself: deltars cut MOMENT.",
 }
 """What to write for an option that people know from another command."""
+
+_EXTRA_ARGUMENTS = {
+    "create": "Write --schema DDL.",
+    "delete": "Write --where CONDITION.",
+    "head": "Write --where CONDITION, or -n N.",
+    "restore": "Write --version N, --timestamp TIME or --as-of TAG.",
+    "sql": "Put the query in quotes.",
+    "update": "Write --set COLUMN=EXPRESSION --where CONDITION.",
+}
+"""What to write in place of an argument that a command does not take."""
 
 
 class Program(click.Group):
@@ -127,6 +138,11 @@ class Program(click.Group):
             instead = _OTHER_OPTIONS.get((str(error.ctx and error.ctx.info_name), error.option_name))
             if instead is not None:
                 raise click.UsageError(f"No such option: {error.option_name}. {instead}", error.ctx) from None
+            raise
+        except click.UsageError as error:
+            instead = _EXTRA_ARGUMENTS.get(str(error.ctx and error.ctx.info_name))
+            if instead is not None and error.message.startswith("Got unexpected extra argument"):
+                raise click.UsageError(f"{error.message}. {instead}", error.ctx) from None
             raise
         except deltars.DeltarsError as error:
             if is_debugging(ctx):

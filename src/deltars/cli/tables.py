@@ -42,7 +42,7 @@ def show(table: str, catalog: str | None, output: Output) -> None:
 
 @click.command
 @table_argument
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="List only the newest N commits.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="List only the newest N commits.")
 @with_common_options
 def history(table: str, limit: int | None, catalog: str | None, output: Output) -> None:
     """List the commits of TABLE, newest first. TABLE is a name, an id or a full deltasql:// URI.
@@ -185,6 +185,8 @@ def properties(
     """
     wanted = pairs("--set", settings)
     with catalog_with(table, catalog) as opened:
+        for name in sorted({*unset} - opened.table(table).properties.keys()):
+            click.echo(f"Note: {name} is not set.", err=True)
         found = opened.set_properties(table, wanted, unset=unset) if wanted or unset else opened.table(table)
         output.record(found.properties)
 

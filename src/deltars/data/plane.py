@@ -205,6 +205,13 @@ def _from_pandas(frame: Any) -> pa.Table:
             "the pandas frame has an index that holds data, but a table has only columns",
             hint="Call reset_index() to write it as a column, or reset_index(drop=True) to leave it out.",
         )
+    unnamed = next((name for name in frame.columns if not isinstance(name, str)), None)
+    if unnamed is not None:
+        raise ValidationError(
+            f"the pandas frame has a column named {unnamed!r}, and a column's name is a text",
+            field="df",
+            hint="Name the columns: frame.columns = ['id', 'day'], or frame.rename(columns=str).",
+        )
     repeated = frame.columns[frame.columns.duplicated()]
     if len(repeated):
         raise ValidationError(

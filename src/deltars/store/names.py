@@ -37,7 +37,9 @@ def same_names(tables: Iterable[tuple[UUID, str]]) -> list[list[tuple[UUID, str]
 def meant(name: str, known: Iterable[str]) -> str:
     """Return a question with the names that the writer of a wrong one may have meant, or an empty text."""
     keys = {name_key(one): one for one in known}
-    close = [keys[key] for key in get_close_matches(name_key(name), keys)]
+    # Of catalog.schema.table, the last part is the table's name here.
+    last = name_key(name).rpartition(".")[2]
+    close = [keys[last]] if last in keys else [keys[key] for key in get_close_matches(name_key(name), keys)]
     return f"Did you mean {' or '.join(map(repr, close))}? " if close else ""
 
 
