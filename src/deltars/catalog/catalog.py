@@ -54,6 +54,8 @@ class Catalog(RefusesVerbs, ActivityCalls, CutCalls, CatalogMaintenance):
     """An open catalog, made by `deltars.connect()`. It pickles: a forked or unpickled copy opens new connections."""
 
     def __init__(self, config: CatalogConfig) -> None:
+        if not isinstance(config, CatalogConfig):
+            raise TypeError("a Catalog is made by deltars.connect(uri)")
         self._session = CatalogSession(config.uri, config.settings)
         self._config = config
 

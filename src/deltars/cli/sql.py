@@ -22,6 +22,7 @@ import deltars
 from deltars.cli.options import with_common_options, with_format
 from deltars.cli.output import Output, rows_of, rows_output
 from deltars.cli.progress import working
+from deltars.cli.start import keep_pandas_out
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -207,6 +208,7 @@ def _result(
     on_duckdb = None if engine == "spark" else _on_duckdb(cut, parsed, is_required=engine == "duckdb")
     if on_duckdb is None:
         return _spark_result(opened, cut, text, limit)
+    keep_pandas_out()
     with working("Running the query"):
         reader = opened.enter_context(on_duckdb.rows(limit))
         first = next(reader, None)

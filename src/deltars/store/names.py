@@ -73,6 +73,9 @@ def meant(name: str, known: Iterable[str]) -> str:
     keys = {name_key(one): one for one in known}
     # A name without its namespace is the most likely mistake.
     close = [one for key, one in keys.items() if namespace_of(one) and key.endswith("." + name_key(name))]
+    # Of catalog.schema.table, the last part may be the table's name here.
+    last = name_key(name).rpartition(".")[2]
+    close += [keys[last]] if last in keys and keys[last] not in close else []
     close += [keys[key] for key in get_close_matches(name_key(name), keys) if keys[key] not in close]
     return f"Did you mean {' or '.join(map(repr, close))}? " if close else ""
 

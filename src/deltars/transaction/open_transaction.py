@@ -265,7 +265,12 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         if table.exists and options.mode == "ignore":
             return True
         if table.exists and options.mode == "error":
-            raise TableExists(f"there is already a table named {table.name!r}", table=table.name, field="mode")
+            raise TableExists(
+                f"there is already a table named {table.name!r}",
+                table=table.name,
+                field="mode",
+                hint="Write mode='append', 'overwrite' or 'ignore', or use another name.",
+            )
         return self._is_skipped(view, write.skipped(table))
 
     def _is_skipped(self, view: View, skipped: SkippedWrite | None) -> bool:
