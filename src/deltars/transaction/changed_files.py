@@ -109,6 +109,7 @@ def changed_rows(
     files: pa.Table, changes: RowChanges, changed: ChangedFiles, updated: frozenset[str], plane: ChangePlane
 ) -> ChangedRows:
     """Return which rows a statement changes, for the change data feed. `updated` has the paths of updated rows."""
+    assert sum(map(len, changes.replaced.values())) == changes.updated
     places = sorted(place for place, rows in changes.positions.items() if rows)
     touched = files.take(pa.array(places, pa.int64()))
     left = {add.path for add in changed.adds} | set(changed.moved_from.values())
