@@ -110,6 +110,8 @@ if TYPE_CHECKING:
         StructType,
         Txn,
     )
+    from deltars.protocol.schema_like import TypeLike
+    from deltars.protocol.upgrade import ProtocolUpgrade
     from deltars.session import TableLike
     from deltars.store.grants import MissingGrants
     from deltars.store.imports.reversal import Contradiction
@@ -182,6 +184,8 @@ if not TYPE_CHECKING:  # A module-level __getattr__ would make a type checker ac
                 "Action AddFile ArrayType CdcFile CommitInfo DeletionVector DomainMetadata MapType Metadata "
                 "PrimitiveType Protocol RemoveFile SchemaLike StructField StructType Txn"
             ),
+            "protocol.schema_like": "TypeLike",
+            "protocol.upgrade": "ProtocolUpgrade",
             "session": "TableLike",
             "streams.each_batch": "BatchFunction EachBatch each_batch",
             "store.grants": "MissingGrants",
@@ -294,6 +298,7 @@ __all__ = [
     "Progress",
     "Protocol",
     "ProtocolChanged",
+    "ProtocolUpgrade",
     "Publication",
     "PurgedTable",
     "Rebuilt",
@@ -346,6 +351,7 @@ __all__ = [
     "TxnId",
     "TxnLogReader",
     "TxnLogWriter",
+    "TypeLike",
     "UnsupportedFeature",
     "UriError",
     "VacuumAmount",

@@ -40,11 +40,6 @@ VERBS = {
         "table.changes(version).read() reads the rows that changed since",
         "deltars changes TABLE --start VERSION prints the rows that changed since",
     ),
-    "cluster": Verb(
-        "change the clustering columns of a table",
-        'catalog.create_table(name, schema, cluster_by=["id"]) makes a clustered table, and'
-        ' table.optimize(zorder_by=["id"]) sorts any other',
-    ),
     "generate": Verb(
         "generate manifests", "readers of Delta read the published _delta_log; table.files() lists the files"
     ),
@@ -57,28 +52,10 @@ VERBS = {
 }
 """By the name that people try."""
 
-_AGAIN = (
-    'write the rows again: tx.write(table, rows, mode="overwrite", overwrite_schema=True)'
-    " (docs/not-supported.md#columns)"
-)
-COLUMN_VERBS = {
-    "rename_column": Verb("rename a column", _AGAIN),
-    "drop_column": Verb("drop a column", _AGAIN),
-    "change_column": Verb("change the type or the place of a column", f"merge_schema=True widens types; else {_AGAIN}"),
-}
-"""Changes of columns, which `table.alter` and `deltars alter` are asked for."""
-
 _SPELLED_OTHERWISE = {
-    "clusterBy": "cluster",
-    "cluster_by": "cluster",
     "convertToDelta": "convert",
     "readStream": "stream",
     "watch": "tail",
-    "rename_columns": "rename_column",
-    "drop_columns": "drop_column",
-    "change_columns": "change_column",
-    "alter_column": "change_column",
-    "set_type": "change_column",
 }
 
 _UPSERT = 'merge(…, rows, on="t.id = s.id").when_matched_update_all().when_not_matched_insert_all().execute()'
@@ -168,6 +145,24 @@ CALLS: Mapping[str, Mapping[str, str]] = {
         "readChangeFeed": "table.changes(start, end).read()",
         "metadata": "table.detail()",
         "file_uris": "table.files()",
+        "cluster_by": "table.alter.cluster_by(columns)",
+        "clusterBy": "table.alter.cluster_by(columns)",
+        "rename_column": "table.alter.rename_column(column, new_name)",
+        "drop_column": "table.alter.drop_column(column)",
+        "add_columns": "table.alter.add_columns(columns)",
+    },
+    "Alter": {
+        "add_column": 'table.alter.add_columns("note STRING")',
+        "rename": "table.alter.rename_column(column, new_name)",
+        "rename_columns": "table.alter.rename_column(column, new_name)",
+        "drop_columns": "table.alter.drop_column([column, …])",
+        "change_column": "table.alter.change_type(column, type) or table.alter.move_column(column, after=…)",
+        "alter_column": "table.alter.change_type(column, type) or table.alter.move_column(column, after=…)",
+        "set_type": "table.alter.change_type(column, type)",
+        "drop_not_null": "table.alter.set_nullable(column)",
+        "drop_column_not_null": "table.alter.set_nullable(column)",
+        "set_table_properties": "table.alter.set_properties({…})",
+        "clusterBy": "table.alter.cluster_by(columns)",
     },
     "Transaction": {
         "optimize": "table.optimize() after the transaction: it commits several times by itself",
@@ -237,7 +232,7 @@ NAMES: Mapping[str, str] = {
 def verb_to_come(name: str) -> Verb | None:
     """Return the verb of this name, or None if it is no verb that people know from Delta."""
     name = _SPELLED_OTHERWISE.get(name, name)
-    return VERBS.get(name) or COLUMN_VERBS.get(name)
+    return VERBS.get(name)
 
 
 def refuse_verb(kind: str, name: str) -> None:

@@ -37,19 +37,6 @@ def test_no_verb_to_come_is_there_already() -> None:
             assert not hasattr(kind, name), f"{kind.__name__}.{name} exists: delete the entry"
 
 
-def test_column_verb_to_come_is_refused_with_the_recipe(run: Run, tmp_path: Path) -> None:
-    for arguments in (("drop-column", "t", "x"), ("t", "rename-column", "x", "y"), ("t", "drop_columns", "x")):
-        result = run("alter", *arguments)
-        assert result.exit_code == 2
-        assert "column yet\nToday: in Python, write the rows again: tx.write(" in result.stderr
-    assert run("alter", "features", "optimise").exit_code == 2
-    with deltars.connect(tmp_path / "lake.db") as catalog:
-        alter = catalog.create_table("t", "id INT").alter
-        for name in ("rename_column", "drop_column", "drop_columns", "change_column"):
-            with pytest.raises(deltars.NotSupportedYet, match=r"overwrite_schema=True.*not-supported.md#columns"):
-                getattr(alter, name)
-
-
 def test_change_without_a_command_is_answered_with_the_call(run: Run) -> None:
     assert not set(ONLY_IN_PYTHON) & set(main.commands)
     result = run("merge", "features")
@@ -65,11 +52,12 @@ def test_call_of_another_library_is_answered_with_ours(tmp_path: Path) -> None:
         done = table.optimize(dry_run=True)
         assert pickle.loads(pickle.dumps(done)) == copy.copy(done) == done
         held = {"Catalog": catalog, "Table": table, "Transaction": tx, "CatalogSnapshot": cut, "MergeBuilder": merge}
-        held["Optimized"] = done
+        held |= {"Optimized": done, "Alter": table.alter}
         for kind, calls in CALLS.items():
             for name, call in calls.items():
                 with pytest.raises(deltars.NotSupportedYet, match=re.escape(f"{kind} has no {name}. Write {call}.")):
                     getattr(held[kind], name)
+                assert all(hasattr(table.alter, used) for used in re.findall(r"table\.alter\.(\w+)", call)), call
                 right = re.fullmatch(r"(catalog|table|tx|cut)\.(\w+).*|(\w+)\(…\)", call)
                 if right is not None:
                     owner = {"catalog": catalog, "table": table, "tx": tx, "cut": cut, None: merge}[right[1]]

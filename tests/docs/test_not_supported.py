@@ -25,9 +25,12 @@ def test_verbs_that_the_page_says_are_missing_say_what_to_do(catalog: deltars.Ca
         catalog.table("t").clone()  # type: ignore[attr-defined]
 
 
-def test_columns_have_no_call_to_rename_drop_or_retype_them() -> None:
-    for name in ("rename_column", "drop_column", "drop_columns", "set_type", "change_type"):
-        assert not hasattr(deltars.Alter, name), f"Alter.{name} is there: change the page"
+def test_type_that_is_no_widening_and_nested_limits_are_refused(catalog: deltars.Catalog) -> None:
+    alter = catalog.create_table("t", "id STRING, name STRUCT<first: VARCHAR(9), last: STRING>").alter
+    with pytest.raises(deltars.ValidationError, match="existing files would not fit"):
+        alter.change_type("id", "INT", enable_type_widening=True)
+    with pytest.raises(deltars.ValidationError, match="limited length"):
+        alter.rename_column("name.last", "family", enable_column_mapping=True)
 
 
 def test_feed_of_appends_and_whole_files_is_read_by_another_reader(catalog: deltars.Catalog) -> None:

@@ -79,7 +79,7 @@ def test_constraint_checks_the_rows_that_are_there_and_those_to_come(
 
 def test_constraint_that_makes_no_sense_is_refused(table: deltars.Table) -> None:
     table.alter.add_constraint("small", "id < 3")
-    refused: list[tuple[type[Exception], Callable[[], None]]] = [
+    refused: list[tuple[type[Exception], Callable[[], object]]] = [
         (PredicateError, lambda: table.alter.add_constraint("other", "idd < 3")),
         (ValidationError, lambda: table.alter.add_constraint("Small", "id < 9")),
         (ValidationError, lambda: table.alter.add_constraint("", "id < 9")),

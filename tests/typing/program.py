@@ -107,7 +107,15 @@ def use_streams(catalog: deltars.Catalog, frame: DataFrame) -> None:
 
 
 def change(alter: deltars.Alter) -> None:
-    alter.add_columns("note STRING")
+    alter.add_columns("note STRING", after="id")
+    upgrade: deltars.ProtocolUpgrade | None = alter.rename_column("note", "text", enable_column_mapping=True)
+    print(upgrade and upgrade.explanation, upgrade and upgrade.features)
+    alter.drop_column(["text", "score"], if_exists=True)
+    alter.move_column("id", first=True)
+    alter.change_type("id", pa.int64(), enable_type_widening=True)
+    alter.set_not_null("id")
+    alter.cluster_by(["id"])
+    alter.cluster_by(None)
     alter.set_nullable("id")
     alter.set_default("note", "'none'")
     alter.comment("note", "what was seen")

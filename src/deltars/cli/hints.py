@@ -37,6 +37,23 @@ _IN_COMMANDS = (
     (r"Use if_not_exists=True or replace=True, or another name", "Give --if-not-exists, or another name"),
     (r"table\.alter\.add_constraint\('([^']*)', …\)", r"deltars alter TABLE add-constraint \1 CONDITION"),
     (r"then call set_default\(column, …\)", "then deltars alter TABLE set-default COLUMN VALUE"),
+    (
+        r"the rows again( with the other type)?: tx\.write\(table, rows, mode='overwrite', overwrite_schema=True\)",
+        r"the rows again\1: deltars load TABLE FILE… --mode overwrite --overwrite-schema",
+    ),
+    (r"table\.alter\.drop_constraint\('([^']*)'\)", r"deltars alter TABLE drop-constraint \1"),
+    (r"table\.alter\.drop_constraint\(…\)", "deltars alter TABLE drop-constraint NAME"),
+    (
+        r"table\.alter\.cluster_by\(columns\), or cluster_by\(None\)",
+        "deltars alter TABLE cluster-by COLUMN…, or --none",
+    ),
+    (
+        r"fill it by table\.update, then call set_not_null\(column\)",
+        "fill it by deltars update, then deltars alter TABLE set-not-null COLUMN",
+    ),
+    (r"Give enable_column_mapping=True", "Give --enable-column-mapping"),
+    (r"Give enable_type_widening=True", "Give --enable-type-widening"),
+    (r"Write first=True, or after=\"id\" with another column", "Give --first, or --after COLUMN"),
     (r"catalog\.drop_table\(table_id, delete_data=True\)", "deltars drop ID --delete-data"),
     (r"catalog\.drop_table\(UUID\('?([^')]*)'?\), purge=True\)", r"deltars drop \1 --purge"),
     (r"Leave warehouse= out", "Leave --warehouse out"),

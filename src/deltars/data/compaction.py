@@ -29,7 +29,7 @@ from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.data.writer import write_table
 from deltars.data.z_order import CURVE, SAMPLE_ROWS, ZOrder, sample_of
 from deltars.log.compaction import CUBE_COLUMNS, CUBE_CURVE, CUBE_ID, cube_columns
-from deltars.protocol.clustering import ColumnPath
+from deltars.protocol.column_path import ColumnPath
 
 THREADS = 4
 SORT_MEMORY_BYTES = 1 << 30

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltars.protocol.clustering import ColumnPath
+from deltars.protocol.column_path import ColumnPath
 
 CURVE = "zorder"
 """Name of the curve in the tags of files."""

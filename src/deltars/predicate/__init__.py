@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         Truth,
         check_expression,
         columns_in,
+        columns_used,
         only_spark,
         parse_default,
         parse_expression,
@@ -59,8 +60,8 @@ else:
         __name__,
         {
             "expression": (
-                "Call Case Expression Given Truth check_expression columns_in only_spark parse_default "
-                "parse_expression parse_truth"
+                "Call Case Expression Given Truth check_expression columns_in columns_used only_spark "
+                "parse_default parse_expression parse_truth"
             ),
             "join": "Equality JoinCondition parse_join",
             "query": "Query TableReference",

@@ -145,6 +145,12 @@ def check_expression(sql: str, schema: StructType, *, is_steady: bool = True) ->
     return frozenset(binder.columns(tree))
 
 
+def columns_used(sql: str, schema: StructType) -> frozenset[tuple[str, ...]]:
+    """Return the paths of the columns in an expression or a condition."""
+    binder = _ExpressionBinder(sql, schema)
+    return frozenset(binder.paths(binder.checked()))
+
+
 class _ExpressionBinder(Binder):
     def __init__(self, sql: str, schema: StructType | Sides) -> None:
         super().__init__(Source(sql, "expression"), schema, UTC)
@@ -156,7 +162,10 @@ class _ExpressionBinder(Binder):
         return tree
 
     def columns(self, tree: exp.Expr) -> list[str]:
-        return [column.path[0] for column in self._unknown(tree).columns]
+        return [path[0] for path in self.paths(tree)]
+
+    def paths(self, tree: exp.Expr) -> list[tuple[str, ...]]:
+        return [column.path for column in self._unknown(tree).columns]
 
     def default(self, node: exp.Expr, type_: DataType) -> Given | Call:
         if _is_call(node, "now") or isinstance(node, exp.CurrentTimestamp | exp.CurrentDate):

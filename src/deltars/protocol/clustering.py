@@ -7,14 +7,13 @@ The log has physical names, so that a renamed column stays a clustering column.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
 
 import msgspec
 
 from deltars.errors import ValidationError
 from deltars.protocol.actions import DomainMetadata
+from deltars.protocol.column_path import ColumnPath, key_of, path_of
 from deltars.protocol.schema import StructType
 from deltars.protocol.stats import has_bounds, indexed_leaves
 
@@ -24,11 +23,6 @@ CLUSTERING = "delta.clustering"
 CLUSTERING_FEATURE = "clustering"
 MAX_COLUMNS = 4
 """Most clustering columns, as in Delta."""
-
-ColumnPath: TypeAlias = tuple[str, ...]
-"""Names from a top-level column down to a field of a struct."""
-
-_NAME = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 
 
 class _Domain(msgspec.Struct):
@@ -72,12 +66,11 @@ def column_paths(
     Raise `ValidationError` for a column that does not exist, is given twice, is a partition column, or has no minimum
     and maximum in the statistics: sorting by it would not help a reader to skip files.
     """
-    leaves = {tuple(name.lower() for name in path): (path, type_) for path, type_ in schema.leaves()}
+    leaves = {key_of(path): (path, type_) for path, type_ in schema.leaves()}
     indexed = {path for path, _ in indexed_leaves(schema, partition_columns, properties)}
     chosen: list[ColumnPath] = []
     for name in names:
-        parts = tuple(quoted.replace("``", "`") or plain for quoted, plain in _NAME.findall(name))
-        found = leaves.get((name.lower(),)) or leaves.get(tuple(part.lower() for part in parts))
+        found = leaves.get((name.lower(),)) or leaves.get(key_of(path_of(name, field=field)))
         if found is None:
             known = ", ".join(".".join(path) for path, _ in leaves.values())
             raise ValidationError(

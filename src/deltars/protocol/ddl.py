@@ -9,12 +9,16 @@ The keywords are Spark's. An error shows the text and points at the position. Ex
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from deltars.errors import ValidationError
 from deltars.protocol.char_varchar import CHAR_VARCHAR, Limit, TypePath
 from deltars.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from deltars.protocol.schema_change import NewColumn, Place
+
+Part = TypeVar("Part")
 
 _PRIMITIVES = {
     "BOOLEAN": "boolean",
@@ -99,6 +103,16 @@ def schema_from_ddl(text: str) -> StructType:
     return _Parser(text).schema()
 
 
+def new_columns_from_ddl(text: str) -> list[NewColumn]:
+    """Return columns to add. Unlike a schema, names may be nested, and a column may have a place: `a.b INT AFTER c`."""
+    return _Parser(text).new_columns()
+
+
+def type_from_ddl(text: str) -> StructField:
+    """Return a column without a name, of the type that the text names."""
+    return _Parser(text).type_of_column()
+
+
 def limits_of_type(text: str) -> dict[TypePath, Limit]:
     """Return the char and varchar limits inside a type, by their position."""
     return _Parser(text).limits()
@@ -129,19 +143,46 @@ class _Parser:
         return self._limits
 
     def schema(self) -> StructType:
-        fields = [self._column()]
+        return StructType(tuple(self._list(lambda: self._column(self._name()))))
+
+    def new_columns(self) -> list[NewColumn]:
+        return self._list(self._new_column)
+
+    def type_of_column(self) -> StructField:
+        field = self._column("")
+        if self._peek().kind != "end" or not field.nullable or not field.metadata.keys() <= {CHAR_VARCHAR}:
+            raise self._error("expected a type alone", hint="Write a type such as BIGINT.")
+        return field
+
+    def _list(self, part: Callable[[], Part]) -> list[Part]:
+        """Parse parts with commas between them, up to the end."""
+        parts = [part()]
         while self._take(","):
-            fields.append(self._column())
+            parts.append(part())
         if self._peek().kind != "end":
             raise self._error(
                 "expected , or the end",
                 hint="Separate columns by commas. A column takes NOT NULL, COMMENT, DEFAULT and GENERATED ALWAYS AS.",
             )
-        return StructType(tuple(fields))
+        return parts
 
-    def _column(self) -> StructField:
+    def _new_column(self) -> NewColumn:
+        *parent, name = self._path_of_names()
+        field = self._column(name)
+        if self._take("FIRST"):
+            return NewColumn(tuple(parent), field, Place())
+        place = Place(self._path_of_names()[-1]) if self._take("AFTER") else None
+        return NewColumn(tuple(parent), field, place)
+
+    def _path_of_names(self) -> list[str]:
+        names = [self._name()]
+        while self._peek().text == "." and self._peek().kind == "other":
+            self._next += 1
+            names.append(self._name())
+        return names
+
+    def _column(self, name: str) -> StructField:
         """Parse a column of the table. Unlike a field of a struct, it can be generated or have a default."""
-        name = self._name()
         self._take(":")
         self._limits = {}
         start = self._peek().at

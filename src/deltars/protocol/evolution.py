@@ -28,7 +28,8 @@ TYPE_CHANGES = "delta.typeChanges"
 _ALIKE = ("byte", "short", "integer")
 _WIDENING = (("byte", "short", "integer", "long"), ("float", "double"), ("date", "timestamp_ntz"))
 
-_Change: TypeAlias = dict[str, str]
+TypeChange: TypeAlias = dict[str, str]
+"""An entry of `delta.typeChanges`."""
 
 
 def merged(table: StructType, data: StructType, *, can_widen: bool = False) -> StructType:
@@ -52,18 +53,20 @@ def _merged_field(field: StructField, data: DataType, can_widen: bool) -> Struct
     return replace(field, type=type_, metadata={**field.metadata, TYPE_CHANGES: noted})
 
 
-def _merged(table: DataType, data: DataType, can_widen: bool) -> tuple[DataType, list[_Change]]:
+def _merged(table: DataType, data: DataType, can_widen: bool) -> tuple[DataType, list[TypeChange]]:
     """Return the merged type and its type changes. The enclosing field records those inside arrays and maps."""
     match table, data:
         case StructType(), StructType():
             return merged(table, data, can_widen=can_widen), []
         case ArrayType(), ArrayType():
             element, changes = _merged(table.element_type, data.element_type, can_widen)
-            return replace(table, element_type=element), _at("element", changes)
+            return replace(table, element_type=element), inside("element", changes)
         case MapType(), MapType():
             key, key_changes = _merged(table.key_type, data.key_type, can_widen)
             value, value_changes = _merged(table.value_type, data.value_type, can_widen)
-            return replace(table, key_type=key, value_type=value), _at("key", key_changes) + _at("value", value_changes)
+            return replace(table, key_type=key, value_type=value), inside("key", key_changes) + inside(
+                "value", value_changes
+            )
         case PrimitiveType(), PrimitiveType():
             wider = _wider(table, data, can_widen)
             is_noted = can_widen and wider != table
@@ -72,7 +75,8 @@ def _merged(table: DataType, data: DataType, can_widen: bool) -> tuple[DataType,
             return table, []
 
 
-def _at(part: str, changes: Sequence[_Change]) -> list[_Change]:
+def inside(part: str, changes: Sequence[TypeChange]) -> list[TypeChange]:
+    """Return the changes of a type as changes of the array or the map that it is a part of."""
     paths = (".".join(filter(None, (part, change.get("fieldPath")))) for change in changes)
     return [{**change, "fieldPath": path} for change, path in zip(changes, paths, strict=True)]
 

@@ -10,8 +10,9 @@ import pyarrow as pa
 from deltars.errors import ValidationError
 from deltars.protocol.arrow import schema_from_arrow
 from deltars.protocol.char_varchar import without_limits
-from deltars.protocol.ddl import schema_from_ddl
-from deltars.protocol.schema import StructType
+from deltars.protocol.ddl import new_columns_from_ddl, schema_from_ddl, type_from_ddl
+from deltars.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from deltars.protocol.schema_change import NewColumn
 
 
 @runtime_checkable
@@ -22,6 +23,7 @@ class HasJsonValue(Protocol):
 
 
 SchemaLike: TypeAlias = StructType | pa.Schema | str | HasJsonValue
+TypeLike: TypeAlias = DataType | pa.DataType | str | HasJsonValue
 
 
 def as_schema(schema: SchemaLike) -> StructType:
@@ -40,6 +42,32 @@ def as_schema(schema: SchemaLike) -> StructType:
     raise ValidationError(
         f"{type(schema).__name__} is not a schema",
         hint="Pass a Spark or Arrow schema, DDL such as 'id BIGINT, name STRING', or Delta's schema JSON.",
+    )
+
+
+def as_new_columns(columns: SchemaLike) -> list[NewColumn]:
+    """Return columns to add, of anything that is a schema. Only DDL can have nested names and places."""
+    if isinstance(columns, str) and not columns.lstrip().startswith("{"):
+        return new_columns_from_ddl(columns)
+    return [NewColumn((), field) for field in as_schema(columns).fields]
+
+
+def as_type_of_column(type_: TypeLike) -> StructField:
+    """Return a column of a type, which is given as DDL, or as a type of Delta, Arrow or Spark. Its name is empty."""
+    match type_:
+        case str():
+            return type_from_ddl(type_)
+        case PrimitiveType() | ArrayType() | MapType() | StructType():
+            return StructField("", type_)
+        case pa.DataType():
+            return schema_from_arrow(pa.schema([pa.field("", type_)])).fields[0]
+        case HasJsonValue():
+            field = {"name": "", "type": type_.jsonValue(), "nullable": True, "metadata": {}}
+            return StructType.from_dict(without_limits({"type": "struct", "fields": [field]})).fields[0]
+    raise ValidationError(
+        f"{type(type_).__name__} is not a type",
+        field="type",
+        hint="Pass DDL such as 'BIGINT', or a Spark or Arrow type.",
     )
 
 

@@ -10,7 +10,6 @@ to milliseconds, so a reader must add one millisecond to a maximum before it ski
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -19,6 +18,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from deltars.errors import ValidationError
+from deltars.protocol.column_path import begins_with, paths_in
 from deltars.protocol.scalars import (
     INTEGER_BITS,
     as_date,
@@ -42,8 +42,6 @@ INDEXED_COLUMNS = 32
 _MAX_COUNT = 2**63 - 1
 _ASCII_MAX = "\x7f"
 _UNICODE_MAX = "\U0010ffff"
-_COLUMN = re.compile(r"(?:`(?:[^`]|``)*`|[^,`])+")
-_NAME = re.compile(r"`((?:[^`]|``)+)`|([^.`\s](?:[^.`]*[^.`\s])?)")
 _BOUNDED = frozenset({*INTEGER_BITS, "float", "double", "date", "timestamp", "timestamp_ntz", "string"})
 
 
@@ -130,8 +128,8 @@ def indexed_leaves(
     leaves = [leaf for leaf in schema.leaves() if leaf[0][0] not in partition_columns]
     chosen = properties.get("delta.dataSkippingStatsColumns")
     if chosen is not None:
-        prefixes = _column_paths(chosen)
-        return [leaf for leaf in leaves if any(_begins_with(leaf[0], prefix) for prefix in prefixes)]
+        prefixes = paths_in(chosen)
+        return [leaf for leaf in leaves if any(begins_with(leaf[0], prefix) for prefix in prefixes)]
     limit = _indexed_columns(properties)
     return leaves if limit < 0 else leaves[:limit]
 
@@ -244,16 +242,3 @@ _FORMS: dict[str, dict[type, _Form]] = {
 def _decode_count(value: Any, _: LeafType | None = None) -> int | None:
     is_count = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_COUNT
     return value if is_count else None
-
-
-def _column_paths(text: str) -> list[tuple[str, ...]]:
-    """Return the paths of a list such as `a, b.c, `d.e``. Dots separate fields; backquotes quote a name with dots."""
-    return [
-        tuple(quoted.replace("``", "`") if quoted else plain for quoted, plain in _NAME.findall(column))
-        for column in _COLUMN.findall(text)
-    ]
-
-
-def _begins_with(path: tuple[str, ...], prefix: tuple[str, ...]) -> bool:
-    """Return whether the path starts with the prefix. Delta compares column names without case."""
-    return [name.lower() for name in path[: len(prefix)]] == [name.lower() for name in prefix]

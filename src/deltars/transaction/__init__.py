@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 from deltars.late_names import late_names
 
 if TYPE_CHECKING:
-    from deltars.transaction.alter import Alter, StageChange
+    from deltars.transaction.alter import Alter
     from deltars.transaction.change_metrics import ChangeMetrics
     from deltars.transaction.create_table import commit_new_table, location_of
+    from deltars.transaction.definition import StageChange
     from deltars.transaction.html import html_table
     from deltars.transaction.merge_builder import GivenMerge, MergeBuilder, begin_merge
     from deltars.transaction.optimize import optimize_or_report, optimize_table
@@ -23,9 +24,10 @@ else:
     __getattr__ = late_names(
         __name__,
         {
-            "alter": "Alter StageChange",
+            "alter": "Alter",
             "change_metrics": "ChangeMetrics",
             "create_table": "commit_new_table location_of",
+            "definition": "StageChange",
             "html": "html_table",
             "merge_builder": "GivenMerge MergeBuilder begin_merge",
             "optimize": "optimize_or_report optimize_table",

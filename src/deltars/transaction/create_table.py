@@ -260,16 +260,15 @@ def initial_actions(
         if key.startswith(CONSTRAINT):
             # Raises for a condition that no row can be checked against.
             parse(condition, metadata.schema, field="constraint")
-    clustering = _clustering(metadata, as_names(cluster_by))
+    names = as_names(cluster_by)
+    clustering = [clustering_of(metadata, names)] if names else []
     features = [CLUSTERING_FEATURE] if clustering else []
     return [protocol_for_new_table(metadata.schema, metadata.configuration, features), metadata, *clustering]
 
 
-def _clustering(metadata: Metadata, names: Sequence[str]) -> list[DomainMetadata]:
-    """Return the action that names the clustering columns; none without any."""
-    if not names:
-        return []
-    if metadata.partition_columns:
+def clustering_of(metadata: Metadata, names: Sequence[str]) -> DomainMetadata:
+    """Return the action that names the clustering columns."""
+    if names and metadata.partition_columns:
         raise ValidationError(
             "cluster_by and partition_by exclude each other",
             field="cluster_by",
@@ -279,7 +278,7 @@ def _clustering(metadata: Metadata, names: Sequence[str]) -> list[DomainMetadata
         raise ValidationError(f"cluster_by takes at most {MAX_COLUMNS} columns, got {len(names)}", field="cluster_by")
     columns = column_paths(names, metadata.schema, (), metadata.configuration, field="cluster_by")
     is_mapped = column_mapping(metadata.configuration) != "none"
-    return [clustering_domain(metadata.schema, columns, is_mapped=is_mapped)]
+    return clustering_domain(metadata.schema, columns, is_mapped=is_mapped)
 
 
 # -- locations ---------------------------------------------------------------------------------------------------------

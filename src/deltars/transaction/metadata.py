@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from typing import Any
 from uuid import uuid4
 
@@ -32,9 +32,13 @@ IN_COMMIT_TIMESTAMPS = "delta.enableInCommitTimestamps"
 
 def metadata_actions(protocol: Protocol, metadata: Metadata) -> list[Action]:
     """Return new metadata as actions, preceded by a new protocol if the metadata needs one."""
+    return [*raised(protocol, needed_features(metadata.schema, metadata.configuration)), metadata]
+
+
+def raised(protocol: Protocol, needed: Set[str]) -> list[Action]:
+    """Return the protocol with the needed features, as an action; nothing if it has them."""
     had = supported_features(protocol)
-    needed = needed_features(metadata.schema, metadata.configuration)
-    return [metadata] if needed <= had else [protocol_of(had | needed), metadata]
+    return [] if needed <= had else [protocol_of(had | needed)]
 
 
 def check_new_metadata(metadata: Metadata) -> Metadata:

@@ -19,12 +19,12 @@ import pyarrow as pa
 
 from deltars.arguments import check_flags, check_keywords, check_texts, checks_calls
 from deltars.config import check_isolation, check_timeout
-from deltars.data.conditions import Condition
 from deltars.data.scan import Scan
 from deltars.errors import ConfigError, TableExists, TransactionTooLarge, ValidationError, located
 from deltars.log.commit import Commit, Committed, RowGroup, VersionTaken
 from deltars.log.moments import Moment
 from deltars.log.new_table import NO_VERSION
+from deltars.log.table_rules import tracks_rows
 from deltars.log.transaction_id import as_txn_id
 from deltars.observe import (
     TransactionBegun,
@@ -33,14 +33,16 @@ from deltars.observe import (
 )
 from deltars.predicate import parse
 from deltars.protocol import Action, SchemaLike, as_schema
+from deltars.protocol import Protocol as TableProtocol
+from deltars.protocol.upgrade import ProtocolUpgrade
 from deltars.session import CatalogSession, TableLike, check_mirror_mode, is_handle
 from deltars.store.read.as_of import AsOf
-from deltars.transaction.alter import Alter, Change, StageChange
+from deltars.transaction.alter import Alter
 from deltars.transaction.create_table import CREATE, check_request
+from deltars.transaction.definition import Change, RowCheck, StageChange, definition_actions
 from deltars.transaction.lifetime import Lifetime
 from deltars.transaction.limits import FEWER_FILES, Limits, how_to_raise
 from deltars.transaction.merge_builder import Pending
-from deltars.transaction.metadata import metadata_actions
 from deltars.transaction.options import (
     BeginOptions,
     CheckedWriteOptions,
@@ -52,7 +54,7 @@ from deltars.transaction.plane import Frame, any_breaks, plane_for, refuse_swapp
 from deltars.transaction.restoration import RESTORE, RestoredTable, restoration, version_to_restore
 from deltars.transaction.result import SkippedWrite
 from deltars.transaction.rows_by_table import RowsByTable
-from deltars.transaction.staged_table import StagedTable, Step
+from deltars.transaction.staged_table import StagedTable, Step, files_without_row_ids
 from deltars.transaction.table_creation import TableCreation
 from deltars.transaction.table_write import TableWrite
 from deltars.transaction.view import View
@@ -424,30 +426,35 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         view = self._view_for(table)
         table_id = view.readable(table).table_id
 
-        def apply(
-            change: Change, operation: str, params: Mapping[str, Any], condition: Condition | None = None
-        ) -> None:
+        def apply(change: Change, operation: str, check: RowCheck | None = None) -> ProtocolUpgrade | None:
             while True:
                 base = view.readable(table_id)
+                is_new = not self._is_committed(base)
+                condition = check(view.definition(base)) if check is not None and is_new else None
                 # All rows count as read, so a concurrent append conflicts with the new constraint.
-                if (
-                    condition is not None
-                    and not self._is_committed(base)
-                    and any_breaks(view.scan(base), condition.sql)
-                ):
+                if condition is not None and any_breaks(view.scan(base), condition.sql):
                     raise condition.violated().located(table=base.name, txn_id=self.id)
                 with self._lifetime.open():
                     now = view.readable(table_id)
                     if condition is not None and now is not base:
                         continue  # another thread has staged rows that were not checked
-                    assert now.metadata is not None
-                    assert now.protocol is not None
-                    is_new = not self._is_committed(now)
-                    actions = metadata_actions(now.protocol, change(now.metadata)) if is_new else ()
-                    self._stage(view, now, actions, Step(operation, params))
-                    return
+                    if self._is_committed(now):
+                        self._stage(view, now, (), Step(operation))
+                        return None
+                    return self._stage_change(view, now, change, operation)
 
         return apply
+
+    def _stage_change(self, view: View, table: StagedTable, change: Change, operation: str) -> ProtocolUpgrade | None:
+        assert table.protocol is not None
+        before = view.definition(table)
+        after, params = change(before)
+        actions = definition_actions(table.protocol, before, after)
+        if tracks_rows(after.metadata) and not tracks_rows(before.metadata):
+            actions += files_without_row_ids(view.files_to_move(table, None))
+        self._stage(view, table, actions, Step(operation, params))
+        raised = next((action for action in actions if isinstance(action, TableProtocol)), None)
+        return None if raised is None else ProtocolUpgrade(table.protocol, raised)
 
     # -- the catalog -------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,8 @@ from deltars.log.snapshot import Snapshot
 from deltars.log.table_rules import tracks_rows
 from deltars.predicate import parse
 from deltars.protocol import as_names, check_protocol, column_mapping
-from deltars.protocol.clustering import ColumnPath, clustering_columns, column_paths
+from deltars.protocol.clustering import clustering_columns, column_paths
+from deltars.protocol.column_path import ColumnPath
 from deltars.protocol.properties import LARGEST_SIZE, parse_size_bytes
 from deltars.protocol.row_tracking import materialized_names
 from deltars.store.mirror.status import MirrorMode

@@ -270,7 +270,12 @@ def removes_of(files: pa.Table, *, data_change: bool = True) -> list[RemoveFile]
     ]
 
 
-def adds_of(files: pa.Table) -> list[AddFile]:
+def files_without_row_ids(files: pa.Table) -> list[AddFile]:
+    """Return actions that add these files again, so that the commit gives ids to rows that have none."""
+    return adds_of(files.filter(files["base_row_id"].is_null()), data_change=False)
+
+
+def adds_of(files: pa.Table, *, data_change: bool = True) -> list[AddFile]:
     """Return the actions that add these files, with the columns of live files, as new data."""
     return [
         AddFile(
@@ -278,7 +283,7 @@ def adds_of(files: pa.Table) -> list[AddFile]:
             partition_values=decode_partition_values(file["partition_values"]),
             size=file["size"],
             modification_time=file["modification_time"],
-            data_change=True,
+            data_change=data_change,
             stats=file["stats"],
             tags=None if file["tags"] is None else decode_partition_values(file["tags"]),
             deletion_vector=None
@@ -321,4 +326,4 @@ def _as_files(columns: pa.Table, version: int) -> pa.Table:
     return pa.table(known, schema=FILE_SCHEMA)
 
 
-__all__ = ["SEVERAL", "StagedTable", "Step", "adds_of", "removes_of"]
+__all__ = ["SEVERAL", "StagedTable", "Step", "adds_of", "files_without_row_ids", "removes_of"]

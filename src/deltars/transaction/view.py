@@ -33,6 +33,7 @@ from deltars.session import CatalogSession, TableLike
 from deltars.store.names import name_key
 from deltars.store.read.cuts import CutTable
 from deltars.transaction.create_table import initial_actions, is_same_place, location_of
+from deltars.transaction.definition import Definition
 from deltars.transaction.lifetime import Lifetime
 from deltars.transaction.read_log import ReadLog
 from deltars.transaction.staged_table import StagedTable
@@ -299,6 +300,11 @@ class View:
         found = dict(self._snapshot(table.table_id, table.version).domains) if table.version != NO_VERSION else {}
         found |= table.domains
         return {name: domain for name, domain in found.items() if not domain.removed}
+
+    def definition(self, table: StagedTable) -> Definition:
+        """Return the table's definition, with what is staged."""
+        assert table.metadata is not None
+        return Definition(table.metadata, self.domains(table))
 
     def scan(self, table: StagedTable, predicate: Predicate | None = None) -> Scan:
         """Return a scan of the files that `files` returns, to read their rows."""
