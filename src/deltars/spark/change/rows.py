@@ -61,8 +61,8 @@ def update_rows(spark: SparkSession, scan: Scan, statement: Update) -> RowChange
         positions = positions_of(changed, target, scan)
     updated = sum(map(len, positions.values()))
     ids = [] if target.row_id is None else [F.col(target.place.row_id).alias(target.row_id)]
-    rows = [changed.select(*map(quoted, kept), *ids)] if updated else ()
-    return RowChanges(positions, rows, updated=updated, replaced=positions)
+    new = [changed.select(*map(quoted, kept), *ids)] if updated else []
+    return RowChanges(positions, new, updated=updated, replaced=positions)
 
 
 def rows_like(spark: SparkSession, scan: Scan) -> DataFrame:
