@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         VersionOrMoment,
         migrate,
     )
+    from deltars.catalog.activity import ConflictDetail, LineageEdge, RecordedRead, TransactionSummary
     from deltars.catalog.connection import CatalogSettings, begin, connect, read, sql, table, write
     from deltars.catalog.log_acceptance import LogComparison
     from deltars.catalog.maintenance import Maintainer, MaintenanceOutcome, MaintenanceReport, MaintenanceResult
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     from deltars.importer import Progress
     from deltars.log.maintenance import Advice, MaintenanceRules, MaintenanceVerb, TableStatistics
     from deltars.log.moments import Moment
+    from deltars.log.read_description import ReadKind
     from deltars.log.snapshot import HistoryEntry, Snapshot, Totals
     from deltars.log.transaction_id import TxnId
     from deltars.mirror import MirrorOutcome, Publication, Reconciler, Reconciliation, Repair
@@ -161,6 +163,7 @@ if not TYPE_CHECKING:  # A module-level __getattr__ would make a type checker ac
                 "TableChange TableCommitDetail TableDetail TableDiff TransactionChanges TransactionDetail "
                 "VersionOrMoment migrate"
             ),
+            "catalog.activity": "ConflictDetail LineageEdge RecordedRead TransactionSummary",
             "catalog.connection": "CatalogSettings begin connect read sql table write",
             "catalog.log_acceptance": "LogComparison",
             "catalog.maintenance": "Maintainer MaintenanceOutcome MaintenanceReport MaintenanceResult",
@@ -172,6 +175,7 @@ if not TYPE_CHECKING:  # A module-level __getattr__ would make a type checker ac
             "importer": "Progress",
             "log.maintenance": "Advice MaintenanceRules MaintenanceVerb TableStatistics",
             "log.moments": "Moment",
+            "log.read_description": "ReadKind",
             "log.snapshot": "HistoryEntry Snapshot Totals",
             "log.transaction_id": "TxnId",
             "mirror": "MirrorOutcome Publication Reconciler Reconciliation Repair",
@@ -246,6 +250,7 @@ __all__ = [
     "ConcurrentDeleteRead",
     "ConcurrentTransaction",
     "ConfigError",
+    "ConflictDetail",
     "Contradiction",
     "CutTable",
     "DamagedLog",
@@ -266,6 +271,7 @@ __all__ = [
     "ImportRefused",
     "Isolation",
     "KeptReason",
+    "LineageEdge",
     "LogComparison",
     "LogDiverged",
     "Maintainer",
@@ -301,9 +307,11 @@ __all__ = [
     "ProtocolUpgrade",
     "Publication",
     "PurgedTable",
+    "ReadKind",
     "Rebuilt",
     "Reconciler",
     "Reconciliation",
+    "RecordedRead",
     "RemoveFile",
     "Repair",
     "Restored",
@@ -346,6 +354,7 @@ __all__ = [
     "TransactionDetail",
     "TransactionNotFound",
     "TransactionResult",
+    "TransactionSummary",
     "TransactionTooLarge",
     "Txn",
     "TxnId",

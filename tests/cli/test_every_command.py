@@ -20,6 +20,7 @@ ELSEWHERE = {
     ("mirror", "run"): "runs until it is told to stop",
     ("migrate", "grants"): "PostgreSQL only: test_migrate.py",
     ("demo",): "needs Spark: tests/demo",
+    ("console",): "runs until it is told to stop: tests/console",
 }
 
 COMMANDS = {
@@ -54,6 +55,8 @@ COMMANDS = {
     ("tags",): (),
     ("restore",): ("features", "--version", "0"),
     ("txn",): ("{txn}",),
+    ("conflicts",): ("features",),
+    ("lineage",): ("features", "--downstream"),
     ("resolve",): (str(uuid4()),),
     ("delete",): ("features", "--where", "day = 'z'"),
     ("update",): ("features", "--set", "day=day", "--where", "day = 'z'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from itertools import product
 from pathlib import Path
@@ -13,6 +14,7 @@ from pyspark.sql import SparkSession
 
 import deltars
 from deltars.transaction import read_size
+from tests.mirror.test_readers import READERS
 from tests.row_changes.statements import Clause, Delete, Merge, Update
 from tests.support.delta_spark import DeltaSpark
 from tests.support.soak import is_soak
@@ -138,13 +140,38 @@ def test_statements_give_the_rows_of_delta_spark(
             )
         delta_spark.run(statement.sql(theirs))
         metrics = statement.run(ours, source).operation_metrics
-        assert _rows(ours.to_arrow()) == _rows(delta_spark.sql(f"SELECT * FROM {theirs}")), name
-        assert _rows(ours.read(spark=spark).toArrow()) == _rows(ours.to_arrow()), name
-        assert _rows(delta_spark.read(ours.location)) == _rows(ours.to_arrow()), name
+        assert readable(ours.to_arrow()) == readable(delta_spark.sql(f"SELECT * FROM {theirs}")), name
+        assert readable(ours.read(spark=spark).toArrow()) == readable(ours.to_arrow()), name
+        assert readable(delta_spark.read(ours.location)) == readable(ours.to_arrow()), name
         told = dict(delta_spark.sql(f"DESCRIBE HISTORY {theirs} LIMIT 1").to_pylist()[0]["operationMetrics"])
         for count in COUNTS:
             if count in told and count in metrics and not (count == "numCopiedRows" and has_vectors):
                 assert metrics[count] == told[count], f"{name}: {count}"
+
+
+def test_every_reader_sees_our_vectors_also_after_a_checkpoint(
+    catalog: deltars.Catalog, delta_spark: DeltaSpark, tmp_path: Path
+) -> None:
+    properties = {"delta.enableDeletionVectors": "true", "delta.checkpointInterval": "4"}
+    table = catalog.create_table("t", "id BIGINT, p STRING", partition_by=["p"], properties=properties)
+    ids = range(4_000)
+    table.write(pa.table({"id": ids, "p": [str(i % 2) for i in ids]}))
+    table.delete("id = 7")  # a vector in the log
+    table.delete("id % 3 = 0 AND p = '0'")  # a file of vectors
+    table.update({"id": "-id"}, "id IN (8, 9)")  # both are extended
+    table.delete("id > 3990 OR id % 5 = 0")
+    expected = {i for i in ids if i != 7 and not (i % 3 == 0 and i % 2 == 0) and i <= 3990 and i % 5}
+    expected = (expected - {8, 9}) | {-8, -9}
+    log = Path(table.location) / "_delta_log"
+    stored = {json.loads(vector)["storageType"] for vector in table.files()["deletion_vector"].to_pylist() if vector}
+    assert stored == {"u"}
+    assert (log / f"{4:020}.checkpoint.parquet").exists()
+    for version in range(4):
+        (log / f"{version:020}.json").unlink()
+    read = {name: reader(Path(table.location), None) for name, reader in READERS.items()}
+    read |= {"deltars": table.to_arrow(), "delta-spark": delta_spark.read(table.location)}
+    for name, rows in read.items():
+        assert sorted(rows["id"].to_pylist()) == sorted(expected), name
 
 
 def _create_theirs(delta_spark: DeltaSpark, table: str, has_vectors: bool, is_partitioned: bool) -> None:
@@ -210,7 +237,7 @@ def literals(row: tuple[Any, ...]) -> str:
     return "(" + ", ".join(map(literal, row)) + ")"
 
 
-def _rows(table: pa.Table) -> list[str]:
+def readable(table: pa.Table) -> list[str]:
     """Rows as texts, which tell NaN from null and −0.0 from 0.0."""
     return sorted(repr([_plain(value) for value in row.values()]) for row in table.to_pylist())
 

@@ -79,6 +79,7 @@ VALUES = [
     ("d * 2", "decimal(12,1)"), ("d", "double"), ("d", "integer"), ("d", "decimal(9,0)"), ("e", "decimal(10,4)"),
     ("x", "integer"), ("x", "float"), ("y", "float"), ("b", "double"), ("b", "float"), ("a", "string"),
     ("ok", "string"), ("day", "string"), ("day", "timestamp"), ("at", "date"), ("0.1", "float"), ("0.1", "double"),
+    ("-0.0", "double"), ("-0.0D", "double"), ("CAST(b AS DOUBLE)", "double"), ("CAST(b AS DOUBLE) - 1", "double"),
     ("coalesce(s, r, 'z')", "string"), ("coalesce(x, 0)", "double"), ("coalesce(a, b)", "long"),
     ("coalesce(d, 0)", "decimal(10,2)"), ("concat(s, '!', r)", "string"), ("s || r", "string"),
     ("CASE WHEN b > 2 THEN a / (b - 2) WHEN ok THEN 1 ELSE x END", "double"), ("if(s < r, s, r)", "string"),

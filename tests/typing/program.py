@@ -139,6 +139,10 @@ def use_catalog(catalog: deltars.Catalog, schema: deltars.SchemaLike) -> None:
     catalog.drop_table("older", delete_data=True)
     assert_type(catalog.tag("q3", catalog.table("features").write(pa.table({"id": [1]})), description="d"), deltars.Tag)
     assert_type(catalog.tags(), list[deltars.Tag])
+    assert_type(catalog.activity(since="2026-01-31", tables=["features"], limit=5), list[deltars.TransactionSummary])
+    assert_type(catalog.activity()[0].read, tuple[deltars.RecordedRead, ...])
+    assert_type(catalog.conflicts(tables=["features"]), list[deltars.ConflictDetail])
+    assert_type(catalog.lineage("features", downstream=True, depth=1), list[deltars.LineageEdge])
     assert_type(catalog.statistics(["features"]), list[deltars.TableStatistics])
     assert_type(catalog.advise(), list[deltars.Advice])
     for result in catalog.maintain(["features"], dry_run=True):

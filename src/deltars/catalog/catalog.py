@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from deltars import catalog, log, mirror, store, transaction
 from deltars.arguments import check_flags, check_keywords, checks_calls
+from deltars.catalog.activity_calls import ActivityCalls
 from deltars.catalog.cut_calls import CutCalls
 from deltars.catalog.listings import TableList
 from deltars.catalog.maintenance_calls import CatalogMaintenance
@@ -48,7 +49,7 @@ Result = TypeVar("Result")
 
 
 @checks_calls
-class Catalog(RefusesVerbs, CutCalls, CatalogMaintenance):
+class Catalog(RefusesVerbs, ActivityCalls, CutCalls, CatalogMaintenance):
     """An open catalog, made by `deltars.connect()`. It pickles: a forked or unpickled copy opens new connections."""
 
     def __init__(self, config: CatalogConfig) -> None:

@@ -71,6 +71,8 @@ class CatalogSettings(TypedDict, total=False):
     """Number of versions between checkpoints, unless the table's properties set it; by default 10."""
     allow_diverged: bool | None
     """Whether to commit to a table whose `_delta_log` contradicts the catalog; by default not."""
+    record_activity: bool | None
+    """Whether to record what transactions read and which races they lose; by default yes."""
     storage_options: Mapping[str, str] | None
     """Options of the object store, such as keys and endpoints."""
     metrics: bool | None

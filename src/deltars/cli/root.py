@@ -139,6 +139,7 @@ COMMANDS = LateCommands(
         "alter": ("alter",),
         "catalogs": ("cut", "init", "tables"),
         "changes": ("delete", "update"),
+        "console": ("conflicts", "console", "lineage"),
         "demo": ("demo",),
         "doctor": ("doctor",),
         "expire": ("expire", "purge-dropped"),

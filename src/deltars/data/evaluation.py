@@ -395,8 +395,9 @@ def _call(function: str, arguments: list[pa.Array], to: DataType | None) -> pa.A
     if function == "concat" and all(map(types.is_string, kinds)):
         return pc.binary_join_element_wise(*arguments, pa.scalar(""))
     if function == "cast" and to is not None and _can_cast(kinds[0], type_to_arrow(to)):
-        # Casting a timestamp to a date drops the time of day, so that cast must not be safe.
-        return first.cast(type_to_arrow(to), safe=not types.is_timestamp(kinds[0]))
+        # A timestamp loses its time of day as a date, and a long becomes the nearest double: no error in Spark.
+        is_exact = not types.is_timestamp(kinds[0]) and not types.is_floating(type_to_arrow(to))
+        return first.cast(type_to_arrow(to), safe=is_exact)
     raise only_spark(f"{function} of {', '.join(map(str, kinds))}")
 
 

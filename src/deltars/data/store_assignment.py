@@ -68,7 +68,8 @@ def is_number(kind: pa.DataType) -> bool:
 
 def as_double(number: Decimal, *, single: bool) -> float:
     """Return the literal as Spark casts it to float or double."""
-    double = float(number)
+    # Decimals have no -0.0.
+    double = float(number) + 0.0
     if not single or math.isinf(double) or Decimal(double) == number:
         return double
     mantissa = int(math.ldexp(math.frexp(double)[0], 53))
