@@ -61,7 +61,7 @@ def update_rows(spark: SparkSession, scan: Scan, statement: Update) -> RowChange
         positions = positions_of(changed, target, scan)
     updated = sum(map(len, positions.values()))
     ids = [] if target.row_id is None else [F.col(target.place.row_id).alias(target.row_id)]
-    new = [changed.select(*map(quoted, kept), *ids)] if updated else []
+    new = (changed.select(*map(quoted, kept), *ids),) if updated else ()
     return RowChanges(positions, new, updated=updated, replaced=positions)
 
 
