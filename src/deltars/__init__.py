@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from deltars.config import Isolation
     from deltars.data.scan import Scan
     from deltars.doctor import Finding, diagnose
+    from deltars.enabled.enable import disable, enable
     from deltars.importer import Progress
     from deltars.log.maintenance import Advice, MaintenanceRules, MaintenanceVerb, TableStatistics
     from deltars.log.moments import Moment
@@ -172,6 +173,7 @@ if not TYPE_CHECKING:  # A module-level __getattr__ would make a type checker ac
             "config": "Isolation",
             "data.scan": "Scan",
             "doctor": "Finding diagnose",
+            "enabled.enable": "disable enable",
             "importer": "Progress",
             "log.maintenance": "Advice MaintenanceRules MaintenanceVerb TableStatistics",
             "log.moments": "Moment",
@@ -379,7 +381,9 @@ __all__ = [
     "begin",
     "connect",
     "diagnose",
+    "disable",
     "each_batch",
+    "enable",
     "migrate",
     "observe",
     "read",

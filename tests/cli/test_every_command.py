@@ -26,6 +26,7 @@ ELSEWHERE = {
 COMMANDS = {
     ("init",): (),
     ("tables",): (),
+    ("namespaces",): (),
     ("create",): ("empty", "--schema", "id BIGINT NOT NULL, day STRING, n INT", "--property", "owner=me"),
     ("load",): ("empty", "{here}/rows.csv"),
     ("head",): ("features", "-n", "2"),

@@ -106,6 +106,14 @@ def use_streams(catalog: deltars.Catalog, frame: DataFrame) -> None:
     deltars.each_batch(load, app="features")  # type: ignore[call-arg]
 
 
+def use_existing_programs(catalog: deltars.Catalog, spark: SparkSession) -> None:
+    assert_type(deltars.enable(spark, catalog), deltars.Catalog)
+    deltars.enable(spark, "lake.db", import_paths=True)
+    deltars.enable()
+    deltars.enable(catalog)  # type: ignore[arg-type]
+    deltars.disable(spark)
+
+
 def change(alter: deltars.Alter) -> None:
     alter.add_columns("note STRING", after="id")
     upgrade: deltars.ProtocolUpgrade | None = alter.rename_column("note", "text", enable_column_mapping=True)
@@ -133,6 +141,8 @@ def use_catalog(catalog: deltars.Catalog, schema: deltars.SchemaLike) -> None:
     assert_type(catalog.release("old"), int)
     assert_type(catalog.adopt("old"), int)
     assert_type(catalog.tables(), list[deltars.Table])
+    assert_type(catalog.tables(namespace="sales"), list[deltars.Table])
+    assert_type(catalog.namespaces(), list[str])
     assert_type(catalog.table_exists("old"), bool)
     catalog.rename_table("old", "older")
     catalog.set_properties("older", {"owner": "ada"}, unset=["note"])

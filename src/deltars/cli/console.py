@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import webbrowser
+from contextlib import suppress
 from dataclasses import asdict
 
 import click
@@ -34,9 +35,19 @@ def console(port: int, no_browser: bool, catalog: str | None, output: Output) ->
       deltars console
       deltars console --catalog deltasql://postgres/lake/public --port 8800 --no-browser
     """
+    require_extra()
+    serve(catalog, port, output, browser=not no_browser)
+
+
+def require_extra() -> None:
+    """Raise `ConfigError` if the packages of the console are not installed."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"the console needs {', '.join(missing)}", hint="Install it: pip install 'deltars[console]'")
+
+
+def serve(catalog: str | None, port: int, output: Output, *, browser: bool) -> None:
+    """Serve the pages of a catalog until Ctrl-C."""
     from deltars.console.server import ConsoleServer, make_sessions_read_only  # an extra
 
     make_sessions_read_only()
@@ -45,10 +56,12 @@ def console(port: int, no_browser: bool, catalog: str | None, output: Output) ->
 
         def ready() -> None:
             output.record({"catalog": opened.uri, "address": server.address})
-            if not no_browser:
+            if browser:
                 webbrowser.open(server.address)
 
-        server.run(ready)
+        # The server ends in order, then repeats the interrupt.
+        with suppress(KeyboardInterrupt):
+            server.run(ready)
 
 
 @click.command

@@ -45,6 +45,8 @@ SYNONYMS = {
     "schema": "show",
     "info": "show",
     "list": "tables",
+    "schemas": "namespaces",
+    "databases": "namespaces",
     "ls": "tables",
     "log": "history",
     "cat": "head",
@@ -137,7 +139,7 @@ class Program(click.Group):
 COMMANDS = LateCommands(
     {
         "alter": ("alter",),
-        "catalogs": ("cut", "init", "tables"),
+        "catalogs": ("cut", "init", "namespaces", "tables"),
         "changes": ("delete", "update"),
         "console": ("conflicts", "console", "lineage"),
         "demo": ("demo",),
