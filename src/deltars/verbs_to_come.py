@@ -250,7 +250,7 @@ NAMES: Mapping[str, str] = {
     "run": "deltars.connect(…).run(function)",
     "open": "deltars.connect(…)",
     "load_catalog": "deltars.connect(…)",
-    "load_table": _TABLE,
+    "load_table": "catalog = deltars.connect(…), then catalog.table(name), or deltars.table(uri)",
     "SqlCatalog": "deltars.connect(…)",
     "optimize": "deltars.table(uri).optimize()",
     "vacuum": "deltars.table(uri).vacuum()",

@@ -16,6 +16,7 @@ from deltars import progress_bar
 from deltars.data.conditions import Condition, checked
 from deltars.data.filter import Unmatched
 from deltars.data.reader import read_scan
+from deltars.data.row_change import ChangePlane
 from deltars.data.scan import Scan
 from deltars.data.sources import claim, open_stream, refuse_used_up
 from deltars.data.write_schema import check_fits, empty_batch, file_schema, fit
@@ -51,6 +52,9 @@ class DataPlane(Protocol):
 
     def without(self, frame: object, scan: Scan, where: str) -> object:
         """Return the rows of a scan that do not match, as a frame of the same kind."""
+
+    def changes(self, frame: object) -> ChangePlane:
+        """Return what deletes rows where this frame is written."""
 
 
 class ArrowPlane:
@@ -110,6 +114,12 @@ class ArrowPlane:
 
     def without(self, frame: object, scan: Scan, where: str) -> pa.RecordBatchReader:
         return read_scan(scan, row_filter=Unmatched(parse(where, scan.schema)))
+
+    def changes(self, frame: object) -> ChangePlane:
+        # Imported late: it imports this module, and few writes need it.
+        from deltars.data.arrow_change import ArrowChanges
+
+        return ArrowChanges()
 
 
 def read_table(frame: object) -> pa.Table:

@@ -14,6 +14,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from deltars.data.changes import ChangeScans
 from deltars.data.conditions import Condition
+from deltars.data.row_change import ChangePlane
 from deltars.data.scan import Scan, refuse_no_columns
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.errors import PredicateError, ValidationError
@@ -72,6 +73,12 @@ class SparkPlane:
         """Return the rows of a scan for which the condition is false or null."""
         rows = read_scan(cast(DataFrame, frame).sparkSession, replace(scan, condition=None))
         return rows.where(~F.coalesce(F.expr(where), F.lit(False)))
+
+    def changes(self, frame: object) -> ChangePlane:
+        # Imported late: few writes need it.
+        from deltars.spark.change.plane import SparkChanges
+
+        return SparkChanges(cast(DataFrame, frame).sparkSession)
 
     def predicate(self, spark: SparkSession | None, where: str | None, schema: StructType) -> Predicate | None:
         """Parse a condition in the session's time zone. Return None if Python does not know that zone."""
@@ -220,7 +227,7 @@ class SparkPlane:
         refuse_no_columns(scan, columns)
         return read_scan(running_session(spark), scan, where=where, columns=columns)
 
-    def changes(self, spark: SparkSession | None, scans: ChangeScans) -> DataFrame:
+    def read_changes(self, spark: SparkSession | None, scans: ChangeScans) -> DataFrame:
         """Return changed rows of versions of a table."""
         return read_changes(running_session(spark), scans)
 

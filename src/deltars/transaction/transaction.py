@@ -26,6 +26,7 @@ from deltars.observe import Outcome, Stopwatch, TransactionEnded, emit
 from deltars.session import HasSession, TableLike, after_commit
 from deltars.transaction.auto_compaction import compact_after_write
 from deltars.transaction.current import Entered, enter, leave
+from deltars.transaction.feed import write_change_data
 from deltars.transaction.lifetime import Phase
 from deltars.transaction.options import BeginOptions
 from deltars.transaction.result import TransactionResult
@@ -208,7 +209,7 @@ class Transaction(StatementCalls):
         changed = view.changed
         return Commit(
             self.id,
-            [staged.as_commit() for staged in changed],
+            [staged.as_commit(write_change_data(view, staged)) for staged in changed],
             [staged.new for staged in changed if staged.new],
             committer=self._committer,
             user_metadata=self._user_metadata,
