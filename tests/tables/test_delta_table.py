@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 import deltars
 from deltars.tables import ConcurrentAppendException, DeltaAnalysisException, DeltaTable
 from deltars.tables.exceptions import deltas_errors
+from tests.support.spark import connected
 
 pytestmark = pytest.mark.backends("sqlite")
 
@@ -161,9 +162,8 @@ def test_converted_directory_has_its_rows_and_no_file_is_written_again(
 
 
 def test_same_calls_work_on_spark_connect(connect_url: str, catalog: deltars.Catalog, migrated_uri: str) -> None:
-    remote = SparkSession.builder.remote(connect_url).create()
-    remote.conf.set("spark.deltars.catalog", migrated_uri)
-    try:
+    with connected(connect_url) as remote:
+        remote.conf.set("spark.deltars.catalog", migrated_uri)
         builder = DeltaTable.create(remote).tableName("t").addColumn("id", "bigint").addColumn("v", "string")
         table = builder.execute()
         source = remote.createDataFrame([(1, "a"), (2, "b")], "id bigint, v string")
@@ -177,5 +177,3 @@ def test_same_calls_work_on_spark_connect(connect_url: str, catalog: deltars.Cat
         assert table.detail().collect()[0].numFiles == 1
         with pytest.raises(AnalysisException, match="nope"):
             table.delete("nope = 1")
-    finally:
-        remote.stop()
