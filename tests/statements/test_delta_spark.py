@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 
 import deltars
 from tests.support.delta_spark import DeltaSpark, DeltaSparkError
-from tests.support.soak import is_soak
 
 pytestmark = [pytest.mark.backends("sqlite"), pytest.mark.timeout(900)]
 
@@ -150,34 +149,35 @@ REFUSED = (
 )
 
 
-def _chosen() -> list[str]:
-    return [name for name, case in CASES.items() if is_soak() or case.core]
+def _cases() -> list[Any]:
+    return [
+        pytest.param(case, id=name, marks=() if case.core else pytest.mark.soak(only=True))
+        for name, case in CASES.items()
+    ]
 
 
-@pytest.mark.soak
+@pytest.mark.parametrize("case", _cases())
 def test_statements_do_what_those_of_delta_spark_do(
-    catalog: deltars.Catalog, delta_spark: DeltaSpark, spark: SparkSession, tmp_path: Path
+    catalog: deltars.Catalog, delta_spark: DeltaSpark, spark: SparkSession, tmp_path: Path, case: Case
 ) -> None:
-    for number, name in enumerate(_chosen()):
-        theirs = {part: f"delta.`{tmp_path}/{number}_{part}`" for part in "tu"}
-        ours = {part: f"{part}{number}" for part in "tu"}
-        for text in START:
-            delta_spark.run(text.format_map(theirs))
-            catalog.sql(text.format_map(ours), spark=spark)
-        case = CASES[name]
-        told = said = pa.table({})
-        for text in case.statements:
-            told = delta_spark.sql(text.format_map(theirs))
-            said = catalog.sql(text.format_map(ours), spark=spark).toArrow()
-        for part in "tu":
-            read = delta_spark.sql(f"SELECT * FROM {theirs[part]}")
-            table = catalog.table(ours[part])
-            assert table.schema.names == tuple(read.column_names), f"{name}: {part}"
-            assert _rows(table.to_arrow()) == _rows(read), f"{name}: {part}"
-            assert _rows(delta_spark.read(table.location)) == _rows(read), f"{name}: {part}"
-        if case.compares_result:
-            assert said.column_names == told.column_names, name
-            assert _rows(said) == _rows(told), name
+    theirs = {part: f"delta.`{tmp_path}/{part}`" for part in "tu"}
+    ours = {"t": "t", "u": "u"}
+    for text in START:
+        delta_spark.run(text.format_map(theirs))
+        catalog.sql(text.format_map(ours), spark=spark)
+    told = said = pa.table({})
+    for text in case.statements:
+        told = delta_spark.sql(text.format_map(theirs))
+        said = catalog.sql(text.format_map(ours), spark=spark).toArrow()
+    for part in "tu":
+        read = delta_spark.sql(f"SELECT * FROM {theirs[part]}")
+        table = catalog.table(ours[part])
+        assert table.schema.names == tuple(read.column_names)
+        assert _rows(table.to_arrow()) == _rows(read)
+        assert _rows(delta_spark.read(table.location)) == _rows(read)
+    if case.compares_result:
+        assert said.column_names == told.column_names
+        assert _rows(said) == _rows(told)
 
 
 @pytest.mark.soak(only=True)

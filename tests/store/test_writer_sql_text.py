@@ -15,6 +15,9 @@ JUSTIFIED = {
     "demo/readers.py": {
         "_by_duckdb": "the place of an installed package, in a database in memory",
     },
+    "enabled/queries.py": {
+        "Queries._query": "a query of the user's, for the user's Spark",
+    },
     "spark/plane.py": {
         "SparkPlane.query": "a query of the user's, for the user's Spark",
         "SparkPlane.microseconds": "a time of the user's, for the user's Spark",
