@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         VersionOrMoment,
         migrate,
     )
+    from deltars.catalog.activity import ConflictDetail, LineageEdge, RecordedRead, TransactionSummary
     from deltars.catalog.connection import CatalogSettings, begin, connect, read, sql, table, write
     from deltars.catalog.log_acceptance import LogComparison
     from deltars.catalog.maintenance import Maintainer, MaintenanceOutcome, MaintenanceReport, MaintenanceResult
@@ -81,9 +82,11 @@ if TYPE_CHECKING:
     from deltars.config import Isolation
     from deltars.data.scan import Scan
     from deltars.doctor import Finding, diagnose
+    from deltars.enabled.enable import disable, enable
     from deltars.importer import Progress
     from deltars.log.maintenance import Advice, MaintenanceRules, MaintenanceVerb, TableStatistics
     from deltars.log.moments import Moment
+    from deltars.log.read_description import ReadKind
     from deltars.log.snapshot import HistoryEntry, Snapshot, Totals
     from deltars.log.transaction_id import TxnId
     from deltars.mirror import MirrorOutcome, Publication, Reconciler, Reconciliation, Repair
@@ -123,6 +126,7 @@ if TYPE_CHECKING:
     from deltars.store.tags import Tag
     from deltars.store.vacuum_rows import VacuumAmount
     from deltars.streams.each_batch import BatchFunction, EachBatch, each_batch
+    from deltars.streams.transactions_stream import transactions_stream
     from deltars.transaction import (
         Alter,
         BeginOptions,
@@ -161,6 +165,7 @@ if not TYPE_CHECKING:  # A module-level __getattr__ would make a type checker ac
                 "TableChange TableCommitDetail TableDetail TableDiff TransactionChanges TransactionDetail "
                 "VersionOrMoment migrate"
             ),
+            "catalog.activity": "ConflictDetail LineageEdge RecordedRead TransactionSummary",
             "catalog.connection": "CatalogSettings begin connect read sql table write",
             "catalog.log_acceptance": "LogComparison",
             "catalog.maintenance": "Maintainer MaintenanceOutcome MaintenanceReport MaintenanceResult",
@@ -169,9 +174,11 @@ if not TYPE_CHECKING:  # A module-level __getattr__ would make a type checker ac
             "config": "Isolation",
             "data.scan": "Scan",
             "doctor": "Finding diagnose",
+            "enabled.enable": "disable enable",
             "importer": "Progress",
             "log.maintenance": "Advice MaintenanceRules MaintenanceVerb TableStatistics",
             "log.moments": "Moment",
+            "log.read_description": "ReadKind",
             "log.snapshot": "HistoryEntry Snapshot Totals",
             "log.transaction_id": "TxnId",
             "mirror": "MirrorOutcome Publication Reconciler Reconciliation Repair",
@@ -188,6 +195,7 @@ if not TYPE_CHECKING:  # A module-level __getattr__ would make a type checker ac
             "protocol.upgrade": "ProtocolUpgrade",
             "session": "TableLike",
             "streams.each_batch": "BatchFunction EachBatch each_batch",
+            "streams.transactions_stream": "transactions_stream",
             "store.grants": "MissingGrants",
             "store.imports.reversal": "Contradiction",
             "store.migrations.revisions": "SchemaStatus",
@@ -246,6 +254,7 @@ __all__ = [
     "ConcurrentDeleteRead",
     "ConcurrentTransaction",
     "ConfigError",
+    "ConflictDetail",
     "Contradiction",
     "CutTable",
     "DamagedLog",
@@ -266,6 +275,7 @@ __all__ = [
     "ImportRefused",
     "Isolation",
     "KeptReason",
+    "LineageEdge",
     "LogComparison",
     "LogDiverged",
     "Maintainer",
@@ -301,9 +311,11 @@ __all__ = [
     "ProtocolUpgrade",
     "Publication",
     "PurgedTable",
+    "ReadKind",
     "Rebuilt",
     "Reconciler",
     "Reconciliation",
+    "RecordedRead",
     "RemoveFile",
     "Repair",
     "Restored",
@@ -346,6 +358,7 @@ __all__ = [
     "TransactionDetail",
     "TransactionNotFound",
     "TransactionResult",
+    "TransactionSummary",
     "TransactionTooLarge",
     "Txn",
     "TxnId",
@@ -370,12 +383,15 @@ __all__ = [
     "begin",
     "connect",
     "diagnose",
+    "disable",
     "each_batch",
+    "enable",
     "migrate",
     "observe",
     "read",
     "rebuild",
     "sql",
     "table",
+    "transactions_stream",
     "write",
 ]

@@ -63,6 +63,8 @@ class Settings:
     """Number of versions between checkpoints, unless a table property sets another."""
     allow_diverged: bool = False
     """Whether commits are allowed to a table whose `_delta_log` contradicts the catalog."""
+    record_activity: bool = True
+    """Whether the catalog records what transactions read and which races they lose, for the console and lineage."""
     metrics: bool = False
     """Whether this process collects Prometheus metrics."""
     tracing: bool = False

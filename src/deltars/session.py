@@ -113,6 +113,7 @@ class CatalogSession:
             self.database,
             copy_threshold=self.settings.copy_threshold,
             allow_diverged=self.settings.allow_diverged,
+            records_reads=self.settings.record_activity,
         )
 
     @_made_once
@@ -193,6 +194,8 @@ class CatalogSession:
     def conflict(self, commit: Commit, taken: VersionTaken) -> VersionConflict:
         """Return the error for a lost race, with who won it."""
         race, conflict = store.lost_race(self.database, commit, taken), taken.conflict
+        if self.settings.record_activity:
+            store.record_conflict(self.database, commit, taken, race)
         rule = VersionConflict if conflict is None else conflict.rule
         return rule(
             None if conflict is None else conflict.reason,

@@ -1,6 +1,7 @@
 """The `deltasql://` grammar: a catalog and, optionally, one of its tables.
 
     deltasql://postgres/<database>/<schema>[/<table>]?host=…&port=…&user=…&password=…&sslmode=…
+    deltasql://postgres/<database>/<schema>/<namespace>/<table>, or /<namespace>.<table>
     deltasql://sqlite/<path>.db[/<table>]           relative to the working directory
     deltasql://sqlite//<path>.db[/<table>]          absolute: the path starts with a second slash
     deltasql://duckdb/<path>.duckdb[/<table>]
@@ -280,13 +281,8 @@ def _postgres(text: str, path: str, parameters: dict[str, str]) -> tuple[Catalog
         )
     if len(segments) < 2 or not segments[1]:
         raise UriError(f"no schema in {redacted(text)}", hint=f"For example deltasql://postgres/{segments[0]}/public.")
-    if len(segments) > 3 or (len(segments) == 3 and not segments[2]):
-        raise UriError(
-            f"{redacted(text)} has {'an empty table name' if len(segments) == 3 else 'too many path segments'}",
-            hint="A postgres URI is deltasql://postgres/<database>/<schema>[/<table>]; write a / in a name as %2F.",
-        )
     catalog = CatalogUri("postgres", segments[0], segments[1], MappingProxyType(parameters))
-    return catalog, segments[2] if len(segments) == 3 else None
+    return catalog, _table(text, segments[2:])
 
 
 def _file(text: str, backend: BackendName, path: str) -> tuple[CatalogUri, str | None]:
@@ -299,8 +295,24 @@ def _file(text: str, backend: BackendName, path: str) -> tuple[CatalogUri, str |
         )
     end = ends[0]
     rest = [_decoded(text, segment) for segment in segments[end + 1 :]]
-    if len(rest) > 1 or rest == [""]:
-        problem = "an empty table name" if rest == [""] else "more than a table name"
-        raise UriError(f"{redacted(text)} has {problem} after its database file", hint="Write a / in a name as %2F.")
     database = _decoded(text, "/".join(segments[: end + 1]))
-    return CatalogUri(backend, database), rest[0] if rest else None
+    return CatalogUri(backend, database), _table(text, rest)
+
+
+def _table(text: str, segments: list[str]) -> str | None:
+    """Return the table of the last segments of a path: its name, or its namespace and its name."""
+    if not segments:
+        return None
+    if "" in segments:
+        raise UriError(f"{redacted(text)} has an empty table name", hint=_EXAMPLE)
+    if len(segments) > 2:
+        raise UriError(
+            f"{redacted(text)} has too many path segments after its catalog",
+            hint="After the catalog come [/<namespace>]/<table>; write a / in a name as %2F.",
+        )
+    if len(segments) == 2 and any("." in segment for segment in segments):
+        raise UriError(
+            f"{redacted(text)} has a dot in its namespace or its table",
+            hint="Namespaces have one level: write <namespace>/<table>, or <namespace>.<table>.",
+        )
+    return ".".join(segments)

@@ -20,11 +20,13 @@ ELSEWHERE = {
     ("mirror", "run"): "runs until it is told to stop",
     ("migrate", "grants"): "PostgreSQL only: test_migrate.py",
     ("demo",): "needs Spark: tests/demo",
+    ("console",): "runs until it is told to stop: tests/console",
 }
 
 COMMANDS = {
     ("init",): (),
     ("tables",): (),
+    ("namespaces",): (),
     ("create",): ("empty", "--schema", "id BIGINT NOT NULL, day STRING, n INT", "--property", "owner=me"),
     ("load",): ("empty", "{here}/rows.csv"),
     ("head",): ("features", "-n", "2"),
@@ -49,11 +51,14 @@ COMMANDS = {
     ("changes",): ("features", "--start", "0", "--end", "{txn}"),
     ("files",): ("features", "--where", "day = 'a'"),
     ("diff",): ("features", "0", "1"),
+    ("tail",): ("features", "--limit", "1"),
     ("cut",): (),
     ("tag",): ("q3", "--description", "d"),
     ("tags",): (),
     ("restore",): ("features", "--version", "0"),
     ("txn",): ("{txn}",),
+    ("conflicts",): ("features",),
+    ("lineage",): ("features", "--downstream"),
     ("resolve",): (str(uuid4()),),
     ("delete",): ("features", "--where", "day = 'z'"),
     ("update",): ("features", "--set", "day=day", "--where", "day = 'z'"),

@@ -13,10 +13,11 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 import deltars
+from deltars.store.migrations import revisions
 from deltars.uri import parse_catalog_uri
 from tests.cli.conftest import Run
 
-HEAD = "0007"
+HEAD = revisions.head_revision()
 
 
 def _state(run: Run, catalog_uri: str) -> str:

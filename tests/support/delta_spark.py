@@ -12,11 +12,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.feather as feather
@@ -116,10 +118,18 @@ class DeltaSpark:
         at += "" if timestamp is None else f" TIMESTAMP AS OF '{timestamp}'"
         return self.sql(f"SELECT * FROM delta.`{table}`{at}")
 
+    def call(self, function: Callable[..., Any], *args: str) -> Any:
+        """What a function of a module returns there, called with that session and texts; as JSON can hold it."""
+        self._send({"module": function.__module__, "name": function.__qualname__, "args": args})
+        return json.loads(self._answers.with_suffix(".json").read_text())
+
     def _ask(self, statement: str, *, is_query: bool) -> None:
+        self._send([statement, is_query])
+
+    def _send(self, request: object) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        print(json.dumps([statement, is_query]), file=self._process.stdin, flush=True)
+        print(json.dumps(request), file=self._process.stdin, flush=True)
         answer = self._process.stdout.readline()
         if not answer:
             self._errors.seek(0)
@@ -134,9 +144,15 @@ def _serve(jars: Path, scratch: Path) -> None:
     os.dup2(2, 1)
     with delta_session(jars, scratch, java_options=_SHORT_LIVED) as spark:
         for line in sys.stdin:
-            statement, is_query = json.loads(line)
+            request = json.loads(line)
             error = None
             try:
+                if isinstance(request, dict):
+                    function = getattr(import_module(request["module"]), request["name"])
+                    (scratch / "answers.json").write_text(json.dumps(function(spark, *request["args"])))
+                    print(json.dumps(None), file=answers, flush=True)
+                    continue
+                statement, is_query = request
                 frame = spark.sql(statement)
                 if is_query:
                     feather.write_feather(frame.toArrow(), str(scratch / "answers.arrow"), compression="uncompressed")

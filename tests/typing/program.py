@@ -104,6 +104,21 @@ def use_streams(catalog: deltars.Catalog, frame: DataFrame) -> None:
     each(frame, 0)
     deltars.each_batch(lambda tx, rows: tx.write("features", rows))
     deltars.each_batch(load, app="features")  # type: ignore[call-arg]
+    followed = deltars.transactions_stream(frame.sparkSession, ["features"], catalog=catalog, max_transactions=10)
+    assert_type(followed, DataFrame)
+
+    def derive(tx: deltars.Transaction, transactions: DataFrame) -> None:
+        assert_type(tx.changes("features"), deltars.Changes)
+
+    followed.writeStream.foreachBatch(deltars.each_batch(derive))
+
+
+def use_existing_programs(catalog: deltars.Catalog, spark: SparkSession) -> None:
+    assert_type(deltars.enable(spark, catalog), deltars.Catalog)
+    deltars.enable(spark, "lake.db", import_paths=True)
+    deltars.enable()
+    deltars.enable(catalog)  # type: ignore[arg-type]
+    deltars.disable(spark)
 
 
 def change(alter: deltars.Alter) -> None:
@@ -133,12 +148,18 @@ def use_catalog(catalog: deltars.Catalog, schema: deltars.SchemaLike) -> None:
     assert_type(catalog.release("old"), int)
     assert_type(catalog.adopt("old"), int)
     assert_type(catalog.tables(), list[deltars.Table])
+    assert_type(catalog.tables(namespace="sales"), list[deltars.Table])
+    assert_type(catalog.namespaces(), list[str])
     assert_type(catalog.table_exists("old"), bool)
     catalog.rename_table("old", "older")
     catalog.set_properties("older", {"owner": "ada"}, unset=["note"])
     catalog.drop_table("older", delete_data=True)
     assert_type(catalog.tag("q3", catalog.table("features").write(pa.table({"id": [1]})), description="d"), deltars.Tag)
     assert_type(catalog.tags(), list[deltars.Tag])
+    assert_type(catalog.activity(since="2026-01-31", tables=["features"], limit=5), list[deltars.TransactionSummary])
+    assert_type(catalog.activity()[0].read, tuple[deltars.RecordedRead, ...])
+    assert_type(catalog.conflicts(tables=["features"]), list[deltars.ConflictDetail])
+    assert_type(catalog.lineage("features", downstream=True, depth=1), list[deltars.LineageEdge])
     assert_type(catalog.statistics(["features"]), list[deltars.TableStatistics])
     assert_type(catalog.advise(), list[deltars.Advice])
     for result in catalog.maintain(["features"], dry_run=True):

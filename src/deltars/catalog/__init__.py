@@ -6,6 +6,15 @@ from deltars.late_names import late_names
 
 if TYPE_CHECKING:
     from deltars.catalog import migrate
+    from deltars.catalog.activity import (
+        ConflictDetail,
+        LineageEdge,
+        RecordedRead,
+        TransactionSummary,
+        lineage_of,
+        lost_races,
+        recent_transactions,
+    )
     from deltars.catalog.catalog import Catalog
     from deltars.catalog.changes import (
         Changes,
@@ -41,6 +50,9 @@ else:
     __getattr__ = late_names(
         __name__,
         {
+            "activity": (
+                "ConflictDetail LineageEdge RecordedRead TransactionSummary lineage_of lost_races recent_transactions"
+            ),
             "catalog": "Catalog",
             "changes": ("Changes TransactionChanges VersionOrMoment catalog_changes changes_between changes_of_table"),
             "connection": "begin connect read sql write",

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from deltars import catalog, log, mirror, store, transaction
 from deltars.arguments import check_flags, check_keywords, checks_calls
+from deltars.catalog.activity_calls import ActivityCalls
 from deltars.catalog.cut_calls import CutCalls
 from deltars.catalog.listings import TableList
 from deltars.catalog.maintenance_calls import CatalogMaintenance
@@ -21,7 +22,7 @@ from deltars.config import CatalogConfig, Isolation
 from deltars.errors import DeltarsError, TableNotFound
 from deltars.log.new_table import NewTable
 from deltars.session import CatalogSession, TableLike
-from deltars.store.names import check_name
+from deltars.store.names import check_name, check_namespace, name_key, namespace_of, namespaces_in
 from deltars.verbs_to_come import RefusesVerbs
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ Result = TypeVar("Result")
 
 
 @checks_calls
-class Catalog(RefusesVerbs, CutCalls, CatalogMaintenance):
+class Catalog(RefusesVerbs, ActivityCalls, CutCalls, CatalogMaintenance):
     """An open catalog, made by `deltars.connect()`. It pickles: a forked or unpickled copy opens new connections."""
 
     def __init__(self, config: CatalogConfig) -> None:
@@ -168,9 +169,17 @@ class Catalog(RefusesVerbs, CutCalls, CatalogMaintenance):
         """
         return catalog.adopt(self._session, self._session.find(table).table_id, report=report)
 
-    def tables(self) -> list[Table]:
-        """Return every table, by name."""
-        return TableList(Table(self._session, record) for record in self._session.registry.tables())
+    def tables(self, *, namespace: str | None = None) -> list[Table]:
+        """Return every table, by name. `namespace` leaves only its own: `sales.orders` is in `sales`."""
+        records = self._session.registry.tables()
+        if namespace is not None:
+            key = check_namespace(namespace, (record.name for record in records))
+            records = [record for record in records if name_key(namespace_of(record.name) or "") == key]
+        return TableList(Table(self._session, record) for record in records)
+
+    def namespaces(self) -> list[str]:
+        """Return the namespaces of the tables, sorted. The first table `sales.orders` makes `sales`."""
+        return namespaces_in(record.name for record in self._session.registry.tables())
 
     def table(self, table: TableLike) -> Table:
         """Return a table by its name (in any case), its id or its whole `deltasql://` URI."""

@@ -71,6 +71,8 @@ class CatalogSettings(TypedDict, total=False):
     """Number of versions between checkpoints, unless the table's properties set it; by default 10."""
     allow_diverged: bool | None
     """Whether to commit to a table whose `_delta_log` contradicts the catalog; by default not."""
+    record_activity: bool | None
+    """Whether to record what transactions read and which races they lose; by default yes."""
     storage_options: Mapping[str, str] | None
     """Options of the object store, such as keys and endpoints."""
     metrics: bool | None
@@ -295,9 +297,12 @@ def _catalog_named(catalog: str | None, *, create: bool) -> Catalog:
     return _opened[key]
 
 
-def shared_catalog(catalog: str | None) -> Catalog:
-    """Return the process's shared catalog of a URI or a name as for `connect`, or the default one."""
-    return _catalog_named(catalog, create=True)
+def shared_catalog(catalog: str | None, *, create: bool = True) -> Catalog:
+    """Return the process's shared catalog of a URI or a name as for `connect`, or the default one.
+
+    Without `create`, an embedded catalog must exist.
+    """
+    return _catalog_named(catalog, create=create)
 
 
 def _catalog_at(uri: CatalogUri | None, *, create: bool) -> Catalog:

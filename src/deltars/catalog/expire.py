@@ -72,6 +72,8 @@ def expire_history(
         try:
             plan = expiry.plan(status, Retention(since_us, keep_versions))
             results.append(as_result(plan, plan.num_versions, 0) if dry_run else expiry.expire(status, plan))
+            if not dry_run:
+                expiry.forget_activity(status.table_id, since_us)
         except DeltarsError as failure:
             # A table whose storage cannot be reached must not keep the history of the others.
             failures.append(failure.located(table=status.name, table_id=str(status.table_id)))

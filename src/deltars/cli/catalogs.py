@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 import deltars
-from deltars.cli.options import with_common_options
+from deltars.cli.options import namespace_names, with_common_options
 from deltars.cli.output import Output
 from deltars.config import ISOLATION_LEVELS, Isolation
 
@@ -42,20 +42,41 @@ def init(catalog: str | None, warehouse: str | None, isolation: Isolation | None
 
 
 @click.command
+@click.option(
+    "--namespace", metavar="NAME", shell_complete=namespace_names, help="Only tables of this namespace: NAME.table."
+)
 @with_common_options
-def tables(catalog: str | None, output: Output) -> None:
+def tables(namespace: str | None, catalog: str | None, output: Output) -> None:
     """List the tables of a catalog by name.
 
     \b
     Example:
       deltars tables
+      deltars tables --namespace sales
       deltars tables --json | jq -r '.[].location'
     """
     with deltars.connect(catalog, migrate=False) as opened:
         output.records(
-            [asdict(table._record) for table in opened.tables()],
+            [asdict(table._record) for table in opened.tables(namespace=namespace)],
             columns=("name", "current_version", "location", "table_id"),
             none=f"{opened.uri} has no tables yet.",
+        )
+
+
+@click.command
+@with_common_options
+def namespaces(catalog: str | None, output: Output) -> None:
+    """List the namespaces of a catalog, with the number of their tables.
+
+    \b
+    Example:
+      deltars namespaces
+    """
+    with deltars.connect(catalog, migrate=False) as opened:
+        output.records(
+            [{"namespace": name, "tables": len(opened.tables(namespace=name))} for name in opened.namespaces()],
+            columns=("namespace", "tables"),
+            none=f"{opened.uri} has no namespaces yet. The first table NAMESPACE.TABLE makes one.",
         )
 
 

@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 import deltars
+from deltars.cli.console import require_extra, serve
 from deltars.cli.options import with_common_options
 from deltars.cli.output import Json, Output
 
@@ -29,8 +30,9 @@ EXAMPLE = Path("examples/feature_store.py")
 
 @click.command
 @click.option("--embedded-postgres", is_flag=True, help="Run on a temporary PostgreSQL, which is deleted afterwards.")
+@click.option("--console", "opens_console", is_flag=True, help="Show its transactions in a browser afterwards.")
 @with_common_options
-def demo(embedded_postgres: bool, catalog: str | None, output: Output) -> None:
+def demo(embedded_postgres: bool, opens_console: bool, catalog: str | None, output: Output) -> None:
     """Show a feature store on real tables: atomic writes, a killed process, a race, time travel, other readers.
 
     Needs Java and pyspark, no network, and less than two minutes. Without --catalog it runs on SQLite, in ./.deltars.
@@ -41,9 +43,14 @@ def demo(embedded_postgres: bool, catalog: str | None, output: Output) -> None:
       deltars demo
       deltars demo --catalog 'deltasql://postgres/lake/demo?host=db'
       deltars demo --embedded-postgres
+      deltars demo --console
     """
     if embedded_postgres and catalog:
         raise click.UsageError("--embedded-postgres creates a catalog: do not give --catalog.")
+    if opens_console and embedded_postgres:
+        raise click.UsageError("--embedded-postgres leaves nothing to show: leave --console out.")
+    if opens_console:
+        require_extra()
     try:
         # Imported late: --help must stay fast, and pyspark is an extra.
         from deltars import demo as play
@@ -69,6 +76,8 @@ def demo(embedded_postgres: bool, catalog: str | None, output: Output) -> None:
         return
     tell.chapter(f"Done in {time.monotonic() - started:.0f} seconds. What to try next")
     tell.code(_next_steps(outcome, is_gone=embedded_postgres))
+    if opens_console:
+        serve(uri, 0, output, browser=True)
 
 
 def _next_steps(outcome: deltars.demo.DemoResult, *, is_gone: bool) -> str:
@@ -80,6 +89,7 @@ def _next_steps(outcome: deltars.demo.DemoResult, *, is_gone: bool) -> str:
         f"deltars txn {outcome.winner} {there}",
         f"deltars diff features 0 3 {there}",
         f"deltars cut {outcome.first} {there}",
+        f"deltars console {there}",
     ]
     activate = Path(sys.prefix, "bin", "activate")
     if which("deltars") is None and activate.exists():

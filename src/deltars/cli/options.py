@@ -34,10 +34,22 @@ def is_debugging(context: click.Context) -> bool:
 
 
 def table_names(context: click.Context, parameter: click.Parameter, typed: str) -> list[CompletionItem]:
-    """Return the tables whose names begin with what was typed. A shell shows nothing if the catalog cannot be read."""
+    """Return the tables whose names begin with what was typed."""
+    return _completed(context, typed, lambda opened: [table.name for table in opened.tables()])
+
+
+def namespace_names(context: click.Context, parameter: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Return the namespaces whose names begin with what was typed."""
+    return _completed(context, typed, lambda opened: opened.namespaces())
+
+
+def _completed(
+    context: click.Context, typed: str, names_in: Callable[[deltars.Catalog], list[str]]
+) -> list[CompletionItem]:
+    """Return what begins with what was typed. A shell shows nothing if the catalog cannot be read."""
     try:
         with deltars.connect(context.params.get("catalog"), migrate=False) as opened:
-            names = [table.name for table in opened.tables()]
+            names = names_in(opened)
     except deltars.DeltarsError:
         return []
     return [CompletionItem(name) for name in names if name.lower().startswith(typed.lower())]

@@ -46,6 +46,8 @@ SYNONYMS = {
     "schema": "show",
     "info": "show",
     "list": "tables",
+    "schemas": "namespaces",
+    "databases": "namespaces",
     "ls": "tables",
     "log": "history",
     "cat": "head",
@@ -73,6 +75,9 @@ SYNONYMS = {
     "zorder": "optimize",
     "cdf": "changes",
     "feed": "changes",
+    "follow": "tail",
+    "stream": "tail",
+    "watch": "tail",
 }
 """What people type for commands that are named otherwise."""
 
@@ -158,8 +163,9 @@ class Program(click.Group):
 COMMANDS = LateCommands(
     {
         "alter": ("alter",),
-        "catalogs": ("cut", "init", "tables"),
+        "catalogs": ("cut", "init", "namespaces", "tables"),
         "changes": ("delete", "update"),
+        "console": ("conflicts", "console", "lineage"),
         "demo": ("demo",),
         "doctor": ("doctor",),
         "expire": ("expire", "purge-dropped"),
@@ -174,6 +180,7 @@ COMMANDS = LateCommands(
         "sql": ("sql",),
         "tables": ("diff", "files", "head", "history", "properties", "rename", "show", "verify"),
         "tags": ("tag", "tags", "untag"),
+        "tail": ("tail",),
         "transactions": ("resolve", "txn"),
         "vacuum": ("vacuum",),
         "writing": ("create", "drop", "load"),

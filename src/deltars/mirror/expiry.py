@@ -89,6 +89,10 @@ class Expiry:
             _log.info("table %s: expired %s versions; version %s is the first", status.name, versions, kept[-1])
         return as_result(plan, versions, files)
 
+    def forget_activity(self, table_id: UUID, before_us: int) -> None:
+        """Delete what was recorded of a table before a time, for people: its reads, and the races for it."""
+        self._deletion.delete_activity(table_id, before_us)
+
     def expire_transactions(self, before_us: int) -> int:
         """Delete transactions before a time none of whose versions is left, with their version maps."""
         count = 0

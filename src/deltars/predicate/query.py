@@ -150,21 +150,26 @@ class Query:
 
     def rewritten(self, name: Callable[[int], str], escape: Callable[[str], str]) -> str:
         """Return the text with the n-th table name replaced by `name(n)` and all other text passed to `escape`."""
-        whole, end = "", 0
+        text = self._source.text
+        pieces = [(*_namespace_span(column), "") for column in _in_namespaces(self._statement, self._nodes)]
         for place, node in enumerate(self._nodes):
             start, stop = _span(node)
-            whole += escape(self._source.text[end:start]) + name(place)
-            end = stop
-            if not node.alias:
-                end = self._behind_sample(node, stop)
-                # The query may qualify its columns with the table's original name.
-                whole += escape(f"{self._source.text[stop:end]} AS `{node.name.replace('`', '``')}`")
-        return whole + escape(self._source.text[end:])
+            end = stop if node.alias else self._behind_sample(node, stop)
+            # The query may qualify its columns with the table's original name.
+            alias = "" if node.alias else escape(f"{text[stop:end]} AS `{node.name.replace('`', '``')}`")
+            pieces.append((start, end, name(place) + alias))
+        whole, behind = "", 0
+        for start, end, piece in sorted(pieces):
+            whole += escape(text[behind:start]) + piece
+            behind = end
+        return whole + escape(text[behind:])
 
     def in_duckdb(self, schemas: Sequence[StructType]) -> DuckDBText:
         """Return the query in DuckDB's SQL, the n-th table named `table_n`. Raise Untranslatable if it has none."""
         statement = self._statement.copy()
         named = {}
+        for column in _in_namespaces(statement, _tables(statement)):
+            column.set("db", None)
         for place, node in enumerate(_tables(statement)):
             if not node.alias:
                 # The query may qualify its columns with the table's original name.
@@ -315,6 +320,16 @@ def _is_cte(node: exp.Table) -> bool:
             return True
         inner = outer
     return False
+
+
+def _in_namespaces(statement: exp.Expr, tables: Sequence[exp.Table]) -> list[exp.Column]:
+    """Return the columns that are qualified by a namespace and a table: `sales.orders.id`."""
+    known = {(node.db.lower(), node.name.lower()) for node in tables if node.db and not node.alias}
+    return [column for column in statement.find_all(exp.Column) if (column.db.lower(), column.table.lower()) in known]
+
+
+def _namespace_span(column: exp.Column) -> tuple[int, int]:
+    return column.args["db"].meta["start"], column.args["table"].meta["start"]
 
 
 def _span(node: exp.Table) -> tuple[int, int]:

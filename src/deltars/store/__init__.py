@@ -6,6 +6,7 @@ from deltars.late_names import late_names
 
 if TYPE_CHECKING:
     from deltars.store import grants
+    from deltars.store.commit.conflict_log import record_conflict
     from deltars.store.commit.statements import lock_tables, next_commit_ts
     from deltars.store.commit.winner import lost_race
     from deltars.store.commit.writer import LogWriter
@@ -22,6 +23,7 @@ else:
     __getattr__ = late_names(
         __name__,
         {
+            "commit.conflict_log": "record_conflict",
             "commit.statements": "lock_tables next_commit_ts",
             "commit.winner": "lost_race",
             "commit.writer": "LogWriter",

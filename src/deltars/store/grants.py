@@ -37,6 +37,8 @@ _WRITTEN = (
     schema.dl_tags,
     schema.dl_writers,
     schema.dl_maintenance,
+    schema.dl_reads,
+    schema.dl_conflicts,
 )
 _UPDATED = (schema.dl_tables, schema.dl_mirror_status, schema.dl_writers, schema.dl_maintenance)
 _DELETED = (schema.dl_tags, schema.dl_writers)

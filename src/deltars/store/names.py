@@ -1,6 +1,7 @@
-"""Rules for table names: which names are valid, and which are the same.
+"""Rules for table names: which names are valid, which are the same, and the namespaces that they are in.
 
-Names are stored as written and compared without regard to case, as in SQL.
+Names are stored as written and compared without regard to case, as in SQL. A name with one dot is in a namespace:
+`sales.orders` is the table `orders` of `sales`. A namespace exists as long as one of its tables does.
 """
 
 from __future__ import annotations
@@ -26,6 +27,39 @@ def is_same_name(name: str, other: str) -> bool:
     return name_key(name) == name_key(other)
 
 
+def namespace_of(name: str) -> str | None:
+    """Return the namespace of a table's name; None for a name without one."""
+    namespace, dot, table = name.partition(".")
+    return namespace if dot and namespace and table and "." not in table else None
+
+
+def namespaces_in(names: Iterable[str]) -> list[str]:
+    """Return the namespaces of tables, sorted, each once in its first spelling."""
+    found: dict[str, str] = {}
+    for name in sorted(names):
+        namespace = namespace_of(name)
+        if namespace is not None:
+            found.setdefault(name_key(namespace), namespace)
+    return [found[key] for key in sorted(found)]
+
+
+def check_namespace(namespace: str, known: Iterable[str]) -> str:
+    """Return the key of a namespace that exists. Raise if none of the names is in it."""
+    if not isinstance(namespace, str):
+        raise ValidationError(
+            f"a namespace is a text, got {namespace!r:.100}", field="namespace", hint='Write "sales".'
+        )
+    spaces = namespaces_in(known)
+    if name_key(namespace) not in map(name_key, spaces):
+        raise ValidationError(
+            f"there is no namespace {_shortened(namespace)}",
+            field="namespace",
+            hint=f"{meant(namespace, spaces)}Namespaces are: {', '.join(spaces) or 'none'}. The first table"
+            " namespace.table makes one.",
+        )
+    return name_key(namespace)
+
+
 def same_names(tables: Iterable[tuple[UUID, str]]) -> list[list[tuple[UUID, str]]]:
     """Return the groups of tables that have the same name."""
     groups: dict[str, list[tuple[UUID, str]]] = defaultdict(list)
@@ -37,9 +71,11 @@ def same_names(tables: Iterable[tuple[UUID, str]]) -> list[list[tuple[UUID, str]
 def meant(name: str, known: Iterable[str]) -> str:
     """Return a question with the names that the writer of a wrong one may have meant, or an empty text."""
     keys = {name_key(one): one for one in known}
-    # Of catalog.schema.table, the last part is the table's name here.
-    last = name_key(name).rpartition(".")[2]
-    close = [keys[last]] if last in keys else [keys[key] for key in get_close_matches(name_key(name), keys)]
+    # A name without its namespace, or with one too many, is the most likely mistake.
+    key = name_key(name)
+    last = key.rpartition(".")[2]
+    close = [one for other, one in keys.items() if other.endswith("." + key) or (other == last and other != key)]
+    close += [keys[other] for other in get_close_matches(key, keys) if keys[other] not in close]
     return f"Did you mean {' or '.join(map(repr, close))}? " if close else ""
 
 

@@ -12,8 +12,11 @@
     dl_tags               named cuts
     dl_writers            transactions that write files right now
     dl_maintenance        what vacuum, optimize and expire did: at most one row per table
+    dl_reads              what committed transactions read: one row per transaction and table
+    dl_conflicts          transactions that lost a race, and to which commit
 
-Rows are only inserted, except in `dl_tables`, `dl_mirror_status`, `dl_add_files` and the last three. In `dl_add_files`,
+Rows are only inserted, except in `dl_tables`, `dl_mirror_status`, `dl_add_files`, `dl_tags`, `dl_writers` and
+`dl_maintenance`. In `dl_add_files`,
 `removed_version` (NULL while the file is live) makes a snapshot at V one range:
 `version <= V and (removed_version is null or removed_version > V)`. `mins` and `maxs` repeat the bounds in `stats`, in
 the order of the table's columns, and are rewritten when that order changes.
@@ -324,6 +327,38 @@ dl_maintenance = Table(
     Column("expired_at", BigInteger),
 )
 
+# For people, not for the log: neither has a foreign key, and a commit does not depend on them.
+dl_reads = Table(
+    "dl_reads",
+    metadata,
+    Column("txn_id", Id, nullable=False),
+    Column("table_id", Id, nullable=False),
+    _version(),
+    # How much was read, and the condition (`log.read_description`).
+    Column("kind", Text, nullable=False),
+    Column("condition", Text),
+    Column("recorded_at", BigInteger, nullable=False),
+    PrimaryKeyConstraint("txn_id", "table_id"),
+)
+
+dl_conflicts = Table(
+    "dl_conflicts",
+    metadata,
+    Column("conflict_id", Id, primary_key=True),
+    Column("recorded_at", BigInteger, nullable=False),
+    Column("txn_id", Id, nullable=False),
+    Column("committer", Text),
+    Column("isolation", Text, nullable=False),
+    Column("operation", Text),
+    Column("table_id", Id, nullable=False),
+    Column("rule", Text, nullable=False),
+    Column("reason", Text),
+    Column("expected_version", BigInteger, nullable=False),
+    Column("actual_version", BigInteger, nullable=False),
+    Column("winning_version", BigInteger),
+    Column("winning_txn_id", Id),
+)
+
 ACTION_TABLES = (
     dl_add_files,
     dl_remove_files,
@@ -380,6 +415,8 @@ INDEXES = (
         Index(f"ix_{table.name}_version", table.c.table_id, table.c.version)
         for table in (dl_txn_actions, dl_domain_metadata)
     ),
+    Index("ix_dl_reads_table", dl_reads.c.table_id, dl_reads.c.recorded_at),
+    Index("ix_dl_conflicts_recorded_at", dl_conflicts.c.recorded_at),
     Index("ix_dl_add_files_path", _add.table_id, _add.path),
     _partial(Index("ix_dl_add_files_live", _add.table_id, _add.version, postgresql_where=_live, sqlite_where=_live)),
     # A past snapshot also needs the files removed since; they have a separate small index, which inserts do not touch.

@@ -70,6 +70,9 @@ CREATE, REPLACE = "CREATE TABLE", "CREATE OR REPLACE TABLE"
 # Names that begin with _ are reserved: the warehouse's `_deltars` directory is the catalog's. At most 100 characters,
 # because file systems allow 255 bytes.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_LEFTOVER = re.compile(rf"(?:.*/)?(?:part-\d{{5}}-{_UUID}\.c\d{{3}}\..*parquet|deletion_vector_{_UUID}\.bin)")
+"""Data files as writers of Delta name them. Without a log, a transaction that was rolled back left them behind."""
 
 
 def commit_new_table(
@@ -362,7 +365,7 @@ def check_directory(session: CatalogSession, name: str, place: str, *, is_given:
         refuse_unwritable(storage)
     for found in storage.list("") if is_given else ():
         # Hidden files belong to tools. Directories with _ are no data of Delta's.
-        if not found.path.startswith((".", "_")):
+        if not found.path.startswith((".", "_")) and not _LEFTOVER.fullmatch(found.path):
             raise ValidationError(
                 f"the directory {place} of the new table is not empty: it holds {found.path}",
                 table=name,

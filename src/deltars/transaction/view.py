@@ -157,6 +157,14 @@ class View:
             is_gone = record is None or record.table_id in self._dropped
         return None if record is None or is_gone else self.seen(record.table_id)
 
+    @property
+    def names(self) -> list[str]:
+        """Names of all tables, with those that the transaction creates and without those that it drops."""
+        with self._lifetime.lock:
+            there = {one.table_id: one.name for one in self._cut.tables if one.version != NO_VERSION}
+            there |= {table.table_id: table.name for table in self._tables.values() if table.exists}
+            return sorted(name for table_id, name in there.items() if table_id not in self._dropped)
+
     def _at_cut(self, found: CutTable) -> StagedTable:
         location = self.session.registry.location(found.table_id)
         if found.version == NO_VERSION:

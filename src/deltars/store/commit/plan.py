@@ -6,7 +6,8 @@ Commit + locked rows + states ──▶ Plan.rows   {"dl_add_files": [{…}, …
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -19,13 +20,14 @@ from deltars.log.commit import Commit, TableCommit
 from deltars.log.conflicts import is_blind_append
 from deltars.log.file_rules import num_records
 from deltars.log.new_table import NO_VERSION
+from deltars.log.read_description import condition_of, kind_of
 from deltars.log.table_rules import ROW_TRACKING_DOMAIN, tracks_rows
 from deltars.protocol import AddFile, DomainMetadata, Metadata, Protocol, RemoveFile
 from deltars.store import schema
 from deltars.store.backends import Backend
 from deltars.store.commit.bulk import AddBatches, Placement, columns_of
 from deltars.store.commit.state_cache import KnownState, known_state
-from deltars.store.commit.statements import TRANSACTION, VERSIONS
+from deltars.store.commit.statements import READS, TRANSACTION, VERSIONS
 from deltars.store.rows import TABLE_OF, Row, row_group_to_row, to_row
 
 ROW_GROUPS = schema.dl_row_groups.name
@@ -65,6 +67,7 @@ class Plan:
         *,
         backend: Backend,
         bulk_threshold: int,
+        records_reads: bool = True,
     ) -> None:
         self.rows: dict[str, list[Row]] = {}
         self.bulk: list[tuple[AddBatches, Placement]] = []
@@ -91,6 +94,8 @@ class Plan:
                 "participants": {str(table_id): version for table_id, version in self.versions.items()},
             },
         )
+        for row in _read_rows(commit) if records_reads else ():
+            self._put(READS, row)
 
     def _put(self, table: str, row: Row) -> None:
         self.rows.setdefault(table, []).append(row)
@@ -145,6 +150,21 @@ class Plan:
         for group in table.row_groups:
             self._put(ROW_GROUPS, key | {"ord": ords[group.path]} | row_group_to_row(group))
         self._put(VERSIONS, key | _version_row(self._commit, table, row, after, version, next_row_id))
+
+
+def _read_rows(commit: Commit) -> Iterator[Row]:
+    """Yield a row for each table whose rows the transaction read."""
+    recorded_at = time.time_ns() // 1000
+    for table_id, read in commit.read.items():
+        if (kind := kind_of(read.reads)) is not None:
+            yield {
+                "txn_id": str(commit.txn_id),
+                "table_id": str(table_id),
+                "version": read.version,
+                "kind": kind.value,
+                "condition": condition_of(read.reads),
+                "recorded_at": recorded_at,
+            }
 
 
 def _state_after(known: KnownState, table: TableCommit, version: int) -> KnownState:

@@ -46,6 +46,7 @@ METADATA = schema.dl_metadata_updates.name
 PROTOCOL = schema.dl_protocol_updates.name
 VERSIONS = dl_table_versions.name
 TRANSACTION = dl_transactions.name
+READS = schema.dl_reads.name
 
 LOCK_COLUMNS = (
     dl_tables.c.table_id,
@@ -88,7 +89,7 @@ _COLUMNS: dict[str, tuple[SaColumn[Any], ...]] = {
     TRANSACTION: tuple(dl_transactions.c),
     **{
         table.name: tuple(column for column in table.c if column.name != "removed_version")
-        for table in schema.ACTION_TABLES
+        for table in (*schema.ACTION_TABLES, schema.dl_reads)
     },
 }
 

@@ -94,11 +94,17 @@ class LogWriter:
     """Writer of commits to the tables of one database."""
 
     def __init__(
-        self, database: Database, *, copy_threshold: int = COPY_THRESHOLD, allow_diverged: bool = False
+        self,
+        database: Database,
+        *,
+        copy_threshold: int = COPY_THRESHOLD,
+        allow_diverged: bool = False,
+        records_reads: bool = True,
     ) -> None:
         self._database = database
         self._allow_diverged = allow_diverged
         self._copy_threshold = copy_threshold
+        self._records_reads = records_reads
         self._statements = CommitStatements(database.backend)
         self._states = StateCache()
         self._winners = Winners(database.backend)
@@ -313,7 +319,14 @@ class LogWriter:
 
     def _plan(self, connection: Connection, commit: Commit, locked: dict[UUID, LockedTable]) -> Plan:
         states = {table.table_id: self._state(connection, table, locked[table.table_id]) for table in commit.tables}
-        return Plan(commit, locked, states, backend=self._database.backend, bulk_threshold=self._copy_threshold)
+        return Plan(
+            commit,
+            locked,
+            states,
+            backend=self._database.backend,
+            bulk_threshold=self._copy_threshold,
+            records_reads=self._records_reads,
+        )
 
     def _state(self, connection: Connection, table: TableCommit, row: LockedTable) -> KnownState:
         """Return the state the commit was validated against. If a newer one exists, validate against it first."""

@@ -52,12 +52,14 @@ from deltars.store.read.version_header import first_version
 from deltars.store.schema import (
     dl_add_files,
     dl_cdc_files,
+    dl_conflicts,
     dl_domain_metadata,
     dl_maintenance,
     dl_metadata_updates,
     dl_mirror_log,
     dl_mirror_status,
     dl_protocol_updates,
+    dl_reads,
     dl_remove_files,
     dl_row_groups,
     dl_table_versions,
@@ -149,8 +151,17 @@ class HistoryDeletion:
 
     def delete_rows(self, table_id: UUID) -> None:
         """Delete the history of a dropped table."""
-        for table in (dl_table_versions, *schema.ACTION_TABLES, dl_mirror_log, dl_writers):
+        for table in (dl_table_versions, *schema.ACTION_TABLES, dl_mirror_log, dl_writers, dl_reads, dl_conflicts):
             self._delete(table, table_id, true())
+
+    def delete_activity(self, table_id: UUID, before_us: int) -> None:
+        """Delete what was recorded of a table before a time: its reads, and the races for it."""
+        for table in (dl_reads, dl_conflicts):
+            is_going = table.c.recorded_at < before_us
+            with self._database.read() as connection:
+                some = connection.execute(select(true()).where(table.c.table_id == table_id, is_going).limit(1)).first()
+            if some is not None:
+                self._delete(table, table_id, is_going)
 
     def delete_table(self, table_id: UUID) -> None:
         """Delete a table that has no history any more."""

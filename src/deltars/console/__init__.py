@@ -1,0 +1,1 @@
+"""Pages about a catalog, in a browser: read-only, served on this machine (extra `console`)."""

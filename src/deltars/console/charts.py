@@ -1,0 +1,62 @@
+"""Geometry of small charts: a line over versions, and bars. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+WIDTH, HEIGHT, MARGIN = 360, 90, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A figure that changes from version to version."""
+
+    title: str
+    points: str
+    """Points of an SVG polyline."""
+    first: int
+    last: int
+    least: int
+    most: int
+    width: int = WIDTH
+    height: int = HEIGHT
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    label: str
+    count: int
+    width: float
+    """Share of the widest bar, from 0 to 100."""
+
+
+def line(title: str, values: Sequence[tuple[int, int]]) -> Line | None:
+    """Return the line through (version, figure); None without a figure."""
+    if not values:
+        return None
+    figures = [figure for _, figure in values]
+    least, most = min(figures), max(figures)
+    first, last = values[0][0], values[-1][0]
+    span, height = max(last - first, 1), max(most - min(least, 0), 1)
+
+    def point(version: int, figure: int) -> str:
+        x = MARGIN + (version - first) / span * (WIDTH - 2 * MARGIN)
+        y = HEIGHT - MARGIN - (figure - min(least, 0)) / height * (HEIGHT - 2 * MARGIN)
+        return f"{x:.1f},{y:.1f}"
+
+    points = [point(*value) for value in values]
+    # A single figure is drawn as a level line.
+    return Line(
+        title,
+        " ".join(points if len(points) > 1 else [points[0], point(last + 1, figures[-1])]),
+        first,
+        last,
+        least,
+        most,
+    )
+
+
+def bars(counts: Sequence[tuple[str, int]]) -> list[Bar]:
+    most = max((count for _, count in counts), default=0) or 1
+    return [Bar(label, count, round(100 * count / most, 1)) for label, count in counts]

@@ -1,0 +1,269 @@
+"""Each page and its JSON, on a catalog with real history, on an empty one, and on one that is lost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from markupsafe import escape
+from starlette.datastructures import URL
+from starlette.testclient import TestClient
+
+import deltars
+from deltars.console import model
+from deltars.console.app import create_app
+from deltars.console.lanes import draw
+from deltars.console.security import without_token
+from deltars.store.read.activity import CommitRow
+from tests.console.history import HOSTILE, fill, lose_a_race, rows
+
+HOST = "127.0.0.1:8800"
+PAGES = ("/", "/transactions", "/conflicts", "/cuts", "/mirror", "/streams", "/maintenance")
+
+pytestmark = pytest.mark.backends("sqlite", "postgres")
+
+
+def client_of(catalog: deltars.Catalog) -> TestClient:
+    app = create_app(catalog, token="secret", hosts=[HOST])
+    client = TestClient(app, base_url=f"http://{HOST}", raise_server_exceptions=False)
+    assert client.get("/?token=secret").status_code == 200
+    return client
+
+
+@pytest.fixture
+def client(catalog: deltars.Catalog) -> Iterator[TestClient]:
+    fill(catalog)
+    with client_of(catalog) as client:
+        yield client
+
+
+def as_json(page: str) -> str:
+    return "/overview.json" if page == "/" else f"{page}.json"
+
+
+def test_every_page_shows_what_its_json_has(client: TestClient, catalog: deltars.Catalog) -> None:
+    for page in PAGES:
+        shown, values = client.get(page), client.get(as_json(page))
+        assert (shown.status_code, values.status_code) == (200, 200), page
+        assert "<script>alert" not in shown.text, page
+    overview = client.get("/overview.json").json()
+    assert {table["name"]: table["version"] for table in overview["tables"]} == {
+        table.name: table.version for table in catalog.tables()
+    }
+    assert [tag["name"] for tag in overview["tags"]] == ["q3"]
+    assert "the &lt;i&gt;third&lt;/i&gt; quarter" in client.get("/").text
+
+
+def test_swimlanes_draw_a_line_through_the_tables_of_a_transaction(client: TestClient) -> None:
+    page = client.get("/transactions.json").json()
+    by_id = {one["txn_id"]: one for one in page["transactions"]}
+    marks = {mark["txn_id"]: mark for mark in page["drawing"]["marks"]}
+    assert marks.keys() == by_id.keys()
+    for txn_id, mark in marks.items():
+        assert {dot["table"]: dot["version"] for dot in mark["dots"]} == by_id[txn_id]["versions"]
+    assert sum(len(mark["dots"]) for mark in marks.values()) == page["num_commits"]
+    [unpublished] = [mark for mark in marks.values() if mark["dots"][0]["published_x"] is None]
+    assert by_id[unpublished["txn_id"]]["published_at"] is None
+    text = client.get("/transactions").text
+    assert text.count('class="version"') == page["num_commits"] + 1  # and the legend
+    assert str(escape(HOSTILE)) in text
+    two = next(mark for mark in marks.values() if len(mark["dots"]) == 2)
+    assert re.search(rf'href="/transaction/{two["txn_id"]}"[^§]*?<line class="txn"', text)
+
+
+def test_swimlanes_are_filtered_by_table_operation_committer_and_time(client: TestClient) -> None:
+    def commits(query: str) -> int:
+        count: int = client.get(f"/transactions.json?{query}").json()["num_commits"]
+        return count
+
+    everything = commits("")
+    assert 0 < commits("table=label") < everything
+    assert commits("committer=ada") == 2
+    assert commits("operation=ADD+COLUMNS") == 1
+    assert commits("operation=%27+OR+1%3D1+--") == 0
+    page = client.get("/transactions.json").json()
+    middle = (page["from_us"] + page["to_us"]) // 2
+    assert commits(f"from={page['from_us']}&to={middle}") + commits(f"from={middle}&to={page['to_us']}") == everything
+    assert commits("from=x&to=99999999999999999999999&page=-3") == everything
+    wrong = client.get(f"/transactions?from={middle}&to={middle - 1}")
+    assert (wrong.status_code, "the window ends before it begins" in wrong.text) == (400, True)
+
+
+def test_many_commits_are_drawn_as_cells(
+    client: TestClient, catalog: deltars.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "MOST_MARKS", 5)
+    page = client.get("/transactions.json").json()
+    assert page["drawing"]["marks"] == []
+    titles = [re.search(r": (\d+) commits of (.*)", cell["title"]) for cell in page["drawing"]["cells"]]
+    assert sum(int(found[1]) for found in titles if found) == page["num_commits"]
+    for cell in page["drawing"]["cells"]:
+        inside = client.get(f"/transactions.json?from={cell['from_us']}&to={cell['to_us']}").json()
+        assert inside["num_commits"] >= 1
+
+
+def test_transaction_shows_tables_reads_and_the_races_it_won(client: TestClient, catalog: deltars.Catalog) -> None:
+    derived = catalog.table(HOSTILE).history(1)[0].txn_id
+    page = client.get(f"/transaction/{derived}.json").json()
+    assert [(one["table"], one["version"], one["rows_added"]) for one in page["tables"]] == [(HOSTILE, 1, 3)]
+    assert [(one["table"], one["version"], one["condition"]) for one in page["read"]] == [("features", 1, "`id` > 2")]
+    assert page["tables"][0]["publication_s"] >= 0
+    text = client.get(f"/transaction/{derived}").text
+    assert "&lt;b&gt;derived&lt;/b&gt;" in text
+    assert "<b>" not in text
+    won = catalog.conflicts()[0].winning_txn_id
+    assert client.get(f"/transaction/{won}.json").json()["conflicts"][0]["committer"] == "loser"
+    assert client.get(f"/transaction/{UUID(int=7)}").status_code == 404
+
+
+def test_table_shows_schema_history_growth_and_lineage(client: TestClient, catalog: deltars.Catalog) -> None:
+    page = client.get("/table.json", params={"name": "features"}).json()
+    table = catalog.table("features")
+    assert (page["version"], page["num_records"], page["num_files"]) == (3, 9, table.detail().num_files)
+    assert [entry["version"] for entry in page["history"]] == [3, 2, 1, 0]
+    charts = {chart["title"]: (chart["least"], chart["most"]) for chart in page["charts"]}
+    assert charts["rows"] == (0, 9)
+    assert charts["files"] == (0, page["num_files"])
+    assert sum(bar["count"] for bar in page["file_sizes"]) == page["num_files"]
+    assert [edge["target"] for edge in page["dependents"]] == [HOSTILE]
+    labels = client.get("/table.json", params={"name": "labels"}).json()
+    assert [(one["version"], one["added"]) for one in labels["schema_changes"]] == [(3, ["note"])]
+    for name in ("features", "labels", HOSTILE):
+        assert client.get("/table", params={"name": name}).status_code == 200
+    missing = client.get("/table", params={"name": "featurs"})
+    assert (missing.status_code, "Did you mean &#39;features&#39;?" in missing.text) == (404, True)
+    assert client.get("/table").status_code == 404
+
+
+def test_conflicts_say_who_lost_to_whom(client: TestClient, catalog: deltars.Catalog) -> None:
+    lose_a_race(catalog)
+    page = client.get("/conflicts.json").json()
+    assert [(one["table"], one["committer"], one["winning_version"]) for one in page["conflicts"]] == [
+        ("features", "loser", 4),
+        ("features", "loser", 2),
+    ]
+    assert [(bar["label"], bar["count"]) for bar in page["by_table"]] == [("features", 2)]
+    assert sum(bar["count"] for bar in page["by_hour"]) == 2
+
+
+def test_cuts_compare_a_tag_a_transaction_and_a_time(client: TestClient, catalog: deltars.Catalog) -> None:
+    def changed(**query: str) -> dict[str, tuple[int | None, int | None]]:
+        tables = client.get("/cuts.json", params=query).json()["tables"]
+        return {one["table"]: (one["before"], one["after"]) for one in tables if one["before"] != one["after"]}
+
+    assert changed(before="q3") == {"features": (2, 3)}
+    first = str(catalog.table("labels").history()[-2].txn_id)
+    assert changed(before=first, after="q3") == {"features": (1, 2), "labels": (1, 3), HOSTILE: (0, 1)}
+    assert changed(before="2020-01-01") == {"features": (None, 3), "labels": (None, 3), HOSTILE: (None, 1)}
+    assert client.get("/cuts", params={"before": "no time"}).status_code == 400
+
+
+def test_mirror_streams_and_maintenance(client: TestClient) -> None:
+    mirror = {one["table"]: one for one in client.get("/mirror.json").json()["tables"]}
+    assert (mirror["features"]["num_pending"], mirror["labels"]["num_pending"]) == (1, 0)
+    assert mirror["features"]["lag_s"] > 0
+    [stream] = client.get("/streams.json").json()["streams"]
+    assert (stream["app_id"], stream["table"], stream["batch"]) == ("stream-of-labels", "labels", 7)
+    assert {one["table"] for one in client.get("/maintenance.json").json()["tables"]} == {"features", "labels", HOSTILE}
+
+
+@pytest.mark.backends("sqlite")
+def test_empty_catalog_says_what_to_do_next(catalog: deltars.Catalog) -> None:
+    with client_of(catalog) as client:
+        for page in PAGES:
+            assert client.get(page).status_code == 200, page
+            assert client.get(as_json(page)).status_code == 200, page
+        assert "deltars load features features.parquet --create" in client.get("/").text
+
+
+@pytest.mark.backends("sqlite")
+def test_lost_database_is_an_error_page_and_comes_back(catalog: deltars.Catalog, tmp_path: Path) -> None:
+    fill(catalog)
+    [file] = tmp_path.glob("*.db")
+    with client_of(catalog) as client:
+        catalog.close()
+        file.rename(tmp_path / "gone")
+        for page in ("/", "/transactions.json"):
+            assert client.get(page).status_code in (400, 503)
+        catalog.close()
+        (tmp_path / "gone").rename(file)
+        assert client.get("/").status_code == 200
+
+
+@pytest.mark.backends("sqlite")
+def test_pages_write_nothing(catalog: deltars.Catalog, tmp_path: Path) -> None:
+    fill(catalog)
+
+    def written() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.suffix not in (".db-shm",)}
+
+    with client_of(catalog) as client:
+        before = written()
+        for page in (*PAGES, "/table?name=features"):
+            assert client.get(page).status_code == 200
+        assert written() == before
+
+
+@pytest.mark.backends("sqlite")
+class TestGuard:
+    def test_needs_the_token_and_keeps_it_out_of_the_address(self, catalog: deltars.Catalog) -> None:
+        app = create_app(catalog, token="secret", hosts=[HOST])
+        client = TestClient(app, base_url=f"http://{HOST}", follow_redirects=False)
+        for address in ("/", "/overview.json", "/static/console.css", "/?token=wrong"):
+            assert client.get(address).status_code == 401
+        first = client.get("/cuts?before=q3&token=secret")
+        assert (first.status_code, first.headers["location"]) == (303, "/cuts?before=q3")
+        assert {"HttpOnly", "SameSite=strict"} <= set(first.headers["set-cookie"].split("; "))
+        assert client.get("/").status_code == 200
+
+    def test_sends_nobody_to_another_host(self) -> None:
+        assert without_token(URL(f"http://{HOST}//elsewhere.example/?token=secret&a=1")) == "/elsewhere.example/?a=1"
+
+    @pytest.mark.parametrize(
+        ("headers", "status"),
+        [
+            ({"host": "elsewhere.example"}, 403),
+            ({"host": "127.0.0.1:1"}, 403),
+            ({"origin": "http://elsewhere.example"}, 403),
+            ({"origin": "null"}, 403),
+            ({"origin": f"http://{HOST}"}, 200),
+        ],
+    )
+    def test_refuses_other_hosts_and_sites(
+        self, catalog: deltars.Catalog, headers: dict[str, str], status: int
+    ) -> None:
+        assert client_of(catalog).get("/", headers=headers).status_code == status
+
+    def test_only_reads_and_runs_no_script_of_others(self, catalog: deltars.Catalog) -> None:
+        client = client_of(catalog)
+        assert client.post("/").status_code == 405
+        policy = client.get("/").headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        for path in Path(model.__file__).parent.glob("templates/*.html"):
+            # Inline scripts, handlers and styles would not run under this policy.
+            assert not re.search(r"<script(?! src=)|\son\w+=|\sstyle=|javascript:", path.read_text()), path.name
+
+
+def test_64_bit_numbers_are_text_in_json(catalog: deltars.Catalog) -> None:
+    catalog.write("features", rows(1), app_id="large", app_version=2**63 - 1)
+    with client_of(catalog) as client:
+        assert client.get("/streams.json").json()["streams"][0]["batch"] == str(2**63 - 1)
+
+
+def test_drawing_keeps_every_commit_inside_its_lane() -> None:
+    lanes = {UUID(int=number): f"t{number}" for number in range(3)}
+    commits = [
+        CommitRow(UUID(int=9), 5, UUID(int=0), 1, "WRITE", None, None, 2**62),
+        CommitRow(UUID(int=9), 5, UUID(int=2), 4, "WRITE", None, None, None),
+        CommitRow(UUID(int=8), 99, UUID(int=77), 4, "WRITE", None, None, None),
+    ]
+    drawing = draw(lanes, 0, 100, commits)
+    [mark] = drawing.marks
+    assert [(dot.table, dot.version) for dot in mark.dots] == [("t0", 1), ("t2", 4)]
+    assert drawing.labels < mark.x < drawing.width
+    assert all((dot.published_x or mark.x) <= drawing.width for dot in mark.dots)
+    assert draw({}, 0, 0).height > 0
