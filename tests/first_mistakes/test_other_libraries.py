@@ -40,7 +40,7 @@ NAMES = {
     "table.amount": "table.to_pandas(columns=[…])",
     "table.alter.add_column": 'alter.add_columns("note STRING")',
     "table.alter.set_table_properties": "alter.set_properties",
-    "catalog.create_namespace": "has no namespaces",
+    "catalog.create_namespace": "the first table makes its namespace",
     "catalog.t": "catalog.table(name)",
     "catalog.snapshot().t": "cut.to_pandas(name)",
     'catalog.write("t", ROWS, "ignore").version': 'result.versions["features"]',
