@@ -143,6 +143,7 @@ ONLY_IN_PROGRAMS = (
     "To count rows, use table.count()",
     "Write each_batch(lambda tx, rows: tx.write(",
     "Write catalog=deltars.connect(",
+    "Write the frame with deltars.write(table, df), or each batch with",
     "Call it in the function of each_batch(fn)",
     "Write foreachBatch on the stream itself",
 )
