@@ -56,11 +56,11 @@ CASES = {
     "insert with a CTE": Case(("INSERT INTO {u} WITH c AS (SELECT max(id) AS m FROM {t}) SELECT m, 'c', 1 FROM c",)),
     "insert overwrite": Case(("INSERT OVERWRITE {u} VALUES (5, 'five', 5)",)),
     "insert overwrite a partition": Case(
-        ("INSERT OVERWRITE {t} PARTITION (k = 'a') SELECT id, x, 1, NULL, NULL FROM {u}",), core=True
+        ("INSERT OVERWRITE {t} PARTITION (k = 'a') SELECT id, x, 1, NULL, NULL FROM {u}",)
     ),
     "insert into a partition": Case(("INSERT INTO {t} PARTITION (k = 'new') (id, n) VALUES (8, 9)",)),
     "replace where": Case(
-        ("INSERT INTO {t} REPLACE WHERE k = 'a' SELECT 70, 'a', 7.0D, 7, CAST(NULL AS TIMESTAMP), NULL",), core=True
+        ("INSERT INTO {t} REPLACE WHERE k = 'a' SELECT 70, 'a', 7.0D, 7, CAST(NULL AS TIMESTAMP), NULL",)
     ),
     "delete": Case(("DELETE FROM {t} WHERE x > 1 OR id IS NULL",), compares_result=True),
     "delete by an alias": Case(("DELETE FROM {t} AS z WHERE z.s.a = 1",), compares_result=True),

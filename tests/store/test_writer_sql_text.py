@@ -12,6 +12,9 @@ from tests.support.sql_text import find_built_text
 SOURCE = Path(deltars.__file__).parent
 
 JUSTIFIED = {
+    "data/scan.py": {
+        "files_of": "no SQL: values of an Arrow table",
+    },
     "demo/readers.py": {
         "_by_duckdb": "the place of an installed package, in a database in memory",
     },
