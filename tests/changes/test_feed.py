@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -228,11 +229,12 @@ def test_interrupt_at_any_moment_leaves_a_version_with_its_feed_or_none(
     table = _table(catalog, properties)
     with Clock() as clock:
         table.update({"v": "v + 1"}, "id = 0")
+    # Some moments come only once in a process: there the update commits.
     moments = clock.places
     drawn = moments if is_soak() else random.Random(seed()).sample(moments, 8)
     value = 1
     for moment in drawn:
-        with Clock(moment), pytest.raises(KeyboardInterrupt):
+        with suppress(KeyboardInterrupt), Clock(moment):
             table.update({"v": "v + 1"}, "id = 0")
         now = table.to_arrow(where="id = 0")["v"].to_pylist()
         assert now in ([value], [value + 1])
