@@ -126,6 +126,7 @@ if TYPE_CHECKING:
     from deltars.store.tags import Tag
     from deltars.store.vacuum_rows import VacuumAmount
     from deltars.streams.each_batch import BatchFunction, EachBatch, each_batch
+    from deltars.streams.transactions_stream import transactions_stream
     from deltars.transaction import (
         Alter,
         BeginOptions,
@@ -194,6 +195,7 @@ if not TYPE_CHECKING:  # A module-level __getattr__ would make a type checker ac
             "protocol.upgrade": "ProtocolUpgrade",
             "session": "TableLike",
             "streams.each_batch": "BatchFunction EachBatch each_batch",
+            "streams.transactions_stream": "transactions_stream",
             "store.grants": "MissingGrants",
             "store.imports.reversal": "Contradiction",
             "store.migrations.revisions": "SchemaStatus",
@@ -390,5 +392,6 @@ __all__ = [
     "rebuild",
     "sql",
     "table",
+    "transactions_stream",
     "write",
 ]

@@ -1,8 +1,8 @@
 """Verbs that people know from Delta and that deltars does not have yet, or has under another name or on another object.
 
-deltars stream features ──▶ cli/root.py ──────────────┐
+deltars clone features ──▶ cli/root.py ───────────────┐
                                                       ├──▶ VERBS ──▶ NotSupportedYet: what, and what to do today
-catalog.table("features").stream() ──▶ RefusesVerbs ──┘
+catalog.table("features").clone() ──▶ RefusesVerbs ───┘
 catalog.delete("features", "id = 1") ──▶ RefusesVerbs ──▶ CALLS ──▶ NotSupportedYet: the call that does it
 from deltars import DeltaTable ──▶ refuse_import ──▶ NAMES ──▶ NotImportable: the call that does it
 
@@ -30,28 +30,16 @@ class Verb(NamedTuple):
 
 VERBS = {
     "clone": Verb("clone a table without copying its files", "catalog.copy_table(source, copy) makes a deep copy"),
-    "stream": Verb(
-        "read a table as a stream",
-        "table.changes(version).read() reads the rows that changed since",
-        "deltars changes TABLE --start VERSION prints the rows that changed since",
-    ),
     "savepoint": Verb("set a savepoint", "begin a transaction for each part that may fail alone"),
-    "tail": Verb(
-        "follow a table",
-        "table.history(since=version) lists new commits",
-        "deltars history TABLE lists the commits",
-    ),
 }
 """By the name that people try."""
 
-_SPELLED_OTHERWISE = {
-    "readStream": "stream",
-    "watch": "tail",
-}
+_SPELLED_OTHERWISE: Mapping[str, str] = {}
 
 _UPSERT = 'merge(…, rows, on="t.id = s.id").when_matched_update_all().when_not_matched_insert_all().execute()'
 _UPSERT_TABLE = _UPSERT.replace("…, ", "")
 _BATCHES = "stream.writeStream.foreachBatch(…) (docs/how-to.md#write-a-stream)"
+_SOURCE = 'spark.readStream.format("deltasql").load(uri) (docs/streams.md)'
 _CLAUSES = (
     "when_matched_update",
     "when_matched_update_all",
@@ -65,6 +53,8 @@ _CLAUSES = (
 
 CALLS: Mapping[str, Mapping[str, str]] = {
     "Catalog": {
+        "stream": "deltars.transactions_stream(spark, tables, catalog=catalog)",
+        "transactions_stream": "deltars.transactions_stream(spark, tables, catalog=catalog)",
         "delete": "catalog.table(name).delete(where)",
         "update": "catalog.table(name).update(set, where)",
         "merge": "catalog.table(name).merge(rows, on)",
@@ -121,6 +111,9 @@ CALLS: Mapping[str, Mapping[str, str]] = {
         "select": 'table.to_pandas(columns=["id"])',
         "write_stream": _BATCHES,
         "writeStream": _BATCHES,
+        "stream": _SOURCE,
+        "readStream": _SOURCE,
+        "tail": "deltars tail TABLE, or table.history(since=version)",
         "toDF": "table.read()",
         "toPandas": "table.to_pandas()",
         "toArrow": "table.to_arrow()",

@@ -51,6 +51,7 @@ COMMANDS = {
     ("changes",): ("features", "--start", "0", "--end", "{txn}"),
     ("files",): ("features", "--where", "day = 'a'"),
     ("diff",): ("features", "0", "1"),
+    ("tail",): ("features", "--limit", "1"),
     ("cut",): (),
     ("tag",): ("q3", "--description", "d"),
     ("tags",): (),

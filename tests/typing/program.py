@@ -104,6 +104,13 @@ def use_streams(catalog: deltars.Catalog, frame: DataFrame) -> None:
     each(frame, 0)
     deltars.each_batch(lambda tx, rows: tx.write("features", rows))
     deltars.each_batch(load, app="features")  # type: ignore[call-arg]
+    followed = deltars.transactions_stream(frame.sparkSession, ["features"], catalog=catalog, max_transactions=10)
+    assert_type(followed, DataFrame)
+
+    def derive(tx: deltars.Transaction, transactions: DataFrame) -> None:
+        assert_type(tx.changes("features"), deltars.Changes)
+
+    followed.writeStream.foreachBatch(deltars.each_batch(derive))
 
 
 def use_existing_programs(catalog: deltars.Catalog, spark: SparkSession) -> None:

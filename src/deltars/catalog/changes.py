@@ -20,12 +20,14 @@ import pyarrow as pa
 from deltars.arguments import checks_calls
 from deltars.data import frames
 from deltars.data.changes import ChangedVersion, ChangeScans, change_scans
+from deltars.data.scan import SCAN_COLUMNS
 from deltars.errors import ValidationError, located
-from deltars.log.moments import from_microseconds, parse_moment
+from deltars.log.moments import from_microseconds, parse_moment, to_milliseconds
 from deltars.log.new_table import NO_VERSION
-from deltars.log.snapshot import HistoryEntry, as_whole
-from deltars.log.version_changes import version_changes
+from deltars.log.snapshot import HistoryEntry, Snapshot, as_whole
+from deltars.log.version_changes import ChangedFile, VersionChanges, version_changes
 from deltars.protocol import Metadata, StructType
+from deltars.protocol.actions import decode_deletion_vector, decode_partition_values
 from deltars.session import CatalogSession, TableLike
 from deltars.store.read.as_of import AsOf
 from deltars.store.registry import TableRecord
@@ -138,6 +140,16 @@ class Changes:
         return Changes, (self._session, self._table, self._start, self._end)
 
 
+class _InitialChanges(Changes):
+    """The rows of a table at one version, as rows that this version inserted."""
+
+    def _versions(self) -> Iterator[ChangedVersion]:
+        yield initial_version(self._session.reader.snapshot(self._table.table_id, self._end))
+
+    def __reduce__(self) -> tuple[Callable[..., Changes], tuple[CatalogSession, TableRecord, int, int]]:
+        return _InitialChanges, (self._session, self._table, self._start, self._end)
+
+
 @dataclass(frozen=True, slots=True)
 class TransactionChanges:
     """What one transaction changed, made by `catalog.changes()`."""
@@ -162,6 +174,28 @@ class TransactionChanges:
 def changes_between(session: CatalogSession, table: TableRecord, after: int, until: int) -> Changes:
     """Return the rows that the versions after `after`, up to `until`, changed. `after` may be −1."""
     return Changes(session, table, after + 1, until)
+
+
+def initial_changes(session: CatalogSession, table: TableRecord, version: int) -> Changes:
+    """Return the rows of a table at a version, as rows that were inserted. Its history is not needed."""
+    return _InitialChanges(session, table, version, version)
+
+
+def initial_version(snapshot: Snapshot) -> ChangedVersion:
+    """Return a version that inserts every row of a snapshot."""
+    files = snapshot.select_files(columns=SCAN_COLUMNS)
+    inserted = (
+        ChangedFile(
+            file["path"],
+            file["size"],
+            file["modification_time"],
+            decode_partition_values(file["partition_values"]),
+            None if file["deletion_vector"] is None else decode_deletion_vector(file["deletion_vector"]),
+        )
+        for file in files.to_pylist()
+    )
+    timestamp_ms = to_milliseconds(snapshot.timestamp)
+    return ChangedVersion(snapshot.version, timestamp_ms, snapshot.metadata, VersionChanges(inserted=tuple(inserted)))
 
 
 def changes_of_table(

@@ -296,9 +296,12 @@ def _catalog_named(catalog: str | None, *, create: bool) -> Catalog:
     return _opened[key]
 
 
-def shared_catalog(catalog: str | None) -> Catalog:
-    """Return the process's shared catalog of a URI or a name as for `connect`, or the default one."""
-    return _catalog_named(catalog, create=True)
+def shared_catalog(catalog: str | None, *, create: bool = True) -> Catalog:
+    """Return the process's shared catalog of a URI or a name as for `connect`, or the default one.
+
+    Without `create`, an embedded catalog must exist.
+    """
+    return _catalog_named(catalog, create=create)
 
 
 def _catalog_at(uri: CatalogUri | None, *, create: bool) -> Catalog:

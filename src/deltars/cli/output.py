@@ -41,6 +41,9 @@ class Output(Protocol):
     def records(self, records: Iterable[Record], columns: Sequence[str], *, none: str) -> None:
         """Print a list of records. A terminal shows the text `none` if there are none."""
 
+    def event(self, record: Record, columns: Sequence[str]) -> None:
+        """Print one of many records, at once and in one line."""
+
     def record(self, record: Record) -> None:
         """Print one record, field by field."""
 
@@ -82,6 +85,9 @@ class Lines:
     def records(self, records: Iterable[Record], columns: Sequence[str], *, none: str) -> None:
         _write("\t".join(_for_pipes(record[name]) for name in columns) + "\n" for record in records)
 
+    def event(self, record: Record, columns: Sequence[str]) -> None:
+        click.echo("\t".join(_for_pipes(record[name]) for name in columns))
+
     def record(self, record: Record) -> None:
         for name, value in record.items():
             click.echo(f"{name}\t{_for_pipes(value)}")
@@ -109,6 +115,9 @@ class Json:
 
     def records(self, records: Iterable[Record], columns: Sequence[str], *, none: str) -> None:
         _write(_json_pieces(records))
+
+    def event(self, record: Record, columns: Sequence[str]) -> None:
+        click.echo(json.dumps(_finite(record), default=_for_programs, ensure_ascii=False))
 
     def record(self, record: Record) -> None:
         _print_json(record)

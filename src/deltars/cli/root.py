@@ -73,6 +73,9 @@ SYNONYMS = {
     "zorder": "optimize",
     "cdf": "changes",
     "feed": "changes",
+    "follow": "tail",
+    "stream": "tail",
+    "watch": "tail",
 }
 """What people type for commands that are named otherwise."""
 
@@ -156,6 +159,7 @@ COMMANDS = LateCommands(
         "sql": ("sql",),
         "tables": ("diff", "files", "head", "history", "properties", "rename", "show", "verify"),
         "tags": ("tag", "tags", "untag"),
+        "tail": ("tail",),
         "transactions": ("resolve", "txn"),
         "vacuum": ("vacuum",),
         "writing": ("create", "drop", "load"),

@@ -36,6 +36,10 @@ class Screen:
             table.add_row(*(Text(for_people(record[name])) for name in columns))
         self._console.print(table)
 
+    def event(self, record: Record, columns: Sequence[str]) -> None:
+        values = (for_people(record[name]) for name in columns if record[name] is not None)
+        self._console.print(Text("   ".join(values)))
+
     def record(self, record: Record) -> None:
         table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), show_header=False)
         table.add_column(style="bold")

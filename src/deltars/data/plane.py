@@ -74,6 +74,10 @@ class ArrowPlane:
         """Return the schema of a table that is created from this frame. No row is read."""
         return schema_from_arrow(_arrow_schema(frame))
 
+    def from_batches(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> object:
+        """Return a frame of batches that are read once. Errors of their source are raised as they are."""
+        return _BatchFrame(schema, batches)
+
     def with_computed_columns(self, frame: object, table: StructType) -> object:
         if not has_rules(table):
             return frame
@@ -84,7 +88,7 @@ class ArrowPlane:
         computed = ComputedColumns(data.names, table)
         # An empty batch raises now, before a row is written, if a column cannot be computed.
         computed.add_to(empty_batch(data))
-        return _ComputedFrame(computed.schema, map(computed.add_to, _batches(frame)))
+        return _BatchFrame(computed.schema, map(computed.add_to, _batches(frame)))
 
     def write(self, frame: object, target: WriteTarget, conditions: Sequence[Condition] = ()) -> list[WrittenFile]:
         check_fits(_arrow_schema(frame), schema_to_arrow(target.schema))
@@ -111,8 +115,8 @@ def read_table(frame: object) -> pa.Table:
 
 
 @dataclass(frozen=True, slots=True)
-class _ComputedFrame:
-    """Batches with computed columns. An Arrow stream would turn our errors into Arrow's."""
+class _BatchFrame:
+    """Batches and their schema. An Arrow stream would turn our errors into Arrow's."""
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
@@ -131,7 +135,7 @@ class _OpenedFrame:
 
 
 def _arrow_schema(frame: Any) -> pa.Schema:
-    if isinstance(frame, pa.Table | pa.RecordBatch | pa.RecordBatchReader | _ComputedFrame | _OpenedFrame):
+    if isinstance(frame, pa.Table | pa.RecordBatch | pa.RecordBatchReader | _BatchFrame | _OpenedFrame):
         return frame.schema
     if _is_pandas(frame):
         return _from_pandas(frame).schema
@@ -144,7 +148,7 @@ def _arrow_schema(frame: Any) -> pa.Schema:
 def _batches(frame: Any) -> Iterator[pa.RecordBatch]:
     if isinstance(frame, pa.RecordBatch):
         yield frame
-    elif isinstance(frame, _ComputedFrame):
+    elif isinstance(frame, _BatchFrame):
         yield from frame.batches
     elif isinstance(frame, _OpenedFrame):
         claim(frame.source)

@@ -7,12 +7,13 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import msgspec
 import pyarrow as pa
 
 from deltars.errors import StorageError, ValidationError
-from deltars.log.snapshot import Snapshot
+from deltars.log.snapshot import Snapshot, file_schema
 from deltars.predicate import Predicate
-from deltars.protocol import ColumnMapping, Metadata, StructField, StructType, as_names, column_mapping
+from deltars.protocol import AddFile, ColumnMapping, Metadata, StructField, StructType, as_names, column_mapping
 from deltars.protocol.column_mapping import value_names
 from deltars.storage import parse_location
 
@@ -131,6 +132,19 @@ class Scan:
     def value_names(self) -> tuple[str, ...]:
         """Return the names of the partition columns in `partition_values` and in the directories of data files."""
         return value_names(self.schema, self.partition_columns, self.column_mapping != "none")
+
+
+def files_of(adds: Sequence[AddFile]) -> pa.Table:
+    """Return files that actions add, with the columns SCAN_COLUMNS."""
+
+    def text(value: object) -> str | None:
+        return None if value is None else msgspec.json.encode(value).decode()
+
+    rows = [
+        (add.path, add.size, add.modification_time, text(add.partition_values), text(add.deletion_vector))
+        for add in adds
+    ]
+    return pa.Table.from_pylist([dict(zip(SCAN_COLUMNS, row, strict=True)) for row in rows], file_schema(SCAN_COLUMNS))
 
 
 def refuse_no_columns(scan: Scan, columns: Sequence[str] | None) -> None:

@@ -132,6 +132,14 @@ class SparkPlane:
         """Return the rows of a stream's micro-batch, evaluated once."""
         return batch_rows(batch)
 
+    def stream(self, spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+        """Return a stream by `format("deltasql")`."""
+        return running_session(spark).readStream.format("deltasql").options(**options).load()
+
+    def rows_with(self, frame: DataFrame, columns: Sequence[str]) -> list[dict[str, Any]] | None:
+        """Return the rows of a small frame with exactly these columns; None for a frame with others."""
+        return [row.asDict() for row in frame.collect()] if frame.columns == list(columns) else None
+
     def query_id(self, batch: DataFrame) -> str | None:
         """Return the id of the query that a micro-batch belongs to; None with Spark Connect."""
         return query_id(batch)

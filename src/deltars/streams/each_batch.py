@@ -1,32 +1,24 @@
 """Micro-batches of a stream, each written to any number of tables exactly once.
 
-    query.writeStream.foreachBatch(each_batch(fn))
+query.writeStream.foreachBatch(each_batch(fn))
 
-    batch 7 ──▶ is the transaction "app/7" committed? ── yes ──▶ nothing
-                     └─ no ──▶ rows, evaluated once ──▶ fn(tx, rows) ──▶ commit, with (app, 7) in every changed table
-                                                           ▲─────────────── conflict: again
-
-The id of the transaction is made from the application and the batch. So a repeated batch is known before anything runs,
-whatever `fn` does, and two copies of a query cannot both commit it.
+batch 7 ──▶ MicroBatch ──▶ rows, evaluated once ──▶ fn(tx, rows) ──▶ commit
 """
 
 from __future__ import annotations
 
 import inspect
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
-from uuid import UUID
 
 from deltars.arguments import check_keywords, check_texts, checks_call
 from deltars.catalog.catalog import Catalog
 from deltars.catalog.connection import shared_catalog
 from deltars.errors import ConfigError, ValidationError
-from deltars.log.transaction_id import as_txn_id
-from deltars.observe import BatchEnded, Outcome, emit
+from deltars.streams.batch import MicroBatch
+from deltars.streams.transactions_stream import BatchChanges
 from deltars.transaction import BeginOptions, Transaction
 from deltars.transaction.plane import spark_plane
-from deltars.transaction.stream_progress import AlreadyCommittedError, note_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,9 +27,6 @@ BatchFunction: TypeAlias = (
     "Callable[[Transaction, DataFrame], object] | Callable[[Transaction, DataFrame, int], object]"
 )
 """What a micro-batch does: `fn(tx, rows)` or `fn(tx, rows, batch_id)`."""
-
-_QUERY, _BATCH, _APPLICATION = "queryId", "epochId", "appId"
-"""Parameters of the tables' history. The first two have the names that Delta's streams use."""
 
 
 @checks_call
@@ -90,7 +79,6 @@ class EachBatch:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Commit one micro-batch, unless it was committed before."""
-        began = time.perf_counter()
         query_id = spark_plane().query_id(batch)
         app_id = self._app_id or query_id
         if app_id is None:
@@ -99,42 +87,19 @@ class EachBatch:
                 hint='Name the stream: each_batch(fn, app_id="orders-to-lake").',
             )
         catalog = self._given if isinstance(self._given, Catalog) else shared_catalog(self._given)
-        one = _Batch(app_id, batch_id, query_id)
-        source = catalog._session.database.source
 
-        def ended(outcome: Outcome, versions: Mapping[str, int] | None = None, error: Exception | None = None) -> None:
-            took_s = time.perf_counter() - began
-            emit(BatchEnded(source, one.txn_id, app_id, batch_id, outcome, took_s, versions or {}, error))
+        def body() -> Callable[[Transaction], object]:
+            fn: Callable[..., object] = self._fn
+            rows = spark_plane().batch_rows(batch)
+            covered = BatchChanges.of(rows)
 
-        try:
-            if one.is_committed(catalog):
-                ended(Outcome.REPEATED)
-                return
-            tx = self._run(catalog, one, spark_plane().batch_rows(batch))
-        except AlreadyCommittedError:
-            ended(Outcome.REPEATED)
-        except Exception as error:
-            ended(Outcome.of(error), error=error)
-            raise
-        else:
-            versions = tx.result.versions
-            ended(Outcome.COMMITTED if versions else Outcome.EMPTY, versions)
+            def run(tx: Transaction) -> None:
+                tx._changes = None if covered is None else covered.changes
+                fn(tx, rows, batch_id) if self._takes_batch_id else fn(tx, rows)
 
-    def _run(self, catalog: Catalog, batch: _Batch, rows: DataFrame) -> Transaction:
-        """Run the function on the rows until its transaction commits."""
-        fn: Callable[..., object] = self._fn
-        arguments = (rows, batch.batch_id) if self._takes_batch_id else (rows,)
+            return run
 
-        def body(tx: Transaction) -> Transaction:
-            if tx.is_repeated:
-                # A copy of the query committed the batch since.
-                raise AlreadyCommittedError
-            fn(tx, *arguments)
-            note_batch(tx, batch.app_id, batch.batch_id, batch.params)
-            return tx
-
-        options: BeginOptions = {**self._options, "txn_id": batch.txn_id}
-        return catalog.run(body, **options)
+        MicroBatch(app_id, batch_id, query_id).commit(catalog, self._options, body)
 
     def __reduce__(self) -> tuple[Any, ...]:
         from deltars.spark.server import sent_to_server  # pyspark is an extra
@@ -144,40 +109,6 @@ class EachBatch:
     def __repr__(self) -> str:
         name = getattr(self._fn, "__qualname__", repr(self._fn))
         return f"each_batch({name}{'' if self._app_id is None else f', app_id={self._app_id!r}'})"
-
-
-class _Batch:
-    """One batch of one stream."""
-
-    def __init__(self, app_id: str, batch_id: int, query_id: str | None) -> None:
-        self.app_id = app_id
-        self.batch_id = batch_id
-        self._query_id = query_id
-        self.txn_id: UUID = as_txn_id(f"{app_id}/{batch_id}")
-
-    @property
-    def params(self) -> dict[str, str | int]:
-        """Parameters for the tables' history."""
-        found: dict[str, str | int] = {_APPLICATION: self.app_id, _BATCH: self.batch_id}
-        return found if self._query_id is None else {**found, _QUERY: self._query_id}
-
-    def is_committed(self, catalog: Catalog) -> bool:
-        """Return whether the batch was committed. Raise if another query committed it: its rows are others.
-
-        A query whose checkpoint was deleted begins again with batch 0. Skipped silently, its rows would be lost.
-        """
-        earlier = catalog._session.reader.transaction(self.txn_id)
-        if earlier is None:
-            return False
-        queries = {version.operation_params.get(_QUERY) for version in earlier.tables.values()} - {None}
-        if self._query_id is not None and queries and self._query_id not in queries:
-            raise ValidationError(
-                f"batch {self.batch_id} of {self.app_id!r} was committed by another query, {queries.pop()}",
-                txn_id=self.txn_id,
-                field="app_id",
-                hint="If the stream's checkpoint was deleted or replaced, give it a new app_id.",
-            )
-        return True
 
 
 def _takes_batch_id(fn: object) -> bool:

@@ -1,6 +1,7 @@
 """Choose the data plane that writes the rows of a frame.
 
 a frame arrives ──▶ plane_for(frame) ──▶ SparkPlane    Spark DataFrames: written by the executors
+                                     ├─▶ TaskPlane     rows in tasks of Spark's data sources: written by them
                                      └─▶ ArrowPlane    everything else that Arrow can carry: written by this process
 """
 
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from deltars.data.plane import ArrowPlane, DataPlane
 from deltars.data.scan import Scan
+from deltars.data.task_rows import TaskPlane, TaskRows
 from deltars.errors import ConfigError, ValidationError
 from deltars.predicate import Unknown, leaves_of, parse
 from deltars.session import CatalogSession
@@ -59,7 +61,11 @@ def in_session_zone(session: CatalogSession, as_of: AsOf | None, spark: SparkSes
 
 def plane_for(frame: object) -> DataPlane:
     """Return the plane that writes a frame; raise `ValidationError` if none does."""
-    plane: DataPlane = spark_plane() if type(frame).__module__.startswith("pyspark.sql") else ArrowPlane()
+    plane: DataPlane
+    if isinstance(frame, TaskRows):
+        plane = TaskPlane()
+    else:
+        plane = spark_plane() if type(frame).__module__.startswith("pyspark.sql") else ArrowPlane()
     if not plane.accepts(frame):
         raise ValidationError(
             f"a {type(frame).__module__}.{type(frame).__qualname__} cannot be written as a table",

@@ -13,17 +13,17 @@ commit ── in one SQL transaction: check every table as the isolation level d
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, NoReturn, Self, Unpack
 from uuid import UUID
 
 from deltars.arguments import checks_calls
 from deltars.errors import DeltarsError, ValidationError
 from deltars.log.commit import Commit, Committed, Drop
 from deltars.observe import Outcome, Stopwatch, TransactionEnded, emit
-from deltars.session import HasSession, after_commit
+from deltars.session import HasSession, TableLike, after_commit
 from deltars.transaction.auto_compaction import compact_after_write
 from deltars.transaction.current import Entered, enter, leave
 from deltars.transaction.lifetime import Phase
@@ -31,6 +31,9 @@ from deltars.transaction.options import BeginOptions
 from deltars.transaction.result import TransactionResult
 from deltars.transaction.row_statements import RowStatements
 from deltars.transaction.settle import Settler
+
+if TYPE_CHECKING:
+    from deltars.catalog.changes import Changes
 
 
 @checks_calls
@@ -44,6 +47,8 @@ class Transaction(RowStatements):
 
     _result: TransactionResult | None = None
     _entered: tuple[Entered, ...] = ()
+    _changes: Callable[[TableLike], Changes] | None = None
+    """Set by `each_batch` for a batch of a transaction stream."""
 
     @property
     def result(self) -> TransactionResult:
@@ -56,6 +61,21 @@ class Transaction(RowStatements):
     def is_repeated(self) -> bool:
         """Whether a transaction with this id was committed before. Then this one changes nothing."""
         return self._earlier is not None
+
+    def changes(self, table: TableLike) -> Changes:
+        """Return the rows that the batch of a transaction stream changed in a table.
+
+        Only a function that `each_batch` runs on a `transactions_stream` has them. `table` is one of the stream's.
+        """
+        if self._changes is None:
+            raise ValidationError(
+                "this transaction has no batch of a transaction stream",
+                txn_id=self.id,
+                field="table",
+                hint="Call it in the function of each_batch(fn) on transactions_stream(…). Elsewhere,"
+                " catalog.table(name).changes(start) has the rows that versions changed.",
+            )
+        return self._changes(table)
 
     def commit(self) -> TransactionResult:
         """Commit everything staged in one SQL transaction, then publish it. The context manager calls this."""

@@ -1,0 +1,100 @@
+"""Writes of `format("deltasql")`: planned and committed by the driver's Python, written by tasks.
+
+plan ──▶ TaskWrite, which tasks run ──▶ files ──▶ commit            a batch write: one transaction
+                                              └──▶ commit_batch      a stream: each micro-batch exactly once
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from deltars.data.task_rows import PlannedError, TaskRows, TaskWrite
+from deltars.data.write_target import WrittenFile
+from deltars.errors import ConfigError, DeltarsError, ValidationError
+from deltars.protocol import StructType
+from deltars.storage import open_storage
+from deltars.streams.batch import MicroBatch
+from deltars.streams.options import Options
+from deltars.transaction import Transaction
+
+_METADATA = "metadata"
+"""File of a checkpoint that has the id of the query."""
+
+
+class TableSink:
+    """Writes of one table: its rows have one schema, and are appended or replace others."""
+
+    def __init__(self, options: Options, schema: StructType, columns: pa.Schema, *, overwrite: bool) -> None:
+        self._options = options
+        self._schema = schema
+        self._columns = columns
+        self._given: dict[str, Any] = {**options.write_options(), "mode": "overwrite" if overwrite else "append"}
+
+    def plan(self, *, is_stream: bool) -> TaskWrite | None:
+        """Return what tasks write, and check the options. None: the application has written this version before."""
+        given = self._given if is_stream else {**self._given, **self._application}
+        if is_stream:
+            self._identity()
+        try:
+            with self._options.catalog(create=True).begin(isolation="serializable") as tx:
+                tx.write(self._options.name, TaskRows(self._schema, self._columns), **given)  # type: ignore[arg-type]
+        except PlannedError as planned:
+            return planned.write
+        return None
+
+    def commit(self, files: Sequence[WrittenFile], digest: str | None) -> None:
+        """Commit the files of a batch write."""
+        with self._options.catalog(create=True).begin(isolation="serializable") as tx:
+            self._write(tx, files, digest, self._application)
+
+    def commit_batch(self, files: Sequence[WrittenFile], digest: str | None, batch_id: int) -> None:
+        """Commit the files of a micro-batch, unless it was committed before."""
+        app_id, query_id = self._identity()
+        if not files and self._given["mode"] == "append":
+            return
+        MicroBatch(app_id, batch_id, query_id).commit(
+            self._options.catalog(create=True),
+            {"isolation": "serializable"},
+            lambda: lambda tx: self._write(tx, files, digest, {}),
+        )
+
+    def _write(
+        self, tx: Transaction, files: Sequence[WrittenFile], digest: str | None, application: dict[str, Any]
+    ) -> None:
+        rows: Any = TaskRows(self._schema, self._columns, files, digest)
+        tx.write(self._options.name, rows, **self._given, **application)
+
+    @property
+    def _application(self) -> dict[str, Any]:
+        """Options of `tx.write` that make a batch write idempotent."""
+        app_id, version = self._options.text("txnAppId"), self._options.number("txnVersion")
+        return {} if app_id is None and version is None else {"app_id": app_id, "app_version": version}
+
+    def _identity(self) -> tuple[str, str | None]:
+        """Return the name of the stream, and the id of its query if the checkpoint says it."""
+        if self._options.text("txnVersion") is not None:
+            raise ValidationError("a stream counts its batches itself", field="txnVersion", hint="Leave it out.")
+        checkpoint, app_id = self._options.text("checkpointLocation"), self._options.text("txnAppId")
+        query_id = None if checkpoint is None else self._query_id(checkpoint)
+        named = app_id or query_id
+        if named is None:
+            raise ConfigError(
+                "the stream has no name, and the id of its query cannot be read from a checkpoint",
+                hint='Write .option("checkpointLocation", …) on the stream itself, or name it:'
+                ' .option("txnAppId", "orders-to-lake").',
+            )
+        return named, query_id
+
+    def _query_id(self, checkpoint: str) -> str | None:
+        """Return the id of the query that a checkpoint belongs to; None if this process cannot read it."""
+        place = checkpoint if ":" in checkpoint else os.path.abspath(checkpoint)
+        settings = self._options.catalog(create=True)._session.settings
+        try:
+            return str(msgspec.json.decode(open_storage(place, settings.storage_options).get(_METADATA))["id"])
+        except (DeltarsError, msgspec.MsgspecError, KeyError, TypeError):
+            return None
