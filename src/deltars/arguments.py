@@ -94,7 +94,12 @@ _MEANT: Mapping[str, tuple[str, ...]] = {
     "filter": ("where",),
     "filters": ("where",),
     "row_filter": ("where",),
-    "predicate": ("where", "on"),
+    "predicate": ("where", "on", "replace_where"),
+    "partition_filters": ("where", "replace_where"),
+    "partitions": ("where",),
+    "updates": ("set",),
+    "enforce_retention_duration": ("force",),
+    "days": ("older_than",),
     "condition": ("where", "on"),
     "selected_fields": ("columns",),
     "select": ("columns",),
@@ -109,6 +114,10 @@ _MEANT: Mapping[str, tuple[str, ...]] = {
 """Options of deltars by the keywords of delta-spark, deltalake, PyIceberg and pyarrow."""
 
 _INSTEAD = {
+    "txn_id": "catalog.begin(txn_id=…) takes it, for a whole transaction",
+    "isolation": "catalog.begin(isolation=…) takes it, for a whole transaction",
+    "schema_mode": "merge_schema=True adds columns, overwrite_schema=True replaces them",
+    "storage_options": "deltars.connect(…, storage_options=…) takes them",
     "limit": "table.head(10) returns a few rows",
     "if_exists": 'look first: if "features" in catalog',
     "ignore_if_not_exists": 'look first: if "features" in catalog',

@@ -128,8 +128,20 @@ class SourceConsumed(ValidationError):
 class PredicateError(ValidationError):
     """A `where` condition cannot be parsed; nothing was read or changed."""
 
-    def __init__(self, message: str, *, position: int | None = None, **where: Any) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        position: int | None = None,
+        problem: str | None = None,
+        text: str | None = None,
+        **where: Any,
+    ) -> None:
         self.position = position
+        self.problem = problem
+        """What is wrong, without the text that the message shows."""
+        self.text = text
+        """The whole condition, query or statement."""
         super().__init__(message, **where)
 
 

@@ -12,6 +12,7 @@ When a verb is built, delete its line.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 
 from deltars.errors import NotImportable, NotSupportedYet
@@ -33,8 +34,6 @@ VERBS = {
     "savepoint": Verb("set a savepoint", "begin a transaction for each part that may fail alone"),
 }
 """By the name that people try."""
-
-_SPELLED_OTHERWISE: Mapping[str, str] = {}
 
 _UPSERT = 'merge(…, rows, on="t.id = s.id").when_matched_update_all().when_not_matched_insert_all().execute()'
 _UPSERT_TABLE = _UPSERT.replace("…, ", "")
@@ -86,10 +85,14 @@ CALLS: Mapping[str, Mapping[str, str]] = {
         "count": "catalog.table(name).count()",
         "append": "catalog.write(name, rows)",
         "overwrite": 'catalog.write(name, rows, "overwrite")',
-        "execute": "catalog.sql(query), or catalog.begin() to write",
+        "execute": "catalog.sql(statement), or catalog.sql_script(script)",
         "create_tag": "catalog.tag(name)",
         "delete_tag": "catalog.untag(name)",
         "expire_snapshots": "catalog.expire(older_than)",
+        "create_namespace": 'catalog.create_table("sales.orders", schema): the first table makes its namespace',
+        "list_namespaces": "catalog.namespaces()",
+        "list_views": "catalog.tables(): a catalog has no views",
+        "describe": "catalog.table(name).detail()",
     },
     "Table": {
         "optimise": "table.optimize()",
@@ -131,11 +134,46 @@ CALLS: Mapping[str, Mapping[str, str]] = {
         "readChangeFeed": "table.changes(start, end).read()",
         "metadata": "table.detail()",
         "file_uris": "table.files()",
+        "to_df": "table.read()",
+        "to_pyarrow_table": "table.to_arrow()",
+        "to_pyarrow_dataset": "table.to_arrow_batch_reader()",
+        "to_table": "table.to_arrow()",
+        "load_as_version": "table.to_pandas(version=1), or table.snapshot(1)",
+        "load_version": "table.to_pandas(version=1), or table.snapshot(1)",
+        "load_with_datetime": "table.to_pandas(timestamp=…), or table.snapshot(timestamp=…)",
+        "as_of": "table.to_pandas(as_of=…), or table.snapshot(as_of=…)",
+        "current_snapshot": "table.snapshot()",
+        "snapshots": "table.history()",
+        "inspect": "table.history(), table.files() or table.detail(partitions=True)",
+        "refresh": "table.version: it is read each time, and so are the rows",
+        "update_incremental": "table.version: it is read each time, and so are the rows",
+        "dtypes": "table.schema",
+        "printSchema": "print(table.schema)",
+        "shape": "table.count() and table.schema.names",
+        "groupBy": 'table.read().groupBy("day")',
+        "groupby": 'table.to_pandas().groupby("day")',
+        "join": "table.read().join(other.read(), on)",
+        "collect": "table.to_arrow()",
+        "iterrows": "table.to_pandas().iterrows()",
+        "describe": "table.detail()",
+        "isDeltaTable": "catalog.table_exists(name)",
+        "is_deltatable": "catalog.table_exists(name)",
+        "upgradeTableProtocol": "table.alter.set_properties(…): a property brings the features that it needs",
+        "addFeatureSupport": "table.alter.set_properties(…): a property brings the features that it needs",
+        "add_feature": "table.alter.set_properties(…): a property brings the features that it needs",
+        "partitions": "table.detail(partitions=True)",
+        "get_add_actions": "table.files()",
+        "repair": "table.verify(), which says what is wrong",
+        "create_checkpoint": "nothing: checkpoints are published by themselves",
+        "transaction": "catalog.begin()",
         "cluster_by": "table.alter.cluster_by(columns)",
         "clusterBy": "table.alter.cluster_by(columns)",
         "rename_column": "table.alter.rename_column(column, new_name)",
         "drop_column": "table.alter.drop_column(column)",
         "add_columns": "table.alter.add_columns(columns)",
+    },
+    "TransactionResult": {
+        "version": 'result.versions["features"]',
     },
     "Alter": {
         "add_column": 'table.alter.add_columns("note STRING")',
@@ -149,6 +187,12 @@ CALLS: Mapping[str, Mapping[str, str]] = {
         "drop_column_not_null": "table.alter.set_nullable(column)",
         "set_table_properties": "table.alter.set_properties({…})",
         "clusterBy": "table.alter.cluster_by(columns)",
+        "addColumn": 'table.alter.add_columns("note STRING")',
+        "setTableProperties": "table.alter.set_properties({…})",
+        "setProperties": "table.alter.set_properties({…})",
+        "add_check": "table.alter.add_constraint(name, condition)",
+        "set_comment": "table.alter.comment(column, text)",
+        "set_table_name": "catalog.rename_table(table, name)",
     },
     "Transaction": {
         "optimize": "table.optimize() after the transaction: it commits several times by itself",
@@ -156,12 +200,11 @@ CALLS: Mapping[str, Mapping[str, str]] = {
         "expire": "catalog.expire() after the transaction",
         "upsert": f"tx.{_UPSERT}".replace("…", "table"),
         "vacuum": "catalog.vacuum([table])",
-        "sql": 'spark.sql("SELECT … FROM {rows}", rows=tx.read(table))',
         "table": "tx.read(table)",
         "count": 'tx.to_arrow(table, columns=["id"]).num_rows',
         "append": "tx.write(table, rows)",
         "overwrite": 'tx.write(table, rows, "overwrite")',
-        "execute": "tx.write, tx.delete, tx.update or tx.merge",
+        "execute": "tx.sql(statement)",
         "toPandas": "tx.to_pandas(table)",
     },
     "CatalogSnapshot": {
@@ -207,6 +250,8 @@ NAMES: Mapping[str, str] = {
     "run": "deltars.connect(…).run(function)",
     "open": "deltars.connect(…)",
     "load_catalog": "deltars.connect(…)",
+    "load_table": "catalog = deltars.connect(…), then catalog.table(name), or deltars.table(uri)",
+    "SqlCatalog": "deltars.connect(…)",
     "optimize": "deltars.table(uri).optimize()",
     "vacuum": "deltars.table(uri).vacuum()",
     "tag": "deltars.connect(…).tag(name)",
@@ -214,9 +259,16 @@ NAMES: Mapping[str, str] = {
 """What to write for a name that people import from `deltars`, as from delta-spark and deltalake."""
 
 
+_OTHERS = {
+    "Catalog": ". A table is opened by its name: catalog.table(name)",
+    "CatalogSnapshot": ". A table is read by its name: cut.to_pandas(name), cut.read(name)",
+    "Table": ". Columns are read by table.to_pandas(columns=[…]), rows by table.read()",
+}
+"""What to do about a name that nothing is known about. People take tables and columns for attributes."""
+
+
 def verb_to_come(name: str) -> Verb | None:
     """Return the verb of this name, or None if it is no verb that people know from Delta."""
-    name = _SPELLED_OTHERWISE.get(name, name)
     return VERBS.get(name)
 
 
@@ -242,6 +294,11 @@ def refuse_import(name: str) -> None:
         raise NotImportable(f"deltars cannot {verb.what} yet", hint=f"Today: {verb.today}.")
 
 
+def _meant(kind: type, name: str) -> str:
+    close = get_close_matches(name, dir(kind), n=1, cutoff=0.75)
+    return f". Did you mean {close[0]}?" if close else _OTHERS.get(kind.__name__, "")
+
+
 class RefusesVerbs:
     """Base of what a user holds: a verb that is not there yet raises `NotSupportedYet`, an AttributeError."""
 
@@ -251,4 +308,7 @@ class RefusesVerbs:
 
         def __getattr__(self, name):
             refuse_verb(type(self).__name__, name)
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            meant = "" if name.startswith("_") else _meant(type(self), name)
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}{meant}", name=name, obj=self
+            )

@@ -22,7 +22,8 @@ def sorted_events(rows: pa.Table, *, without: tuple[str, ...] = ()) -> list[str]
 
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat() if value.tzinfo else value.isoformat()
+        # deltalake gives times of commits without a zone.
+        return (value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
     if isinstance(value, dict):
         return [(name, _plain(inner)) for name, inner in value.items()]
     if isinstance(value, list | tuple):

@@ -151,3 +151,28 @@ def test_errors_of_the_library_are_in_words_of_the_command_line(run: Run) -> Non
     skipped = run("vacuum", "--all").stderr
     assert "adopt it first: deltars adopt TABLE." in skipped
     assert "catalog.adopt" not in skipped
+
+
+def test_argument_that_a_command_does_not_take_is_answered_by_the_option(run: Run) -> None:
+    for arguments, said in (
+        (("delete", "t", "id = 1"), "Write --where CONDITION."),
+        (("restore", "t", "1"), "Write --version N"),
+        (("sql", "SELECT", "1"), "Put the query in quotes."),
+    ):
+        result = run(*arguments)
+        assert result.exit_code == 2
+        assert said in result.stderr
+    assert "Did you mean 'deltars sql'?" in run("count", "t").stderr
+
+
+def test_two_formats_are_refused_and_a_property_that_is_not_set_is_reported(run: Run) -> None:
+    assert run("init").exit_code == 0
+    assert run("create", "t", "--schema", "id INT").exit_code == 0
+    both = run("head", "t", "--json", "--format", "csv")
+    assert both.exit_code == 2
+    assert "Give --json or --format csv, not both." in both.stderr
+    assert run("head", "t", "--json", "--format", "json").exit_code == 0
+    unset = run("properties", "t", "--unset", "owner")
+    assert unset.exit_code == 0
+    assert unset.stderr == "Note: owner is not set.\n"
+    assert len(run("history", "t", "-n", "1").stdout.splitlines()) == 1

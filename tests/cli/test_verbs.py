@@ -51,8 +51,16 @@ def test_call_of_another_library_is_answered_with_ours(tmp_path: Path) -> None:
         cut = catalog.snapshot()
         done = table.optimize(dry_run=True)
         assert pickle.loads(pickle.dumps(done)) == copy.copy(done) == done
-        held = {"Catalog": catalog, "Table": table, "Transaction": tx, "CatalogSnapshot": cut, "MergeBuilder": merge}
-        held |= {"Optimized": done, "Alter": table.alter}
+        held = {
+            "Catalog": catalog,
+            "Table": table,
+            "Alter": table.alter,
+            "Transaction": tx,
+            "TransactionResult": catalog.write("u", pa.table({"id": [1]})),
+            "CatalogSnapshot": cut,
+            "MergeBuilder": merge,
+            "Optimized": done,
+        }
         for kind, calls in CALLS.items():
             for name, call in calls.items():
                 with pytest.raises(deltars.NotSupportedYet, match=re.escape(f"{kind} has no {name}. Write {call}.")):
@@ -129,6 +137,7 @@ ONLY_IN_PROGRAMS = (
     "Write each batch: df.writeStream.foreachBatch(",
     "To write rows, use tx.write(",
     "Write table.head(",
+    "Write table.write(",
     "Write the table first, by its name: catalog.table(",
     "Without Spark: table.to_arrow(), cut.to_duckdb(table)",
     "To count rows, use table.count()",

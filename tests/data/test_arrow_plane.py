@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from deltars import progress_bar
 from deltars.data import ArrowPlane, WriteTarget
 from deltars.errors import SchemaMismatch, ValidationError
 from deltars.protocol import schema_from_ddl
@@ -88,3 +91,32 @@ def test_a_frame_that_does_not_fit_is_refused_before_its_rows_are_read(tmp_path:
     with pytest.raises(SchemaMismatch, match="column id is string in the data, long in the table"):
         written(reader, tmp_path)
     assert len(list(batches)) == 1
+
+
+def test_long_write_shows_how_many_rows_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress_bar, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(progress_bar, "_EVERY_S", 0.01)
+    monkeypatch.setattr("deltars.data.plane.WATCHED_ROWS", 1)
+
+    def rows(is_shown: bool) -> Iterator[pa.RecordBatch]:
+        yield from pa.Table.from_pylist(ROWS).to_batches()
+        deadline = time.monotonic() + (30 if is_shown else 0.2)
+        while time.monotonic() < deadline and progress_bar.THE_SCREEN.acquire(blocking=False):
+            progress_bar.THE_SCREEN.release()
+            time.sleep(0.01)
+
+    def write(number: int, *, is_shown: bool = False) -> str:
+        reader = pa.RecordBatchReader.from_batches(pa.Table.from_pylist(ROWS).schema, rows(is_shown))
+        assert written(reader, tmp_path / str(number)) == ROWS
+        return capsys.readouterr().err
+
+    assert write(0) == ""
+    monkeypatch.setenv("DELTARS_PROGRESS", "1")
+    assert "writing" in (shown := write(1, is_shown=True))
+    assert "rows" in shown
+    with progress_bar.THE_SCREEN:  # a bar of a command is there
+        assert write(2) == ""
+    monkeypatch.setenv("DELTARS_PROGRESS", "0")
+    assert write(3) == ""

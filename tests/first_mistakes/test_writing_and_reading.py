@@ -160,8 +160,8 @@ MISTAKES = {
     "a dictionary in place of a frame": Mistake(
         lambda lake: lake.write("new", {"a": [1]}),  # type: ignore[arg-type]
         deltars.ValidationError,
-        "a builtins.dict cannot be written",
-        "Give a Spark, pandas, Polars or pyarrow frame",
+        "a dict cannot be written",
+        "write pyarrow.table(columns)",
     ),
     "the frame and the table swapped": Mistake(
         lambda lake: deltars.write(ROWS, "plain"),  # type: ignore[arg-type]

@@ -65,12 +65,7 @@ def test_a_table_with_variants_is_read_encoded_and_left_to_its_writers(
 @pytest.mark.parametrize(
     ("protocol", "column", "feature"),
     [
-        (features("identityColumns"), {"metadata": {"delta.identity.start": 1}}, "identityColumns"),
-        (
-            {"protocol": {"minReaderVersion": 1, "minWriterVersion": 6}},
-            {"metadata": {"delta.identity.start": 1}},
-            "identityColumns",
-        ),
+        (features("checkpointProtection"), {}, "checkpointProtection"),
         (features("icebergCompatV1", "columnMapping"), {}, "icebergCompatV1"),
         (features("somebodysOwn"), {}, "somebodysOwn"),
     ],

@@ -78,8 +78,8 @@ def test_protocol_that_only_gains_features_is_accepted() -> None:
 
 
 def test_table_whose_protocol_asks_for_more_than_we_can_do_is_not_written_to() -> None:
-    foreign = protocol([*FEATURES, "identityColumns"])
-    assert "identityColumns is not supported for writing" in refusal(added("a"), protocol=foreign).message
+    foreign = protocol([*FEATURES, "checkpointProtection"])
+    assert "checkpointProtection is not supported for writing" in refusal(added("a"), protocol=foreign).message
 
 
 def test_metadata_that_needs_a_feature_is_refused_where_the_protocol_does_not_list_it() -> None:

@@ -123,11 +123,8 @@ def test_columns_that_are_named_nowhere_are_not_needed(text: str, columns: list[
         ("SELECT 1; SELECT 2", "only one query"),
         ("SELEC * FROM features", "only one query|syntax error"),
         ("SELECT * FROM features WHERE", "syntax error|too early"),
-        ("SELECT * FROM features VERSION AS OF 3", "at one moment"),
-        ("SELECT * FROM features@v3", "at one moment"),
-        ("SELECT * FROM `features` @V3 AS f", "at one moment"),
-        ("SELECT f.id FROM lake.features@20260131120000000 f", "at one moment"),
-        ("SELECT * FROM features AT (VERSION => 3)", "at one moment"),
+        ("SELECT * FROM features AT (VERSION => 3)", "form of a moment is not supported"),
+        ("SELECT @v3 FROM features", "only a table can be read at a moment"),
         ("SELECT * FROM table_changes('features', 0)", "cannot read changes"),
         ("", "empty"),
     ],
@@ -136,6 +133,32 @@ def test_what_is_no_query_is_an_error_that_says_where(text: str, problem: str) -
     with pytest.raises(PredicateError, match=problem) as raised:
         Query(text)
     assert "of the query" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("SELECT * FROM features VERSION AS OF 3", "version", "3"),
+        ("SELECT * FROM features FOR SYSTEM_VERSION AS OF '3' f", "version", "'3'"),
+        ("SELECT * FROM features@v3", "version", "3"),
+        ("SELECT * FROM `features` @V3 AS f", "version", "3"),
+        ("SELECT f.id FROM features@20260131120000000 f", "timestamp", "20260131120000000"),
+        ("SELECT 1 FROM features TIMESTAMP AS OF :then WHERE id = 1", "timestamp", ":then"),
+        ("SELECT 1 FROM features TIMESTAMP AS OF now() - INTERVAL 1 DAY JOIN x", "timestamp", "now() - INTERVAL 1 DAY"),
+        ("SELECT 1 FROM features TIMESTAMP AS OF DATE '2026-01-01'", "timestamp", "DATE '2026-01-01'"),
+    ],
+)
+def test_moment_belongs_to_its_table_and_leaves_the_query(text: str, kind: str, value: str) -> None:
+    query = Query(text)
+    moment = query.tables[0].moment
+    assert moment is not None
+    assert (moment.kind, moment.value.text) == (kind, value)
+    assert text[moment.value.start :].startswith(value)
+    assert value not in query.rewritten(lambda place: "t", str)
+
+
+def test_alias_of_is_no_moment() -> None:
+    assert Query("SELECT version AS of FROM features").tables[0].moment is None
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from deltars.protocol import (
 
 PLAIN = schema_from_ddl("id BIGINT")
 WRITABLE = {
-    "appendOnly", "invariants", "checkConstraints", "generatedColumns", "allowColumnDefaults",
+    "appendOnly", "invariants", "checkConstraints", "generatedColumns", "identityColumns", "allowColumnDefaults",
     "changeDataFeed", "columnMapping", "deletionVectors", "timestampNtz", "rowTracking", "domainMetadata",
     "clustering", "inCommitTimestamp", "vacuumProtocolCheck", "v2Checkpoint", "typeWidening", "deltars.sqlManaged",
 }  # fmt: skip
@@ -110,7 +110,6 @@ class TestNewTable:
         ("schema", "properties", "feature"),
         [
             (schema_from_ddl("v VARIANT"), {}, "variantType"),
-            (with_metadata({"delta.identity.start": 1}), {}, "identityColumns"),
             (PLAIN, {"delta.enableIcebergCompatV1": "true"}, "icebergCompatV1"),
             (PLAIN, {"delta.enableIcebergCompatV2": "true"}, "icebergCompatV2"),
             (PLAIN, {"delta.enableVariantShredding": "true"}, "variantShredding"),
@@ -186,7 +185,6 @@ def test_well_formed_protocol_is_accepted(protocol: Protocol) -> None:
         (versions(1, 7, [], []), "readerFeatures"),
         (versions(1, 7), "writerFeatures"),
         (versions(1, 2, None, []), "writerFeatures"),
-        (versions(1, 6), "identityColumns is not supported for writing"),
         (versions(1, 7, None, ["clustering"]), "clustering needs domainMetadata"),
         (versions(1, 7, None, ["futureFeature"]), "futureFeature is not supported for writing"),
         (versions(3, 7, ["futureFeature"], ["appendOnly"]), "futureFeature is not supported for writing"),

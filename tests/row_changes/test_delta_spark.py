@@ -130,8 +130,8 @@ def test_statements_give_the_rows_of_delta_spark(
         ours = _create_ours(catalog, f"ours{number}", has_vectors, is_partitioned)
         source = None
         if isinstance(statement, Merge):
-            source = _source(statement)
-            values = ", ".join(_literals(row) for row in zip(*statement.source.values(), strict=True))
+            source = source_of(statement)
+            values = ", ".join(literals(row) for row in zip(*statement.source.values(), strict=True))
             names = "id, p, x, d"
             of = f"VALUES {values}" if values else "SELECT 1L, '', 1D, 1BD WHERE false"
             delta_spark.run(
@@ -180,7 +180,7 @@ def _create_theirs(delta_spark: DeltaSpark, table: str, has_vectors: bool, is_pa
         f" TBLPROPERTIES ('delta.enableDeletionVectors' = '{str(has_vectors).lower()}')"
     )
     for rows in ROWS:
-        values = ", ".join(_literals(row) for row in rows)
+        values = ", ".join(literals(row) for row in rows)
         delta_spark.run(
             f"INSERT INTO {table} SELECT CAST(id AS BIGINT), CAST(p AS STRING), CAST(x AS DOUBLE),"
             " CAST(d AS DECIMAL(10, 2)), timestamp_seconds(id),"
@@ -193,26 +193,28 @@ def _create_ours(catalog: deltars.Catalog, name: str, has_vectors: bool, is_part
     properties = {"delta.enableDeletionVectors": str(has_vectors).lower()}
     table = catalog.create_table(name, DDL, properties=properties, partition_by=["p"] if is_partitioned else [])
     for rows in ROWS:
-        ids, ps, xs, ds = zip(*rows, strict=True)
-        table.write(
-            pa.table(
-                {
-                    "id": pa.array(ids, pa.int64()),
-                    "p": pa.array(ps, pa.string()),
-                    "x": pa.array(xs, pa.float64(), from_pandas=False),
-                    "d": pa.array(ds, pa.string()).cast(pa.decimal128(10, 2)),
-                    "ts": pa.array([None if i is None else i * 1_000_000 for i in ids], pa.timestamp("us", "UTC")),
-                    "s": pa.array(
-                        [{"a": i, "b": p} for i, p in zip(ids, ps, strict=True)],
-                        pa.struct([("a", pa.int32()), ("b", pa.string())]),
-                    ),
-                }
-            )
-        )
+        table.write(table_of(rows))
     return table
 
 
-def _source(statement: Merge) -> pa.Table:
+def table_of(rows: list[tuple[Any, ...]]) -> pa.Table:
+    ids, ps, xs, ds = zip(*rows, strict=True)
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "p": pa.array(ps, pa.string()),
+            "x": pa.array(xs, pa.float64(), from_pandas=False),
+            "d": pa.array(ds, pa.string()).cast(pa.decimal128(10, 2)),
+            "ts": pa.array([None if i is None else i * 1_000_000 for i in ids], pa.timestamp("us", "UTC")),
+            "s": pa.array(
+                [{"a": i, "b": p} for i, p in zip(ids, ps, strict=True)],
+                pa.struct([("a", pa.int32()), ("b", pa.string())]),
+            ),
+        }
+    )
+
+
+def source_of(statement: Merge) -> pa.Table:
     source = statement.source
     return pa.table(
         {
@@ -224,7 +226,7 @@ def _source(statement: Merge) -> pa.Table:
     )
 
 
-def _literals(row: tuple[Any, ...]) -> str:
+def literals(row: tuple[Any, ...]) -> str:
     def literal(value: Any) -> str:
         if value is None:
             return "NULL"

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 import deltars
+from deltars import progress_bar
 from deltars.errors import ConfigError, SchemaMismatch, ValidationError
 from deltars.spark import SparkPlane, active_session, progress
 from deltars.spark.read import files as read_files
@@ -155,7 +156,7 @@ def test_deleted_rows_and_files_that_spark_would_hide_are_read_as_elsewhere(
 
 
 def test_long_write_shows_how_far_the_server_is(remote: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(progress_bar, "PATIENCE_S", 0.0)
     slow = remote.sql("select java_method('java.lang.Thread', 'sleep', 2500L) from range(0, 4, 1, 4)")
     screen = io.StringIO()
     with progress.shown(remote, "/lake/events", Console(file=screen, force_terminal=True, width=100)):

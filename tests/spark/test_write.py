@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 import deltars
+from deltars import progress_bar
 from deltars.data import ArrowPlane, WriteTarget, WrittenFile, write_table
 from deltars.errors import SchemaMismatch, StorageError, ValidationError
 from deltars.protocol import StructType, schema_from_ddl, schema_to_arrow
@@ -432,7 +433,7 @@ def test_task_that_is_tried_again_writes_no_row_twice_and_loses_none(tmp_path: P
 
 
 def test_long_write_shows_how_far_it_is_to_who_watches(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(progress_bar, "PATIENCE_S", 0.0)
     slow = spark.sql("select java_method('java.lang.Thread', 'sleep', 2000L) from range(0, 2, 1, 2)")
     for is_terminal in (True, False):
         screen = io.StringIO()

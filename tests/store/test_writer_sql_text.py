@@ -12,14 +12,15 @@ from tests.support.sql_text import find_built_text
 SOURCE = Path(deltars.__file__).parent
 
 JUSTIFIED = {
-    "catalog/duckdb_query.py": {
-        "DuckDBQuery.rows": "a query of the user's over rows in memory; column names are quoted",
-    },
     "demo/readers.py": {
         "_by_duckdb": "the place of an installed package, in a database in memory",
     },
+    "enabled/queries.py": {
+        "Queries._query": "a query of the user's, for the user's Spark",
+    },
     "spark/plane.py": {
         "SparkPlane.query": "a query of the user's, for the user's Spark",
+        "SparkPlane.microseconds": "a time of the user's, for the user's Spark",
     },
     "store/backends/base.py": {
         "Backend.scan": "a Prepared holds what Core compiled; values travel beside it",
@@ -45,6 +46,12 @@ JUSTIFIED = {
     "store/grants.py": {
         "grant": "composed by psycopg.sql, which quotes every name; only escaped for the driver here",
         "_on": "a right, all of them constants of the same module",
+    },
+    "transaction/duckdb_query.py": {
+        "DuckDBQuery.rows": "a query of the user's over rows in memory; column names are quoted",
+    },
+    "transaction/statements/insertion.py": {
+        "_spark_values": "expressions of the user's, for the user's Spark",
     },
 }
 """Where text is not constant, and why no value of a caller's can be in it."""

@@ -147,7 +147,7 @@ def test_partition_values_must_be_those_of_the_table_s_partition_columns(open_lo
 REFUSED_PROTOCOLS: dict[str, tuple[Protocol, str]] = {
     "downgrade": (Protocol(min_reader_version=1, min_writer_version=2), "may not go down"),
     "dropped feature": (protocol(FEATURES[:-1]), "may not be dropped: rowTracking"),
-    "unsupported feature": (protocol([*FEATURES, "identityColumns"]), "identityColumns is not supported"),
+    "unsupported feature": (protocol([*FEATURES, "checkpointProtection"]), "checkpointProtection is not supported"),
     "unknown feature": (protocol([*FEATURES, "madeUp"]), "madeUp is not supported"),
     "reader 3 without writer 7": (
         Protocol(min_reader_version=3, min_writer_version=6, reader_features=["deletionVectors"]),

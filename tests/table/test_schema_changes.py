@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 import deltars
 from deltars.errors import SchemaMismatch, ValidationError, VersionConflict
@@ -405,6 +408,18 @@ def test_row_tracking_gives_ids_to_rows_that_exist(catalog: deltars.Catalog) -> 
     )
     assert ids == [0, 1, 2, 3]
     assert table.count() == 4
+    with catalog.begin() as tx:
+        tx.write("u", pa.table({"id": [1]}))
+    with catalog.begin() as tx:
+        tx.write("u", pa.table({"id": [2]}))
+        tx.alter("u").set_properties({"delta.enableRowTracking": "true"})
+    place = Path(catalog.table("u").location)
+    lines = (place / "_delta_log" / f"{1:020}.json").read_text().splitlines()
+    adds = [json.loads(line)["add"] for line in lines if '"add"' in line]
+    assert sorted((add["dataChange"], add["baseRowId"]) for add in adds) in (
+        [(False, 0), (True, 1)],
+        [(False, 1), (True, 0)],
+    )
     assert table.verify(deep=True).findings == ()
 
 
@@ -440,3 +455,31 @@ def test_write_that_began_before_a_rename_is_a_conflict(catalog: deltars.Catalog
     table.alter.rename_column("id", "key")
     with pytest.raises(deltars.MetadataChanged):
         tx.commit()
+
+
+def test_spark_reads_and_changes_by_the_new_names_and_types(
+    catalog: deltars.Catalog, table: deltars.Table, spark: SparkSession
+) -> None:
+    def read() -> list[dict[str, Any]]:
+        return [row.asDict(recursive=True) for row in table.read(spark=spark).orderBy("name").collect()]
+
+    assert read()[0]["id"] == 1
+    table.alter.rename_column("id", "key")
+    table.alter.rename_column("at.x", "east")
+    table.alter.move_column("kind", first=True)
+    table.alter.drop_column("at.y")
+    table.alter.change_type("key", "BIGINT", enable_type_widening=True)
+    table.alter.change_type("tags.element.n", "DOUBLE")
+    assert read()[0] == {
+        "kind": "a",
+        "key": 1,
+        "name": "n1",
+        "at": {"east": 1},
+        "tags": [{"n": 1.0, "m": "m"}],
+    }
+    assert table.read(spark=spark, version=2).columns == ["id", "name", "at", "tags", "kind"]
+    source = spark.createDataFrame([(3, "new", "b"), (2**40, "big", "b")], "key BIGINT, name STRING, kind STRING")
+    merge = table.merge(source, on="t.key = s.key", spark=spark).when_matched_update({"name": "upper(s.name)"})
+    merge.when_not_matched_insert_all(except_columns=["at", "tags"]).execute()
+    assert sorted((row["key"], row["name"]) for row in read()) == [(1, "n1"), (2, "n2"), (3, "NEW"), (2**40, "big")]
+    assert table.read(spark=spark, where="key > 3").count() == 1

@@ -136,11 +136,16 @@ def test_replace_where_tells_no_change_of_rows_that_it_leaves_alone(catalog: del
     feed = {"delta.enableChangeDataFeed": "true"}
     catalog.write("events", rows((1, DAY_1), (2, DAY_2)), partition_by=["day"], properties=feed)
     catalog.write("events", rows((3, DAY_1)))
-    with pytest.raises(ValidationError, match=r"share files.*change data feed") as caught:
-        catalog.write("events", rows((1, DAY_1)), "overwrite", replace_where="id = 1")
-    assert (caught.value.table, caught.value.field) == ("events", "replace_where")
+    catalog.write("events", rows((1, DAY_2)), "overwrite", replace_where="id = 1")
     catalog.write("events", rows((4, DAY_1)), "overwrite", replace_where="day = '2026-01-01'")
-    assert content(catalog.table("events")) == [(2, DAY_2), (4, DAY_1)]
+    assert content(catalog.table("events")) == [(1, DAY_2), (2, DAY_2), (4, DAY_1)]
+    changed = catalog.table("events").changes(2).to_arrow().select(["_commit_version", "_change_type", "id", "day"])
+    assert sorted(map(tuple, (row.values() for row in changed.to_pylist()))) == [
+        (2, "delete", 1, DAY_1),
+        (2, "insert", 1, DAY_2),
+        (3, "delete", 3, DAY_1),
+        (3, "insert", 4, DAY_1),
+    ]
 
 
 def test_replace_where_on_a_partition_removes_whole_files(catalog: deltars.Catalog, events: deltars.Table) -> None:

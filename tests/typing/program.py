@@ -267,6 +267,12 @@ def use_snapshots(catalog: deltars.Catalog, spark: SparkSession) -> None:
     assert_type(snapshot.register_views(prefix="then_"), list[str])
     assert_type(catalog.sql("SELECT * FROM features", as_of=datetime(2026, 1, 1)), DataFrame)
     assert_type(deltars.sql("SELECT * FROM features", catalog=catalog, spark=spark), DataFrame)
+    assert_type(catalog.sql("DELETE FROM features WHERE id = :id", args={"id": 1}), DataFrame)
+    catalog.sql_to_arrow("SELECT * FROM features", as_of="2026-01-01", args=[1])
+    catalog.sql_script("DELETE FROM features; DELETE FROM labels", spark=spark)
+    with catalog.begin() as changing:
+        assert_type(changing.sql("DELETE FROM features", args={"id": 1}, spark=spark), DataFrame)
+        changing.sql_to_arrow("SELECT 1", args=None)
 
 
 def use_raw_log(catalog: deltars.Catalog, table_id: UUID) -> None:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from deltars.catalog.restore import Restored, restore_table, restore_tables
     from deltars.catalog.row_count import count_rows, recorded_rows
     from deltars.catalog.snapshot import CatalogSnapshot
+    from deltars.catalog.statements import run_script, run_statement
     from deltars.catalog.table import Table
     from deltars.catalog.table_detail import ColumnDetail, PartitionDetail, TableDetail, detail_of
     from deltars.catalog.table_diff import FileChange, TableChange, TableDiff, difference
@@ -69,6 +70,7 @@ else:
             "restore": "Restored restore_table restore_tables",
             "row_count": "count_rows recorded_rows",
             "snapshot": "CatalogSnapshot",
+            "statements": "run_script run_statement",
             "table": "Table",
             "table_detail": "ColumnDetail PartitionDetail TableDetail detail_of",
             "table_diff": "FileChange TableChange TableDiff difference",

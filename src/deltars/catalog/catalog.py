@@ -26,6 +26,7 @@ from deltars.store.names import check_name, check_namespace, name_key, namespace
 from deltars.verbs_to_come import RefusesVerbs
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from deltars.catalog import CatalogSnapshot, LogComparison, TransactionDetail
@@ -53,6 +54,8 @@ class Catalog(RefusesVerbs, ActivityCalls, CutCalls, CatalogMaintenance):
     """An open catalog, made by `deltars.connect()`. It pickles: a forked or unpickled copy opens new connections."""
 
     def __init__(self, config: CatalogConfig) -> None:
+        if not isinstance(config, CatalogConfig):
+            raise TypeError("a Catalog is made by deltars.connect(uri)")
         self._session = CatalogSession(config.uri, config.settings)
         self._config = config
 
@@ -330,13 +333,50 @@ class Catalog(RefusesVerbs, ActivityCalls, CutCalls, CatalogMaintenance):
         args: Mapping[str, Any] | Sequence[Any] | None = None,
         spark: SparkSession | None = None,
     ) -> DataFrame:
-        """Run a query over tables of this catalog, all at one moment. See `CatalogSnapshot.sql`.
+        """Run a query or another statement in Spark's SQL, and return its rows as a Spark DataFrame.
 
-        `as_of` is that of `snapshot`; a time without a zone is in the Spark session's zone.
+        A query reads all its tables at one moment: now, or `as_of`, as for `snapshot`. `VERSION AS OF` and
+        `TIMESTAMP AS OF` read one table at another. A change (INSERT, UPDATE, DELETE, MERGE, CREATE TABLE, ALTER TABLE,
+        …) is one transaction, and returns what it did. `BEGIN ATOMIC statement; statement; END` is one transaction over
+        all tables in it. `args` has the values of parameters: a dict for `:name`, or a list for `?`. A name that is no
+        table may be a temporary view of the Spark session, where rows are read.
         """
-        return self.snapshot(transaction.in_session_zone(self._session, as_of, spark)).sql(
-            query, args=args, spark=spark
-        )
+        plane = transaction.spark_plane("catalog.sql_to_arrow(statement)")
+        session = plane.session(spark)
+        moment = transaction.in_session_zone(self._session, as_of, session)
+        engine = transaction.Engine(session, prefers_spark=True)
+        return catalog.run_statement(self, query, args, engine, as_of=moment).to_spark(session)
+
+    def sql_to_arrow(
+        self,
+        query: str,
+        *,
+        as_of: AsOf | None = None,
+        args: Mapping[str, Any] | Sequence[Any] | None = None,
+        spark: SparkSession | None = None,
+    ) -> pa.Table:
+        """Run a statement as `sql` does, and return its rows as a pyarrow table. Most statements need no Spark.
+
+        DuckDB runs a query in this process where its rows are the same as Spark's. Other queries, and changes that only
+        Spark can compute, need a Spark session.
+        """
+        return catalog.run_statement(self, query, args, transaction.Engine(spark), as_of=as_of).to_arrow()
+
+    def sql_script(
+        self,
+        script: str,
+        *,
+        args: Mapping[str, Any] | Sequence[Any] | None = None,
+        spark: SparkSession | None = None,
+    ) -> list[pa.Table]:
+        """Run statements that are separated by semicolons, and return the rows of each as a pyarrow table.
+
+        Statements between `BEGIN` and `COMMIT` are one transaction; so are those of `BEGIN ATOMIC … END`. Each other
+        statement is committed alone. The whole script is parsed first: a syntax error runs nothing. If a statement
+        fails, its transaction is rolled back, and those after it do not run. As for `sql_to_arrow`, Spark is needed
+        only for some statements.
+        """
+        return catalog.run_script(self, script, args, transaction.Engine(spark))
 
     def read(
         self,

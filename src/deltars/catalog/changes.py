@@ -81,7 +81,7 @@ class Changes:
         """Return the rows as a Spark DataFrame, in no particular order. `spark` is the active session by default."""
         plane = spark_plane()
         with located(table=self.table):
-            return plane.changes(spark, self._scans)
+            return plane.read_changes(spark, self._scans)
 
     def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
         """Return the rows as a stream of record batches, in the order of the versions."""

@@ -81,6 +81,7 @@ class CatalogSettings(TypedDict, total=False):
     """Call `observe.opentelemetry()`, for the whole process; by default not."""
 
 
+@checks_call
 def connect(
     catalog: str | PathLike[str] | None = None,
     *,

@@ -35,6 +35,11 @@ def run(
             f"catalog.run() takes a function of the transaction, got {function!r:.100}",
             hint='Write catalog.run(lambda tx: tx.write("features", df)).',
         )
+    if not _takes_one(function):
+        raise ConfigError(
+            f"catalog.run() takes a function of the transaction, and {function!r:.100} does not take one argument",
+            hint='Write catalog.run(lambda tx: tx.write("features", df)).',
+        )
     # Called, it would return at once, and its body would run after the commit or never.
     if any(is_lazy(getattr(function, "func", function)) for is_lazy in _LAZY):
         raise ConfigError(
@@ -59,6 +64,16 @@ def run(
             )
         time.sleep(pause_s)
     raise AssertionError  # count() never ends
+
+
+def _takes_one(function: Callable[..., object]) -> bool:
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # a function of C may have no signature
+        return True
+    return True
 
 
 def _is_worth_another_try(error: Exception) -> bool:

@@ -21,6 +21,7 @@ from deltars.store.names import meant
 from deltars.store.read.cuts import Cut, CutTable
 from deltars.transaction.html import html_table
 from deltars.transaction.plane import spark_plane
+from deltars.transaction.queries import QueryTable, TableMoment, run_on_spark, table_at
 from deltars.transaction.rows_by_table import RowsByTable
 from deltars.verbs_to_come import RefusesVerbs
 
@@ -98,18 +99,10 @@ class CatalogSnapshot(RefusesVerbs, RowsByTable):
         """
         # Imported late, like Spark: sqlglot is slow to load.
         from deltars.predicate import Query
+        from deltars.predicate.statements.binding import Binder
 
-        plane = spark_plane("query without Spark: the command deltars sql, or cut.to_duckdb(table)")
         parsed = Query(query)
-        views = [name for name in parsed.tables if not self._has(name.name) and plane.has_view(spark, name.name)]
-        parsed = parsed.without(views)
-        tables = self._tables_of(parsed)
-        predicates = plane.predicates(spark, parsed, [snapshot.schema for _, snapshot in tables])
-        scans = [
-            self._scan(table, snapshot, predicate)
-            for (table, snapshot), predicate in zip(tables, predicates, strict=True)
-        ]
-        return plane.query(spark, parsed, scans, args)
+        return run_on_spark(self, parsed, Binder(parsed.source, args), spark)
 
     def register_views(
         self,
@@ -155,11 +148,12 @@ class CatalogSnapshot(RefusesVerbs, RowsByTable):
             )
         return found
 
-    def _tables_of(self, query: Query) -> list[tuple[CutTable, Snapshot]]:
-        """Return each table that a query names, in the order of its text; one that is named twice is fetched once."""
-        tables = [self._named(query, reference) for reference in query.tables]
-        snapshots = {table.table_id: self._snapshot(table) for table in tables}
-        return [(table, snapshots[table.table_id]) for table in tables]
+    def _query_table(self, query: Query, reference: TableReference, moment: TableMoment | None) -> QueryTable:
+        table = self._named(query, reference)
+        if moment is not None:
+            return table_at(self._session, table.table_id, table.name, moment)
+        snapshot = self._snapshot(table)
+        return QueryTable(snapshot.schema, lambda where: self._scan(table, snapshot, where))
 
     def _has(self, name: str) -> bool:
         key = self._session.name_or_id(name)

@@ -195,6 +195,10 @@ class Table(TableChanges, TableMaintenance, RefusesVerbs, ArrowRows):
 
         Mode and options are those of `Transaction.write`.
         """
+        if isinstance(df, str):
+            raise ValidationError(
+                f"the first argument is the frame, got {df!r:.100}", field="df", hint="Write table.write(df, mode)."
+            )
         with transaction.Transaction(self._session, isolation="serializable") as tx:
             tx.write(self.id, df, mode, **options)
         return tx.result

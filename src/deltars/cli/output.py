@@ -63,6 +63,8 @@ def output_for(*, as_json: bool) -> Output:
 
 def rows_output(output: Output, form: str | None) -> Output:
     """Return the output for rows of a table: in a pipe they are CSV with a header, as of psql --csv and duckdb -csv."""
+    if isinstance(output, Json) and form not in (None, "json"):
+        raise click.UsageError(f"Give --json or --format {form}, not both.")
     match form:
         case "csv":
             return Csv()

@@ -17,6 +17,8 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from deltars import progress_bar
+
 if TYPE_CHECKING:
     from deltars.importer import Progress as Step
 
@@ -65,7 +67,12 @@ def stepping(total: int) -> Iterator[Callable[[str, bool], None]]:
         yield lambda what, is_done: shown.update(task, description=what, advance=1 if is_done else 0)
 
 
-def _shown(*columns: ProgressColumn) -> Progress:
+@contextmanager
+def _shown(*columns: ProgressColumn) -> Iterator[Progress]:
     console = Console(stderr=True)
     # Disabled without a terminal, because an empty line would remain.
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with (
+        progress_bar.THE_SCREEN,
+        Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
+    ):
+        yield progress

@@ -22,6 +22,7 @@ import deltars
 from deltars.cli.hints import said
 from deltars.cli.late_commands import LateCommands
 from deltars.cli.options import is_debugging, with_debug
+from deltars.cli.start import own_process
 from deltars.verbs_to_come import verb_to_come
 
 FAILED, WRONG_USAGE, CONFLICT, BROKEN_PIPE = 1, 2, 3, 128 + 13
@@ -70,6 +71,7 @@ SYNONYMS = {
     "maintenance": "maintain",
     "optimise": "optimize",
     "compact": "optimize",
+    "count": "sql",
     "zorder": "optimize",
     "cdf": "changes",
     "feed": "changes",
@@ -101,8 +103,22 @@ _OTHER_OPTIONS = {
 }
 """What to write for an option that people know from another command."""
 
+_EXTRA_ARGUMENTS = {
+    "create": "Write --schema DDL.",
+    "delete": "Write --where CONDITION.",
+    "head": "Write --where CONDITION, or -n N.",
+    "restore": "Write --version N, --timestamp TIME or --as-of TAG.",
+    "sql": "Put the query in quotes.",
+    "update": "Write --set COLUMN=EXPRESSION --where CONDITION.",
+}
+"""What to write in place of an argument that a command does not take."""
+
 
 class Program(click.Group):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        own_process()
+        return super().__call__(*args, **kwargs)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -127,6 +143,11 @@ class Program(click.Group):
             instead = _OTHER_OPTIONS.get((str(error.ctx and error.ctx.info_name), error.option_name))
             if instead is not None:
                 raise click.UsageError(f"No such option: {error.option_name}. {instead}", error.ctx) from None
+            raise
+        except click.UsageError as error:
+            instead = _EXTRA_ARGUMENTS.get(str(error.ctx and error.ctx.info_name))
+            if instead is not None and error.message.startswith("Got unexpected extra argument"):
+                raise click.UsageError(f"{error.message}. {instead}", error.ctx) from None
             raise
         except deltars.DeltarsError as error:
             if is_debugging(ctx):

@@ -15,6 +15,7 @@ import deltars
 from deltars.cli.options import pairs, table_argument, with_common_options, with_format
 from deltars.cli.output import Output, rows_of, rows_output
 from deltars.cli.progress import counting
+from deltars.cli.start import keep_pandas_out
 from deltars.uri import is_uri, parse_table_uri
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def show(table: str, catalog: str | None, output: Output) -> None:
 
 @click.command
 @table_argument
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="List only the newest N commits.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="List only the newest N commits.")
 @with_common_options
 def history(table: str, limit: int | None, catalog: str | None, output: Output) -> None:
     """List the commits of TABLE, newest first. TABLE is a name, an id or a full deltasql:// URI.
@@ -100,6 +101,7 @@ def head(
     if version is not None and as_of is not None:
         raise click.UsageError("Give --version or --as-of, not both.")
     names = None if columns is None else [name.strip() for name in columns.split(",")]
+    keep_pandas_out()
     with catalog_with(table, catalog) as opened:
         if as_of is not None:
             version = opened.snapshot(as_of).table(table).version
@@ -183,6 +185,8 @@ def properties(
     """
     wanted = pairs("--set", settings)
     with catalog_with(table, catalog) as opened:
+        for name in sorted({*unset} - opened.table(table).properties.keys()):
+            click.echo(f"Note: {name} is not set.", err=True)
         found = opened.set_properties(table, wanted, unset=unset) if wanted or unset else opened.table(table)
         output.record(found.properties)
 

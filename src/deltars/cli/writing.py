@@ -16,6 +16,7 @@ import deltars
 from deltars.cli.options import pairs, table_argument, with_common_options
 from deltars.cli.output import Output
 from deltars.cli.progress import counting
+from deltars.cli.start import keep_pandas_out
 from deltars.cli.tables import catalog_with
 from deltars.uri import is_uri, parse_table_uri
 
@@ -185,6 +186,7 @@ def load(
     from deltars.protocol import as_schema, schema_to_arrow
 
     properties = pairs("--property", settings)
+    keep_pandas_out()
     with ExitStack() as needed:
         opened = needed.enter_context(catalog_with(table, catalog))
         report = needed.enter_context(counting(f"Loading {table}", "rows"))

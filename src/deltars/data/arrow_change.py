@@ -18,13 +18,14 @@ from pyroaring import BitMap64
 
 from deltars.data.arrow_merge import MergePlan, bitmap_of, candidates, join_of, one_batch
 from deltars.data.evaluation import RowCondition
+from deltars.data.feed_files import write_feed_rows
 from deltars.data.keys import comparison_type, key_values, normalised, values_of
 from deltars.data.new_rows import NewRows
 from deltars.data.plane import read_table
 from deltars.data.purge import purge_files
 from deltars.data.read_schema import arrow_schema
 from deltars.data.reader import PlacedRows, read_each_file
-from deltars.data.row_change import Delete, KeyValues, Merge, MergeSource, Positions, RowChanges, Update
+from deltars.data.row_change import Delete, FeedRows, KeyValues, Merge, MergeSource, Positions, RowChanges, Update
 from deltars.data.row_ids import read_rows, with_row_ids
 from deltars.data.scan import Scan
 from deltars.data.write_schema import fit
@@ -35,6 +36,8 @@ from deltars.protocol import StructField, StructType, schema_from_arrow, schema_
 
 class ArrowChanges:
     """`ChangePlane` of this process."""
+
+    is_distributed = False
 
     @staticmethod
     def refusal(
@@ -75,7 +78,7 @@ class ArrowChanges:
             _collect(positions, placed)
             batches.append(with_row_ids(new.updated(placed.rows, placed.rows), placed.rows, scan))
         rows = [pa.Table.from_batches(batches)] if batches else []
-        return RowChanges(positions, rows, updated=sum(map(len, positions.values())))
+        return RowChanges(positions, rows, updated=sum(map(len, positions.values())), replaced=positions)
 
     def source(self, statement: Merge, target: StructType) -> MergeSource:
         table = read_table(statement.source)
@@ -91,6 +94,9 @@ class ArrowChanges:
 
     def purge(self, scan: Scan, positions: Positions, target: WriteTarget) -> Mapping[int, Sequence[WrittenFile]]:
         return purge_files(scan, positions, target)
+
+    def write_feed(self, scan: Scan, rows: Sequence[FeedRows], target: WriteTarget) -> list[WrittenFile]:
+        return write_feed_rows(scan, rows, target)
 
 
 def expressions_of(statement: Delete | Update | Merge) -> list[Any]:

@@ -96,6 +96,8 @@ class _Outcome:
 
     scan: Scan
     positions: dict[int, BitMap64] = field(default_factory=dict)
+    replaced: dict[int, BitMap64] = field(default_factory=dict)
+    """Positions of rows that are updated."""
     batches: dict[int, list[pa.RecordBatch]] = field(default_factory=dict)
     """New rows by clause."""
     counts: dict[tuple[ClauseKind, str], int] = field(default_factory=dict)
@@ -103,6 +105,9 @@ class _Outcome:
     def add(self, clause: MergeClause, count: int) -> None:
         key = (clause.kind, clause.action)
         self.counts[key] = self.counts.get(key, 0) + count
+
+    def replace(self, place: int, rows: BitMap64) -> None:
+        self.replaced[place] = self.replaced.get(place, BitMap64()) | rows
 
     def total(self, action: str) -> int:
         return sum(count for (_, of), count in self.counts.items() if of == action)
@@ -184,13 +189,26 @@ class MergePlan:
         self._insert(rows, matches.source_rows(), outcome)
         return RowChanges(
             positions={place: found for place, found in outcome.positions.items() if found},
-            rows=[pa.Table.from_batches(batches) for _, batches in sorted(outcome.batches.items())],
+            rows=self._made(outcome, inserted=False),
+            inserted_rows=self._made(outcome, inserted=True),
+            replaced=outcome.replaced,
             updated=outcome.total("update"),
             deleted=outcome.total("delete"),
             inserted=outcome.total("insert"),
             metrics={"numSourceRows": source.num_rows}
             | {name: outcome.counts.get(key, 0) for key, name in _METRICS.items()},
         )
+
+    def _made(self, outcome: _Outcome, *, inserted: bool) -> list[pa.Table]:
+        """Return the new rows, a table for each clause: those that are inserted, or the others.
+
+        Without a feed, all of them are others.
+        """
+        return [
+            pa.Table.from_batches(batches)
+            for place, batches in sorted(outcome.batches.items())
+            if (self._statement.has_feed and self._clauses[place].action == "insert") == inserted
+        ]
 
     def _change_matched(
         self, scan: Scan, source: pa.RecordBatch, index: KeyIndex, matches: _Matches, outcome: _Outcome
@@ -219,6 +237,8 @@ class MergePlan:
                 for codes in matches.codes:
                     _refuse_repeated(index.source_rows(codes)[0])
             return
+        for place, rows in matches.matched.items():
+            outcome.replace(place, rows)
         for codes in matches.codes:
             places, source_rows = index.source_rows(codes)
             _refuse_repeated(places)
@@ -255,6 +275,7 @@ class MergePlan:
             if clause.action == "delete":
                 outcome.add(clause, of.given.num_rows)
             else:
+                outcome.replace(file, bitmap_of(changed[-1]))
                 self._emit(clause, of, outcome)
         if not changed:
             return

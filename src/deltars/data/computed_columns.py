@@ -1,6 +1,7 @@
 """Columns that the table computes for a frame: defaults, generated columns, CHAR and VARCHAR lengths.
 
 missing, with a default            the default
+missing, an identity               the next numbers (`protocol.identity`)
 missing, generated                 computed from the other columns
 present, generated                 a condition: it must equal the computed value (`conditions`)
 CHAR(n), VARCHAR(n)                CHAR is padded with blanks; blanks beyond n are cut off; longer strings are refused
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
@@ -21,6 +23,7 @@ from deltars.errors import ValidationError
 from deltars.protocol import StructField, StructType, schema_to_arrow
 from deltars.protocol.char_varchar import Limit, TypePath
 from deltars.protocol.column_rules import default_of, generation_of, limits_of
+from deltars.protocol.identity import Identity, counted, exhausted, is_in_range
 
 
 class ComputedColumns:
@@ -28,6 +31,7 @@ class ComputedColumns:
 
     def __init__(self, names: Iterable[str], table: StructType) -> None:
         """`names` are the frame's columns."""
+        names = list(names)
         present = {name.lower() for name in names}
         missing = [field for field in table.fields if field.name.lower() not in present]
         self._generated = [field for field in missing if generation_of(field) is not None]
@@ -36,6 +40,7 @@ class ComputedColumns:
             for field in missing
             if (sql := default_of(field)) is not None and generation_of(field) is None
         }
+        self._counters = {name: _Counter(name, found) for name, found in counted(table, names).items()}
         self._base = StructType(tuple(field for field in table.fields if field not in self._generated))
         self._arrow = schema_to_arrow(self._base)
         self._expressions = {
@@ -50,6 +55,8 @@ class ComputedColumns:
         """Return the batch with all columns of the table."""
         for name, value in self._defaults.items():
             batch = batch.append_column(name, pa.repeat(value, batch.num_rows))
+        for name, counter in self._counters.items():
+            batch = batch.append_column(name, counter.take(batch.num_rows))
         rows = fit(batch, self._arrow)
         columns = {
             name: self._limited(name, array) for name, array in zip(rows.schema.names, rows.columns, strict=True)
@@ -64,6 +71,20 @@ class ComputedColumns:
 
     def _limited(self, name: str, array: pa.Array) -> pa.Array:
         return limited(array, self._limits[name], (), name) if name in self._limits else array
+
+
+class _Counter:
+    """Values of an identity column, batch after batch."""
+
+    def __init__(self, name: str, identity: Identity) -> None:
+        self._name, self._step = name, identity.step
+        self._next = identity.first_free
+
+    def take(self, count: int) -> pa.Array:
+        first, self._next = self._next, self._next + count * self._step
+        if count and not (is_in_range(first) and is_in_range(self._next - self._step)):
+            raise exhausted(self._name)
+        return pa.array(first + self._step * np.arange(count, dtype=np.int64) if count else [], pa.int64())
 
 
 def limited(array: pa.Array, limits: Mapping[TypePath, Limit], path: TypePath, column: str) -> pa.Array:

@@ -26,7 +26,8 @@ class Condition:
     sql: str
 
     def violated(self) -> ValidationError:
-        return ValidationError(f"a row violates {self.name}: {self.sql}", field=self.name)
+        hint = "Write only rows that match it, or replace other rows." if self.name == "replace_where" else None
+        return ValidationError(f"a row violates {self.name}: {self.sql}", field=self.name, hint=hint)
 
     def mask_for(self, schema: StructType) -> Callable[[pa.RecordBatch], pa.Array]:
         """Return a function that says which rows of a batch, in the table's types, fulfil the condition."""

@@ -6,15 +6,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from deltars import progress_bar
 from deltars.data.conditions import Condition, checked
 from deltars.data.filter import Unmatched
 from deltars.data.reader import read_scan
+from deltars.data.row_change import ChangePlane
 from deltars.data.scan import Scan
 from deltars.data.sources import claim, open_stream, refuse_used_up
 from deltars.data.write_schema import check_fits, empty_batch, file_schema, fit
@@ -24,6 +26,9 @@ from deltars.errors import ValidationError
 from deltars.predicate import Predicate, parse
 from deltars.protocol import StructType, schema_from_arrow, schema_to_arrow
 from deltars.protocol.column_rules import has_rules
+
+WATCHED_ROWS = 100_000
+"""Rows after which the bar of a long write moves."""
 
 
 class DataPlane(Protocol):
@@ -47,6 +52,9 @@ class DataPlane(Protocol):
 
     def without(self, frame: object, scan: Scan, where: str) -> object:
         """Return the rows of a scan that do not match, as a frame of the same kind."""
+
+    def changes(self, frame: object) -> ChangePlane:
+        """Return what deletes rows where this frame is written."""
 
 
 class ArrowPlane:
@@ -99,13 +107,19 @@ class ArrowPlane:
             empty = pa.RecordBatch.from_pylist([], schema=file_schema(table))
             list(checked([empty], conditions, target.schema))
             batches = checked((fit(batch, table) for batch in batches), conditions, target.schema)
-        return write_table(target, batches)
+        return _write_watched(target, batches, frame) if progress_bar.is_watched() else write_table(target, batches)
 
     def condition(self, frame: object, where: str, schema: StructType) -> Predicate:
         return parse(where, schema, field="replace_where")
 
     def without(self, frame: object, scan: Scan, where: str) -> pa.RecordBatchReader:
         return read_scan(scan, row_filter=Unmatched(parse(where, scan.schema)))
+
+    def changes(self, frame: object) -> ChangePlane:
+        # Imported late: it imports this module, and few writes need it.
+        from deltars.data.arrow_change import ArrowChanges
+
+        return ArrowChanges()
 
 
 def read_table(frame: object) -> pa.Table:
@@ -160,6 +174,24 @@ def _batches(frame: Any) -> Iterator[pa.RecordBatch]:
         yield from refuse_used_up(frame, open_stream(frame))
 
 
+def _write_watched(target: WriteTarget, batches: Iterable[pa.RecordBatch], frame: Any) -> list[WrittenFile]:
+    """Write the batches, and show a bar that counts their rows."""
+    written = 0
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        nonlocal written
+        for batch in batches:
+            for start in range(0, batch.num_rows, WATCHED_ROWS):
+                piece = batch.slice(start, WATCHED_ROWS)
+                yield piece
+                written += piece.num_rows
+
+    num_rows = len(frame) if isinstance(frame, pa.Table) or _is_pandas(frame) else None
+    # The last part of the location: the bar has one line.
+    with progress_bar.shown(target.root.rstrip("/").rpartition("/")[2], lambda: (written, num_rows), "rows"):
+        return write_table(target, counted())
+
+
 def _is_pandas(frame: object) -> bool:
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(frame, pandas.DataFrame)
@@ -186,6 +218,13 @@ def _from_pandas(frame: Any) -> pa.Table:
         raise ValidationError(
             "the pandas frame has an index that holds data, but a table has only columns",
             hint="Call reset_index() to write it as a column, or reset_index(drop=True) to leave it out.",
+        )
+    unnamed = next((name for name in frame.columns if not isinstance(name, str)), None)
+    if unnamed is not None:
+        raise ValidationError(
+            f"the pandas frame has a column named {unnamed!r}, and a column's name is a text",
+            field="df",
+            hint="Name the columns: frame.columns = ['id', 'day'], or frame.rename(columns=str).",
         )
     repeated = frame.columns[frame.columns.duplicated()]
     if len(repeated):

@@ -62,7 +62,7 @@ def purge_file(scan: Scan, rows: BitMap64 | bytes, target: WriteTarget, *, task:
 def rewriting(scan: Scan, target: WriteTarget) -> tuple[Scan, WriteTarget]:
     """Return the scan and the target so that rows keep their ids and are not checked again."""
     # Older files may have nulls in a column that is NOT NULL today. A rewrite does not add rows, so it accepts them.
-    target = target.with_options(schema=_nullable(target.schema))
+    target = target.with_options(schema=nullable(target.schema))
     names = materialized_names(target.properties)
     if names and not scan.hidden_columns and set(FILE_COLUMNS) <= set(scan.files.column_names):
         scan = reading_ids(scan, names)
@@ -79,14 +79,15 @@ def in_partition(scan: Scan, written: Sequence[WrittenFile]) -> list[WrittenFile
     return [replace(file, add=msgspec.structs.replace(file.add, partition_values=values)) for file in written]
 
 
-def _nullable(schema: StructType) -> StructType:
+def nullable(schema: StructType) -> StructType:
+    """Return the schema with every column and every part of it nullable."""
     return StructType(tuple(replace(field, type=_nullable_type(field.type), nullable=True) for field in schema.fields))
 
 
 def _nullable_type(type_: DataType) -> DataType:
     match type_:
         case StructType():
-            return _nullable(type_)
+            return nullable(type_)
         case ArrayType(element):
             return ArrayType(_nullable_type(element))
         case MapType(key, value):

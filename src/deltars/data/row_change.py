@@ -76,6 +76,8 @@ class Merge:
     clauses: Sequence[Clause]
     target_alias: str = "t"
     source_alias: str = "s"
+    has_feed: bool = False
+    """Whether inserted rows must come apart from updated ones, because the table has a change data feed."""
 
     def of_kind(self, kind: ClauseKind) -> list[Clause]:
         return [clause for clause in self.clauses if clause.kind == kind]
@@ -129,6 +131,10 @@ class RowChanges:
     rows: Sequence[object] = ()
     """Frames of the plane's kind with the rows that come: updated and inserted ones. Each has columns of the table.
     A column that a frame lacks gets its default, its generated value, or null."""
+    inserted_rows: Sequence[object] = ()
+    """Frames with inserted rows, if they come apart from updated ones (`Merge.has_feed`)."""
+    replaced: Positions = field(default_factory=dict)
+    """Rows of `positions` that are replaced. The others are deleted."""
     updated: int = 0
     deleted: int = 0
     inserted: int = 0
@@ -136,8 +142,21 @@ class RowChanges:
     """More metrics under Delta's names, such as those of the clauses of a merge."""
 
 
+@dataclass(frozen=True, slots=True)
+class FeedRows:
+    """Rows of one file of a scan that belong to the change data feed."""
+
+    rows: BitMap64 | None
+    """Their positions; None for all rows of the file."""
+    change_type: str
+
+
 class ChangePlane(Protocol):
     """What carries out row-level changes: Arrow in this process, or Spark."""
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether other processes do the work if there is much of it."""
 
     def delete(self, scan: Scan, statement: Delete) -> RowChanges: ...
 
@@ -154,3 +173,6 @@ class ChangePlane(Protocol):
 
         The result has the new files of each file, none if no row is left.
         """
+
+    def write_feed(self, scan: Scan, rows: Sequence[FeedRows], target: WriteTarget) -> list[WrittenFile]:
+        """Write these rows as files of the change data feed: those of each file of the scan, in its order."""

@@ -19,12 +19,14 @@ import pyarrow as pa
 
 from deltars.data.conditions import Condition
 from deltars.data.plane import ArrowPlane
+from deltars.data.row_change import ChangePlane
 from deltars.data.scan import Scan
 from deltars.data.write_schema import empty_batch
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.errors import ValidationError
 from deltars.predicate import Predicate
 from deltars.protocol import StructType
+from deltars.protocol.identity import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,13 @@ class TaskPlane:
         if not isinstance(frame, TaskRows):
             # Rows that stay of files that are replaced.
             return plane.write(frame, target, conditions)
+        if names := counted(target.schema, frame.columns.names):
+            # Each task would count from the same number.
+            raise ValidationError(
+                f"tasks cannot give numbers to the identity column {next(iter(names))}",
+                field="df",
+                hint="Write the frame with deltars.write(table, df), or each batch with deltars.each_batch(fn).",
+            )
         planned = TaskWrite(target, tuple(conditions))
         if frame.files is None:
             # Nothing is written for no rows, but what does not fit or cannot be evaluated raises.
@@ -113,3 +122,7 @@ class TaskPlane:
 
     def without(self, frame: object, scan: Scan, where: str) -> pa.RecordBatchReader:
         return ArrowPlane().without(frame, scan, where)
+
+    def changes(self, frame: object) -> ChangePlane:
+        # Rows that are replaced are deleted by this process.
+        return ArrowPlane().changes(frame)

@@ -31,6 +31,8 @@ class WriteTarget:
     max_records_per_file: int | None = None
     max_files: int | None = None
     """Largest number of files that one write may create. More raise `TransactionTooLarge`."""
+    is_change_data: bool = False
+    """Whether the files belong to the change data feed, which has its own directory."""
 
     @property
     def is_mapped(self) -> bool:
@@ -55,6 +57,7 @@ class WriteTarget:
             self.compression,
             self.max_records_per_file,
             self.max_files,
+            self.is_change_data,
         )
 
 

@@ -35,6 +35,7 @@ from deltars.protocol import (
     schema_to_arrow,
     serialize_partition_value,
 )
+from deltars.protocol.change_feed import CHANGE_DATA
 from deltars.storage import open_storage
 
 ROW_GROUP_BYTES = 64 * 1024 * 1024
@@ -45,7 +46,6 @@ MAX_NAME_BYTES = 255
 
 # Table features that require work on every row that the writer does not implement yet.
 _UNENFORCED = {
-    "identityColumns": "identity columns",
     "variantType": "variant columns",
 }
 
@@ -163,9 +163,10 @@ class _TableWriter:
         columns = target.value_names()
         partition_values = dict(zip(columns, values, strict=True))
         codec = "" if target.compression == "none" else f".{target.compression}"
-        name = f"part-{self._task:05d}-{uuid4()}.c{self._count:03d}{codec}.parquet"
+        kind, place = ("cdc", CHANGE_DATA) if target.is_change_data else ("part", "")
+        name = f"{kind}-{self._task:05d}-{uuid4()}.c{self._count:03d}{codec}.parquet"
         self._count += 1
-        path = "/".join(filter(None, (_directory(columns, partition_values), name)))
+        path = "/".join(filter(None, (place, _directory(columns, partition_values), name)))
         return DataFileWriter(
             self._storage.open_writer(path),
             path_to_uri(path),

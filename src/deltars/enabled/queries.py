@@ -16,7 +16,7 @@ from deltars.catalog.table_path import location_at, table_at
 from deltars.data.scan import Scan
 from deltars.enabled.reads import Reads
 from deltars.enabled.tables import Tables, name_in, path_in
-from deltars.errors import PredicateError
+from deltars.errors import PredicateError, ValidationError
 from deltars.predicate import Predicate, Query, TableReference
 from deltars.protocol import StructType
 from deltars.spark.plane import SparkPlane
@@ -58,6 +58,8 @@ class Queries:
         ours = [reference for reference in query.tables if self._is_ours(session, reference)]
         if not ours:
             return NOT_OURS
+        if any(getattr(reference, "moment", None) is not None for reference in ours):
+            return self._query_at_moments(session, text, args, frames)
         query = query.without([reference for reference in query.tables if reference not in ours])
         cut = None if self._tables.joined() else self._tables.catalog.snapshot()
         found = [self._opened(reference, cut) for reference in query.tables]
@@ -73,6 +75,16 @@ class Queries:
         for place, argument in enumerate(arguments):
             rewritten = rewritten.replace(_MASK.format(place), argument)
         return session.sql(rewritten, args, **frames, **rows)
+
+    def _query_at_moments(self, session: Any, text: str, args: Any, frames: dict[str, Any]) -> Any:
+        """Run a query that reads a table at a version or a time of its own."""
+        if frames or self._tables.joined() is not None:
+            raise ValidationError(
+                "a query with AS OF is not supported in a transaction, or with frames as arguments",
+                field="query",
+                hint='Read the version by spark.read.option("versionAsOf", 3).table(name).',
+            )
+        return self._tables.catalog.sql(text, args=args, spark=session)
 
     def _is_ours(self, session: Any, reference: TableReference) -> bool:
         parts = _parts(reference)

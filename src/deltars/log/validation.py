@@ -35,6 +35,7 @@ from deltars.protocol import (
     check_protocol,
     needed_features,
 )
+from deltars.protocol.change_feed import CHANGE_FEED, has_feed, reserved_column
 
 _encode = msgspec.json.Encoder().encode
 
@@ -158,6 +159,9 @@ def check_metadata(metadata: Metadata) -> Problem | None:
 
 
 def _check_properties(schema: StructType, metadata: Metadata) -> Problem | None:
+    reserved = reserved_column(schema)
+    if reserved is not None and has_feed(metadata.configuration):
+        return "schema_string", f"the column {reserved} has a name that the change data feed ({CHANGE_FEED}) needs"
     try:
         Bounds(schema, metadata.partition_columns, metadata.configuration)
         needed_features(schema, metadata.configuration)

@@ -6,6 +6,7 @@ from deltars.errors import PredicateError, ValidationError
 from deltars.predicate.expression import check_expression, parse_default
 from deltars.protocol import StructType
 from deltars.protocol.column_rules import default_of, generation_of, invariant_of, limits_of
+from deltars.protocol.identity import identity_of
 
 
 def check_column_rules(schema: StructType) -> None:
@@ -29,6 +30,10 @@ def check_column_rules(schema: StructType) -> None:
                     f"{expression}",
                     field=field.name,
                 )
+        if identity_of(field) is not None and (default is not None or expression is not None):
+            raise ValidationError(
+                f"the identity column {field.name} cannot have a default or an expression", field=field.name
+            )
         if default is not None and expression is not None:
             raise ValidationError(f"the generated column {field.name} cannot have a default", field=field.name)
         if default is not None:

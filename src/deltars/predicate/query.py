@@ -23,6 +23,8 @@ from deltars.errors import PredicateError
 from deltars.predicate.duckdb_sql import DuckDBText, Untranslatable, in_duckdb
 from deltars.predicate.parser import bind
 from deltars.predicate.source import Source, named_in
+from deltars.predicate.statements.moments import FoundMoment, moments_in
+from deltars.predicate.statements.tree import Fragment, Moment
 from deltars.predicate.syntax import names_of, operands
 from deltars.predicate.tree import Predicate, conjunction
 from deltars.protocol import StructType
@@ -51,8 +53,8 @@ _CALLS = {
     "EXPLAIN": "catalog.sql(query).explain()",
 }
 """The call for a statement that is no query, by its first words."""
-_ONE_MOMENT = "all tables of a query are read at one moment"
-_AS_OF = "Pass that moment as as_of."
+_FORMS = "Write VERSION AS OF 3, TIMESTAMP AS OF '2026-01-31', or features@v3, behind the name of a table."
+_NO_QUERY = "only one query is allowed"
 _FIRST_WORDS = re.compile(r"(?:\s|--[^\n]*|/\*.*?\*/)*([a-z]+)\s*([a-z]*)", re.IGNORECASE | re.DOTALL)
 
 
@@ -64,15 +66,22 @@ class TableReference:
     """The name as written, without quotes; several parts are joined by dots."""
     position: int
     """The position of its first character in the text."""
+    moment: Moment | None = None
+    """The version or the time that the query reads, if it says so."""
 
 
 class Query:
-    def __init__(self, text: str) -> None:
-        self._source = Source(text, "query")
-        call = _call_for(text)
+    """A query over tables. `Query.inside` makes one of a part of a statement."""
+
+    def __init__(self, text: str, *, shown: str | None = None) -> None:
+        """Parse a query. `shown` is the statement that it is part of, with the same positions."""
+        given = Source(text, "query") if shown is None else Source(text, "statement", shown)
+        call = None if shown is not None else _call_for(text)
         if call is not None:
-            raise self._no_query(f"{call} does this.")
-        self._refuse_moments()
+            raise given.error_at(_NO_QUERY, 0, hint=f"Begin with SELECT or WITH. {call} does this.")
+        self._moments = _moments(given)
+        # A moment is no part of the query that Spark runs: the table's name becomes a frame of that moment.
+        self._source = given.without((found.start, found.end) for found in self._moments.values())
         statements = self._source.statements()
         if len(statements) != 1 or not isinstance(statements[0], exp.Query):
             raise self._no_query("Run one query at a time.")
@@ -82,25 +91,44 @@ class Query:
         self._nodes = _tables(self._statement)
         for node in self._nodes:
             if any(node.args.get(part) is not None for part in ("version", "when", "changes")):
-                raise self._source.error(_ONE_MOMENT, node, hint=_AS_OF)
+                raise self._source.error("this form of a moment is not supported", node, hint=_FORMS)
+        ends = {_span(node)[1] for node in self._nodes}
+        for end, found in self._moments.items():
+            if end not in ends:
+                raise self._source.error_at("only a table can be read at a moment", found.start, hint=_FORMS)
         for function in self._statement.find_all(exp.Anonymous):
             if function.name.lower().startswith("table_changes"):
                 hint = "table.diff(old, new) compares two versions."
                 raise self._source.error("a query cannot read changes", function, hint=hint)
 
-    def _no_query(self, advice: str) -> PredicateError:
-        return self._source.error_at("only one query is allowed", 0, hint=f"Begin with SELECT or WITH. {advice}")
+    @classmethod
+    def inside(cls, whole: str, fragment: Fragment, prefix: str = "") -> Query:
+        """Parse a part of a statement, with `prefix` before it. Errors point at the place in the statement."""
+        before = re.sub(r"[^\n]", " ", whole[: fragment.start])
+        # The prefix replaces blanks where there are enough, so that positions stay.
+        return cls(before[: max(0, len(before) - len(prefix))] + prefix + fragment.text, shown=whole)
 
-    def _refuse_moments(self) -> None:
-        """Refuse Delta's short form for a moment: features@v3, features@20260131120000000."""
-        for at in self._source.positions_of(TokenType.PARAMETER):
-            if re.match(r"@(v\d+|\d+)", self._source.text[at:], re.IGNORECASE):
-                raise self._source.error_at(_ONE_MOMENT, at, hint=_AS_OF)
+    def _no_query(self, advice: str) -> PredicateError:
+        return self._source.error_at(_NO_QUERY, 0, hint=f"Begin with SELECT or WITH. {advice}")
 
     @property
     def tables(self) -> list[TableReference]:
         """Return every table reference, in the order of the text."""
-        return [TableReference(".".join(part.name for part in node.parts), _span(node)[0]) for node in self._nodes]
+        return [
+            TableReference(".".join(part.name for part in node.parts), start, found.moment if found else None)
+            for node in self._nodes
+            for start, end in [_span(node)]
+            for found in [self._moments.get(end)]
+        ]
+
+    @property
+    def source(self) -> Source:
+        return self._source
+
+    @property
+    def parameters(self) -> list[int]:
+        """Positions of the parameters without a name, `?`."""
+        return self._source.positions_of(TokenType.PLACEHOLDER)
 
     def without(self, views: Container[TableReference]) -> Query:
         """Return the query with these names left as they are: they are no tables, Spark resolves them."""
@@ -278,6 +306,11 @@ def _call_for(text: str) -> str | None:
         return None
     first = {"DESC": "DESCRIBE"}.get(words[1].upper(), words[1].upper())
     return _CALLS.get(f"{first} {words[2].upper()}") or _CALLS.get(first)
+
+
+def _moments(source: Source) -> dict[int, FoundMoment]:
+    """Return the moments of a text, by the end of the name that they follow."""
+    return {len(source.text[: found.start].rstrip()): found for found in moments_in(source)}
 
 
 def _tables(statement: exp.Expr) -> list[exp.Table]:

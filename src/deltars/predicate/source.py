@@ -23,11 +23,13 @@ _NAMES = {
     "constraint": "condition",
     "replace_where": "condition",
     "query": "query",
+    "statement": "statement",
     "expression": "expression",
 }
 _EXAMPLES = {
     "condition": "day = '2026-01-01' AND id > 5",
     "query": "SELECT id FROM features WHERE day = '2026-01-01'",
+    "statement": "DELETE FROM features WHERE day = '2026-01-01'",
     "expression": "price * 2",
 }
 _INSTEAD = {
@@ -39,9 +41,12 @@ FLATTEN = "Write fewer parentheses, or a list: x IN (1, 2, 3) in place of x = 1 
 
 
 class Source:
-    """A text to parse. `field` is what its errors call it: a kind of condition, a `query` or an `expression`."""
+    """A text to parse. `field` is what its errors call it: a kind of condition, a `query` or an `expression`.
 
-    def __init__(self, text: str, field: str) -> None:
+    `shown` is the text that errors show, with the same positions, if not all of it is to be parsed.
+    """
+
+    def __init__(self, text: str, field: str, shown: str | None = None) -> None:
         if not isinstance(text, str):
             raise PredicateError(
                 f"{_a(_NAMES[field])} must be a string of SQL, got {text!r:.100}",
@@ -55,6 +60,7 @@ class Source:
                 hint="Clean the text: text.encode('utf-8', 'replace').decode().",
             )
         self.text = text
+        self._shown = text if shown is None else shown
         self._field = field
 
     @property
@@ -91,16 +97,28 @@ class Source:
         return self.error_at(problem, place, hint=hint)
 
     def error_at(self, problem: str, position: int, *, hint: str) -> PredicateError:
-        line_start = self.text.rfind("\n", 0, position) + 1
-        line = self.text[line_start:].partition("\n")[0]
+        line_start = self._shown.rfind("\n", 0, position) + 1
+        line = self._shown[line_start:].partition("\n")[0]
         place = position - line_start
         if len(line) > 2 * _SHOWN:
             first = max(0, place - _SHOWN)
             before, after = "…" * (first > 0), "…" * (place + _SHOWN < len(line))
             line, place = before + line[first : place + _SHOWN] + after, place - first + len(before)
         pointer = " " * place + "^"
-        message = f"{problem}, at position {position + 1} of the {self._field}:\n  {line}\n  {pointer}"
-        return PredicateError(message, position=position, field=self._field, hint=hint)
+        where = f"position {position + 1}"
+        if line_start:
+            where = f"line {self._shown.count(chr(10), 0, position) + 1}, column {position - line_start + 1}"
+        message = f"{problem}, at {where} of the {self._field}:\n  {line}\n  {pointer}"
+        return PredicateError(
+            message, position=position, problem=problem, text=self._shown, field=self._field, hint=hint
+        )
+
+    def without(self, spans: Iterable[tuple[int, int]]) -> Source:
+        """Return the source with blanks in place of these parts. Errors show the whole text."""
+        text = self.text
+        for start, end in spans:
+            text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
+        return Source(text, self._field, self._shown)
 
     def has(self, kind: TokenType) -> bool:
         return any(token.token_type == kind for token in self._tokens)
@@ -145,7 +163,7 @@ class Source:
             raise self._syntax_error(error) from None
         except TokenError:
             hint = "Close the quote or the comment that begins here; write a quote inside a string as \\'."
-            raise self.error_at("syntax error", self._readable(), hint=hint) from None
+            raise self.error_at("syntax error", self.readable(), hint=hint) from None
         except RecursionError:
             raise self.error_at("nested too deeply", 0, hint=FLATTEN) from None
 
@@ -173,7 +191,7 @@ class Source:
         before = self.text[:place].rstrip()
         return _INSTEAD.get(token) or next((_INSTEAD[mark] for mark in _INSTEAD if before.endswith(mark)), None)
 
-    def _readable(self) -> int:
+    def readable(self) -> int:
         """Return the position up to which the text can be tokenized, such as that of an unclosed quote."""
         for end in range(len(self.text) - 1, 0, -1):
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deltars.protocol.properties import boolean_property
+from deltars.protocol.features import is_true
 from deltars.protocol.schema import PHYSICAL_NAME, PrimitiveType, StructField, StructType
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
@@ -27,7 +27,7 @@ FEED_COLUMNS = tuple(field.name for field in FEED_FIELDS)
 
 def has_feed(configuration: Mapping[str, str]) -> bool:
     """Return whether commits of a table with these properties write its change data feed."""
-    return boolean_property(configuration, CHANGE_FEED)
+    return is_true(configuration.get(CHANGE_FEED))
 
 
 def reserved_column(schema: StructType) -> str | None:

@@ -2,6 +2,7 @@
 
 delta.generationExpression    expression of the value: computed if the column is missing, else checked
 CURRENT_DEFAULT               the value if a frame lacks the column
+delta.identity.start          the table counts the values (`identity`)
 delta.invariants              a condition on every row, the predecessor of CHECK constraints
 __CHAR_VARCHAR_TYPE_STRING    the length of strings
 """
@@ -16,6 +17,7 @@ from deltars.errors import ValidationError
 from deltars.protocol.actions import Metadata
 from deltars.protocol.char_varchar import CHAR_VARCHAR, Limit, TypePath
 from deltars.protocol.ddl import limits_of_type
+from deltars.protocol.identity import START
 from deltars.protocol.properties import CONSTRAINT
 from deltars.protocol.schema import StructField, StructType
 
@@ -36,7 +38,7 @@ def default_of(field: StructField) -> str | None:
 
 def is_computed(field: StructField) -> bool:
     """Return whether the column gets a value if a frame lacks it."""
-    return generation_of(field) is not None or default_of(field) is not None
+    return generation_of(field) is not None or default_of(field) is not None or START in field.metadata
 
 
 def invariant_of(field: StructField) -> str | None:
@@ -71,4 +73,4 @@ def limits_of(field: StructField) -> Mapping[TypePath, Limit]:
 
 def has_rules(schema: StructType) -> bool:
     """Return whether writing a frame takes more than casting its columns to the table's types."""
-    return any(key in field.metadata for field in schema.fields for key in (GENERATION, DEFAULT, CHAR_VARCHAR))
+    return any(key in field.metadata for field in schema.fields for key in (GENERATION, DEFAULT, CHAR_VARCHAR, START))

@@ -47,7 +47,7 @@ FEATURES: Mapping[str, TableFeature] = {
         TableFeature("changeDataFeed", legacy=(1, 4), can_write=True, enabled_by="delta.enableChangeDataFeed"),
         TableFeature("generatedColumns", legacy=(1, 4), can_write=True),
         TableFeature("columnMapping", is_reader=True, legacy=(2, 5), can_write=True),
-        TableFeature("identityColumns", legacy=(1, 6)),
+        TableFeature("identityColumns", legacy=(1, 6), can_write=True),
         TableFeature("allowColumnDefaults", can_write=True),
         TableFeature("deletionVectors", is_reader=True, can_write=True, enabled_by="delta.enableDeletionVectors"),
         TableFeature("timestampNtz", is_reader=True, can_write=True),

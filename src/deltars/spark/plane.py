@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from pyspark.errors import AnalysisException, ParseException
+import pyarrow as pa
+from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
 
 from deltars.data.changes import ChangeScans
 from deltars.data.conditions import Condition
+from deltars.data.row_change import ChangePlane
 from deltars.data.scan import Scan, refuse_no_columns
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.errors import PredicateError, ValidationError
@@ -21,10 +24,12 @@ from deltars.predicate.literals import zone_of
 from deltars.protocol import StructType
 from deltars.spark.access import Access, access_to
 from deltars.spark.batch import batch_rows, query_id
+from deltars.spark.change.assignment import assigned
 from deltars.spark.query_refusal import query_refusal
 from deltars.spark.read.changes import read_changes
+from deltars.spark.read.columns import quoted
 from deltars.spark.read.scan import read_scan
-from deltars.spark.schema import table_schema
+from deltars.spark.schema import schema_to_spark, table_schema
 from deltars.spark.session import running_session
 from deltars.spark.write.computed_columns import with_computed_columns
 from deltars.spark.write.frame import write_frame
@@ -68,6 +73,12 @@ class SparkPlane:
         """Return the rows of a scan for which the condition is false or null."""
         rows = read_scan(cast(DataFrame, frame).sparkSession, replace(scan, condition=None))
         return rows.where(~F.coalesce(F.expr(where), F.lit(False)))
+
+    def changes(self, frame: object) -> ChangePlane:
+        # Imported late: few writes need it.
+        from deltars.spark.change.plane import SparkChanges
+
+        return SparkChanges(cast(DataFrame, frame).sparkSession)
 
     def predicate(self, spark: SparkSession | None, where: str | None, schema: StructType) -> Predicate | None:
         """Parse a condition in the session's time zone. Return None if Python does not know that zone."""
@@ -163,6 +174,47 @@ class SparkPlane:
             )
         return parsed.replace(tzinfo=zone)
 
+    def session(self, spark: SparkSession | None) -> SparkSession:
+        """Return the given session, or the active one. Raise if there is none, or if it was stopped."""
+        return running_session(spark)
+
+    def local_frame(self, spark: SparkSession | None, rows: pa.Table) -> DataFrame:
+        """Return rows that are here as a DataFrame. It runs nothing again when it is read."""
+        session = running_session(spark)
+        if not rows.column_names:
+            return session.createDataFrame([], T.StructType([]))
+        return session.createDataFrame(rows)
+
+    def to_arrow(self, frame: DataFrame) -> pa.Table:
+        return frame.toArrow()
+
+    def assigned(
+        self, frame: DataFrame, names: Sequence[str] | None, table: StructType, constants: Mapping[str, str]
+    ) -> DataFrame:
+        """Return the rows of an INSERT in the table's types, by its store assignment.
+
+        `names` are the table's columns that the frame's have, in their order. `constants` are columns with SQL texts.
+        """
+        given = frame if names is None else frame.toDF(*names)
+        whole = given.withColumns({name: F.expr(text) for name, text in constants.items()}) if constants else given
+        types = {field.name.lower(): field for field in schema_to_spark(table).fields}
+        columns = []
+        for field in whole.schema.fields:
+            wanted = types.get(field.name.lower())
+            column = F.col(quoted(field.name))
+            if wanted is not None:
+                column = assigned(column, field.dataType, wanted.dataType, wanted.name).alias(wanted.name)
+            columns.append(column)
+        return whole.select(*columns)
+
+    def microseconds(self, spark: SparkSession | None, expression: str) -> int | None:
+        """Return the time that a SQL expression without columns has, in microseconds since 1970; None for NULL."""
+        try:
+            [row] = running_session(spark).sql(f"SELECT unix_micros(CAST({expression} AS TIMESTAMP))").collect()
+        except PySparkException as error:
+            raise query_refusal(error) from error
+        return None if row[0] is None else int(row[0])
+
     def read(
         self,
         spark: SparkSession | None,
@@ -175,7 +227,7 @@ class SparkPlane:
         refuse_no_columns(scan, columns)
         return read_scan(running_session(spark), scan, where=where, columns=columns)
 
-    def changes(self, spark: SparkSession | None, scans: ChangeScans) -> DataFrame:
+    def read_changes(self, spark: SparkSession | None, scans: ChangeScans) -> DataFrame:
         """Return changed rows of versions of a table."""
         return read_changes(running_session(spark), scans)
 

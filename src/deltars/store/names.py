@@ -71,9 +71,11 @@ def same_names(tables: Iterable[tuple[UUID, str]]) -> list[list[tuple[UUID, str]
 def meant(name: str, known: Iterable[str]) -> str:
     """Return a question with the names that the writer of a wrong one may have meant, or an empty text."""
     keys = {name_key(one): one for one in known}
-    # A name without its namespace is the most likely mistake.
-    close = [one for key, one in keys.items() if namespace_of(one) and key.endswith("." + name_key(name))]
-    close += [keys[key] for key in get_close_matches(name_key(name), keys) if keys[key] not in close]
+    # A name without its namespace, or with one too many, is the most likely mistake.
+    key = name_key(name)
+    last = key.rpartition(".")[2]
+    close = [one for other, one in keys.items() if other.endswith("." + key) or (other == last and other != key)]
+    close += [keys[other] for other in get_close_matches(key, keys) if keys[other] not in close]
     return f"Did you mean {' or '.join(map(repr, close))}? " if close else ""
 
 

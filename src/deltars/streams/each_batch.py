@@ -15,6 +15,7 @@ from deltars.arguments import check_keywords, check_texts, checks_call
 from deltars.catalog.catalog import Catalog
 from deltars.catalog.connection import shared_catalog
 from deltars.errors import ConfigError, ValidationError
+from deltars.log.snapshot import as_whole
 from deltars.streams.batch import MicroBatch
 from deltars.streams.transactions_stream import BatchChanges
 from deltars.transaction import BeginOptions, Transaction
@@ -79,6 +80,13 @@ class EachBatch:
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Commit one micro-batch, unless it was committed before."""
+        if not type(batch).__module__.startswith("pyspark.sql"):
+            raise ValidationError(
+                f"a batch is a Spark DataFrame, got a {type(batch).__module__}.{type(batch).__qualname__}",
+                field="batch",
+                hint="Spark calls this function: stream.writeStream.foreachBatch(each_batch(fn)).",
+            )
+        batch_id = as_whole(batch_id, "a batch's id", field="batch_id", hint="Spark counts batches from 0.")
         query_id = spark_plane().query_id(batch)
         app_id = self._app_id or query_id
         if app_id is None:

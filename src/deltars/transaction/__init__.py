@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from deltars.transaction.raw_log import CommitResult, SqlTxnLogReader, SqlTxnLogWriter, TxnLogReader, TxnLogWriter
     from deltars.transaction.restoration import RestoredTable
     from deltars.transaction.result import SkippedWrite, TransactionResult
+    from deltars.transaction.statements.engine import Engine
     from deltars.transaction.transaction import MultiTableTransaction, Transaction
 else:
     __getattr__ = late_names(
@@ -38,6 +39,7 @@ else:
             "raw_log": "CommitResult SqlTxnLogReader SqlTxnLogWriter TxnLogReader TxnLogWriter",
             "restoration": "RestoredTable",
             "result": "SkippedWrite TransactionResult",
+            "statements.engine": "Engine",
             "transaction": "MultiTableTransaction Transaction",
         },
     )

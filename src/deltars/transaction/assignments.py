@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
@@ -14,13 +15,14 @@ from typing import Any, TypeAlias
 from deltars.data.row_change import Expression
 from deltars.errors import ValidationError
 from deltars.predicate.tree import literal_sql
-from deltars.protocol import StructField, StructType
+from deltars.protocol import PrimitiveType, StructField, StructType
 from deltars.protocol.column_rules import generation_of, is_computed
 
 Assignments: TypeAlias = Mapping[str, Any]
 """Values by column name: SQL text, a Spark Column, or a number, date, time, bytes, bool or None as itself."""
 
 _LITERALS = (bool, int, float, Decimal, date, bytes)
+_WHOLE = tuple(map(PrimitiveType, ("byte", "short", "integer", "long")))
 
 
 def resolved(given: object, schema: StructType, *, field: str, alias: str | None = None) -> dict[str, Expression]:
@@ -43,7 +45,19 @@ def resolved(given: object, schema: StructType, *, field: str, alias: str | None
             if column.startswith(f"{other}.") or other.startswith(f"{column}."):
                 raise ValidationError(f"{field} assigns both {other} and {column}", field=field)
         found[column] = as_expression(value, column, field=field)
+        if column in schema:
+            _refuse_fraction(_plain(value), schema[column], field)
     return found
+
+
+def _refuse_fraction(value: object, column: StructField, field: str) -> None:
+    """Raise ValidationError for a Python number that a column of whole numbers would cut, as Spark cuts SQL text."""
+    if isinstance(value, float | Decimal) and column.type in _WHOLE and math.isfinite(value) and value != int(value):
+        raise ValidationError(
+            f"column {column.name} is {column.type}, and {value} is not a whole number",
+            field=field,
+            hint=f'Round it, or write SQL text, which is cut as by Spark: "{value}".',
+        )
 
 
 def refuse_condition_first(call: str, values: object, condition: object, *, field: str, other: str) -> None:
@@ -97,8 +111,7 @@ def as_expression(value: object, column: str, *, field: str) -> Expression:
         return _checked_text(value, field)
     if is_spark_column(value):
         return value
-    if type(value).__module__ == "numpy" and hasattr(value, "item"):
-        value = value.item()
+    value = _plain(value)
     if value is None:
         return "NULL"
     if isinstance(value, _LITERALS):
@@ -108,6 +121,12 @@ def as_expression(value: object, column: str, *, field: str) -> Expression:
         field=field,
         hint="Give SQL text, a Spark Column, or a number, date, time, bytes, bool or None.",
     )
+
+
+def _plain(value: Any) -> Any:
+    """Return a single value of NumPy as Python's. An array of several stays as it is."""
+    is_single = type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0
+    return value.item() if is_single else value
 
 
 def check_condition(condition: object, *, field: str) -> Expression | None:

@@ -17,14 +17,16 @@ import msgspec
 import pyarrow as pa
 
 from deltars.data.deletion_vectors import read_vector
-from deltars.data.row_change import ChangePlane, Positions
-from deltars.data.scan import Scan
+from deltars.data.row_change import ChangePlane, Positions, RowChanges
+from deltars.data.scan import SCAN_COLUMNS, Scan
 from deltars.data.vector_writer import write_vectors
 from deltars.data.write_target import WriteTarget, WrittenFile
+from deltars.log.arrow_adds import file_keys
 from deltars.protocol import AddFile, DeletionVector, Metadata, RemoveFile
 from deltars.protocol.actions import decode_deletion_vector
 from deltars.protocol.properties import boolean_property
 from deltars.storage import open_storage
+from deltars.transaction.change_data import ChangedRows, GoneRows
 from deltars.transaction.staged_table import removes_of
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ class ChangedFiles:
     adds: list[AddFile] = field(default_factory=list)
     """Files that stay, with a larger vector."""
     written: list[WrittenFile] = field(default_factory=list)
+    moved_from: dict[str, str] = field(default_factory=dict)
+    """Path of the file whose rows each file of `written` holds."""
     rows_copied: int = 0
     vectors_added: int = 0
     vectors_removed: int = 0
@@ -94,8 +98,32 @@ def without_rows(
         found.remove(files.take(pa.array(again, pa.int64())))
         new = [file for place in again for file in written.get(place, ())]
         found.written += new
+        found.moved_from |= {
+            file.add.path: str(rows[place]["path"]) for place in again for file in written.get(place, ())
+        }
         found.rows_copied += sum(group.num_rows for file in new for group in file.row_groups)
     return found
+
+
+def changed_rows(
+    files: pa.Table, changes: RowChanges, changed: ChangedFiles, updated: frozenset[str], plane: ChangePlane
+) -> ChangedRows:
+    """Return which rows a statement changes, for the change data feed. `updated` has the paths of updated rows."""
+    assert sum(map(len, changes.replaced.values())) == changes.updated
+    places = sorted(place for place, rows in changes.positions.items() if rows)
+    touched = files.take(pa.array(places, pa.int64()))
+    left = {add.path for add in changed.adds} | set(changed.moved_from.values())
+    gone = []
+    for place, file in zip(places, touched.select(SCAN_COLUMNS).to_pylist(), strict=True):
+        replaced = changes.replaced.get(place)
+        deleted = changes.positions[place] if replaced is None else changes.positions[place] - replaced
+        is_whole = file["path"] not in left
+        gone += [
+            GoneRows(file, rows, is_update=is_update, is_whole=is_whole)
+            for rows, is_update in ((replaced, True), (deleted, False))
+            if rows
+        ]
+    return ChangedRows(tuple(gone), frozenset(file_keys(touched)), changed.moved_from, updated, plane)
 
 
 def _mark(found: ChangedFiles, files: pa.Table, rows: Sequence[BitMap64], scan: Scan) -> None:
@@ -148,4 +176,4 @@ def _is_emptied(file: Mapping[str, Any], old: DeletionVector | None, rows: BitMa
     return file["num_records"] is not None and len(rows) + (old.cardinality if old else 0) >= file["num_records"]
 
 
-__all__ = ["ChangedFiles", "uses_vectors", "without_rows"]
+__all__ = ["ChangedFiles", "changed_rows", "uses_vectors", "without_rows"]

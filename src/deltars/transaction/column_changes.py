@@ -18,7 +18,7 @@ from deltars.protocol import SchemaLike, StructField, as_names
 from deltars.protocol.clustering import CLUSTERING, clustering_columns
 from deltars.protocol.column_mapping import COLUMN_MAPPING, column_mapping
 from deltars.protocol.column_path import ColumnPath, path_of, path_text, quoted
-from deltars.protocol.column_rules import DEFAULT, default_of, generation_of
+from deltars.protocol.column_rules import DEFAULT, is_computed
 from deltars.protocol.features import is_true
 from deltars.protocol.schema_change import (
     NewColumn,
@@ -274,7 +274,7 @@ def _check_new(column: NewColumn, place: Place | None) -> None:
             field=field.name,
             hint="Add the column without, fill it by table.update, then call set_not_null(column).",
         )
-    if generation_of(field) is not None or default_of(field) is not None:
+    if is_computed(field):
         raise ValidationError(
             f"the new column {field.name} cannot be generated or have a default: existing rows would lack it",
             field=field.name,

@@ -9,6 +9,7 @@ from deltars.protocol import StructField
 from deltars.protocol.char_varchar import CHAR_VARCHAR, Limit
 from deltars.protocol.column_path import ColumnPath, path_text
 from deltars.protocol.column_rules import limits_of
+from deltars.protocol.identity import identity_of
 from deltars.protocol.schema_change import widened, with_type_at
 from deltars.protocol.schema_like import TypeLike, as_type_of_column
 
@@ -18,6 +19,8 @@ TYPE_WIDENING = "delta.enableTypeWidening"
 def retyped(field: StructField, inside: ColumnPath, type_: TypeLike, path: ColumnPath) -> StructField:
     """Return a column with another type, at `inside` (element, key, value). Raise if it is not a wider one."""
     new = as_type_of_column(type_)
+    if identity_of(field) is not None:
+        raise ValidationError(f"the type of the identity column {path_text(path)} cannot change", field=path_text(path))
     column = path_text((*path, *inside))
     if not limits_of(field) and not limits_of(new):
         return widened(field, with_type_at(field.type, inside, new.type), column)

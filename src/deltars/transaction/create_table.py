@@ -29,6 +29,7 @@ from deltars.protocol import (
     Action,
     DomainMetadata,
     Metadata,
+    PrimitiveType,
     SchemaLike,
     StructType,
     as_names,
@@ -246,6 +247,14 @@ def initial_actions(
     """Return the protocol and the metadata of version 0, and the clustering columns if there are any."""
     if not schema.fields:
         raise ValidationError("a table needs at least one column", field="schema")
+    check_texts(description=description)
+    for path, column in schema.walk():
+        if column.type == PrimitiveType("void"):
+            raise ValidationError(
+                f"column {'.'.join(path)} has no type (void)",
+                field=".".join(path),
+                hint="Give it a type: STRING, BIGINT.",
+            )
     configuration = {IN_COMMIT_TIMESTAMPS: "true", **check_properties(properties or {})}
     metadata = check_new_metadata(
         Metadata(

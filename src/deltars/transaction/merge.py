@@ -23,6 +23,8 @@ from deltars.log.key_set import KeySet
 from deltars.predicate import FALSE, TRUE, Comparison, In, Predicate, Unknown, conjunction, parse_join
 from deltars.predicate.literals import zone_of
 from deltars.protocol import Metadata, StructType, merged
+from deltars.protocol.change_feed import has_feed
+from deltars.protocol.identity import refuse_given, refuse_updated
 from deltars.protocol.properties import boolean_property
 from deltars.transaction.assignments import (
     is_spark_column,
@@ -114,10 +116,17 @@ class MergeRows(RowChange):
             elif clause.values:
                 field = "values" if clause.action == "insert" else "set"
                 values = resolved(clause.values, table, field=field, alias=given.target_alias)
+            if clause.action == "insert":
+                refuse_given(table, values)
+            else:
+                refuse_updated(table, values)
             clauses.append(
                 Clause(clause.kind, clause.action, clause.condition, values, is_source)  # type: ignore[arg-type]
             )
-        return Merge(self._opened, given.on, tuple(clauses), given.target_alias, given.source_alias)
+        tells_apart = self._metadata is not None and has_feed(self._metadata.configuration)
+        return Merge(
+            self._opened, given.on, tuple(clauses), given.target_alias, given.source_alias, has_feed=tells_apart
+        )
 
     # -- the source ------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from deltars.protocol import (
     supported_features,
 )
 from deltars.protocol.column_mapping import COLUMN_MAPPING
+from deltars.protocol.identity import check_identities
 from deltars.protocol.properties import check_property
 from deltars.protocol.row_tracking import MATERIALIZED, materialized_names
 
@@ -115,4 +116,5 @@ def _checked(metadata: Metadata) -> Metadata:
         hint = f"Rename the column, or create the table with properties={{'{COLUMN_MAPPING}': 'name'}}."
         raise ValidationError(problem, field="schema", hint=hint if COLUMN_MAPPING in problem else None)
     check_column_rules(metadata.schema)
+    check_identities(metadata.schema, metadata.partition_columns, metadata.configuration)
     return metadata

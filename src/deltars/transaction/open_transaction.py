@@ -20,7 +20,14 @@ import pyarrow as pa
 from deltars.arguments import check_flags, check_keywords, check_texts, checks_calls
 from deltars.config import check_isolation, check_timeout
 from deltars.data.scan import Scan
-from deltars.errors import ConfigError, TableExists, TransactionTooLarge, ValidationError, located
+from deltars.errors import (
+    ConfigError,
+    TableExists,
+    TableNotFound,
+    TransactionTooLarge,
+    ValidationError,
+    located,
+)
 from deltars.log.commit import Commit, Committed, RowGroup, VersionTaken
 from deltars.log.moments import Moment
 from deltars.log.new_table import NO_VERSION
@@ -51,6 +58,7 @@ from deltars.transaction.options import (
     check_expected_version,
 )
 from deltars.transaction.plane import Frame, any_breaks, plane_for, refuse_swapped, spark_plane
+from deltars.transaction.queries import QueryTable, TableMoment, table_at
 from deltars.transaction.restoration import RESTORE, RestoredTable, restoration, version_to_restore
 from deltars.transaction.result import SkippedWrite
 from deltars.transaction.rows_by_table import RowsByTable
@@ -63,6 +71,8 @@ from deltars.verbs_to_come import RefusesVerbs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from deltars.predicate import Query, TableReference
 
 _log = logging.getLogger(__name__)
 
@@ -153,6 +163,25 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         assert staged.metadata is not None
         return view.scan(staged, None if where is None else parse(where, staged.metadata.schema))
 
+    def _has(self, name: str) -> bool:
+        """Return whether the transaction sees a table of this name."""
+        view = self._view_for(name)
+        found = view.find(view.session.name_or_id(name))
+        return found is not None and found.metadata is not None
+
+    def _query_table(self, query: Query, reference: TableReference, moment: TableMoment | None) -> QueryTable:
+        """Return a table for a query. What the query reads is remembered, as for `files`."""
+        view = self._view_for(reference.name)
+        try:
+            staged = view.readable(reference.name)
+        except TableNotFound as error:
+            missing = query.error(error.message, reference, hint=error.hint or "")
+            raise TableNotFound(missing.message, table=reference.name, hint=error.hint) from None
+        if moment is not None:
+            return table_at(view.session, staged.table_id, staged.name, moment)
+        assert staged.metadata is not None
+        return QueryTable(staged.metadata.schema, lambda where: view.scan(staged, where))
+
     # -- staging -------------------------------------------------------------------------------------------------
 
     def write(
@@ -173,6 +202,10 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         the write idempotent: it is skipped if the application has already written this version or a later one.
         `expected_version` refuses the write unless the table is at this version. See `WriteOptions` for all options.
         """
+        self._write(table, df, mode, **options)
+
+    def _write(self, table: TableLike, df: Frame, mode: WriteMode = "append", **options: Unpack[WriteOptions]) -> int:
+        """Stage the rows of a frame, and return their number: 0 if the write is skipped."""
         check_keywords("write", options, WriteOptions)
         checked = CheckedWriteOptions(mode, **options)
         refuse_swapped(table, df)
@@ -185,7 +218,7 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
             while True:
                 base = view.find(name)
                 if base is not None and self._needs_no_rows(view, base, checked, write):
-                    return
+                    return 0
                 self._check_expected(view, name, base, checked.expected_version)
                 if base is None:
                     created = created or write.new_table(name)
@@ -197,17 +230,18 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
                 if self._earlier is not None:
                     # A transaction with this id committed, but not to this table. `commit` raises the error.
                     self._stage(view, base, (), Step("WRITE"))
-                    return
+                    return 0
                 self._write_rows(write, base, self._limits.max_new_files(others, base, overwrites=checked.overwrites))
                 with self._lifetime.open():
                     now = view.find(name) or base
                     if now is not base and self._needs_no_rows(view, now, checked, write):
-                        return
+                        return 0
                     if write.is_made_for(now):
-                        self._stage(view, now, *write.steps(now), is_exact=checked.expected_version is not None)
+                        actions, step, row_groups = write.steps(now)
+                        self._stage(view, now, actions, step, row_groups, is_exact=checked.expected_version is not None)
                         if checked.user_metadata is not None:
                             self._user_metadata = checked.user_metadata
-                        return
+                        return step.metrics["numOutputRows"]
                 # Another thread has staged changes of the table since: repeat for its new state.
 
     def _check_expected(
@@ -231,7 +265,12 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         if table.exists and options.mode == "ignore":
             return True
         if table.exists and options.mode == "error":
-            raise TableExists(f"there is already a table named {table.name!r}", table=table.name, field="mode")
+            raise TableExists(
+                f"there is already a table named {table.name!r}",
+                table=table.name,
+                field="mode",
+                hint="Write mode='append', 'overwrite' or 'ignore', or use another name.",
+            )
         return self._is_skipped(view, write.skipped(table))
 
     def _is_skipped(self, view: View, skipped: SkippedWrite | None) -> bool:
@@ -451,7 +490,7 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         after, params = change(before)
         actions = definition_actions(table.protocol, before, after)
         if tracks_rows(after.metadata) and not tracks_rows(before.metadata):
-            actions += files_without_row_ids(view.files_to_move(table, None))
+            actions += files_without_row_ids(view.files_to_move(table, None), table.version)
         self._stage(view, table, actions, Step(operation, params))
         raised = next((action for action in actions if isinstance(action, TableProtocol)), None)
         return None if raised is None else ProtocolUpgrade(table.protocol, raised)

@@ -225,7 +225,11 @@ def _check_counts(**counts: int | None) -> None:
 def _checked_application(app_id: Any, app_version: Any) -> int | None:
     """Return the application's version as an int."""
     if (app_id is None) != (app_version is None):
-        raise ValidationError("app_id and app_version must be given together", field="app_id")
+        raise ValidationError(
+            "app_id and app_version must be given together",
+            field="app_id",
+            hint="Name the job, and count its runs: app_id='daily', app_version=1.",
+        )
     if app_id is not None and not isinstance(app_id, str):
         raise ValidationError(
             f"app_id must be a text, got {app_id!r}", field="app_id", hint="Name the job: app_id='daily'."
@@ -251,5 +255,5 @@ def check_expected_version(version: Any) -> int:
 
 
 def _choose(name: str, value: Any, known: Mapping[str, str] | Sequence[str]) -> None:
-    if value not in known:
-        raise ValidationError(f"unknown {name} {value!r}", field=name, hint=f"Known values: {', '.join(known)}.")
+    if not isinstance(value, str) or value not in known:
+        raise ValidationError(f"unknown {name} {value!r:.100}", field=name, hint=f"Known values: {', '.join(known)}.")

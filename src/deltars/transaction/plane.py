@@ -67,12 +67,30 @@ def plane_for(frame: object) -> DataPlane:
     else:
         plane = spark_plane() if type(frame).__module__.startswith("pyspark.sql") else ArrowPlane()
     if not plane.accepts(frame):
+        kind = f"{type(frame).__module__}.{type(frame).__qualname__}".removeprefix("builtins.")
         raise ValidationError(
-            f"a {type(frame).__module__}.{type(frame).__qualname__} cannot be written as a table",
+            f"{'None' if frame is None else f'a {kind}'} cannot be written as a table",
             field="df",
-            hint="Give a Spark, pandas, Polars or pyarrow frame, or anything with __arrow_c_stream__.",
+            hint=_HOW_TO_WRITE.get(
+                kind, "Give a Spark, pandas, Polars or pyarrow frame, or anything with __arrow_c_stream__."
+            ),
         )
     return plane
+
+
+_HOW_TO_WRITE = {
+    "list": "For a list of dicts, write pyarrow.Table.from_pylist(rows).",
+    "dict": "For lists by column, write pyarrow.table(columns).",
+    "str": "Give the rows as a frame. The rows of a table are catalog.table(name), those of a file"
+    " pyarrow.parquet.read_table(path); deltars load TABLE FILE loads files.",
+    "pathlib.PosixPath": "Read the file: pyarrow.parquet.read_table(path). deltars load TABLE FILE loads files.",
+    "numpy.ndarray": "Give the columns names: pandas.DataFrame(array, columns=[…]).",
+    "pandas.core.series.Series": "Make it a frame: series.to_frame().",
+    "pandas.core.groupby.generic.DataFrameGroupBy": "Aggregate it first.",
+    "polars.lazyframe.frame.LazyFrame": "Compute it first: frame.collect().",
+    "polars.series.series.Series": "Make it a frame: series.to_frame().",
+}
+"""What to do with what people take for a frame, by its class."""
 
 
 def refuse_swapped(table: object, frame: object) -> None:

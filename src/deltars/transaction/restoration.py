@@ -40,6 +40,7 @@ from deltars.protocol import (
 )
 from deltars.protocol.column_mapping import COLUMN_MAPPING, MAX_COLUMN_ID, unmapped
 from deltars.protocol.deletion_vectors import relative_path as vector_path
+from deltars.protocol.identity import latest_marks
 from deltars.protocol.properties import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, boolean_property
 from deltars.session import CatalogSession
 from deltars.storage import Storage, open_storage
@@ -173,6 +174,8 @@ def restored_metadata(now: Metadata, then: Metadata) -> Metadata:
             if key == ROW_TRACKING or key.startswith(_ROW_TRACKING_COLUMNS)
         }
     configuration = {key: value for key, value in then.configuration.items() if key not in _TIMESTAMPS} | kept
+    schema = latest_marks(then.schema, now.schema)
+    then = then if schema is then.schema else msgspec.structs.replace(then, schema_string=schema.to_json())
     restored = msgspec.structs.replace(then, id=now.id, configuration=configuration)
     was, is_now = column_mapping(then.configuration), column_mapping(now.configuration)
     if was != is_now and (was, is_now) != ("none", "name"):

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from deltars.mirror.outcome import MirrorOutcome
 from deltars.transaction.html import html_table
+from deltars.verbs_to_come import RefusesVerbs
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class SkippedWrite:
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionResult:
+class TransactionResult(RefusesVerbs):
     """The versions that one transaction committed, and how far each is published to `_delta_log`."""
 
     txn_id: UUID

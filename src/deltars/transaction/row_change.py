@@ -41,11 +41,15 @@ from deltars.log.snapshot import num_rows
 from deltars.log.table_rules import APPEND_ONLY, tracks_rows
 from deltars.predicate import Predicate, Unknown, leaves_of, parse, unqualified
 from deltars.protocol import Action, Metadata, StructField, StructType, Txn
+from deltars.protocol.change_feed import has_feed
+from deltars.protocol.identity import refuse_updated
 from deltars.protocol.properties import boolean_property
 from deltars.protocol.row_tracking import materialized_names
 from deltars.transaction.assignments import is_spark_column, resolved
+from deltars.transaction.change_data import ChangedRows
 from deltars.transaction.change_metrics import ChangeMetrics, measured
-from deltars.transaction.changed_files import ChangedFiles, uses_vectors, without_rows
+from deltars.transaction.changed_files import ChangedFiles, changed_rows, uses_vectors, without_rows
+from deltars.transaction.identity_marks import after_rows
 from deltars.transaction.metadata import metadata_actions
 from deltars.transaction.options import CheckedChangeOptions
 from deltars.transaction.plane import spark_plane
@@ -57,8 +61,6 @@ from deltars.transaction.view import View
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_CHANGE_FEED = "delta.enableChangeDataFeed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class RowChange(ABC):
         self._max_files: int | None = None
         self._files = ChangedFiles()
         self._new: list[WrittenFile] = []
+        self._changed: ChangedRows | None = None
         self._metadata: Metadata | None = None
         self._params: dict[str, Any] = {}
         self.metrics = ChangeMetrics()
@@ -90,7 +93,7 @@ class RowChange(ABC):
         """Find the rows and write the files, at most so many, for this state of the table."""
         assert table.metadata is not None
         self._max_files = max_files
-        self._files, self._new, self._metadata = ChangedFiles(), [], table.metadata
+        self._files, self._new, self._metadata, self._changed = ChangedFiles(), [], table.metadata, None
         with located(table=table.name, txn_id=self._view.txn_id, stage="write data"):
             self.metrics = self._run(table, table.metadata)
         self._made_for = table
@@ -125,7 +128,7 @@ class RowChange(ABC):
         actions += [*files.removes, *files.adds, *(file.add for file in written)]
         metrics = {name: int(count) for name, count in self.metrics.operation_metrics.items()}
         groups = [group for file in written for group in file.row_groups]
-        return actions, Step(self.operation, self._params, metrics), groups
+        return actions, Step(self.operation, self._params, metrics, changed=self._changed), groups
 
     # -- parts that all statements share ---------------------------------------------------------------------------
 
@@ -225,13 +228,6 @@ class RowChange(ABC):
                 field=APPEND_ONLY,
                 hint=f"Set the property {APPEND_ONLY} to false if you mean to change rows.",
             )
-        if boolean_property(metadata.configuration, _CHANGE_FEED):
-            raise ValidationError(
-                f"{self.operation} cannot write the table's change data feed yet",
-                table=table.name,
-                field=_CHANGE_FEED,
-                hint=f"Change whole partitions only, or set {_CHANGE_FEED} to false first.",
-            )
         if moves_rows and tracks_rows(metadata) and not materialized_names(metadata.configuration):
             raise ValidationError(
                 f"{self.operation} would move rows to other files, and the table names no columns for their row ids",
@@ -259,15 +255,30 @@ class RowChange(ABC):
     ) -> None:
         """Write the rows that come, then delete those that go."""
         target = self._target(table, metadata)
-        for frame in changes.rows:
+        updated = self._write(changes.rows, scan, metadata, target, planes)
+        metadata = self._metadata or metadata
+        self._new += updated + self._write(changes.inserted_rows, scan, metadata, target, planes)
+        self._files = without_rows(
+            files, scan, changes.positions, planes.purges, target, by_vectors=uses_vectors(metadata)
+        )
+        if has_feed(metadata.configuration):
+            paths = frozenset(file.add.path for file in updated) if changes.updated else frozenset[str]()
+            self._changed = changed_rows(files, changes, self._files, paths, planes.purges)
+
+    def _write(
+        self, frames: Sequence[object], scan: Scan, metadata: Metadata, target: WriteTarget, planes: Planes
+    ) -> list[WrittenFile]:
+        written: list[WrittenFile] = []
+        for frame in frames:
             data = planes.data.schema(frame)
             whole = planes.data.with_computed_columns(frame, metadata.schema)
             hidden = [name for name in scan.hidden_columns if name in data.names]
             place = target.with_options(schema=with_hidden_columns(metadata.schema, hidden)) if hidden else target
-            self._new += planes.data.write(whole, place, conditions_of(metadata, data.names))
-        self._files = without_rows(
-            files, scan, changes.positions, planes.purges, target, by_vectors=uses_vectors(metadata)
-        )
+            some = planes.data.write(whole, place, conditions_of(metadata, data.names))
+            written += some
+            # The next frame's rows are counted after these.
+            self._metadata = metadata = after_rows(metadata, data.names, some)
+        return written
 
     def _measured(self, changes: RowChanges, deleted: int | None, scan_s: float, rewrite_s: float) -> ChangeMetrics:
         files = self._files
@@ -351,6 +362,7 @@ class UpdateRows(RowChange):
         where = self._without_alias(self._where, metadata.schema)
         given = resolved(self._values, metadata.schema, field="set", alias=self._options.alias)
         values = {name: self._without_alias(value, metadata.schema) for name, value in given.items()}
+        refuse_updated(metadata.schema, values)
         statement = Update(values, where, self._options.alias)
         predicate = self._predicate(where, metadata.schema)
         tested_by = self._row_filter(where, predicate, metadata.schema)
@@ -395,6 +407,10 @@ class PurgeFiles(RowChange):
             places = [place for place in nothing if is_staged[place] is data_change]
             new = [file for place in places for file in written.get(place, ())]
             self._files.moved(files.take(pa.array(places, pa.int64())), new, data_change=data_change)
+        if has_feed(metadata.configuration):
+            paths = files["path"].to_pylist()
+            moved = {file.add.path: paths[place] for place, new in written.items() for file in new}
+            self._changed = ChangedRows(rewritten=frozenset(file_keys(files)), moved=moved)
         return self._measured(RowChanges({}), 0, 0.0, time.perf_counter() - began)
 
 

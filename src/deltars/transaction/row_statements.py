@@ -192,6 +192,11 @@ class RowStatements(OpenTransaction):
             return True
         return self._is_skipped(view, change.skipped(table))
 
+    def _forget_merges(self) -> None:
+        """Forget merges that were described and failed: a statement that fails changes nothing."""
+        with self._lifetime.open():
+            self._pending_merges = [pending for pending in self._pending_merges if pending.is_done]
+
     def _unexecuted(self) -> ValidationError | None:
         """Return the error for a merge that was described and never executed: its rows would be missing silently."""
         pending = next((pending for pending in self._pending_merges if not pending.is_executed), None)

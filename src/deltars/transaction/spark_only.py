@@ -17,13 +17,18 @@ from deltars.data.conditions import conditions_of
 from deltars.data.new_rows import resolved
 from deltars.data.read_schema import arrow_schema
 from deltars.data.row_change import Delete, Expression, Merge, Update
-from deltars.errors import PredicateError
+from deltars.errors import PredicateError, ValidationError
 from deltars.predicate import named_in
 from deltars.protocol import Metadata, PrimitiveType, StructField, StructType
 from deltars.protocol.column_rules import default_of, generation_of, has_rules, row_rules
 
 _UTC = ("UTC", "Etc/UTC", "Z", "+00:00", "GMT")
 _TIMES = re.compile(r"timestamp|current_|now\s*\(|date|unix", re.IGNORECASE)
+
+
+def is_spark_only(error: ValidationError) -> bool:
+    """Return whether an error says that a Spark session is needed, and there is none."""
+    return error.message.startswith("only Spark can ")
 
 
 def spark_only(

@@ -19,6 +19,7 @@ from uuid import UUID
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from deltars.log.arrow_adds import canonical, deletion_vectors, file_keys
 from deltars.log.commit import RowGroup, TableCommit
@@ -27,9 +28,11 @@ from deltars.log.new_table import NO_VERSION, NewTable
 from deltars.log.read_set import FileKey
 from deltars.log.snapshot import FILE_SCHEMA
 from deltars.log.validation import check_actions
-from deltars.protocol import Action, AddFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
+from deltars.protocol import Action, AddFile, CdcFile, DomainMetadata, Metadata, Protocol, RemoveFile, Txn
 from deltars.protocol.actions import decode_deletion_vector, decode_partition_values
+from deltars.protocol.change_feed import has_feed
 from deltars.store.commit.bulk import columns_of
+from deltars.transaction.change_data import ChangeData, ChangedRows
 
 SEVERAL = "TRANSACTION"
 """Operation name of a version that is made of several kinds of steps."""
@@ -44,6 +47,8 @@ class Step:
     metrics: Mapping[str, int] = field(default_factory=dict)
     restores: int | None = None
     """Older version whose files the step adds again."""
+    changed: ChangedRows | None = None
+    """Rows that the step changes, if the table has a change data feed and files alone do not show them."""
 
 
 class StagedTable:
@@ -84,6 +89,7 @@ class StagedTable:
         self._columns: list[pa.Table] = []
         self._others: dict[tuple[object, ...], Action] = {}
         self._row_groups: list[RowGroup] = []
+        self.change_data = ChangeData()
         self._fold(initial)
 
     @property
@@ -148,10 +154,19 @@ class StagedTable:
         after._fold(single)
         after._row_groups = [*self._row_groups, *row_groups]
         after._steps = [*self._steps, step]
+        after._follow_rows(single, columns, step)
         if expected_version is not None:
             after.expected_version = expected_version
         after.is_exact = self.is_exact or is_exact
         return after
+
+    def _follow_rows(self, actions: Sequence[Action], columns: pa.Table | None, step: Step) -> None:
+        restores = step.restores is not None
+        if self.metadata is not None and has_feed(self.metadata.configuration):
+            more = () if columns is None else columns["path"].to_pylist()
+            self.change_data = self.change_data.after(actions, more, step.changed, restores=restores)
+        elif columns is not None or any(isinstance(action, AddFile | RemoveFile) for action in actions):
+            self.change_data = self.change_data.untracked(actions, restores=restores)
 
     def with_progress(self, app_id: str, version: int, params: Mapping[str, Any]) -> StagedTable:
         """Return the table with an application's progress, and with more parameters for its history."""
@@ -163,7 +178,7 @@ class StagedTable:
         after._params = {**self._params, **params}
         return after
 
-    def as_commit(self) -> TableCommit:
+    def as_commit(self, change_files: Sequence[CdcFile] = ()) -> TableCommit:
         operations = {step.operation for step in self._steps}
         [params, *more] = [dict(step.params) for step in self._steps]
         if more:
@@ -177,7 +192,7 @@ class StagedTable:
         return TableCommit(
             self.table_id,
             self.version if self.expected_version is None else self.expected_version,
-            [*self._others.values(), *self._files.values()],
+            [*self._others.values(), *self._files.values(), *change_files],
             operations.pop() if len(operations) == 1 else SEVERAL,
             {**params, **self._params},
             adds=pa.concat_tables(self._columns, promote_options="default") if self._columns else None,
@@ -256,9 +271,13 @@ def removes_of(files: pa.Table, *, data_change: bool = True) -> list[RemoveFile]
     ]
 
 
-def files_without_row_ids(files: pa.Table) -> list[AddFile]:
-    """Return actions that add these files again, so that the commit gives ids to rows that have none."""
-    return adds_of(files.filter(files["base_row_id"].is_null()), data_change=False)
+def files_without_row_ids(files: pa.Table, version: int) -> list[AddFile]:
+    """Return actions that add files of a version again, so that the commit gives ids to rows that have none.
+
+    Staged files, which are newer, get theirs anyway.
+    """
+    is_older = pc.less_equal(files["version"], version)
+    return adds_of(files.filter(pc.and_(is_older, files["base_row_id"].is_null())), data_change=False)
 
 
 def adds_of(files: pa.Table, *, data_change: bool = True) -> list[AddFile]:

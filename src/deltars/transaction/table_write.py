@@ -22,9 +22,11 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from deltars.data.conditions import Condition, conditions_of
 from deltars.data.plane import DataPlane
+from deltars.data.row_change import Delete
 from deltars.data.sources import consumed, is_single_use
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.errors import SchemaMismatch, ValidationError, located
@@ -32,6 +34,7 @@ from deltars.log.commit import RowGroup
 from deltars.predicate import Predicate
 from deltars.protocol import (
     Action,
+    AddFile,
     Metadata,
     RemoveFile,
     StructField,
@@ -42,10 +45,15 @@ from deltars.protocol import (
     merged,
     supported_features,
 )
+from deltars.protocol.change_feed import has_feed
 from deltars.protocol.clustering import CLUSTERING_FEATURE, clustering_columns
 from deltars.protocol.column_rules import invariant_of, is_computed
+from deltars.protocol.identity import counted, refuse_given
 from deltars.protocol.properties import boolean_property
+from deltars.transaction.change_data import ChangedRows
+from deltars.transaction.changed_files import changed_rows, uses_vectors, without_rows
 from deltars.transaction.create_table import check_directory, is_same_place
+from deltars.transaction.identity_marks import after_rows
 from deltars.transaction.metadata import changed, metadata_actions, partition_column
 from deltars.transaction.options import CheckedWriteOptions, skipped_by
 from deltars.transaction.replaced_files import of_written_partitions, possibly_unmatched
@@ -75,6 +83,9 @@ class _Replaced:
     table: StagedTable
     removed: Sequence[RemoveFile]
     rewritten: Sequence[WrittenFile]
+    marked: Sequence[AddFile] = ()
+    """Files that stay, with a larger vector."""
+    changed: ChangedRows | None = None
 
 
 class TableWrite:
@@ -184,6 +195,7 @@ class TableWrite:
         assert rows is not None
         removed: Sequence[RemoveFile] = () if self._replaced is None else self._replaced.removed
         rewritten: Sequence[WrittenFile] = () if self._replaced is None else self._replaced.rewritten
+        marked: Sequence[AddFile] = () if self._replaced is None else self._replaced.marked
         actions: list[Action] = []
         if options.app_id is not None and options.app_version is not None:
             now = int(time.time() * 1000)
@@ -193,7 +205,7 @@ class TableWrite:
             assert table.protocol is not None
             actions += metadata_actions(table.protocol, metadata)
         files = [*rows.files, *rewritten]
-        actions += [*removed, *(file.add for file in files)]
+        actions += [*removed, *marked, *(file.add for file in files)]
         groups = [group for file in files for group in file.row_groups]
         return actions, self._step(table, metadata, rows.files, rewritten, removed), groups
 
@@ -201,7 +213,10 @@ class TableWrite:
 
     def _has_rows_for(self, table: StagedTable) -> bool:
         rows = self._rows
-        return rows is not None and rows.location == table.location and _suits(rows.metadata, self._metadata(table))
+        if rows is None or rows.location != table.location or not _suits(rows.metadata, self._metadata(table)):
+            return False
+        # Rows that were counted for an older state of the table may have numbers that others got meanwhile.
+        return rows.before == table.metadata or not counted(rows.metadata.schema, self.schema.names)
 
     def _metadata(self, table: StagedTable) -> Metadata:
         """Return the table's metadata after this write: the same object if nothing changes."""
@@ -274,17 +289,6 @@ class TableWrite:
         where = self._options.replace_where
         return None if where is None else self._plane.condition(self._frame, where, metadata.schema)
 
-    def _refuse_false_feed(self, table: StagedTable, metadata: Metadata, files: pa.Table) -> None:
-        """Raise if unchanged rows would be rewritten while the change data feed, made of whole files, is on."""
-        if files.num_rows and boolean_property(metadata.configuration, "delta.enableChangeDataFeed"):
-            raise ValidationError(
-                "rows that do not match replace_where share files with rows that do, and would have to be rewritten:"
-                " the table's change data feed would show them as changed",
-                table=table.name,
-                field="replace_where",
-                hint="Use only partition columns in replace_where, or set delta.enableChangeDataFeed to false.",
-            )
-
     # -- files -----------------------------------------------------------------------------------------------------
 
     def _write_rows(self, table: StagedTable, metadata: Metadata, max_files: int | None) -> _Rows:
@@ -293,14 +297,13 @@ class TableWrite:
         conditions = conditions_of(metadata, data.names)
         predicate = self._predicate(metadata)
         if predicate is not None and options.replace_where is not None:
-            if table.exists and boolean_property(metadata.configuration, "delta.enableChangeDataFeed"):
-                kept = possibly_unmatched(self._view.files(table, predicate), predicate, metadata)
-                self._refuse_false_feed(table, metadata, kept)
             conditions.append(Condition("replace_where", options.replace_where))
         target = self._target(table, metadata, max_files)
         with self._located(table):
+            refuse_given(metadata.schema, data.names)
             frame = self._plane.with_computed_columns(self._frame, metadata.schema)
-            return _Rows(table.metadata, metadata, table.location, self._plane.write(frame, target, conditions))
+            files = self._plane.write(frame, target, conditions)
+            return _Rows(table.metadata, after_rows(metadata, data.names, files), table.location, files)
 
     def _target(self, table: StagedTable, metadata: Metadata, max_files: int | None) -> WriteTarget:
         options = self._options
@@ -320,12 +323,25 @@ class TableWrite:
             found = of_written_partitions(self._view, table, metadata, rows.files)
         else:
             found = self._view.files(table, predicate)
-        rewritten: Sequence[WrittenFile] = ()
-        if predicate is not None:
-            kept = possibly_unmatched(found, predicate, metadata)
-            self._refuse_false_feed(table, metadata, kept)
-            rewritten = self._rewrite(table, kept, metadata)
-        return _Replaced(table, removes_of(found), rewritten)
+        if predicate is None:
+            return _Replaced(table, removes_of(found), ())
+        kept = possibly_unmatched(found, predicate, metadata)
+        if kept.num_rows and has_feed(metadata.configuration):
+            return self._delete(table, found, kept, metadata)
+        return _Replaced(table, removes_of(found), self._rewrite(table, kept, metadata))
+
+    def _delete(self, table: StagedTable, found: pa.Table, kept: pa.Table, metadata: Metadata) -> _Replaced:
+        """Delete the replaced rows by their positions, which the change data feed needs."""
+        whole = found.filter(pc.invert(pc.is_in(found["path"], value_set=kept["path"].combine_chunks())))
+        scan = self._view.scan_of(table, metadata, kept)
+        changes = self._plane.changes(self._frame)
+        with self._located(table):
+            rows = changes.delete(scan, Delete(self._options.replace_where))
+            target = self._target(table, metadata, None)
+            files = without_rows(kept, scan, rows.positions, changes, target, by_vectors=uses_vectors(metadata))
+        removed = [*removes_of(whole), *files.removes]
+        tracked = changed_rows(kept, rows, files, frozenset(), changes)
+        return _Replaced(table, removed, files.written, files.adds, tracked)
 
     def _rewrite(self, table: StagedTable, files: pa.Table, metadata: Metadata) -> list[WrittenFile]:
         """Write again the rows that stay, of files that also hold replaced rows."""
@@ -358,7 +374,8 @@ class TableWrite:
         }
         if removed:
             metrics["numRemovedFiles"] = len(removed)
-        return Step("CREATE TABLE AS SELECT" if table.new else "WRITE", params, metrics)
+        rows = None if self._replaced is None else self._replaced.changed
+        return Step("CREATE TABLE AS SELECT" if table.new else "WRITE", params, metrics, changed=rows)
 
 
 def _suits(written: Metadata, now: Metadata) -> bool:

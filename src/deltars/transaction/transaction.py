@@ -26,18 +26,19 @@ from deltars.observe import Outcome, Stopwatch, TransactionEnded, emit
 from deltars.session import HasSession, TableLike, after_commit
 from deltars.transaction.auto_compaction import compact_after_write
 from deltars.transaction.current import Entered, enter, leave
+from deltars.transaction.feed import write_change_data
 from deltars.transaction.lifetime import Phase
 from deltars.transaction.options import BeginOptions
 from deltars.transaction.result import TransactionResult
-from deltars.transaction.row_statements import RowStatements
 from deltars.transaction.settle import Settler
+from deltars.transaction.statement_calls import StatementCalls
 
 if TYPE_CHECKING:
     from deltars.catalog.changes import Changes
 
 
 @checks_calls
-class Transaction(RowStatements):
+class Transaction(StatementCalls):
     """A transaction, made by `catalog.begin()` or `deltars.begin()`. Use it as a context manager.
 
     It commits on clean exit and rolls back on any exception. Threads may share it: they write rows at the same time,
@@ -208,7 +209,7 @@ class Transaction(RowStatements):
         changed = view.changed
         return Commit(
             self.id,
-            [staged.as_commit() for staged in changed],
+            [staged.as_commit(write_change_data(view, staged)) for staged in changed],
             [staged.new for staged in changed if staged.new],
             committer=self._committer,
             user_metadata=self._user_metadata,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import cached_property
 from uuid import UUID, uuid4
 
@@ -26,7 +27,7 @@ from deltars.log.key_set import KeySet
 from deltars.log.new_table import NO_VERSION, NewTable
 from deltars.log.pruning import Pruner
 from deltars.log.read_set import FileKey, RowRead
-from deltars.log.snapshot import Snapshot
+from deltars.log.snapshot import Snapshot, Totals
 from deltars.predicate import Predicate, conjunction
 from deltars.protocol import DomainMetadata, Metadata, StructType
 from deltars.session import CatalogSession, TableLike
@@ -302,6 +303,14 @@ class View:
         """Remember a table as read in whole, without fetching its list of files."""
         with self._lifetime.open():
             self._reads.whole_table(table.table_id, table.version)
+
+    def totals(self, table: StagedTable) -> Totals:
+        """Return the sums over the files that the table had at the beginning."""
+        return self._snapshot(table.table_id, table.version).totals
+
+    def committed_at(self, table: StagedTable) -> datetime | None:
+        """Return the time of the version at the beginning; None if there was none."""
+        return None if table.version == NO_VERSION else self._snapshot(table.table_id, table.version).timestamp
 
     def domains(self, table: StagedTable) -> dict[str, DomainMetadata]:
         """Return the domain metadata in force, with what is staged."""

@@ -70,6 +70,10 @@ class Clauses:
             changed[one.clause.action] += sum(map(len, found.values()))
         return changed["update"], changed["delete"]
 
+    def replaced(self, positions: Sequence[Mapping[int, BitMap64]]) -> list[Mapping[int, BitMap64]]:
+        """Return the rows that clauses update, from the rows that each clause applies to."""
+        return [found for one, found in zip(self._prepared, positions, strict=False) if one.clause.action == "update"]
+
     def applied(self, rows: DataFrame, number: str, also: Sequence[str]) -> DataFrame:
         """Return each row as its clause makes it, with the clause's number, or null if none applies, and `also`."""
         if not self._prepared:

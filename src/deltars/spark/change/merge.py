@@ -93,10 +93,13 @@ class _Merge:
         inserted, inserts = self._inserts(matches, rows)
         gone, by_source, more = self._not_matched_by_source(matches)
         updated, deleted = self._matched.counts(matches.positions)
-        positions = _united([*matches.positions[:-1], gone])
+        positions = _united([*matches.positions[:-1], *gone])
+        has_feed = self._statement.has_feed
         return RowChanges(
             positions,
-            _frames([*made, *inserts, *more]),
+            _frames([*made, *more] if has_feed else [*made, *inserts, *more]),
+            inserted_rows=_frames(inserts) if has_feed else (),
+            replaced=_united([*self._matched.replaced(matches.positions), *self._by_source.replaced(gone)]),
             updated=updated + by_source[0],
             deleted=deleted + by_source[1],
             inserted=inserted,
@@ -157,6 +160,9 @@ class _Merge:
         if self._scan.hidden_columns:
             # Updated rows keep their ids, which the source does not have.
             return False
+        # Updated and inserted rows would come together.
+        if self._statement.has_feed:
+            return False
         return sorted(clause.kind for clause in clauses) == ["matched", "not_matched"] and all(
             clause.is_source and clause.condition is None and clause.action in ("update", "insert")
             for clause in clauses
@@ -203,9 +209,9 @@ class _Merge:
         is_matched = np.isin(source.rows[source.number].to_numpy(), numbers)
         return self._spark.createDataFrame(source.rows.filter(pa.array(~is_matched)))
 
-    def _not_matched_by_source(self, matches: _Matches) -> tuple[dict[int, BitMap64], tuple[int, int], _MadeRows]:
+    def _not_matched_by_source(self, matches: _Matches) -> tuple[list[dict[int, BitMap64]], tuple[int, int], _MadeRows]:
         if not len(self._by_source):
-            return {}, (0, 0), []
+            return [], (0, 0), []
         # Rows that matched are left out as deleted ones are, whether a clause applied to them or not.
         target = target_rows(self._spark, self._scan, hidden=_united(matches.positions), place=self._place)
         rows = target.frame.alias(self._statement.target_alias)
@@ -219,7 +225,7 @@ class _Merge:
         found = collect_bitmaps(changed, keys, F.col(self._place.row), is_large=is_large(self._scan))
         positions = _by_clause(found, target, count)
         made = self._by_source.made(changed, self._clause, _ids(target))
-        return _united(positions), self._by_source.counts(positions), made
+        return positions, self._by_source.counts(positions), made
 
     # -- result ------------------------------------------------------------------------------------------------------
 

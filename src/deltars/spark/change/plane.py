@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
-from deltars.data.row_change import Delete, Merge, MergeSource, Positions, RowChanges, Update
+from deltars.data.row_change import Delete, FeedRows, Merge, MergeSource, Positions, RowChanges, Update
 from deltars.data.scan import Scan
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.errors import located
 from deltars.protocol import StructType
+from deltars.spark.change.feed import write_feed_by_spark
 from deltars.spark.change.merge import merge_rows
 from deltars.spark.change.purge import purge_by_spark
 from deltars.spark.change.rows import delete_rows, update_rows
@@ -21,6 +22,8 @@ from deltars.spark.session import running_session
 
 class SparkChanges:
     """Carries out row-level changes as Spark jobs. See `ChangePlane`."""
+
+    is_distributed = True
 
     def __init__(self, session: SparkSession | None = None) -> None:
         self._spark = running_session(session)
@@ -45,3 +48,7 @@ class SparkChanges:
     def purge(self, scan: Scan, positions: Positions, target: WriteTarget) -> Mapping[int, Sequence[WrittenFile]]:
         with located(table=scan.table, version=scan.version), shown(self._spark, scan.table):
             return purge_by_spark(self._spark, scan, positions, target)
+
+    def write_feed(self, scan: Scan, rows: Sequence[FeedRows], target: WriteTarget) -> list[WrittenFile]:
+        with located(table=scan.table, version=scan.version), shown(self._spark, f"changes of {scan.table}"):
+            return write_feed_by_spark(self._spark, scan, rows, target)

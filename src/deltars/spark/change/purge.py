@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 import pyarrow as pa
 from pyroaring import BitMap64
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from deltars.data.purge import one_file, purge_file, purge_files
 from deltars.data.row_change import Positions
@@ -65,6 +65,21 @@ def purge_by_spark(
         found[answer.place].append(decode_file(answer.file))
     refuse_unseen_files([file for files in found.values() for file in files], target)
     return found
+
+
+def shared_files(spark: SparkSession, scan: Scan, places: Sequence[int], more: Mapping[str, pa.Array]) -> DataFrame:
+    """Return these files of a scan as rows, with their places and more columns: one partition for each task."""
+    sizes = scan.files["size"].to_pylist()
+    shares = deal_out({at: sizes[place] for at, place in enumerate(places)}, TASKS_PER_CORE * num_cores(spark))
+    listed = pa.array([at for share in shares for at in share], pa.int64())
+    numbers = pa.array([number for number, share in enumerate(shares) for _ in share], pa.int32())
+    files = scan.files.select(SCAN_COLUMNS).take(pa.array(places, pa.int64()))
+    files = files.append_column("place", pa.array(places, pa.int64()))
+    for name, values in more.items():
+        files = files.append_column(name, values)
+    # A partition for each share: a hash would put several shares into one.
+    dealt = files.take(listed).append_column("share", numbers)
+    return spark.createDataFrame(dealt).repartitionById(len(shares), "share")
 
 
 def deal_out(sizes: Mapping[int, int], count: int) -> list[list[int]]:

@@ -62,7 +62,8 @@ def update_rows(spark: SparkSession, scan: Scan, statement: Update) -> RowChange
         positions = positions_of(changed, target, scan)
     updated = sum(map(len, positions.values()))
     ids = [] if target.row_id is None else [F.col(target.place.row_id).alias(target.row_id)]
-    return RowChanges(positions, [changed.select(*map(quoted, kept), *ids)] if updated else (), updated=updated)
+    new = (changed.select(*map(quoted, kept), *ids),) if updated else ()
+    return RowChanges(positions, new, updated=updated, replaced=positions)
 
 
 def _named(frame: DataFrame, statement: Delete | Update) -> DataFrame:

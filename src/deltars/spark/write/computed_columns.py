@@ -18,6 +18,7 @@ from deltars.errors import ValidationError
 from deltars.protocol import StructField, StructType
 from deltars.protocol.char_varchar import Limit, TypePath
 from deltars.protocol.column_rules import default_of, generation_of, has_rules, limits_of
+from deltars.protocol.identity import Identity, counted
 from deltars.spark.read.columns import quoted
 from deltars.spark.schema import schema_to_spark
 
@@ -36,6 +37,7 @@ def with_computed_columns(frame: DataFrame, table: StructType) -> DataFrame:
         for field in missing
         if (sql := default_of(field)) is not None and generation_of(field) is None
     }
+    defaults |= {name: _counted(identity) for name, identity in counted(table, frame.columns).items()}
     whole = _limited(frame.withColumns(defaults) if defaults else frame, table.fields)
     generated = {
         field.name: F.expr(sql).cast(_type(field)) for field in missing if (sql := generation_of(field)) is not None
@@ -51,6 +53,12 @@ def with_computed_columns(frame: DataFrame, table: StructType) -> DataFrame:
     computed = (whole.withColumns(absent) if absent else whole).withColumns(generated)
     computed = _limited(computed, [field for field in missing if field.name in generated])
     return computed.select(*map(quoted, [*whole.columns, *generated]))
+
+
+def _counted(identity: Identity) -> Column:
+    """Return the values of an identity column. Each task counts its own rows, so there are gaps between tasks."""
+    place = F.monotonically_increasing_id()
+    return (F.lit(identity.first_free) + F.lit(identity.step) * place).cast("bigint")
 
 
 def value_error(error: PySparkException) -> ValidationError | None:

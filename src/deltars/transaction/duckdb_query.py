@@ -12,47 +12,52 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from deltars.catalog.snapshot import CatalogSnapshot
 from deltars.data.frames import duckdb_columns, library
 from deltars.data.reader import read_scan
 from deltars.data.scan import Scan
 from deltars.errors import ConfigError, DeltarsError, ValidationError
+from deltars.transaction.queries import QueryTables, tables_of
 
 if TYPE_CHECKING:
     from deltars.predicate import Query
     from deltars.predicate.duckdb_sql import DuckDBText
+    from deltars.predicate.statements.binding import Binder
 
 BATCH_ROWS = 10_000
+
+
+class NotForDuckDB(ValidationError):
+    """DuckDB cannot run the query; Spark may."""
 
 
 class DuckDBQuery:
     """A query that DuckDB runs. `doubt` says what DuckDB may compute otherwise than Spark; None: nothing."""
 
-    def __init__(self, snapshot: CatalogSnapshot, query: Query) -> None:
+    def __init__(self, tables: QueryTables, query: Query, binder: Binder | None = None) -> None:
         """Translate a query. Raise ConfigError without DuckDB, ValidationError if DuckDB cannot run the query."""
         # Imported late: sqlglot is slow to load.
         from deltars.predicate.duckdb_sql import Untranslatable
 
         self._duckdb = library("duckdb")
         self._query = query
-        self._tables = snapshot._tables_of(query)
-        self._schemas = [table.schema for _, table in self._tables]
+        self._tables = tables_of(tables, query, binder)
+        self._schemas = [table.schema for table in self._tables]
         query.check_columns(self._schemas)
-        self._snapshot = snapshot
         try:
             self._text: DuckDBText = query.in_duckdb(self._schemas)
         except Untranslatable as error:
-            raise ValidationError(f"DuckDB cannot run the query: {error}", field="query") from None
+            raise NotForDuckDB(f"DuckDB cannot run the query: {error}", field="query") from None
         self.doubt = self._text.doubt
 
     @contextmanager
     def rows(self, limit: int | None = None) -> Iterator[pa.RecordBatchReader]:
         """Yield the rows as a stream of batches, at most `limit` of them. Files are read as the stream is consumed."""
-        streams = [_Rows(scan, columns) for scan, columns in zip(self._scans(), self._columns(), strict=True)]
+        streams = [_Rows(scan, columns) for scan, columns in zip(self.scans, self._columns(), strict=True)]
         connection = self._duckdb.connect(":memory:")
         try:
             with self._located(streams):
@@ -110,14 +115,13 @@ class DuckDBQuery:
     def _columns(self) -> list[list[str] | None]:
         return self._query.columns(self._schemas)
 
-    def _scans(self) -> list[Scan]:
+    @cached_property
+    def scans(self) -> list[Scan]:
+        """Scan of each table. A transaction remembers what they read, when they are made."""
         # The conditions have Spark's meaning. Where DuckDB's may differ, they must not choose its files.
         none = [None] * len(self._tables)
         predicates = self._query.predicates(self._schemas, UTC) if self.doubt is None else none
-        return [
-            self._snapshot._scan(table, snapshot, predicate)
-            for (table, snapshot), predicate in zip(self._tables, predicates, strict=True)
-        ]
+        return [table.scan(predicate) for table, predicate in zip(self._tables, predicates, strict=True)]
 
 
 class _Rows:

@@ -1,0 +1,97 @@
+"""Rows that a statement returns: those of a query, read when they are asked for, or what a change did."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from deltars.transaction.duckdb_query import DuckDBQuery
+from deltars.transaction.plane import Frame, spark_plane
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Rows(ABC):
+    """The result of a statement."""
+
+    @abstractmethod
+    @contextmanager
+    def opened(self) -> Iterator[Frame]:
+        """Yield the rows as a frame that can be written. It may be read once."""
+
+    @abstractmethod
+    def to_arrow(self, limit: int | None = None) -> pa.Table:
+        """Return the rows, at most `limit` of them."""
+
+    @abstractmethod
+    def to_spark(self, spark: SparkSession | None) -> DataFrame: ...
+
+
+class ArrowRows(Rows):
+    """Rows that are there: the metrics of a change, a description."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+
+    @contextmanager
+    def opened(self) -> Iterator[Frame]:
+        yield self.table
+
+    def to_arrow(self, limit: int | None = None) -> pa.Table:
+        return self.table.slice(0, limit)
+
+    def to_spark(self, spark: SparkSession | None) -> DataFrame:
+        return spark_plane().local_frame(spark, self.table)
+
+
+class SparkRows(Rows):
+    """Rows of a query that Spark runs."""
+
+    def __init__(self, frame: Any) -> None:
+        self.frame = frame
+
+    @contextmanager
+    def opened(self) -> Iterator[Frame]:
+        yield self.frame
+
+    def to_arrow(self, limit: int | None = None) -> pa.Table:
+        return spark_plane().to_arrow(self.frame if limit is None else self.frame.limit(limit))
+
+    def to_spark(self, spark: SparkSession | None) -> DataFrame:
+        found: DataFrame = self.frame
+        return found
+
+
+class DuckDBRows(Rows):
+    """Rows of a query that DuckDB runs in this process, with the result that Spark would have."""
+
+    def __init__(self, query: DuckDBQuery) -> None:
+        self.query = query
+        # Made now: after the end of a transaction it would be too late to remember what is read.
+        _ = query.scans
+
+    @contextmanager
+    def opened(self) -> Iterator[Frame]:
+        with self.query.rows() as reader:
+            yield reader
+
+    def to_arrow(self, limit: int | None = None) -> pa.Table:
+        with self.query.rows(limit) as reader:
+            return reader.read_all()
+
+    def to_spark(self, spark: SparkSession | None) -> DataFrame:
+        return spark_plane().local_frame(spark, self.to_arrow())
+
+
+def one_row(**values: object) -> ArrowRows:
+    """Return a result of one row. Whole numbers are 64 bits wide, as Delta's are."""
+    return ArrowRows(pa.Table.from_pylist([values]))
+
+
+NOTHING = ArrowRows(pa.table({}))
+"""Result of a statement that returns no columns."""
