@@ -253,6 +253,27 @@ def test_a_transaction_reads_what_it_wrote_and_no_one_else_does(
             enabled.range(1).write.format("delta").mode("append").saveAsTable("t")
 
 
+def test_statements_work_on_tables_of_the_catalog(enabled: SparkSession, catalog: Catalog, tmp_path: Path) -> None:
+    enabled.sql("CREATE TABLE people (id BIGINT, name STRING) USING delta")
+    enabled.sql("INSERT INTO default.people VALUES (1, 'a'), (2, 'b')")
+    enabled.range(3).write.format("delta").save(str(tmp_path / "files"))
+    enabled.sql(f"DELETE FROM delta.`{tmp_path}/files` WHERE id = 0")
+    assert ids(enabled.table("files")) == [1, 2]
+    tx = catalog.begin()
+    with tx:
+        enabled.sql("UPDATE people SET name = 'z' WHERE id = :id", {"id": 1})
+        enabled.sql("CREATE TABLE copy USING delta AS SELECT * FROM people")
+        tx.rollback()
+    assert rows(enabled.table("people")) == [["1", "a"], ["2", "b"]]
+    assert enabled.sql("SELECT * FROM people VERSION AS OF 0").count() == 0
+    enabled.sql("DROP TABLE people")
+    enabled.sql("DROP TABLE IF EXISTS people")
+    assert not enabled.catalog.tableExists("people")
+    enabled.sql("CREATE TABLE sparks_own USING parquet AS SELECT 1 AS x")
+    enabled.sql("DROP TABLE sparks_own")
+    assert [table.name for table in catalog.tables()] == ["files"]
+
+
 def test_threads_join_a_transaction_knowingly(
     enabled: SparkSession, catalog: Catalog, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,11 +15,14 @@ from deltars.catalog.snapshot import CatalogSnapshot
 from deltars.catalog.table_path import location_at, table_at
 from deltars.data.scan import Scan
 from deltars.enabled.reads import Reads
-from deltars.enabled.tables import Tables, name_in, path_in
-from deltars.errors import PredicateError, ValidationError
+from deltars.enabled.tables import SOURCES, Tables, name_in, path_in
+from deltars.errors import DeltarsError, PredicateError, ValidationError
 from deltars.predicate import Predicate, Query, TableReference
+from deltars.predicate.statements.parser import parse_statement
+from deltars.predicate.statements.tree import Atomic, CreateTable, Name
 from deltars.protocol import StructType
 from deltars.spark.plane import SparkPlane
+from deltars.spark.verbs.names import NAME, quoted
 from deltars.spark.verbs.wrapping import NOT_OURS
 
 _ARGUMENT = re.compile(r"\{[^{}]*\}")
@@ -31,6 +34,9 @@ _VIEW = re.compile(
 )
 
 
+_USING = re.compile(r"\bUSING\s+(?:delta|deltasql)\b", re.IGNORECASE)
+
+
 class Queries:
     def __init__(self, tables: Tables, reads: Reads) -> None:
         self._tables = tables
@@ -40,7 +46,40 @@ class Queries:
         view = _VIEW.fullmatch(text.rstrip().rstrip(";"))
         if view is not None:
             return self._create_view(session, view, args, frames)
-        return self._query(session, text, args, frames)
+        done = self._query(session, text, args, frames)
+        return self._statement(session, text, args) if done is NOT_OURS and not frames else done
+
+    def _statement(self, session: Any, text: str, args: Any) -> Any:
+        """Run a statement on a table of the catalog, or one that creates one: in the block's transaction, or alone."""
+        try:
+            action = parse_statement(text).action
+        except DeltarsError:
+            return NOT_OURS  # Spark may understand it
+        name = getattr(action, "table", None)
+        if isinstance(name, Name) and self._is_target(session, action, name, text):
+            text = self._with_own_name(text, name)
+        elif not isinstance(action, Atomic):
+            return NOT_OURS
+        joined = self._tables.joined()
+        if joined is not None:
+            return joined[0].sql(text, args=args, spark=session)
+        return self._tables.catalog.sql(text, args=args, spark=session)
+
+    def _is_target(self, session: Any, action: object, name: Name, text: str) -> bool:
+        if isinstance(action, CreateTable) and not self._tables.has(name.parts):
+            default = str(session.conf.get("spark.sql.sources.default")).lower()
+            return path_in(name.parts) is None and (_USING.search(text) is not None or default in SOURCES)
+        return self._tables.has(name.parts) and not self._reads.is_view(session, name.parts)
+
+    def _with_own_name(self, text: str, name: Name) -> str:
+        """Return the statement with the table's name in the catalog in place of default.t or delta.`/lake/t`."""
+        path = path_in(name.parts)
+        own = name_in(name.parts) if path is None else self._tables.name_at(path)
+        if own == str(name):
+            return text
+        written = NAME.match(text, name.position)
+        assert written is not None
+        return f"{text[: name.position]}{quoted([own])}{text[written.end() :]}"
 
     def _create_view(self, session: Any, view: re.Match[str], args: Any, frames: dict[str, Any]) -> Any:
         rows = self._query(session, view["query"], args, frames)

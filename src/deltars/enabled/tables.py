@@ -101,6 +101,12 @@ class Tables:
             return [table.name for table in self.catalog.tables()]
         return joined[1].names
 
+    def name_at(self, path: str) -> str:
+        """Return the name of the catalog's table at a path."""
+        location, joined = location_at(path), self.joined()
+        staged = None if joined is None else joined[1].find_at(location)
+        return table_at(self.session, location).name if staged is None else staged.name
+
     def settle_path(self, path: str, settings: Any) -> str:
         """Return the location of a path. Import a Delta table there that the catalog does not have, or refuse it."""
         location = location_at(path)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 PART = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^`.\s][^`.]*?))\s*(\.|$)")
 
+NAME = re.compile(r"(?:`(?:[^`]|``)*`|\w+)(?:\s*\.\s*(?:`(?:[^`]|``)*`|\w+))*")
+
 
 def parts_of(name: str) -> list[str]:
     """Return the parts of a name, without backquotes. A text that is no name is one part."""
