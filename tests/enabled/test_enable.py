@@ -28,6 +28,7 @@ from deltars.errors import (
     TransactionClosed,
     ValidationError,
 )
+from deltars.tables import DeltaTable as OurDeltaTable
 from tests.enabled.jobs import rows
 
 pytestmark = pytest.mark.backends("sqlite")
@@ -272,6 +273,30 @@ def test_statements_work_on_tables_of_the_catalog(enabled: SparkSession, catalog
     enabled.sql("CREATE TABLE sparks_own USING parquet AS SELECT 1 AS x")
     enabled.sql("DROP TABLE sparks_own")
     assert [table.name for table in catalog.tables()] == ["files"]
+
+
+def test_delta_tables_join_the_transaction_of_the_block(
+    enabled: SparkSession, catalog: Catalog, tmp_path: Path
+) -> None:
+    enabled.range(3).write.format("delta").saveAsTable("t")
+    before = OurDeltaTable.forName(enabled, "t")
+    tx = catalog.begin()
+    with tx:
+        enabled.range(2).write.format("delta").save(str(tmp_path / "new"))
+        OurDeltaTable.forPath(enabled, str(tmp_path / "new")).delete("id = 0")
+        OurDeltaTable.create(enabled).tableName("made").addColumn("id", "BIGINT").execute()
+        before.delete("id = 0")
+        OurDeltaTable.forName(enabled, "t").update("id = 1", {"id": "10"})
+        assert (ids(before.toDF()), catalog.table("t").version) == ([2, 10], 0)
+        assert not catalog.table_exists("made")
+    assert (ids(before.toDF()), catalog.table("t").version) == ([2, 10], 1)
+    assert sorted(catalog) == ["made", "new", "t"]
+    assert ids(enabled.table("new")) == [1]
+    undone = catalog.begin()
+    with undone:
+        before.delete()
+        undone.rollback()
+    assert ids(before.toDF()) == [2, 10]
 
 
 def test_threads_join_a_transaction_knowingly(

@@ -24,6 +24,7 @@ from deltars.protocol import StructType
 from deltars.session import CatalogSession
 from deltars.tables.exceptions import refuse
 from deltars.transaction import ChangeMetrics, MergeBuilder, Transaction
+from deltars.transaction.current import current_transaction
 from deltars.uri import is_uri, parse_table_uri
 
 CATALOG_CONF = "spark.deltars.catalog"
@@ -45,9 +46,15 @@ class BoundTable:
     table_id: UUID
     name: str
     """Name that SQL text may qualify columns with."""
-    tx: Transaction | None = None
+    given: Transaction | None = None
+    """Transaction that the program bound the table to."""
     is_named: bool = field(default=True)
     """Whether the program gave a name, not a path."""
+
+    @property
+    def tx(self) -> Transaction | None:
+        """Transaction that a call is part of: the given one, else that of the block in an enabled session."""
+        return self.given or block_transaction(self.spark)
 
     @property
     def table(self) -> Table:
@@ -82,6 +89,18 @@ class BoundTable:
         return self.tx.merge(self.table_id, source, on, **options)
 
 
+def block_transaction(spark: SparkSession) -> Transaction | None:
+    """Return the transaction of the `with` block that the program is in, if the session is enabled.
+
+    All verbs of an enabled session join it. Raise if it is one of another catalog.
+    """
+    enabled, tx = enabled_catalog(spark), current_transaction()
+    if enabled is None or tx is None:
+        return None
+    tx._join(enabled._session)
+    return tx
+
+
 def session_of(spark: SparkSession, tx: Transaction | None = None) -> CatalogSession:
     """Return the catalog of a transaction, else that of a Spark session."""
     if tx is not None and tx._view is not None:
@@ -110,7 +129,7 @@ def bound_by_name(spark: SparkSession, identifier: str, tx: Transaction | None =
             session = tx._join(session).session
     else:
         session, name = session_of(spark, tx), name_in(identifier)
-    found = _find(session, name, tx)
+    found = _find(session, name, tx or block_transaction(spark))
     if found is None:
         raise _no_table(name, session.no_table(name))
     return BoundTable(spark, session, found[0], found[1].rpartition(".")[2], tx)
@@ -119,6 +138,10 @@ def bound_by_name(spark: SparkSession, identifier: str, tx: Transaction | None =
 def bound_by_path(spark: SparkSession, path: str, tx: Transaction | None = None) -> BoundTable:
     """Return the table at a path. One that the catalog does not have is imported, if the session says so."""
     session = session_of(spark, tx)
+    joined = tx or block_transaction(spark)
+    staged = None if joined is None else joined._join(session).find_at(location_at(path))
+    if staged is not None and staged.exists:
+        return BoundTable(spark, session, staged.table_id, staged.name.rpartition(".")[2], tx, is_named=False)
     try:
         record = table_at(session, path, imports=imports_paths(spark))
     except NotADeltaTable as error:

@@ -14,7 +14,15 @@ from deltars.errors import TableExists
 from deltars.log.new_table import NO_VERSION
 from deltars.protocol import as_schema
 from deltars.session import CatalogSession
-from deltars.tables.binding import BoundTable, imports_paths, name_in, path_in, session_of, shown_path
+from deltars.tables.binding import (
+    BoundTable,
+    block_transaction,
+    imports_paths,
+    name_in,
+    path_in,
+    session_of,
+    shown_path,
+)
 from deltars.tables.exceptions import (
     DeltaAnalysisException,
     DeltaUnsupportedOperationException,
@@ -46,7 +54,7 @@ class DeltaTableBuilder:
     def __init__(self, spark: SparkSession, verb: Verb, tx: Transaction | None = None) -> None:
         self._spark = spark
         self._verb = verb
-        self._tx = tx
+        self._given = self._tx = tx
         self._name: str | None = None
         self._location: str | None = None
         self._comment: str | None = None
@@ -155,6 +163,7 @@ class DeltaTableBuilder:
                 " create a Delta table with clustering.",
             )
         self._check_columns()
+        self._tx = self._given or block_transaction(self._spark)
         session = session_of(self._spark, self._tx)
         name, exists = self._place(session)
         if exists and self._verb == "create":
@@ -202,7 +211,7 @@ class DeltaTableBuilder:
     def _bound(self, session: CatalogSession, name: str) -> BoundTable:
         table_id = session.find(name).table_id if self._tx is None else self._tx._view_for(name).readable(name).table_id
         shown = name.rpartition(".")[2]
-        return BoundTable(self._spark, session, table_id, shown, self._tx, is_named=self._name is not None)
+        return BoundTable(self._spark, session, table_id, shown, self._given, is_named=self._name is not None)
 
     def _shown(self, name: str) -> str:
         if self._name is None and self._location is not None:
