@@ -76,7 +76,7 @@ def test_without_pyspark_the_extra_is_named_and_everything_else_works(tmp_path: 
     assert result.stdout == "1\n"
     assert "which is not installed. pip install 'deltars[spark]'" in result.stderr
     query = "import deltars; deltars.connect().sql('SELECT id FROM features')"
-    assert "the command deltars sql, or cut.to_duckdb(table)" in program(WITHOUT_PYSPARK + query, tmp_path).stderr
+    assert "or catalog.sql_to_arrow(statement)" in program(WITHOUT_PYSPARK + query, tmp_path).stderr
     for command, code in (("['tables']", 0), ("['show', 'features']", 0), ("['demo']", 2)):
         result = program(f"{WITHOUT_PYSPARK}from deltars.cli import main; main({command})", tmp_path)
         assert result.returncode == code, result.stderr
