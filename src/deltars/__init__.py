@@ -128,6 +128,7 @@ if TYPE_CHECKING:
     from deltars.streams.each_batch import BatchFunction, EachBatch, each_batch
     from deltars.streams.transactions_stream import transactions_stream
     from deltars.transaction import (
+        AliasedChangeOptions,
         Alter,
         BeginOptions,
         ChangeMetrics,
@@ -206,7 +207,8 @@ if not TYPE_CHECKING:  # A module-level __getattr__ would make a type checker ac
             "store.tags": "Tag",
             "store.vacuum_rows": "VacuumAmount",
             "transaction": (
-                "Alter BeginOptions ChangeMetrics ChangeOptions CommitResult FileSizes Frame MergeBuilder "
+                "AliasedChangeOptions Alter BeginOptions ChangeMetrics ChangeOptions CommitResult FileSizes Frame "
+                "MergeBuilder "
                 "MirrorChoice MultiTableTransaction OptimizeStep Optimized RestoredTable SkippedFiles "
                 "SkippedWrite SqlTxnLogReader SqlTxnLogWriter SupportsArrowStream Transaction TransactionResult "
                 "TxnLogReader TxnLogWriter WriteMode WriteOptions"
@@ -230,6 +232,7 @@ __all__ = [
     "Action",
     "AddFile",
     "Advice",
+    "AliasedChangeOptions",
     "Alter",
     "ArrayType",
     "AsOf",

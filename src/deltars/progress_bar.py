@@ -42,7 +42,12 @@ def shown(what: str, amounts: Callable[[], Amounts], unit: str, console: Console
     """Show a bar while the block runs, if it runs for long."""
     done = Event()
     bar = Thread(target=_show, args=(what, amounts, unit, console, done), daemon=True)
-    bar.start()
+    try:
+        bar.start()
+    except RuntimeError:
+        # No thread can be started: the write goes on without a bar.
+        yield
+        return
     try:
         yield
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,6 +97,8 @@ def test_a_frame_that_does_not_fit_is_refused_before_its_rows_are_read(tmp_path:
 def test_long_write_shows_how_many_rows_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    # Another test of this process may have loaded it.
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
     monkeypatch.setattr(progress_bar, "PATIENCE_S", 0.0)
     monkeypatch.setattr(progress_bar, "_EVERY_S", 0.01)
     monkeypatch.setattr("deltars.data.plane.WATCHED_ROWS", 1)

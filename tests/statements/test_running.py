@@ -28,6 +28,7 @@ def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide the session that other tests of this process may have."""
     monkeypatch.setattr("deltars.transaction.queries.active_spark", lambda: None)
     monkeypatch.setattr("deltars.transaction.statements.engine.active_spark", lambda: None)
+    monkeypatch.setattr("deltars.transaction.row_change.RowChange._spark", lambda change: None)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from deltars.session import CatalogSession
 
 if TYPE_CHECKING:
     from deltars.data.row_change import Expression
-    from deltars.transaction import ChangeMetrics, ChangeOptions, Frame, GivenMerge, MergeBuilder
+    from deltars.transaction import AliasedChangeOptions, ChangeMetrics, ChangeOptions, Frame, GivenMerge, MergeBuilder
     from deltars.transaction.assignments import Assignments
 
 
@@ -26,7 +26,7 @@ class TableChanges:
     def id(self) -> UUID:
         raise NotImplementedError
 
-    def delete(self, where: Expression | None = None, **options: Unpack[ChangeOptions]) -> ChangeMetrics:
+    def delete(self, where: Expression | None = None, **options: Unpack[AliasedChangeOptions]) -> ChangeMetrics:
         """Delete the rows for which `where` is true, in one transaction; without it, every row.
 
         Condition and options are those of `Transaction.delete`.
@@ -38,7 +38,7 @@ class TableChanges:
         self,
         set: Assignments,
         where: Expression | None = None,
-        **options: Unpack[ChangeOptions],
+        **options: Unpack[AliasedChangeOptions],
     ) -> ChangeMetrics:
         """Give columns new values in the rows for which `where` is true, in one transaction.
 

@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from deltars.transaction.optimize import optimize_or_report, optimize_table
     from deltars.transaction.optimize_plan import optimize_request
     from deltars.transaction.optimize_result import FileSizes, Optimized, OptimizeStep, SkippedFiles
-    from deltars.transaction.options import BeginOptions, ChangeOptions, MirrorChoice, WriteMode, WriteOptions
+    from deltars.transaction.options import (
+        AliasedChangeOptions,
+        BeginOptions,
+        ChangeOptions,
+        MirrorChoice,
+        WriteMode,
+        WriteOptions,
+    )
     from deltars.transaction.plane import Frame, SupportsArrowStream, in_session_zone, spark_plane
     from deltars.transaction.raw_log import CommitResult, SqlTxnLogReader, SqlTxnLogWriter, TxnLogReader, TxnLogWriter
     from deltars.transaction.restoration import RestoredTable
@@ -34,7 +41,7 @@ else:
             "optimize": "optimize_or_report optimize_table",
             "optimize_plan": "optimize_request",
             "optimize_result": "FileSizes Optimized OptimizeStep SkippedFiles",
-            "options": "BeginOptions ChangeOptions MirrorChoice WriteMode WriteOptions",
+            "options": "AliasedChangeOptions BeginOptions ChangeOptions MirrorChoice WriteMode WriteOptions",
             "plane": "Frame SupportsArrowStream in_session_zone spark_plane",
             "raw_log": "CommitResult SqlTxnLogReader SqlTxnLogWriter TxnLogReader TxnLogWriter",
             "restoration": "RestoredTable",

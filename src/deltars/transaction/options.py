@@ -99,7 +99,7 @@ class WriteOptions(TypedDict, total=False):
 
 
 class ChangeOptions(TypedDict, total=False):
-    """Keyword options of `delete`, `update` and `merge`."""
+    """Keyword options of every change of rows."""
 
     app_id: str | None
     """Name of the changing application. With `app_version` it makes the change idempotent."""
@@ -113,6 +113,11 @@ class ChangeOptions(TypedDict, total=False):
     """Text for the commit, shown in the table's history. The last one given in a transaction counts."""
     spark: SparkSession | None
     """Spark session for a change that needs one; by default the active session, if there is one."""
+
+
+class AliasedChangeOptions(ChangeOptions, total=False):
+    """Keyword options of `delete` and `update`."""
+
     alias: str | None
     """Name of the table in conditions and values: with "t", its column id may be written t.id."""
 

@@ -13,7 +13,7 @@ from deltars.transaction.assignments import Assignments, as_expression, check_co
 from deltars.transaction.change_metrics import ChangeMetrics
 from deltars.transaction.merge_builder import GivenMerge, MergeBuilder, begin_merge
 from deltars.transaction.open_transaction import OpenTransaction
-from deltars.transaction.options import ChangeOptions, CheckedChangeOptions
+from deltars.transaction.options import AliasedChangeOptions, ChangeOptions, CheckedChangeOptions
 from deltars.transaction.plane import Frame
 from deltars.transaction.staged_table import StagedTable, Step
 from deltars.transaction.view import View
@@ -29,12 +29,12 @@ class RowStatements(OpenTransaction):
     """The calls that change rows. Each sees what the transaction staged before it."""
 
     def delete(
-        self, table: TableLike, where: Expression | None = None, **options: Unpack[ChangeOptions]
+        self, table: TableLike, where: Expression | None = None, **options: Unpack[AliasedChangeOptions]
     ) -> ChangeMetrics:
         """Delete the rows for which `where` is true; without it, every row.
 
         `where` is SQL text or a Spark Column. Files without a matching row are not opened, and neither are files of
-        which every row matches. See `ChangeOptions` for the options.
+        which every row matches. See `AliasedChangeOptions` for the options.
         """
         from deltars.transaction.row_change import DeleteRows
 
@@ -46,7 +46,7 @@ class RowStatements(OpenTransaction):
         table: TableLike,
         set: Assignments,
         where: Expression | None = None,
-        **options: Unpack[ChangeOptions],
+        **options: Unpack[AliasedChangeOptions],
     ) -> ChangeMetrics:
         """Give columns new values in the rows for which `where` is true; without it, in every row.
 
@@ -161,7 +161,7 @@ class RowStatements(OpenTransaction):
         make: Callable[[View, CheckedChangeOptions], RowChange],
     ) -> ChangeMetrics:
         """Carry out one statement, and stage its actions for the table as it is then."""
-        check_keywords(call, options, ChangeOptions)
+        check_keywords(call, options, AliasedChangeOptions if call in ("delete", "update") else ChangeOptions)
         checked = CheckedChangeOptions(**options)
         view = self._view_for(table)
         with self._lifetime.writing(view.name_of(view.session.name_or_id(table))):
