@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from sqlalchemy import insert
 
-from deltars.errors import DeltarsError, VersionConflict
+from deltars.errors import VersionConflict
 from deltars.log.commit import Commit, VersionTaken
 from deltars.store.commit.winner import LostRace
 from deltars.store.database import Database
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 def record_conflict(database: Database, commit: Commit, taken: VersionTaken, race: LostRace) -> None:
-    """Record a race that a commit lost. Never raise an error of the database."""
+    """Record a race that a commit lost. Never raise an Exception: the caller is about to raise the conflict."""
     mine = next((table for table in commit.tables if table.table_id == taken.table_id), None)
     conflict = taken.conflict
     row = {
@@ -45,5 +45,6 @@ def record_conflict(database: Database, commit: Commit, taken: VersionTaken, rac
             if row["committer"] is None:
                 row["committer"] = database.backend.user(connection)
             connection.execute(insert(dl_conflicts).values(**row, recorded_at=database.backend.clock_us()))
-    except DeltarsError as error:
+    except Exception as error:
+        # Whatever it is: a version that no database has is no DeltarsError.
         _log.debug("the conflict of transaction %s could not be recorded: %s", commit.txn_id, error)
