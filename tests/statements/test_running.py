@@ -338,6 +338,14 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Catalog]:
         yield catalog
 
 
+@pytest.mark.usefixtures("lake")
+def test_query_that_fails_at_the_end_of_a_block_leaves_nothing(catalog: Catalog, run: Run) -> None:
+    version = catalog.table("t").version
+    with pytest.raises(deltars.DeltarsError):
+        run("BEGIN ATOMIC TRUNCATE TABLE t; SELECT * FROM select; END")
+    assert catalog.table("t").version == version
+
+
 @pytest.mark.soak
 @settings(
     max_examples=scaled(60, soak=3_000),

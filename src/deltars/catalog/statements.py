@@ -41,7 +41,7 @@ from deltars.store.read.as_of import AsOf
 from deltars.transaction import Transaction
 from deltars.transaction.statements.engine import Engine
 from deltars.transaction.statements.execution import Execution
-from deltars.transaction.statements.rows import NOTHING, ArrowRows, Rows, one_row
+from deltars.transaction.statements.rows import NOTHING, ArrowRows, DuckDBRows, Rows, one_row
 
 if TYPE_CHECKING:
     from deltars.catalog.catalog import Catalog
@@ -148,6 +148,9 @@ class StatementRun:
             execution = Execution(tx, self._binder, self._engine)
             for statement in statements:
                 rows = execution.run(statement)
+            if isinstance(rows, DuckDBRows):
+                # Read before the commit: a query that fails must leave nothing.
+                rows = ArrowRows(rows.to_arrow())
         return rows
 
     # -- what commits by itself ------------------------------------------------------------------------------------
