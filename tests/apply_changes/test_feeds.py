@@ -82,6 +82,7 @@ def test_a_deleted_key_comes_back_only_by_a_newer_event(catalog: deltars.Catalog
     assert _rows(tombstones) == [(2, 7)]
 
 
+@pytest.mark.soak(only=True)
 def test_nulls_are_ignored_up_to_a_delete(catalog: deltars.Catalog, spark: SparkSession) -> None:
     feed = {**FEED, "ignore_null_updates": True}
     cities = [["Bath", None, "York"], [None, "Hull", None, None]]
@@ -204,6 +205,7 @@ def test_half_a_batch_is_never_committed(catalog: deltars.Catalog, spark: SparkS
     assert [table.name for table in catalog.tables()] == ["t__tombstones"]
 
 
+@pytest.mark.soak(only=True)
 def test_a_late_event_and_a_delete_of_one_key_do_not_both_commit(catalog: deltars.Catalog, spark: SparkSession) -> None:
     with catalog.begin() as tx:
         tx.apply_changes("t", _events((7, 1, "U", "x")), **FEED)
@@ -218,6 +220,7 @@ def test_a_late_event_and_a_delete_of_one_key_do_not_both_commit(catalog: deltar
     assert _rows(catalog.table("t")) == [(2, "other", 3), (7, "x", 1)]
 
 
+@pytest.mark.soak(only=True)
 def test_threads_of_one_transaction_apply_one_after_the_other(catalog: deltars.Catalog, spark: SparkSession) -> None:
     batches = [_events((1, at, "D" if at == 3 else "U", f"n{at}")) for at in range(1, 4)]
     with catalog.begin() as tx:

@@ -55,6 +55,7 @@ def test_last_states_do_not_depend_on_the_order_of_arrival(catalog: deltars.Cata
     _check(catalog, spark, "states", last_states, type=1, except_column_list="gone")
 
 
+@pytest.mark.soak(only=True)
 def test_histories_do_not_depend_on_the_order_of_arrival(catalog: deltars.Catalog, spark: SparkSession) -> None:
     _check(catalog, spark, "history", history, type=2, except_column_list=["gone", "at"])
 
