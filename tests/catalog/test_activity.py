@@ -152,6 +152,8 @@ def test_long_condition_is_cut(catalog: deltars.Catalog) -> None:
         lambda catalog: catalog.activity(limit="many"),
         lambda catalog: catalog.activity(since="yesterday"),
         lambda catalog: catalog.activity(tables=["none"]),
+        lambda catalog: catalog.activity(operation=5),
+        lambda catalog: catalog.activity(committer=["ada"]),
         lambda catalog: catalog.conflicts(limit=1.5),
         lambda catalog: catalog.lineage("features", depth=0),
         lambda catalog: catalog.lineage("features", downstream="yes"),

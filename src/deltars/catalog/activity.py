@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from deltars.arguments import check_flags
+from deltars.arguments import check_flags, check_texts
 from deltars.errors import ValidationError
 from deltars.log.moments import Moment, from_microseconds, to_microseconds
 from deltars.log.read_description import ReadKind
@@ -108,6 +108,7 @@ def recent_transactions(
 ) -> ActivityList:
     """Return committed transactions, newest first."""
     limit = _limit(limit)
+    check_texts(operation=operation, committer=committer)
     records = session.find_all(tables)
     window = Window(
         0 if since is None else to_microseconds(since),

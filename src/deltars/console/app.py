@@ -27,6 +27,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from deltars.catalog import Catalog
+from deltars.console.charts import size_text
 from deltars.console.model import ConsoleModel, LaneFilter, Swimlanes
 from deltars.console.security import Guard
 from deltars.errors import DatabaseError, DeltarsError, TableNotFound, TransactionNotFound
@@ -182,14 +183,7 @@ def _when(moment: datetime | None) -> str:
 
 
 def _size(size_bytes: int | None) -> str:
-    if size_bytes is None:
-        return "–"
-    amount = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"
+    return "–" if size_bytes is None else size_text(size_bytes)
 
 
 def _count(number: int | None) -> str:

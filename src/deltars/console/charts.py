@@ -31,6 +31,17 @@ class Bar:
     """Share of the widest bar, from 0 to 100."""
 
 
+def size_text(size_bytes: float) -> str:
+    """Return a size as people write it, such as 1.5 MiB."""
+    if size_bytes < 1024:
+        return f"{size_bytes:.0f} B"
+    for unit in ("KiB", "MiB", "GiB"):
+        size_bytes /= 1024
+        if size_bytes < 1024:
+            return f"{size_bytes:.1f} {unit}"
+    return f"{size_bytes / 1024:.1f} TiB"
+
+
 def line(title: str, values: Sequence[tuple[int, int]]) -> Line | None:
     """Return the line through (version, figure); None without a figure."""
     if not values:

@@ -18,10 +18,9 @@ import pyarrow.compute as pc
 
 from deltars.catalog import Catalog, Table
 from deltars.catalog.activity import ConflictDetail, TransactionSummary, summaries
-from deltars.console.charts import Bar, Line, bars, line
+from deltars.console.charts import Bar, Line, bars, line, size_text
 from deltars.console.lanes import BUCKETS, MOST_MARKS, Drawing, draw
 from deltars.errors import TableNotFound, TransactionNotFound, ValidationError
-from deltars.log.maintenance import Advice
 from deltars.log.moments import from_microseconds, to_microseconds
 from deltars.log.transaction_id import as_txn_id
 from deltars.store.mirror.status import MirrorStatus
@@ -287,7 +286,7 @@ class ConsoleModel:
             "charts": self._growth(table),
             "file_sizes": _file_sizes(table),
             "schema_changes": _schema_changes(self._activity.schemas(table.id, HISTORY)),
-            "advice": [_advice(one) for one in advice],
+            "advice": [asdict(one) for one in advice],
             "sources": [asdict(edge) for edge in self._catalog.lineage(table.id, depth=1)],
             "dependents": [asdict(edge) for edge in self._catalog.lineage(table.id, downstream=True, depth=1)],
             "conflicts": [asdict(one) for one in self._catalog.conflicts(tables=[table.id], limit=20)],
@@ -329,10 +328,6 @@ def _totals(totals: VersionTotals | None) -> dict[str, int]:
     return {key: value for key, value in asdict(totals).items() if key not in ("table_id", "version")}
 
 
-def _advice(advice: Advice) -> dict[str, Any]:
-    return asdict(advice)
-
-
 def _mirror(status: MirrorStatus) -> dict[str, Any]:
     since = status.pending_since if status.is_pending else None
     return {
@@ -361,15 +356,7 @@ def _file_sizes(table: Table) -> list[Bar]:
         return []
     powers = pc.floor(pc.log2(pc.max_element_wise(pc.cast(files["size"], "double"), 1.0)))
     counts = sorted((int(row["values"].as_py()), row["counts"].as_py()) for row in pc.value_counts(powers))
-    return bars([(f"{_size(2**power)} – {_size(2 ** (power + 1))}", count) for power, count in counts])
-
-
-def _size(size_bytes: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size_bytes < 1024:
-            return f"{size_bytes:.0f} {unit}"
-        size_bytes /= 1024
-    return f"{size_bytes:.0f} TiB"
+    return bars([(f"{size_text(2**power)} – {size_text(2 ** (power + 1))}", count) for power, count in counts])
 
 
 def _schema_changes(schemas: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:
