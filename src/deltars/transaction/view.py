@@ -347,7 +347,7 @@ class View:
 
         From now on the transaction counts as a writer of the table, whose files no vacuum deletes.
         """
-        self.session.heartbeat.begin(self._lifetime, table.table_id)
+        self.announce(table.table_id)
         # Only a table with the feature is looked up.
         is_clustered = table.protocol is not None and CLUSTERING_FEATURE in (table.protocol.writer_features or ())
         target = WriteTarget(
@@ -360,6 +360,10 @@ class View:
         )
         chosen = {"target_file_size": target_file_size, "compression": compression}
         return target.with_options(**{name: value for name, value in chosen.items() if value is not None})
+
+    def announce(self, table_id: UUID) -> None:
+        """Note that the transaction writes files of a table from now on. No vacuum deletes them while it lives."""
+        self.session.heartbeat.begin(self._lifetime, table_id)
 
     def progress(self, table: StagedTable, app_id: str) -> int | None:
         """Return an application's last version for a table: the staged one, else the committed one."""
