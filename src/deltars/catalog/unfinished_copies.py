@@ -41,8 +41,9 @@ class CopyNote(msgspec.Struct, frozen=True, rename="camel"):
 def write_notes(session: CatalogSession, notes: Iterable[CopyNote]) -> None:
     """Note copies before their first file is written. A catalog without a warehouse has no place for notes."""
     storage = _warehouse(session)
-    for note in notes if storage is not None else ():
-        storage.put(_path(note.table_id), msgspec.json.encode(note))
+    if storage is not None:
+        for note in notes:
+            storage.put(_path(note.table_id), msgspec.json.encode(note))
 
 
 def delete_notes(session: CatalogSession, table_ids: Iterable[UUID]) -> None:
