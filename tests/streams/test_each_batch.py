@@ -275,7 +275,7 @@ def test_interrupt_at_any_moment_leaves_a_batch_whole_or_absent(catalog: deltars
 
     with Clock() as clock:
         run(0)
-    moments = sorted(draw.sample(clock.places, scaled(6, soak=150)))
+    moments = sorted(draw.sample(clock.places, scaled(4, soak=150)))
     for number, moment in enumerate(moments, 1):
         with suppress(KeyboardInterrupt), Clock(moment):
             run(number)
