@@ -63,20 +63,8 @@ class PostgresServer:
         assert self.data is not None
         account = _account()
         program = _reachable(self.bin.parent, account) / "bin/pg_ctl"
-        command = [
-            program,
-            "-D",
-            self.data,
-            "-m",
-            "immediate",
-            "-w",
-            "-t",
-            "60",
-            "-l",
-            self.data / "server.log",
-            "restart",
-        ]
-        _run(command, self.data.parent / "restart.log", account)
+        options: list[str | Path] = ["-m", "immediate", "-w", "-t", "60", "-l", self.data / "server.log"]
+        _run([program, "-D", self.data, *options, "restart"], self.data.parent / "restart.log", account)
 
     def conninfo_of(self, database: str) -> str:
         return make_conninfo(self.conninfo, dbname=database)
