@@ -63,8 +63,8 @@ class PostgresServer:
         assert self.data is not None
         account = _account()
         program = _reachable(self.bin.parent, account) / "bin/pg_ctl"
-        options = ["-m", "immediate", "-w", "-t", "60", "-l", self.data / "server.log"]
-        command: list[str | Path] = [program, "-D", self.data, *options, "restart"]
+        options: list[str | Path] = ["-m", "immediate", "-w", "-t", "60", "-l", self.data / "server.log"]
+        command = [program, "-D", self.data, *options, "restart"]
         _run(command, self.data.parent / "restart.log", account)
 
     def conninfo_of(self, database: str) -> str:
