@@ -64,8 +64,7 @@ class PostgresServer:
         account = _account()
         program = _reachable(self.bin.parent, account) / "bin/pg_ctl"
         options: list[str | Path] = ["-m", "immediate", "-w", "-t", "60", "-l", self.data / "server.log"]
-        command = [program, "-D", self.data, *options, "restart"]
-        _run(command, self.data.parent / "restart.log", account)
+        _run([program, "-D", self.data, *options, "restart"], self.data.parent / "restart.log", account)
 
     def conninfo_of(self, database: str) -> str:
         return make_conninfo(self.conninfo, dbname=database)
