@@ -26,6 +26,7 @@ _DEADLINE_S = 240
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
+@pytest.mark.promise("N1", "N2")
 def test_killed_drivers_lose_no_row_and_write_none_twice(catalog: deltars.Catalog, tmp_path: Path) -> None:
     catalog.create_table("events", "id BIGINT, key BIGINT")
     catalog.create_table("samples", "id BIGINT, key BIGINT")
