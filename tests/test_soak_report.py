@@ -76,7 +76,7 @@ def test_no_run_that_failed_is_kept() -> None:
 
 
 def test_page_has_every_figure_and_folds_the_tests_without_one() -> None:
-    made = ["1", "2026-11-17 08:57 UTC", "2 cores"]
+    made = ("1", "2026-11-17 08:57 UTC", "2 cores")
     rows = [
         Row("kills", "kills 3", *made, "tests/faults/test_kills.py::test_a"),
         Row("others", "rounds 9", *made, "tests/store/test_b.py::test_b"),

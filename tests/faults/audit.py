@@ -161,11 +161,11 @@ def _rows(catalog: deltars.Catalog, facts: Mapping[str, Facts], journals: Iterab
             (row["id"], row["state"]) for row in catalog.table(name).to_arrow(columns=["id", "state"]).to_pylist()
         )
         wanted = Counter(rows.items())
-        for row in wanted - found:
-            yield Broken("N1", f"{name}: the row {row} is missing")
-        for row in found - wanted:
-            times = found[row]
-            yield Broken("N2", f"{name}: the row {row} is there {times} times, instead of {wanted[row]}")
+        for missing in wanted - found:
+            yield Broken("N1", f"{name}: the row {missing} is missing")
+        for extra in found - wanted:
+            times = f"{found[extra]} times, instead of {wanted[extra]}"
+            yield Broken("N2", f"{name}: the row {extra} is there {times}")
 
 
 def log_problems(table: Facts, upto: int | None = None) -> Iterator[Broken]:
@@ -181,8 +181,8 @@ def log_problems(table: Facts, upto: int | None = None) -> Iterator[Broken]:
         yield Broken("N6", f"{table.name}: the log has version {found[-1]}, the catalog {table.current}")
     for version in found:
         lines = (log / f"{version:020}.json").read_text().splitlines()
-        info = next((line["commitInfo"] for line in map(json.loads, lines) if "commitInfo" in line), {})
-        if version in table.txns and info.get("txnId") != str(table.txns[version]):
+        infos = [line["commitInfo"] for line in map(json.loads, lines) if "commitInfo" in line]
+        if version in table.txns and [info.get("txnId") for info in infos] != [str(table.txns[version])]:
             yield Broken("N6", f"{table.name}: version {version} of the log is not the catalog's")
     try:
         read = DeltaTable(str(table.location)).version()

@@ -60,7 +60,9 @@ def read_journal(path: Path) -> list[Entry]:
     for event in map(json.loads, path.read_text().splitlines()):
         txn_id = UUID(event["txn"])
         if "tables" in event:
-            tables = {name: {int(row): state for row, state in rows.items()} for name, rows in event["tables"].items()}
+            tables: dict[str, Rows] = {
+                name: {int(row): state for row, state in rows.items()} for name, rows in event["tables"].items()
+            }
             entries[txn_id] = Entry(txn_id, tables)
         else:
             entry = entries[txn_id]

@@ -50,7 +50,7 @@ def _skip_a_version(catalog: deltars.Catalog, _: Path) -> None:
 
 def _file(catalog: deltars.Catalog) -> Path:
     table = catalog.table("left")
-    return Path(table.location) / table.files()["path"][0].as_py()
+    return Path(table.location) / str(table.files()["path"][0])
 
 
 def _lose_a_file(catalog: deltars.Catalog, _: Path) -> None:

@@ -20,6 +20,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -167,7 +168,7 @@ def _collect_into(answer: Path) -> int:
     collector = _Collector()
     options = ["--collect-only", "-q", "-p", "no:cacheprovider", str(ROOT / "tests")]
     status = pytest.main(options, plugins=[collector])
-    found = {"proofs": collector.proofs, "claims": collector.claims}
+    found: dict[str, set[Any]] = {"proofs": collector.proofs, "claims": collector.claims}
     answer.write_text(
         json.dumps({name: [asdict(one) for one in sorted(some, key=repr)] for name, some in found.items()})
     )
