@@ -51,7 +51,7 @@ class Client:
         self.committed = 0
         self._catalog = catalog
         self._lot = lot
-        self._next = number * ROWS_OF_A_CLIENT + sum(len(rows) for entry in before for rows in entry.tables.values())
+        self.next_row = number * ROWS_OF_A_CLIENT + sum(len(rows) for entry in before for rows in entry.tables.values())
         # Rows of earlier lives are left alone: of some of them it is not known whether they are there.
         self._rows: list[int] = []
         self._journal = Journal(path)
@@ -135,8 +135,8 @@ class Client:
         return {name: {row: None} for name in TABLES}, work
 
     def _new_row(self) -> int:
-        self._next += 1
-        return self._next
+        self.next_row += 1
+        return self.next_row
 
 
 def _insert(tx: deltars.Transaction, tables: Iterable[str], row: int, txn_id: UUID) -> None:
