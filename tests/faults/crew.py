@@ -34,12 +34,21 @@ PAUSE_S = 0.05
 
 
 class Crew:
-    def __init__(self, uri: str, directory: Path, *, clients: int, lot: random.Random, **settings: Any) -> None:
+    def __init__(
+        self,
+        uri: str,
+        directory: Path,
+        *,
+        clients: int,
+        lot: random.Random,
+        maintains: bool = True,
+        **settings: Any,
+    ) -> None:
         self._uri = uri
         self._directory = directory
         self._lot = lot
         self._settings = settings
-        numbers = range(clients + 1)
+        numbers = range(0 if maintains else 1, clients + 1)
         self._groups = [list(numbers)] if parse_catalog_uri(uri).backend == "duckdb" else [[one] for one in numbers]
         self._processes: dict[int, BaseProcess] = {}
 

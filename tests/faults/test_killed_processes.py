@@ -12,9 +12,13 @@ from tests.faults.audit import Auditor
 from tests.faults.clients import create_tables
 from tests.faults.crew import Crew
 from tests.support.campaign import Rounds
-from tests.support.soak import record, scaled
+from tests.support.soak import is_soak, record, scaled
 
-pytestmark = pytest.mark.xdist_group("races")
+pytestmark = [
+    pytest.mark.xdist_group("races"),
+    # `make test` kills a whole PostgreSQL server, and its clients with it, in test_killed_server.py.
+    pytest.mark.backends(*(["postgres", "sqlite", "duckdb"] if is_soak() else ["sqlite"])),
+]
 
 CLIENTS = 3
 
