@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 import duckdb
+import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from tests.mirror.test_readers import load_extension
@@ -66,7 +67,7 @@ class Pollers:
 def by_deltalake(path: Path) -> tuple[int, Rows]:
     table = DeltaTable(path)
     found = QueryBuilder().register("t", table).execute("SELECT id FROM t").read_all()
-    return table.version(), _rows(found["id"].to_pylist())
+    return table.version(), _rows(pa.table(found)["id"].to_pylist())
 
 
 def by_duckdb(path: Path) -> tuple[int, Rows]:
