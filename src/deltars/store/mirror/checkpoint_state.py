@@ -20,6 +20,7 @@ from sqlalchemy import (
     BigInteger,
     BindParameter,
     ColumnElement,
+    Select,
     Table,
     Text,
     and_,
@@ -203,7 +204,9 @@ class CheckpointRows:
 
     @cached_property
     def _removed(self) -> Prepared:
-        query = select(literal_column("1")).where(self._is_of_table(dl_remove_files), self._is_up_to(dl_remove_files))
+        query: Select[Any] = select(literal_column("1")).where(
+            self._is_of_table(dl_remove_files), self._is_up_to(dl_remove_files)
+        )
         return self._database.backend.prepare(query.limit(literal_column("1")))
 
     def _newest(self, table: Table, key: str, rows: PlainRows) -> Prepared:
