@@ -83,13 +83,13 @@ def _stage(catalog: deltars.Catalog) -> Callable[[], None]:
     return commit
 
 
-def _rows(catalog: deltars.Catalog) -> Callable[[], None]:
+def _rows(catalog: deltars.Catalog) -> Callable[[], object]:
     rows = pa.table({"id": range(10), "name": [f"name {i}" for i in range(10)], "score": [i / 3 for i in range(10)]})
     catalog.write("t", rows)
     return lambda: catalog.write("t", rows)
 
 
-LANES = {"log": _log, "stage": _stage, "rows": _rows}
+LANES: dict[str, Callable[[deltars.Catalog], Callable[[], object]]] = {"log": _log, "stage": _stage, "rows": _rows}
 
 
 def _round(prepare: Callable[[deltars.Catalog], Callable[[], object]], uri: str, commits: int) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from deltars.log.commit import Committed
 from deltars.mirror import MirrorOutcome, Publication, Publisher, Reconciler
 from deltars.mirror.files.commit import render_commit
-from deltars.protocol import RemoveFile, Txn
+from deltars.protocol import Action, RemoveFile, Txn
 from deltars.store.mirror.lease import new_owner
 from deltars.store.mirror.status import Advance, MirrorState
 from tests.mirror.ledger import CREATE, Ledger, added, check_log
@@ -54,7 +54,7 @@ def test_next_version_is_published_without_a_lease_and_as_a_publisher_would(
     ledger: Ledger, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = begun(ledger, publisher)
-    actions = [
+    actions: list[Action] = [
         added("z.parquet", tags={"z": "1", "a": "ü"}, stats='{"numRecords":3}'),
         added("a.parquet"),
         Txn(app_id="etl", version=7, last_updated=1),

@@ -66,7 +66,11 @@ def only_one_trip(log: Log) -> Iterator[None]:
 
 
 def test_rows_are_those_of_the_usual_way(open_log: OpenLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    actions = [added("a", tags={"b": "1", "a": "2"}), added("b"), Txn(app_id="etl", version=3, last_updated=1)]
+    actions: list[Action] = [
+        added("a", tags={"b": "1", "a": "2"}),
+        added("b"),
+        Txn(app_id="etl", version=3, last_updated=1),
+    ]
     logs = {name: open_log(name=name).create() for name in ("quick", "usual")}
     for name, log in logs.items():
         log.append("first")
