@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from deltars.log import Commit, CommitOutcome, Committed, VersionTaken
     from deltars.mirror import MirrorOutcome, Publisher
     from deltars.store import AsOf, Cut, CutFinder, Cuts, Heartbeat, LogReader, LogWriter, MirrorMode, Tags
+    from deltars.store.commit.next_version import NextVersion
 
 _log = logging.getLogger(__name__)
 
@@ -229,11 +230,24 @@ class CatalogSession:
                 return settled if isinstance(settled, log.VersionTaken) else outcome
             commit = settled
 
-    def publish(self, versions: Mapping[UUID, int], *, mirror: MirrorMode | None = None) -> dict[UUID, MirrorOutcome]:
-        """Publish committed versions in the mirror mode that the caller, the table or the catalog sets."""
+    def publish(
+        self,
+        versions: Mapping[UUID, int],
+        *,
+        mirror: MirrorMode | None = None,
+        next_version: Callable[[], NextVersion] | None = None,
+    ) -> dict[UUID, MirrorOutcome]:
+        """Publish committed versions in the mirror mode that the caller, the table or the catalog sets.
+
+        `next_version` is that of the commit, if it was made just now.
+        """
         try:
             return self.publisher.publish_all(
-                versions, mode=mirror, concurrency=self.settings.mirror_concurrency, wait_s=self.settings.mirror_wait
+                versions,
+                mode=mirror,
+                concurrency=self.settings.mirror_concurrency,
+                wait_s=self.settings.mirror_wait,
+                next_version=next_version,
             )
         except Exception as error:
             # The transaction is committed: an exception would make the caller write again.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+from deltalake import DeltaTable
 from sqlalchemy import delete, select, update
 
 from deltars.log.commit import Commit, Committed, TableCommit
@@ -15,6 +17,7 @@ from deltars.log.new_table import NO_VERSION, NewTable
 from deltars.protocol import Action, AddFile, Metadata, Protocol
 from deltars.store.commit.writer import LogWriter
 from deltars.store.database import Database
+from deltars.store.mirror.status import MirrorState, MirrorStatusStore
 from deltars.store.registry import Registry
 from deltars.store.schema import dl_mirror_log, dl_mirror_status
 from deltars.uri import parse_catalog_uri
@@ -118,3 +121,16 @@ class Ledger:
 
     def files_of(self, name: str, pattern: str = "*") -> list[str]:
         return sorted(path.name for path in (self.warehouse / name / "_delta_log").glob(pattern))
+
+
+def check_log(ledger: Ledger, table: UUID, name: str = "t") -> int:
+    """Every version is there once, with its digest, and nothing diverged; how many there are."""
+    status = MirrorStatusStore(ledger.database).read(table)
+    count = status.current_version + 1
+    assert (status.published_version, status.state) == (count - 1, MirrorState.ACTIVE)
+    assert ledger.log_of(name) == version_names(count)
+    digests = {v: sha256(ledger.version_file(name, v).read_bytes()).hexdigest() for v in range(count)}
+    assert dict(ledger.mirror_log(table)) == digests
+    assert len(ledger.mirror_log(table)) == count
+    assert DeltaTable(ledger.warehouse / name).version() == count - 1
+    return count

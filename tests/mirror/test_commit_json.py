@@ -73,7 +73,7 @@ def test_file_is_named_by_twenty_digits() -> None:
 def test_commit_is_rendered_to_the_byte() -> None:
     assert render_commit(COMMIT).decode().splitlines() == [
         '{"commitInfo":{"inCommitTimestamp":1700000000123,"timestamp":1700000000123,"operation":"WRITE",'
-        '"operationParameters":{"mode":"Append","partitionBy":"[\\"day\\"]","overwrite":"false","n":"1"},'
+        '"operationParameters":{"mode":"Append","n":"1","overwrite":"false","partitionBy":"[\\"day\\"]"},'
         '"readVersion":2,"isolationLevel":"Serializable","isBlindAppend":true,'
         '"operationMetrics":{"numFiles":"1","numOutputRows":"5"},"userMetadata":"{\\"run\\":1}",'
         f'"engineInfo":"{ENGINE_INFO}","txnId":"{TXN}","commitTs":1700000000123456,"userName":"etl"}}}}',

@@ -8,16 +8,13 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from hashlib import sha256
 from uuid import UUID
 
 import pytest
-from deltalake import DeltaTable
 
 from deltars.mirror import Publication, Publisher, Reconciler
 from deltars.store.mirror import lease
-from deltars.store.mirror.status import MirrorState
-from tests.mirror.ledger import Ledger, version_names
+from tests.mirror.ledger import Ledger, check_log
 from tests.mirror.steps import stepping
 from tests.support.soak import record, scaled, seed
 
@@ -64,19 +61,10 @@ def publish_next(ledger: Ledger, table: UUID) -> float:
     return took_s
 
 
-def check_log(ledger: Ledger, table: UUID, name: str = "t") -> int:
-    """Every version is there once, with its digest, and nothing diverged; how many there are."""
-    publisher = Publisher(ledger.database)
-    Reconciler(ledger.database, publisher).once()
-    status = publisher.status.read(table)
-    count = status.current_version + 1
-    assert (status.published_version, status.state) == (count - 1, MirrorState.ACTIVE)
-    assert ledger.log_of(name) == version_names(count)
-    digests = {v: sha256(ledger.version_file(name, v).read_bytes()).hexdigest() for v in range(count)}
-    assert dict(ledger.mirror_log(table)) == digests
-    assert len(ledger.mirror_log(table)) == count
-    assert DeltaTable(ledger.warehouse / name).version() == count - 1
-    return count
+def check_reconciled(ledger: Ledger, table: UUID, name: str = "t") -> int:
+    """What is left is published, and the log is complete; how many versions there are."""
+    Reconciler(ledger.database, Publisher(ledger.database)).once()
+    return check_log(ledger, table, name)
 
 
 @pytest.mark.soak
@@ -110,7 +98,7 @@ def test_writer_killed_while_it_publishes_holds_up_nobody(
             assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
         took_s += [publish_next(ledger, table), publish_next(ledger, table)]
     assert max(took_s) < AT_MOST_S
-    versions = check_log(ledger, table)
+    versions = check_reconciled(ledger, table)
     name = f"writers killed while they publish, lease of {machine} machine, {ledger.database.backend.name}"
     record(name, kills=kills, versions=versions, slowest_ms=round(max(took_s) * 1000))
 
@@ -153,7 +141,7 @@ def test_writers_killed_at_any_moment_hold_up_none_of_those_who_go_on(
         os.close(end)
     # They also wait for each other: that alone takes a second on a busy machine.
     assert slowest_s < 2 * AT_MOST_S
-    versions = check_log(ledger, table)
+    versions = check_reconciled(ledger, table)
     name = f"writers killed beside others that go on, {ledger.database.backend.name}"
     record(name, kills=kills, versions=versions, slowest_ms=round(slowest_s * 1000))
 
@@ -185,7 +173,7 @@ def test_writer_frozen_while_it_publishes_holds_up_nobody_and_does_no_harm_when_
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert max(took_s) < AT_MOST_S
     publish_next(ledger, table)
-    assert check_log(ledger, table) == 6
+    assert check_reconciled(ledger, table) == 6
 
 
 def test_lease_and_pause_from_before_the_clock_went_back_an_hour_stop_nobody(
@@ -202,7 +190,7 @@ def test_lease_and_pause_from_before_the_clock_went_back_an_hour_stop_nobody(
     )
     assert publisher.status.due() == [table]
     assert publish_next(ledger, table) < AT_MOST_S
-    assert check_log(ledger, table) == 2
+    assert check_reconciled(ledger, table) == 2
 
 
 def test_lease_lasts_longer_each_time_that_it_is_taken_over_without_progress() -> None:

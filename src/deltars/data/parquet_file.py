@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +19,7 @@ from deltars.protocol import AddFile
 from deltars.storage import Writer
 
 ROW_GROUP_ROWS = 1024 * 1024
+BUFFER_BYTES = 256 * 1024
 PARALLEL_ROWS = 128 * 1024
 """From this number of rows on, statistics are collected while the rows are encoded."""
 
@@ -44,8 +46,10 @@ class DataFileWriter:
         self._row_group_stats: list[list[ColumnStats]] = []
         self._footer: list[pq.FileMetaData] = []
         plain = names_without_floats(schema)
+        # Buffered, because Arrow makes a write call for each page and header.
+        self._buffered = pa.BufferedOutputStream(pa.PythonFile(cast(Any, sink), mode="w"), BUFFER_BYTES)
         self._parquet = pq.ParquetWriter(
-            sink,
+            self._buffered,
             schema,
             compression=compression,
             write_page_index=True,
@@ -63,7 +67,7 @@ class DataFileWriter:
     @property
     def size(self) -> int:
         """Number of bytes written so far."""
-        return self._sink.tell()
+        return int(self._buffered.tell())
 
     def append(self, rows: pa.RecordBatch) -> None:
         if self.buffered_rows + rows.num_rows > ROW_GROUP_ROWS:
@@ -93,6 +97,7 @@ class DataFileWriter:
         """Finish the file, and return its add action and row groups."""
         self.flush()
         self._parquet.close()
+        self._buffered.flush()
         self._sink.close()
         (footer,) = self._footer
         add = AddFile(
@@ -114,4 +119,5 @@ class DataFileWriter:
         # The Parquet writer is closed first: left open, it would try to write when it is garbage-collected.
         with suppress(Exception):
             self._parquet.close()
+            self._buffered.flush()
         self._sink.discard()

@@ -7,7 +7,7 @@ A lost race is a result, not an exception. `Transaction.commit` turns it into th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -154,6 +154,9 @@ class Committed:
     txn_id: UUID
     commit_ts: int
     versions: Mapping[UUID, int]
+    next_version: Callable[[], Any] | None = field(default=None, repr=False, compare=False)
+    """Makes the version for the mirror (`store.commit.next_version`), if it was committed just now and is the next one
+    to publish."""
 
 
 @dataclass(frozen=True, slots=True)

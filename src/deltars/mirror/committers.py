@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
 
@@ -29,6 +29,17 @@ from deltars.store.mirror.status import MirrorStatus, MirrorStatusStore
 from deltars.store.read.committed_versions import CommittedVersion
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DueCheckpoint:
+    """Published version that needs a checkpoint."""
+
+    table_id: UUID
+    table: str
+    location: str
+    version: int
+    stop: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass(slots=True)
@@ -56,6 +67,12 @@ class PublishRun:
     @property
     def table_id(self) -> UUID:
         return self.status.table_id
+
+    @property
+    def due_checkpoint(self) -> DueCheckpoint | None:
+        if self.checkpoint is None:
+            return None
+        return DueCheckpoint(self.table_id, self.status.name, self.status.location, self.checkpoint, self.stop)
 
     @property
     def is_served(self) -> bool:
@@ -96,7 +113,7 @@ class Committers:
         status: MirrorStatusStore,
         background: Background,
         publish_until: PublishUntil,
-        checkpoint_in_background: Callable[[PublishRun], None],
+        checkpoint_in_background: Callable[[DueCheckpoint], None],
     ) -> None:
         self._status = status
         self._background = background
@@ -173,8 +190,8 @@ class Committers:
             if run is None and outcome.failure is not None:
                 # A run logs its own failures.
                 _log.warning("%s", outcome.failure, extra=error_fields(outcome.failure))
-            if run is not None and run.checkpoint is not None:
-                self._checkpoint_in_background(run)
+            if run is not None and (due := run.due_checkpoint) is not None:
+                self._checkpoint_in_background(due)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 from uuid import UUID
@@ -29,7 +29,8 @@ from deltars.errors import DatabaseError, DeltarsError, MirrorFailure
 from deltars.mirror.background import Background
 from deltars.mirror.checkpoint_schedule import Checkpointer
 from deltars.mirror.checksum_state import Checksums
-from deltars.mirror.committers import AwaitedVersion, Committers, PublishRun
+from deltars.mirror.committers import AwaitedVersion, Committers, DueCheckpoint, PublishRun
+from deltars.mirror.fast_lane import FastLane
 from deltars.mirror.files.commit import Diverged, put_commit, put_or_compare, require_published, set_time
 from deltars.mirror.outcome import SEE_WHAT_DIFFERS, MirrorOutcome, Publication, outcome_of
 from deltars.mirror.settings_file import SettingsFile
@@ -38,10 +39,11 @@ from deltars.mirror.warehouse import Warehouse
 from deltars.observe import PublicationFailed, VersionPublished, emit
 from deltars.protocol.log_files import LOG, checksum_path
 from deltars.storage import Storage, open_storage, parse_location
+from deltars.store.commit.next_version import NextVersion
 from deltars.store.database import Database
 from deltars.store.mirror.lease import new_owner
 from deltars.store.mirror.records import MirrorRecords
-from deltars.store.mirror.status import Advance, MirrorMode, MirrorState, MirrorStatusStore, Target
+from deltars.store.mirror.status import Advance, MirrorMode, MirrorState, MirrorStatusStore, Target, mode_of
 from deltars.store.read.committed_versions import CommittedVersion, ManyActions
 
 VERSIONS_AT_ONCE = 100
@@ -87,6 +89,7 @@ class Publisher:
         self.settings_file = SettingsFile(self.records, self.warehouse, self.storage_at)
         self.checkpointer = Checkpointer(database, self.status, interval=checkpoint_interval)
         self._checksums = Checksums(database)
+        self._fast_lane = FastLane(database.source, self.status, self._checksums, self.storage_at)
         self._background = Background()
         self._committers = Committers(
             self.status, self._background, self._publish_until, self._checkpoint_in_background
@@ -102,14 +105,20 @@ class Publisher:
         mode: MirrorMode | None = None,
         concurrency: int = 5,
         wait_s: float = 5.0,
+        next_version: Callable[[], NextVersion] | None = None,
     ) -> dict[UUID, MirrorOutcome]:
         """Publish each table up to its given version, and return the outcome of each after at most `wait_s`.
 
-        `mode` overrides the mode of the tables and of the catalog. What takes longer than `wait_s` continues in the
-        background. Never raises an Exception: the transaction is committed already.
+        `mode` overrides the mode of the tables and of the catalog. `next_version` makes the only version, if it can
+        take the fast lane. What takes longer than `wait_s` continues in the background. Never raises an Exception: the
+        transaction is committed already.
         """
         outcomes = {table_id: MirrorOutcome(table_id, Publication.PENDING) for table_id in versions}
         try:
+            if mode is MirrorMode.OFF:
+                return outcomes
+            if next_version is not None and (published := self._publish_next(next_version(), mode)) is not None:
+                return {published.table_id: published}
             targets = self._targets(versions)
             modes = {key: mode or (targets[key].mode if key in targets else None) or self._mode for key in versions}
             if MirrorMode.ASYNC in modes.values():
@@ -124,6 +133,19 @@ class Publisher:
                 )
         return outcomes
 
+    def _publish_next(self, new: NextVersion, mode: MirrorMode | None) -> MirrorOutcome | None:
+        """Publish a version by the fast lane. Return None if that is not its way, or did not succeed."""
+        chosen = mode or mode_of(new.metadata.configuration) or self._mode
+        # A call to an object store may hang, and the caller waits for `wait_s` at most.
+        if chosen is not MirrorMode.INLINE or not parse_location(new.location).is_local:
+            return None
+        if not self._fast_lane.publish(new):
+            return None
+        table_id, version = new.commit.table_id, new.commit.version
+        if self.checkpointer.is_due(new.metadata, version - 1, version):
+            self._checkpoint_in_background(DueCheckpoint(table_id, new.table, new.location, version))
+        return MirrorOutcome(table_id, Publication.PUBLISHED, version)
+
     def publish_pending(
         self, table_id: UUID, *, stop: threading.Event | None = None, checkpoint_in_background: bool = False
     ) -> MirrorOutcome:
@@ -134,8 +156,8 @@ class Publisher:
         be published.
         """
         outcome, run = self._publish_until(table_id, stop=stop)
-        if run is not None and run.checkpoint is not None:
-            (self._checkpoint_in_background if checkpoint_in_background else self._checkpoint)(run)
+        if run is not None and (due := run.due_checkpoint) is not None:
+            (self._checkpoint_in_background if checkpoint_in_background else self._checkpoint)(due)
         return outcome
 
     def republish(self, table_id: UUID, location: str, version: int) -> bool:
@@ -301,33 +323,32 @@ class Publisher:
             self.publish_registration(commit.table_id)
         return digest
 
-    def _checkpoint_in_background(self, run: PublishRun) -> None:
+    def _checkpoint_in_background(self, due: DueCheckpoint) -> None:
         """Write the checkpoint in another thread: neither the committer nor the next table should wait for a large one.
 
         A table that commits faster than its checkpoints are written gets only the last due one.
         """
-        if not self._background.start(run.table_id, self._checkpoint, run):
+        if not self._background.start(due.table_id, self._checkpoint, due):
             _log.warning(
                 "the checkpoint of version %s of table %s is left to the reconciler: no thread could be started for it",
-                run.checkpoint,
-                run.status.name,
+                due.version,
+                due.table,
             )
 
-    def _checkpoint(self, run: PublishRun) -> None:
+    def _checkpoint(self, first: DueCheckpoint) -> None:
         """Write the due checkpoint, then publish what was committed while it held the lease."""
-        due: PublishRun | None = run
+        due: DueCheckpoint | None = first
         while due is not None and not due.stop.is_set():
-            assert due.checkpoint is not None
             try:
-                storage = self.storage_at(due.status.location)
-                is_pending = self.checkpointer.try_write(storage, due.table_id, due.checkpoint, due.owner)
+                storage = self.storage_at(due.location)
+                is_pending = self.checkpointer.try_write(storage, due.table_id, due.version, new_owner())
                 after = self._publish_until(due.table_id, stop=due.stop)[1] if is_pending else None
-                due = after if after is not None and after.checkpoint is not None else None
+                due = None if after is None else after.due_checkpoint
             except DeltarsError as error:
-                _log.warning("table %s was not published after its checkpoint: %s", run.status.name, error)
+                _log.warning("table %s was not published after its checkpoint: %s", first.table, error)
                 return
             except Exception:
-                _log.exception("the checkpoint of table %s failed because of a bug in deltars", run.status.name)
+                _log.exception("the checkpoint of table %s failed because of a bug in deltars", first.table)
                 return
 
     def _targets(self, table_ids: Mapping[UUID, int]) -> Mapping[UUID, Target]:

@@ -89,6 +89,12 @@ class Stopwatch:
         self.stages[self.stage] = self.stages.get(self.stage, 0.0) + now - self._entered
         self.stage, self._entered = stage, now
 
+    def move(self, stage: str, to: str, seconds: float) -> None:
+        """Count up to so many seconds of a stage that has ended for another stage."""
+        moved = min(seconds, self.stages.get(stage, 0.0))
+        self.stages[stage] = self.stages.get(stage, 0.0) - moved
+        self.stages[to] = self.stages.get(to, 0.0) + moved
+
     def stop(self) -> float:
         """End the last stage and return the seconds of all stages."""
         self.enter(self.stage)

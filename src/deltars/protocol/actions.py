@@ -242,10 +242,10 @@ def encode_action(action: CheckpointAction) -> bytes:
 
 
 def encode_commit(actions: Iterable[CheckpointAction]) -> bytes:
-    """Return the content of a log file."""
+    """Return the content of a log file. Keys of maps are sorted, so that the same actions make the same bytes."""
     lines = [_line(action) for action in actions]
     try:
-        return _encoder.encode_lines(lines)
+        return _ordered.encode_lines(lines)
     except (TypeError, ValueError) as error:
         raise ValidationError(f"the actions cannot be written as JSON: {error}") from error
 
@@ -322,6 +322,7 @@ _NAMES: dict[type, str] = {
 }
 
 _encoder = msgspec.json.Encoder()
+_ordered = msgspec.json.Encoder(order="deterministic")
 _decoder = msgspec.json.Decoder(_Line)
 _decode = _decoder.decode
 

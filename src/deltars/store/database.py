@@ -22,7 +22,7 @@ from sqlalchemy import Connection, Engine
 from deltars.errors import DatabaseError
 from deltars.observe import PoolUse, Source, watch_pool
 from deltars.store.backends import Backend, Opening, Prepared, Query, Rows, backend_for
-from deltars.store.backends.pool import WatchedPool
+from deltars.store.backends.pool import AnyConnection, WatchedPool
 from deltars.uri import CatalogUri
 
 if TYPE_CHECKING:
@@ -86,6 +86,11 @@ class Database:
         with self.backend.translating():
             return self.backend.look_up_each(self.engine, queries)
 
+    def read_all(self, statement: Prepared) -> Rows:
+        """Return the rows of one statement that reads a whole table, in one round trip if the driver can."""
+        with self.backend.translating():
+            return self.backend.read_all(self.engine, statement)
+
     def fetch(self, query: Query, columns: pa.Schema, *, may_be_large: bool = False) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a query as Arrow; see `Backend.fetch`."""
         with self.backend.translating():
@@ -96,6 +101,17 @@ class Database:
         first = opening or Opening(())
         with self.backend.translating(), self.backend.write_transaction(self.engine, timeout_s, first) as connection:
             yield connection
+
+    @contextmanager
+    def brief_write(self, timeout_s: float, opening: Opening) -> Iterator[AnyConnection]:
+        """Open a write transaction for prepared statements only, which costs less than `write`."""
+        with self.backend.translating(), self.backend.brief_transaction(self.engine, timeout_s, opening) as connection:
+            yield connection
+
+    def run_at_once(self, timeout_s: float, opening: Opening, sending: Callable[[], None] | None = None) -> list[Rows]:
+        """Run statements as one whole transaction; see `Backend.run_at_once`."""
+        with self.backend.translating():
+            return self.backend.run_at_once(self.engine, timeout_s, opening, sending)
 
     def pool_use(self) -> PoolUse | None:
         """Return the use of the connection pool; None before the first connection."""

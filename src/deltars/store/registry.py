@@ -16,7 +16,7 @@ from enum import Enum
 from functools import cached_property
 from uuid import UUID, uuid4
 
-from sqlalchemy import ColumnElement, Connection, Insert, func, insert, literal_column, select, update
+from sqlalchemy import ColumnElement, Connection, Insert, Text, bindparam, func, insert, literal_column, select, update
 
 from deltars import store
 from deltars.config import Isolation, check_isolation
@@ -27,6 +27,9 @@ from deltars.store.backends import Opening, Prepared
 from deltars.store.database import Database
 from deltars.store.names import check_name, hint_for_missing, is_same_name, name_key, was_dropped
 from deltars.store.schema import dl_catalog, dl_mirror_status, dl_tables
+
+MAX_REMEMBERED = 10_000
+"""How many locations are remembered."""
 
 UNCOMMITTED_PROTOCOL = (1, 2)
 """Reader and writer versions that a table is registered with, until its version 0 sets its own."""
@@ -77,6 +80,7 @@ class Registry:
     def __init__(self, database: Database, *, timeout_s: float) -> None:
         self._database = database
         self._timeout_s = timeout_s
+        self._locations: dict[UUID, str] = {}
 
     def tables(self) -> list[TableRecord]:
         with self._database.read() as connection:
@@ -130,11 +134,22 @@ class Registry:
             return [found for found in _neighbours(connection, location) if found.table_id != but]
 
     def location(self, table_id: UUID) -> str:
-        """Return the location of a table, live or dropped."""
-        with self._database.read() as connection:
-            query = select(dl_tables.c.location).where(dl_tables.c.table_id == table_id)
-            found: str = connection.execute(query).scalar_one()
-            return found
+        """Return the location of a table, live or dropped. It is remembered: the location of an id never changes."""
+        known = self._locations.get(table_id)
+        if known is None:
+            rows = self._database.look_up(self._location, {"table_id": str(table_id)})
+            if not rows:
+                raise TableNotFound("no such table in this catalog", table_id=table_id)
+            [(known,)] = rows
+            while len(self._locations) >= MAX_REMEMBERED:
+                self._locations.pop(next(iter(self._locations)), None)
+            self._locations[table_id] = known
+        return known
+
+    @cached_property
+    def _location(self) -> Prepared:
+        wanted = self._database.backend.id_of(bindparam("table_id", type_=Text()))
+        return self._database.backend.prepare(select(dl_tables.c.location).where(dl_tables.c.table_id == wanted))
 
     def names(self, table_ids: Collection[UUID]) -> dict[UUID, str]:
         """Return the names of tables, live or dropped, by id."""

@@ -217,7 +217,7 @@ def _commit(
 ) -> None:
     committed = session.commit(Commit(uuid4(), (table,), new_tables, committer=committer))
     with after_commit(committed.txn_id):
-        session.publish(committed.versions)
+        session.publish(committed.versions, next_version=committed.next_version)
 
 
 def _metadata_in(actions: Sequence[Action]) -> Metadata:

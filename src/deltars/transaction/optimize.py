@@ -254,7 +254,9 @@ class _Run:
                 continue
             with after_commit(committed.txn_id):
                 self._record(bins, committed.versions[self._table_id], attempt)
-                self._session.publish(committed.versions, mirror=self._request.mirror)
+                self._session.publish(
+                    committed.versions, mirror=self._request.mirror, next_version=committed.next_version
+                )
             return
         self._lost += [(one.bin, f"{MAX_COMMITS} commits were refused") for one in bins]
 

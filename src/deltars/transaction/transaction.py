@@ -124,7 +124,7 @@ class Transaction(StatementCalls):
             else:
                 lineage = partial(lineage_of, view, committed.versions, committed.commit_ts, self._committer)
                 self._emit_end(Outcome.COMMITTED, self._result.versions, lineage=lineage)
-            outcomes = session.publish(committed.versions, mirror=self._mirror)
+            outcomes = session.publish(committed.versions, mirror=self._mirror, next_version=committed.next_version)
             for staged in (*(table for table in changed if table.new), *dropped):
                 session.publish_registration(staged.table_id)
             for outcome in outcomes.values():

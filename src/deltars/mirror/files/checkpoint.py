@@ -97,11 +97,12 @@ def is_ours(storage: Storage, version: int) -> bool:
 
 def _row_groups(state: VersionState, schema: CheckpointSchema) -> Iterator[tuple[pa.Table, bool]]:
     """Yield the rows of each row group, and whether they are add actions."""
-    first = schema.state(state.protocol, state.metadata, state.txns, state.domains)
+    small = state.small_parts()
+    first = schema.state(state.protocol, state.metadata, small.txns, small.domains)
     yield pa.Table.from_batches([first]), False
     # Relative to the commit's timestamp, so that every process writes the same checkpoint.
     kept_after_ms = state.in_commit_timestamp - deleted_file_retention_ms(state.metadata.configuration)
-    for removes in _gathered(state.removes(kept_after_ms)):
+    for removes in _gathered(state.removes(kept_after_ms)) if small.has_removes else ():
         yield _converted(removes, schema.removes), False
     for adds in _gathered(state.adds()):
         yield _converted(adds, schema.adds), True

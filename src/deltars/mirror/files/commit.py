@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from deltars.errors import StorageError, ValidationError
-from deltars.protocol import Action, CommitInfo, decode_commit, encode_commit
+from deltars.protocol import Action, CommitInfo, decode_commit, encode_action, encode_commit
 from deltars.protocol.engine_info import ENGINE_INFO
 from deltars.protocol.log_files import commit_path as commit_path
 from deltars.storage import Storage
@@ -47,7 +47,8 @@ def render_commit(commit: CommittedVersion) -> bytes:
 
 def render_pieces(commit: CommittedVersion) -> Iterator[bytes]:
     """Render a commit piece by piece, so that only `ACTIONS_AT_ONCE` of its actions are in memory."""
-    actions = chain([_commit_info(commit)], commit.actions)
+    yield encode_action(_commit_info(commit)) + b"\n"
+    actions = iter(commit.actions)
     while some := list(islice(actions, ACTIONS_AT_ONCE)):
         yield encode_commit(some)
 
@@ -135,10 +136,13 @@ def _commit_info(commit: CommittedVersion) -> CommitInfo:
 
 
 def _as_strings(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return values as delta-spark writes them: strings unchanged, other values as JSON, None omitted."""
+    """Return values as delta-spark writes them: strings unchanged, other values as JSON, None omitted.
+
+    They are sorted, because a database may return them in another order than they were committed in.
+    """
     return {
         name: value if isinstance(value, str) else _encode(value).decode()
-        for name, value in values.items()
+        for name, value in sorted(values.items())
         if value is not None
     }
 

@@ -10,13 +10,20 @@ from typing import TypeVar
 T = TypeVar("T")
 
 ITEMS = 8
+DIRECT_ITEMS = 2
 
 
 def prefetch(source: Iterator[T]) -> Iterator[T]:
     """Yield the items of `source` in order, and raise what it raises.
 
-    If no thread can be started, read `source` directly.
+    The first items are read directly: most tables have no more, and a thread would take longer than reading them. If no
+    thread can be started, read all of `source` directly.
     """
+    for _ in range(DIRECT_ITEMS):
+        try:
+            yield next(source)
+        except StopIteration:
+            return
     queue: Queue[tuple[bool, T | BaseException | None]] = Queue(ITEMS)
     stopped = threading.Event()
 

@@ -6,10 +6,11 @@ import importlib
 
 from deltars.errors import ConfigError
 from deltars.store.backends.base import Backend, Opening, Query, Rows
+from deltars.store.backends.pool import AnyConnection
 from deltars.store.backends.prepared import Prepared
 from deltars.uri import CatalogUri
 
-__all__ = ["Backend", "Opening", "Prepared", "Query", "Rows", "backend_for"]
+__all__ = ["AnyConnection", "Backend", "Opening", "Prepared", "Query", "Rows", "backend_for"]
 
 _BACKENDS = {
     "postgres": ("postgresql.backend", "PostgreSQL"),

@@ -49,6 +49,7 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from deltars import late_arrow
 from deltars.errors import DatabaseError, DeltarsError, TimeoutError
 from deltars.store.backends.file_system import catalogs_named_like
+from deltars.store.backends.pool import AnyConnection, BareConnection
 from deltars.store.backends.prepared import Prepared
 from deltars.uri import CatalogUri, uri_of_file
 
@@ -143,7 +144,30 @@ class Backend(ABC):
     ) -> AbstractContextManager[Connection]:
         """Open a transaction that may write. It commits on clean exit and rolls back otherwise."""
 
-    def user(self, connection: Connection) -> str | None:
+    def brief_transaction(
+        self, engine: Engine, timeout_s: float, opening: Opening
+    ) -> AbstractContextManager[AnyConnection]:
+        """Open a transaction that may write, for prepared statements only (`run`, `run_and_commit`).
+
+        It ends like `write_transaction`, and costs less if the driver's connection can be used directly.
+        """
+        return self.write_transaction(engine, timeout_s, opening)
+
+    def run_at_once(
+        self, engine: Engine, timeout_s: float, opening: Opening, sending: Callable[[], None] | None = None
+    ) -> list[Rows]:
+        """Run statements as one whole transaction, in one round trip if the driver can. Return the rows of each.
+
+        `sending` is called before the first statement is sent: from then on, the transaction may commit.
+        """
+        if sending is not None:
+            sending()
+        with self.brief_transaction(
+            engine, timeout_s, Opening((), waits_for_disk=opening.waits_for_disk)
+        ) as connection:
+            return [self.run(connection, statement, values) for statement, values in opening.statements]
+
+    def user(self, connection: AnyConnection) -> str | None:
         """Return the committer of a transaction that names none: the user of this process. Nothing is sent."""
         return _process_user()
 
@@ -177,6 +201,11 @@ class Backend(ABC):
         with self.read_transaction(engine) as connection:
             return [self.run(connection, statement, values) for statement, values in queries]
 
+    def read_all(self, engine: Engine, statement: Prepared) -> Rows:
+        """Run one statement that reads a whole table, in a separate transaction, and return its rows."""
+        with self.read_transaction(engine) as connection:
+            return self.scan(connection, statement)
+
     def fetch(
         self, engine: Engine, query: Query, columns: pa.Schema, *, may_be_large: bool = False
     ) -> Iterator[pa.RecordBatch]:
@@ -201,13 +230,13 @@ class Backend(ABC):
     def statement_dialect(self) -> Dialect:
         """Return the dialect for statements that go directly to the driver, with positional parameters."""
 
-    def run(self, connection: Connection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
+    def run(self, connection: AnyConnection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         """Run a statement directly on the driver and return the driver's plain values; SQLAlchemy is bypassed."""
         return self.scan(connection, statement, values)
 
-    def scan(self, connection: Connection, statement: Prepared, values: Mapping[str, Any] | None = None) -> Rows:
+    def scan(self, connection: AnyConnection, statement: Prepared, values: Mapping[str, Any] | None = None) -> Rows:
         """Run a statement that returns many rows, on the driver's own cursor, which is its fastest method."""
-        cursor = connection.connection.cursor()
+        cursor = (connection.driver if isinstance(connection, BareConnection) else connection.connection).cursor()
         try:
             given = () if values is None else (statement.values(values),)
             cursor.execute(statement.text, *given)
@@ -215,11 +244,11 @@ class Backend(ABC):
         finally:
             cursor.close()
 
-    def open(self, connection: Connection, opening: Opening) -> None:
+    def open(self, connection: AnyConnection, opening: Opening) -> None:
         for statement, values in opening.statements:
             opening.rows += self.run(connection, statement, values)
 
-    def run_and_commit(self, connection: Connection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
+    def run_and_commit(self, connection: AnyConnection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         """Run the last statement of a transaction and, if the driver can, its COMMIT in the same round trip."""
         return self.run(connection, statement, values)
 
@@ -266,6 +295,10 @@ class Backend(ABC):
     @abstractmethod
     def clock_us(self) -> ColumnElement[int]:
         """Return the expression for the database's clock, in microseconds."""
+
+    def begun_us(self) -> ColumnElement[int]:
+        """Return the expression for the time at which the transaction began, if the database chains writes."""
+        return self.clock_us()
 
     @abstractmethod
     def instant(self, microseconds: ColumnElement[int]) -> ColumnElement[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,9 +41,17 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from deltars import late_arrow
 from deltars.backoff import Backoff
 from deltars.errors import DatabaseError, DeltarsError, TimeoutError
-from deltars.store.backends.base import Backend, Opening, Query, first_line
+from deltars.store.backends.base import Backend, Opening, Query, Rows, first_line
 from deltars.store.backends.file_system import networked_file_system
-from deltars.store.backends.pool import WatchedPool
+from deltars.store.backends.pool import (
+    AnyConnection,
+    BareConnection,
+    WatchedPool,
+    driver_connection,
+    info_of,
+    pool_of,
+)
+from deltars.store.backends.prepared import Prepared
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,10 +118,8 @@ class SQLite(Backend):
         @event.listens_for(engine, "begin")
         def _begin(connection: Connection) -> None:
             deadline = connection.get_execution_options().get("deltars_deadline")
-            # Set at each BEGIN, because a pooled connection serves readers and writers in turn.
             if deadline is None:
-                connection.exec_driver_sql("PRAGMA query_only=ON")
-                connection.exec_driver_sql("BEGIN")
+                _begin_reading(connection)
             else:
                 _begin_immediate(connection, deadline)
 
@@ -127,9 +133,33 @@ class SQLite(Backend):
             yield connection
 
     @contextmanager
+    def brief_transaction(self, engine: Engine, timeout_s: float, opening: Opening) -> Iterator[BareConnection]:
+        deadline = time.monotonic() + timeout_s
+        with pool_of(engine).lend() as connection:
+            _begin_immediate(connection, deadline)
+            self.open(connection, opening)
+            yield connection
+            connection.driver.commit()
+
+    @contextmanager
     def read_transaction(self, engine: Engine) -> Iterator[Connection]:
         with engine.connect() as connection, connection.begin():
             yield connection
+
+    def look_up_each(self, engine: Engine, queries: Sequence[tuple[Prepared, Mapping[str, Any]]]) -> list[Rows]:
+        with pool_of(engine).lend() as connection:
+            _begin_reading(connection)
+            answers = [self.run(connection, statement, values) for statement, values in queries]
+            connection.driver.commit()
+            return answers
+
+    def read_all(self, engine: Engine, statement: Prepared) -> Rows:
+        return self.look_up(engine, statement, {})
+
+    def run(self, connection: AnyConnection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
+        # SQLite's execute() makes the cursor, which is closed when it has no more rows.
+        rows: Rows = driver_connection(connection).execute(statement.text, statement.values(values)).fetchall()
+        return rows
 
     def batches(self, connection: Connection, query: Query, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
         # Fetch from the driver's cursor, so that SQLAlchemy does not convert values first.
@@ -240,11 +270,24 @@ def _open(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _begin_immediate(connection: Connection, deadline: float) -> None:
-    driver = connection.connection.driver_connection
-    assert isinstance(driver, sqlite3.Connection)
-    driver.execute("PRAGMA query_only=OFF")
+def _begin_reading(connection: AnyConnection) -> None:
+    _may_write(connection, False).execute("BEGIN")
+
+
+def _begin_immediate(connection: AnyConnection, deadline: float) -> None:
+    driver = _may_write(connection, True)
     _retrying(lambda: driver.execute("BEGIN IMMEDIATE"), deadline)
+
+
+def _may_write(connection: AnyConnection, is_writer: bool) -> sqlite3.Connection:
+    """Allow or forbid writes. A pooled connection serves readers and writers in turn."""
+    driver, info = driver_connection(connection), info_of(connection)
+    assert isinstance(driver, sqlite3.Connection)
+    if info.get("is_writer") is not is_writer:
+        info["is_writer"] = None
+        driver.execute("PRAGMA query_only=OFF" if is_writer else "PRAGMA query_only=ON")
+        info["is_writer"] = is_writer
+    return driver
 
 
 def _retrying(attempt: Any, deadline: float) -> None:

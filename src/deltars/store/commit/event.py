@@ -21,7 +21,7 @@ def commit_ended(
         conflict = (answer.conflict.rule if answer.conflict else VersionConflict).__name__
     else:
         # A transaction that was committed before is found by the check, before anything is written.
-        outcome = Outcome.COMMITTED if "write" in watch.stages else Outcome.REPEATED
+        outcome = Outcome.COMMITTED if "commit" in watch.stages else Outcome.REPEATED
     added = removed = 0
     for table in commit.tables:
         added += 0 if table.adds is None else table.adds.num_rows

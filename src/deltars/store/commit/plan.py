@@ -51,9 +51,12 @@ class LockedTable:
     slot: int
     """Number of the table in the range index, which all tables share."""
     dropped_at: Any
+    location: str
     state_key: str | None
     """Commit that last changed metadata or protocol (`statements.state_key`)."""
-    mirror_state: str | None = None
+    mirror_state: str | None
+    published_version: int | None
+    """Last published version. It was read before the wait for the lock, so more may be published."""
 
 
 class Plan:
@@ -96,6 +99,16 @@ class Plan:
         )
         for row in _read_rows(commit) if records_reads else ():
             self._put(READS, row)
+
+    def move_to(self, table_id: UUID, version: int) -> None:
+        """Note the version that the database chose. The rows were written with it, whatever they say here."""
+        if version != self.versions[table_id]:
+            self.versions[table_id] = version
+            for name, rows in self.rows.items():
+                for row in rows if name not in (TRANSACTION, READS) else ():
+                    row["version"] = version
+            [transaction] = self.rows[TRANSACTION]
+            transaction["participants"] = {str(table_id): version}
 
     def _put(self, table: str, row: Row) -> None:
         self.rows.setdefault(table, []).append(row)

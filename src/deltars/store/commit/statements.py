@@ -17,6 +17,7 @@ from uuid import UUID
 import msgspec
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     ColumnElement,
     Executable,
     FromClause,
@@ -28,17 +29,27 @@ from sqlalchemy import (
     and_,
     bindparam,
     cast,
+    exists,
     func,
     insert,
     literal_column,
+    or_,
     select,
+    true,
 )
 from sqlalchemy import Column as SaColumn
 
 from deltars.store import schema
 from deltars.store.backends import Backend, Prepared
 from deltars.store.rows import Row
-from deltars.store.schema import dl_add_files, dl_mirror_status, dl_table_versions, dl_tables, dl_transactions
+from deltars.store.schema import (
+    dl_add_files,
+    dl_maintenance,
+    dl_mirror_status,
+    dl_table_versions,
+    dl_tables,
+    dl_transactions,
+)
 
 ADDS = dl_add_files.name
 REMOVES = schema.dl_remove_files.name
@@ -59,6 +70,7 @@ LOCK_COLUMNS = (
     dl_tables.c.next_row_id,
     dl_tables.c.slot,
     dl_tables.c.dropped_at,
+    dl_tables.c.location,
 )
 
 # Columns of the document about a table's new version. `last_ict` is the previous in-commit timestamp.
@@ -108,6 +120,8 @@ class Shape(NamedTuple):
     """Action tables whose rows are already inserted."""
     single: frozenset[str] = frozenset()
     """Tables with one row, whose values are parameters; several rows are sent as one JSON document."""
+    at_once: bool = False
+    """Whether the write is sent together with the lock, and takes what depends on the locked row from the row."""
 
 
 class CommitStatements:
@@ -121,6 +135,12 @@ class CommitStatements:
 
     def lock(self, count: int, *, shared: bool = False) -> Prepared:
         return self._once(("lock", count, shared), lambda: lock_tables(self._backend, count, shared=shared))
+
+    def lock_and_stamp(self) -> Prepared:
+        """Return the lock of one table with the commit's time stamp, for backends where a transaction is the lock."""
+        after = dl_tables.c.last_commit_ts + literal_column("1")
+        stamp = next_commit_ts(self._backend, after)
+        return self._once("lock_and_stamp", lambda: lock_tables(self._backend, 1).add_columns(stamp))
 
     def clock(self) -> Prepared:
         """Return the statement that takes the commit's time stamp, for backends that do not chain writes."""
@@ -176,10 +196,51 @@ def lock_tables(backend: Backend, count: int, *, shared: bool = False) -> Select
     ids = [_id(backend, f"table_{i}") for i in range(count)]
     status = dl_mirror_status.c
     # The status row is not locked: if the table diverges while this commit waits, the next commit is refused.
-    state = select(status.state).where(status.table_id == dl_tables.c.table_id).scalar_subquery()
-    columns = (*LOCK_COLUMNS, state_key(backend), state.label("mirror_state"))
-    statement = select(*columns).where(dl_tables.c.table_id.in_(ids)).order_by(dl_tables.c.table_id)
-    return statement.with_for_update(read=shared) if backend.locks_rows else statement
+    columns = (*LOCK_COLUMNS, state_key(backend), status.state, status.published_version)
+    joined = dl_tables.outerjoin(dl_mirror_status, status.table_id == dl_tables.c.table_id)
+    statement = select(*columns).select_from(joined).where(dl_tables.c.table_id.in_(ids)).order_by(dl_tables.c.table_id)
+    return statement.with_for_update(read=shared, of=dl_tables) if backend.locks_rows else statement
+
+
+def expected_row(backend: Backend) -> Select[Any]:
+    """Return the locked row of the only table of a commit, with its next version, if the commit may be written.
+
+    See `direct_commit`. The lock is held already: this statement sees what its last holder committed.
+    """
+    tables, maintenance, status = dl_tables.c, dl_maintenance.c, dl_mirror_status.c
+    versions = dl_table_versions.c
+    expected, base_ts = (cast(bindparam(name, type_=BigInteger), BigInteger) for name in ("expected", "base_ts"))
+    metadata, protocol = (
+        cast(bindparam(name, type_=BigInteger), BigInteger) for name in ("expected_metadata", "expected_protocol")
+    )
+    is_blind, allow_diverged = (cast(bindparam(name, type_=Text()), Boolean) for name in ("is_blind", "allow_diverged"))
+    is_diverged = exists().where(status.table_id == tables.table_id, status.state == literal_column("'diverged'"))
+    is_expired = exists().where(maintenance.table_id == tables.table_id, maintenance.first_version > expected)
+    is_base = and_(versions.table_id == tables.table_id, versions.version == expected, versions.commit_ts == base_ts)
+    is_unchanged = and_(tables.current_version == expected, or_(base_ts.is_(None), tables.last_commit_ts == base_ts))
+    is_rebased = and_(
+        is_blind,
+        tables.current_version > expected,
+        backend.greatest(tables.metadata_version, tables.protocol_version) <= expected,
+        ~is_expired,
+        or_(base_ts.is_(None), exists().where(is_base)),
+    )
+    return select(
+        tables.table_id,
+        (tables.current_version + literal_column("1")).label("version"),
+        tables.last_ict,
+        tables.last_commit_ts,
+        tables.next_row_id,
+        tables.slot,
+    ).where(
+        tables.table_id == _id(backend, "table_0"),
+        tables.dropped_at.is_(None),
+        tables.metadata_version == metadata,
+        tables.protocol_version == protocol,
+        state_key(backend) == cast(bindparam("expected_key", type_=Text()), Text),
+        or_(allow_diverged, ~is_diverged),
+        or_(is_unchanged, is_rebased),
+    )
 
 
 def state_key(backend: Backend) -> ColumnElement[str | None]:
@@ -261,10 +322,11 @@ class _Writes:
     def __init__(self, backend: Backend, shape: Shape) -> None:
         self._backend = backend
         self._shape = shape
+        self._locked = expected_row(backend).cte("expected") if shape.at_once else None
 
     def chained(self) -> list[Executable]:
         pending = self._shape.kinds - self._shape.loaded
-        stamp = select(next_commit_ts(self._backend)).cte("stamp")
+        stamp = self._stamp().cte("stamp")
         commit_ts: ColumnElement[int] = select(stamp.c.commit_ts).scalar_subquery()
         removed: ColumnElement[int] = literal_column("0", Integer)
         if REMOVES in pending:
@@ -276,8 +338,19 @@ class _Writes:
             self._insert_transaction(commit_ts).cte("into_transactions"),
             self._insert_versions(commit_ts).cte("into_versions"),
         ]
-        last = self._update_tables(commit_ts).returning(commit_ts, removed)
+        update_tables = self._update_tables(commit_ts)
+        if self._locked is None:
+            last = update_tables.returning(commit_ts, removed)
+        else:
+            tables = dl_tables.c
+            last = update_tables.returning(tables.current_version, tables.last_commit_ts, self._backend.begun_us())
         return [last.add_cte(*superseded, *inserted, *recorded)]
+
+    def _stamp(self) -> Select[Any]:
+        if self._locked is None:
+            return select(next_commit_ts(self._backend))
+        after = self._locked.c.last_commit_ts + literal_column("1")
+        return select(next_commit_ts(self._backend, after)).select_from(self._locked)
 
     def steps(self) -> list[Executable]:
         pending = self._shape.kinds - self._shape.loaded
@@ -294,6 +367,16 @@ class _Writes:
         return steps
 
     def _rows(self, name: str, columns: Sequence[SaColumn[Any]]) -> FromClause:
+        if self._locked is None:
+            return self._given(name, columns)
+        # The version in dl_reads is the one that was read.
+        taken = [] if name == READS else [column for column in self._locked.c if column.name != "table_id"]
+        known: dict[str, ColumnElement[Any]] = {column.name: column for column in taken}
+        given = self._given(name, [column for column in columns if column.name not in known])
+        together = (known[column.name] if column.name in known else given.c[column.name] for column in columns)
+        return select(*together).select_from(given.join(self._locked, true())).subquery()
+
+    def _given(self, name: str, columns: Sequence[SaColumn[Any]]) -> FromClause:
         if name in self._shape.single:
             return self._backend.row(name, columns)
         return self._backend.rows(bindparam(f"rows_{name}", type_=Text()), columns)
@@ -311,7 +394,11 @@ class _Writes:
 
     def _insert_transaction(self, commit_ts: ColumnElement[int]) -> Any:
         rows = self._rows(TRANSACTION, _columns(TRANSACTION))
-        row = {column.name: rows.c[column.name] for column in dl_transactions.c} | {"commit_ts": commit_ts}
+        row: dict[str, ColumnElement[Any]] = {column.name: rows.c[column.name] for column in dl_transactions.c}
+        row["commit_ts"] = commit_ts
+        if self._locked is not None:
+            version = select(self._locked.c.version).scalar_subquery()
+            row["participants"] = func.jsonb_build_object(bindparam("table_0", type_=Text()), version)
         return insert(dl_transactions).from_select(list(row), select(*row.values()))
 
     def _insert_versions(self, commit_ts: ColumnElement[int]) -> Any:

@@ -56,8 +56,10 @@ from deltars.store.commit import drop as drops
 from deltars.store.commit.bounds_rewrite import rewrite_bounds
 from deltars.store.commit.bulk import BATCH_ROWS
 from deltars.store.commit.concurrent_commits import Winners, files_read, find_expired, find_replaced
+from deltars.store.commit.direct_commit import DirectCommits, driver_error, locked_table
 from deltars.store.commit.event import commit_ended
 from deltars.store.commit.missing_files import find_missing
+from deltars.store.commit.next_version import next_version
 from deltars.store.commit.plan import ROW_GROUPS, LockedTable, Plan
 from deltars.store.commit.state_cache import UNCOMMITTED, KnownState, StateCache
 from deltars.store.commit.statements import REMOVES, TRANSACTION, VERSIONS, CommitStatements, Shape, key_of
@@ -108,6 +110,14 @@ class LogWriter:
         self._statements = CommitStatements(database.backend)
         self._states = StateCache()
         self._winners = Winners(database.backend)
+        self._direct = DirectCommits(
+            database,
+            self._statements,
+            self._states,
+            most_actions=copy_threshold,
+            records_reads=records_reads,
+            allow_diverged=allow_diverged,
+        )
 
     def commit(self, commit: Commit, *, timeout_s: float, watch: Stopwatch | None = None) -> CommitOutcome:
         """Commit, or return the conflicting version. `watch` holds the stage that was reached, also after an error."""
@@ -125,8 +135,14 @@ class LogWriter:
         try:
             self._validate(commit)
             watch.enter("lock")
+            direct = self._direct.commit(commit, timeout_s, watch)
+            if isinstance(direct, VersionTaken):
+                return direct
+            if direct is not None:
+                return self._committed(direct.commit, direct.plan, {direct.row.table_id: direct.row}, direct.commit_ts)
+            watch.enter("lock")
             opening = self._locks(commit.existing_tables, commit.checked_reads)
-            with self._database.write(timeout_s, opening) as connection:
+            with self._database.write(max(0.001, deadline - time.monotonic()), opening) as connection:
                 locked = _locked_tables(opening)
                 watch.enter("check")
                 outcome = self._check(connection, commit, locked)
@@ -135,7 +151,8 @@ class LogWriter:
                     return outcome
                 watch.enter("write")
                 if commit.committer is None:
-                    commit = replace(commit, committer=self._database.backend.user(connection))
+                    self._direct.user = self._database.backend.user(connection)
+                    commit = replace(commit, committer=self._direct.user)
                 plan = self._plan(connection, commit, locked)
                 rewrite_bounds(connection, self._database.backend, plan.moved)
                 written = self._begin_writing(connection, plan, locked)
@@ -154,13 +171,17 @@ class LogWriter:
                         return removed
                 watch.enter("commit")
         except DeltarsError as error:
-            if watch.stage == "commit" and self._database.backend.is_outcome_unknown(_driver_error(error)):
+            if watch.stage == "commit" and self._database.backend.is_outcome_unknown(driver_error(error)):
                 return self._settle(commit, deadline, error)
             raise error.located(stage=watch.stage, txn_id=commit.txn_id, **_place(commit, error)) from error.__cause__
-        key = key_of(commit.txn_id, written.commit_ts)
+        return self._committed(commit, plan, locked, written.commit_ts)
+
+    def _committed(self, commit: Commit, plan: Plan, locked: Mapping[UUID, LockedTable], commit_ts: int) -> Committed:
+        key = key_of(commit.txn_id, commit_ts)
         for table_id, state in plan.states.items():
             self._states.remember(table_id, state if state.key else replace(state, key=key))
-        return Committed(commit.txn_id, written.commit_ts, plan.versions)
+        following = next_version(commit, plan, locked[commit.tables[0].table_id], commit_ts) if commit.tables else None
+        return Committed(commit.txn_id, commit_ts, plan.versions, following)
 
     def resolve(self, txn_id: UUID, *, timeout_s: float) -> Committed | None:
         """Return the result of a transaction. `None` means that it did not commit and never can from now on."""
@@ -439,7 +460,7 @@ def _place(commit: Commit, error: DeltarsError) -> dict[str, Any]:
 
 
 def _locked_tables(opening: Opening) -> dict[UUID, LockedTable]:
-    return {(table_id := UUID(str(row[0]))): LockedTable(table_id, *row[1:]) for row in opening.rows}
+    return {row.table_id: row for row in map(locked_table, opening.rows)}
 
 
 def _not_dropped(locked: Mapping[UUID, LockedTable], table_id: UUID) -> LockedTable:
@@ -453,11 +474,6 @@ def _roll_back(connection: Connection) -> None:
     transaction = connection.get_transaction()
     assert transaction is not None
     transaction.rollback()
-
-
-def _driver_error(error: DeltarsError) -> BaseException:
-    cause = error.__cause__
-    return getattr(cause, "orig", None) or cause or error
 
 
 def _find_committed(connection: Connection, txn_id: UUID) -> Committed | None:

@@ -1,7 +1,7 @@
 """Content of a checkpoint: a table's whole state at a version, streamed from the log.
 
     state = CheckpointRows(database).at(table_id, version)
-    state.metadata, state.protocol, state.txns, state.domains
+    state.metadata, state.protocol; state.small_parts(): the last txn of each application, the domains
     state.removes(…), state.adds()         Arrow, some ten thousand rows at a time
 
 History does not change, so every reader gets the same state of a version at any time.
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ from sqlalchemy import (
     BigInteger,
     BindParameter,
     ColumnElement,
+    Select,
     Table,
     Text,
     and_,
@@ -27,16 +28,25 @@ from sqlalchemy import (
     cast,
     exists,
     func,
+    literal_column,
     select,
 )
 
 from deltars.log.snapshot import file_schema
 from deltars.protocol import DomainMetadata, Metadata, Protocol, Txn
 from deltars.store.backends import Prepared
+from deltars.store.cursor_rows import PlainRows
 from deltars.store.database import Database
 from deltars.store.read.live_files import TableContents
-from deltars.store.read.version_header import VersionHeaders
-from deltars.store.schema import dl_add_files, dl_remove_files, dl_table_versions
+from deltars.store.read.version_header import VersionHeaders, version_not_found
+from deltars.store.rows import from_row
+from deltars.store.schema import (
+    dl_add_files,
+    dl_domain_metadata,
+    dl_remove_files,
+    dl_table_versions,
+    dl_txn_actions,
+)
 
 ADD_COLUMNS = (
     "path",
@@ -67,6 +77,7 @@ _DOCUMENTS = ("partition_values", "deletion_vector")
 CLOCK_SLACK_US = 86_400_000_000
 """Deletion times come from the clock of the deleting client, which may differ by up to a day from the commit's."""
 
+_TXNS, _DOMAINS = PlainRows(dl_txn_actions.c), PlainRows(dl_domain_metadata.c)
 _add, _remove, _versions = dl_add_files.c, dl_remove_files.c, dl_table_versions.c
 
 
@@ -87,6 +98,17 @@ class FileSums:
     size_bytes: int
 
 
+class SmallParts(NamedTuple):
+    """What a checkpoint has besides metadata, protocol and files."""
+
+    txns: list[Txn]
+    """Last transaction identifier of each application."""
+    domains: list[DomainMetadata]
+    """Last configuration of each domain that was not removed."""
+    has_removes: bool
+    """Whether a version up to this one removed files."""
+
+
 @dataclass(frozen=True, slots=True)
 class VersionState:
     """State of a table at a version; its files are fetched on demand."""
@@ -98,16 +120,11 @@ class VersionState:
     in_commit_timestamp: int
     metadata: Metadata
     protocol: Protocol
+    rows: CheckpointRows
 
-    @property
-    def txns(self) -> list[Txn]:
-        """Return the last transaction identifier of each application."""
-        return list(self._contents.txns().values())
-
-    @property
-    def domains(self) -> list[DomainMetadata]:
-        """Return the last configuration of each domain that was not removed."""
-        return list(self._contents.domains().values())
+    def small_parts(self) -> SmallParts:
+        """Read all but the files, in one round trip. Raise `HistoryExpired` if the version was expired meanwhile."""
+        return self.rows.small_parts(self.table_id, self.version)
 
     def sums(self) -> FileSums:
         totals = self._contents.totals()
@@ -157,7 +174,55 @@ class CheckpointRows:
             found.in_commit_timestamp,
             found.metadata,
             found.protocol,
+            self,
         )
+
+    def small_parts(self, table_id: UUID, version: int) -> SmallParts:
+        values = {"table": str(table_id), "version": version}
+        statements = (self._txns, self._domains, self._removed, self._commit)
+        txns, domains, removed, commits = self._database.look_up_each([(one, values) for one in statements])
+        if not commits:
+            with self._database.read() as connection:
+                raise version_not_found(connection, table_id, version)
+        last_txns, last_domains = (
+            [from_row(table.name, rows.read(row)) for row in found]
+            for table, rows, found in ((dl_txn_actions, _TXNS, txns), (dl_domain_metadata, _DOMAINS, domains))
+        )
+        return SmallParts(
+            [txn for txn in last_txns if isinstance(txn, Txn)],
+            [entry for entry in last_domains if isinstance(entry, DomainMetadata) and not entry.removed],
+            bool(removed),
+        )
+
+    @cached_property
+    def _txns(self) -> Prepared:
+        return self._newest(dl_txn_actions, "app_id", _TXNS)
+
+    @cached_property
+    def _domains(self) -> Prepared:
+        return self._newest(dl_domain_metadata, "domain", _DOMAINS)
+
+    @cached_property
+    def _removed(self) -> Prepared:
+        query: Select[Any] = select(literal_column("1")).where(
+            self._is_of_table(dl_remove_files), self._is_up_to(dl_remove_files)
+        )
+        return self._database.backend.prepare(query.limit(literal_column("1")))
+
+    def _newest(self, table: Table, key: str, rows: PlainRows) -> Prepared:
+        """Return the query for the newest action of each key."""
+        seen = (
+            select(table.c[key], func.max(table.c.version).label("version"))
+            .where(self._is_of_table(table), self._is_up_to(table))
+            .group_by(table.c[key])
+            .subquery()
+        )
+        is_newest = and_(table.c[key] == seen.c[key], table.c.version == seen.c.version)
+        query = select(*rows.columns).join_from(table, seen, is_newest).where(self._is_of_table(table))
+        return self._database.backend.prepare(query.order_by(table.c[key]))
+
+    def _is_up_to(self, table: Table) -> ColumnElement[bool]:
+        return table.c.version <= _bound("version")
 
     def gone(self, table_id: UUID, first: int, last: int) -> tuple[dict[int, FileSums], tuple[str, int] | None]:
         """Return the live files that each of these versions ended, by removing them or adding them again.

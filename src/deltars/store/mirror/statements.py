@@ -5,11 +5,26 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import ColumnElement, Insert, Select, Text, bindparam, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Insert,
+    Select,
+    Text,
+    bindparam,
+    cast,
+    insert,
+    literal_column,
+    select,
+    update,
+)
 
 from deltars.store import schema
 from deltars.store.backends import Backend, Prepared
 from deltars.store.cursor_rows import PlainRows
+
+ACTIVE = "active"
+"""Mirror state of a table whose publication has not failed."""
 
 DIVERGED = "diverged"
 """Mirror state of a table whose log contradicts the catalog."""
@@ -82,6 +97,33 @@ class MirrorStatements:
             chained = statement.add_cte(self._log().cte("logged")) if and_log else statement
             self._updates[names, and_log] = self._backend.prepare(chained)
         return self._updates[names, and_log]
+
+    @cached_property
+    def note_next(self) -> Prepared:
+        """Return the UPDATE that records the version after the last published one, and returns the clock.
+
+        The statement also inserts the row into `dl_mirror_log` if the backend can chain writes.
+        """
+        version, digest = bindparam("version", type_=BigInteger()), bindparam("digest", type_=Text())
+        clock = self._backend.clock_us()
+        noted = (
+            update(schema.dl_mirror_status)
+            .where(
+                _status.table_id == self._table_id(),
+                _status.published_version == cast(version, BigInteger) - literal_column("1"),
+                _status.state == literal_column("'active'"),
+            )
+            .values(published_version=cast(version, BigInteger), attempts=0, last_error=None, next_attempt_at=None)
+            .returning(_status.table_id, clock.label("now"))
+        )
+        if not self._backend.chains_writes:
+            return self._backend.prepare(noted)
+        row, log = noted.cte("noted"), schema.dl_mirror_log
+        values = (row.c.table_id, cast(version, BigInteger), row.c.now, cast(digest, Text))
+        logged = self._backend.insert_unless_present(log).from_select(
+            ["table_id", "version", "published_at", "digest"], select(*values)
+        )
+        return self._backend.prepare(logged.returning(log.c.table_id, log.c.published_at))
 
     def _log(self) -> Insert:
         log = schema.dl_mirror_log

@@ -24,7 +24,6 @@ from uuid import UUID
 import msgspec
 from sqlalchemy import (
     ColumnElement,
-    Connection,
     RowMapping,
     and_,
     select,
@@ -34,7 +33,7 @@ from sqlalchemy import (
 from deltars.errors import TableNotFound
 from deltars.redaction import redacted
 from deltars.store import schema
-from deltars.store.backends import Opening, Rows
+from deltars.store.backends import AnyConnection, Opening, Rows
 from deltars.store.database import Database
 from deltars.store.imports.table_hold import HELD
 from deltars.store.mirror import lease
@@ -228,6 +227,24 @@ class MirrorStatusStore:
             self._set(connection, status, log_rows=rows, **values)
             return Advanced(step, before, reached, status.now)
 
+    def note_next(self, table_id: UUID, version: int, digest: str) -> int | None:
+        """Record that the version after the last published one is published, without a lease. Return the time.
+
+        Return None, and record nothing, if another version is the next one or publication has failed.
+        """
+        values = {"table": str(table_id), "version": version, "digest": digest}
+        statement = self._statements.note_next
+        if self._backend.chains_writes:
+            [rows] = self._database.run_at_once(_TIMEOUT_S, Opening([(statement, values)], waits_for_disk=False))
+            return int(rows[0][1]) if rows else None
+        with self._database.brief_write(_TIMEOUT_S, Opening(())) as connection:
+            rows = self._backend.run(connection, statement, values)
+            if not rows:
+                return None
+            row = {"table_id": str(table_id), "version": version, "published_at": rows[0][1], "digest": digest}
+            self._backend.run(connection, self._statements.log, {"rows": _encode([row]).decode()})
+            return int(rows[0][1])
+
     def release(self, table_id: UUID, owner: str) -> bool:
         """Release the lease. Return whether a version is still pending."""
         with self._locked(table_id) as (connection, status):
@@ -315,7 +332,7 @@ class MirrorStatusStore:
             return [_status_of(row) for row in connection.execute(query).mappings()]
 
     @contextmanager
-    def _locked(self, table_id: UUID) -> Iterator[tuple[Connection, MirrorStatus]]:
+    def _locked(self, table_id: UUID) -> Iterator[tuple[AnyConnection, MirrorStatus]]:
         """Lock the status row until the block ends.
 
         COMMIT does not wait for the disk, so a crash of the server may lose what is recorded here. The next publisher
@@ -324,12 +341,12 @@ class MirrorStatusStore:
         values = {"table": str(table_id)}
         # The table is read by a separate statement: its snapshot must be taken after the wait for the lock.
         opening = Opening([(self._statements.locked, values), (self._statements.table, values)], waits_for_disk=False)
-        with self._database.write(_TIMEOUT_S, opening) as connection:
+        with self._database.brief_write(_TIMEOUT_S, opening) as connection:
             yield connection, _status_in(opening.rows, table_id)
 
     def _set(
         self,
-        connection: Connection,
+        connection: AnyConnection,
         status: MirrorStatus,
         log_rows: Sequence[Mapping[str, Any]] = (),
         **values: Any,

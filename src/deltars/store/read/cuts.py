@@ -104,9 +104,7 @@ class Cuts:
         self._database = database
 
     def now(self) -> Cut:
-        with self._database.read() as connection:
-            rows = self._database.backend.scan(connection, self._current_versions)
-        return Cut({row[1]: row for row in rows})
+        return Cut({row[1]: row for row in self._database.read_all(self._current_versions)})
 
     @cached_property
     def _current_versions(self) -> Prepared:

@@ -50,7 +50,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from deltars.errors import DatabaseError, DeltarsError, SchemaVersionError, TimeoutError
 from deltars.store.backends.base import Backend, Opening, Query, Rows, StatementRefused, first_line
-from deltars.store.backends.pool import WatchedPool
+from deltars.store.backends.pool import AnyConnection, BareConnection, WatchedPool, pool_of
 from deltars.store.backends.postgresql.adbc import IS_INSTALLED, Adbc
 from deltars.store.backends.postgresql.copy_out import copy_batches
 from deltars.store.backends.postgresql.deadlines import PLANS, begin, dialect, settle
@@ -131,15 +131,35 @@ class PostgreSQL(Backend):
             begin(connection, time.monotonic() + timeout_s, opening, self._name_of_tables)
             yield connection
 
-    @property
+    @contextmanager
+    def brief_transaction(self, engine: Engine, timeout_s: float, opening: Opening) -> Iterator[BareConnection]:
+        with pool_of(engine).lend() as connection:
+            begin(connection, time.monotonic() + timeout_s, opening, self._name_of_tables)
+            yield connection
+            # Nothing is sent if the last statement was sent with its COMMIT.
+            driver_of(connection).commit()
+
+    def run_at_once(
+        self, engine: Engine, timeout_s: float, opening: Opening, sending: Callable[[], None] | None = None
+    ) -> list[Rows]:
+        deadline = time.monotonic() + timeout_s
+        with pool_of(engine).lend() as connection:
+            try:
+                for statement, _ in opening.statements:
+                    prepare(connection, statement)
+            except psycopg.Error as error:
+                raise StatementRefused(error) from error
+            if sending is not None:
+                sending()
+            return begin(connection, deadline, opening, self._name_of_tables, and_commit=True)
+
+    @cached_property
     def _name_of_tables(self) -> str:
         return sql.Identifier(self.uri.schema or "", "dl_tables").as_string()
 
-    def user(self, connection: Connection) -> str | None:
+    def user(self, connection: AnyConnection) -> str | None:
         """Return the user that the connection was opened as, which libpq knows."""
-        driver = connection.connection.driver_connection
-        assert isinstance(driver, psycopg.Connection)
-        return driver.info.user
+        return driver_of(connection).info.user
 
     def settle(self, engine: Engine, commit_ts: int, timeout_s: float) -> None:
         settle(engine, self._name_of_tables, commit_ts, timeout_s)
@@ -152,11 +172,18 @@ class PostgreSQL(Backend):
 
     def look_up_each(self, engine: Engine, queries: Sequence[tuple[Prepared, Mapping[str, Any]]]) -> list[Rows]:
         # One round trip: BEGIN and COMMIT are sent with the statements.
-        with engine.connect() as connection, connection.begin():
+        with pool_of(engine).lend() as connection:
             steps = [_BEGIN_READING, Step(PLANS), *(Step(*query) for query in queries), _END]
             answers = run_pipeline(connection, steps)
             rows_of(answers)
             return [rows_of([answer]) for answer in answers[2:-1]]
+
+    def read_all(self, engine: Engine, statement: Prepared) -> Rows:
+        # Without the planner options of look-ups: a whole table is read fastest without an index.
+        with pool_of(engine).lend() as connection:
+            _, rows, _ = answers = run_pipeline(connection, [_BEGIN_READING, Step(statement), _END])
+            rows_of(answers)
+            return rows_of([rows])
 
     def fetch(
         self, engine: Engine, query: Query, columns: pa.Schema, *, may_be_large: bool = False
@@ -196,15 +223,15 @@ class PostgreSQL(Backend):
     def statement_dialect(self) -> Dialect:
         return dialect()
 
-    def run(self, connection: Connection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
+    def run(self, connection: AnyConnection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         return rows_of(run_pipeline(connection, [Step(statement, values)]))
 
-    def scan(self, connection: Connection, statement: Prepared, values: Mapping[str, Any] | None = None) -> Rows:
+    def scan(self, connection: AnyConnection, statement: Prepared, values: Mapping[str, Any] | None = None) -> Rows:
         # RawCursor takes the server's own parameters ($1) and converts all rows in C.
         with psycopg.RawCursor(driver_of(connection)) as cursor:
             return cursor.execute(statement.text, statement.values(values or {})).fetchall()
 
-    def run_and_commit(self, connection: Connection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
+    def run_and_commit(self, connection: AnyConnection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         try:
             prepare(connection, statement)
         except psycopg.Error as error:
@@ -243,6 +270,9 @@ class PostgreSQL(Backend):
         # the two, so the later one is used.
         moment = func.greatest(func.clock_timestamp(), func.now())
         return cast(func.extract("epoch", moment) * 1_000_000, BigInteger)
+
+    def begun_us(self) -> ColumnElement[int]:
+        return cast(func.extract("epoch", func.now()) * literal_column("1000000"), BigInteger)
 
     def is_standby(self) -> ColumnElement[bool]:
         return func.pg_is_in_recovery()

@@ -15,7 +15,6 @@ import psycopg
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
-    Connection,
     Dialect,
     Engine,
     Text,
@@ -31,7 +30,8 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from deltars.backoff import Backoff
 from deltars.errors import TimeoutError
-from deltars.store.backends.base import Opening
+from deltars.store.backends.base import Opening, Rows, StatementRefused
+from deltars.store.backends.pool import AnyConnection
 from deltars.store.backends.postgresql.pipeline import Step, driver_of, rows_of, run_pipeline
 from deltars.store.backends.prepared import Prepared
 
@@ -54,10 +54,13 @@ _HOLDS_TABLES = (
 )
 
 
-def begin(connection: Connection, deadline: float, opening: Opening, tables: str) -> None:
+def begin(
+    connection: AnyConnection, deadline: float, opening: Opening, tables: str, *, and_commit: bool = False
+) -> list[Rows]:
     """Send BEGIN, the limits and the lock statements in one round trip. Retry while another session holds the locks.
 
-    `tables` is the qualified name of dl_tables.
+    `tables` is the qualified name of dl_tables. With `and_commit` the COMMIT is sent with them. Return the rows of each
+    statement.
     """
     server = driver_of(connection).pgconn.server_version
     while True:
@@ -72,11 +75,18 @@ def begin(connection: Connection, deadline: float, opening: Opening, tables: str
         ]
         if not opening.waits_for_disk:
             head.append(Step(b"SET LOCAL synchronous_commit = off"))
-        answers = run_pipeline(connection, [*head, *(Step(*statement) for statement in opening.statements)])
+        first, end = len(head), len(head) + len(opening.statements)
+        steps = [*head, *(Step(*statement) for statement in opening.statements)]
+        answers = run_pipeline(connection, [*steps, _COMMIT] if and_commit else steps)
         try:
-            rows_of(answers[: len(head)])
-            opening.rows = [row for answer in answers[len(head) :] for row in rows_of([answer])]
-            return
+            written = answers[end - 1]
+            if and_commit and len(opening.statements) > 1 and isinstance(written, psycopg.Error):
+                rows_of(answers[: end - 1])
+                raise StatementRefused(written)
+            rows_of(answers)
+            found = [rows_of([answer]) for answer in answers[first:end]]
+            opening.rows = [row for rows in found for row in rows]
+            return found
         except psycopg.errors.LockNotAvailable:
             rows_of(run_pipeline(connection, [Step(b"ROLLBACK")]))
             evicted = rows_of(run_pipeline(connection, [Step(_EVICTION, {"tables": tables})]))
@@ -139,6 +149,7 @@ def _settings(limits: Sequence[str]) -> Prepared:
     return Prepared(select(*calls), dialect(), None)
 
 
+_COMMIT = Step(b"COMMIT")
 PLANS = _settings([])
 _LIMITS = _settings([name for name in _GRACE_MS if name != "transaction_timeout"])
 _LIMITS_17 = _settings(list(_GRACE_MS))

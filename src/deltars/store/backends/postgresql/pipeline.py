@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import generators
 from psycopg.abc import PQGen
+from psycopg.adapt import Transformer
 from psycopg.errors import error_from_result
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGresult
 from psycopg.waiting import Wait
-from sqlalchemy import Connection
 
 from deltars.store.backends.base import Rows
+from deltars.store.backends.pool import AnyConnection, driver_connection, info_of
 from deltars.store.backends.prepared import Prepared
 
 
@@ -31,9 +32,9 @@ class Step(NamedTuple):
     values: Mapping[str, Any] = {}
 
 
-def prepare(connection: Connection, statement: Prepared) -> bytes:
+def prepare(connection: AnyConnection, statement: Prepared) -> bytes:
     """Prepare a statement once per connection, and return its name on the server."""
-    names: dict[Prepared, bytes] = connection.connection.info.setdefault("deltars_prepared", {})
+    names: dict[Prepared, bytes] = info_of(connection).setdefault("deltars_prepared", {})
     if statement not in names:
         driver = driver_of(connection)
         name = b"deltars_%d" % len(names)
@@ -42,7 +43,7 @@ def prepare(connection: Connection, statement: Prepared) -> bytes:
     return names[statement]
 
 
-def run_pipeline(connection: Connection, steps: Sequence[Step]) -> list[Rows | psycopg.Error]:
+def run_pipeline(connection: AnyConnection, steps: Sequence[Step]) -> list[Rows | psycopg.Error]:
     """Run statements in one round trip. Return the rows or the error of each; nothing after an error was run."""
     driver = driver_of(connection)
     libpq = driver.pgconn
@@ -60,7 +61,8 @@ def run_pipeline(connection: Connection, steps: Sequence[Step]) -> list[Rows | p
             else:
                 libpq.send_query_params(step.statement, None)
         libpq.pipeline_sync()
-        driver.wait(generators.send(libpq))
+        if libpq.flush():
+            driver.wait(generators.send(libpq))
         results = driver.wait(_answers(driver))
         libpq.exit_pipeline_mode()
     except BaseException:
@@ -80,8 +82,8 @@ def rows_of(answers: Sequence[Rows | psycopg.Error]) -> Rows:
     return rows
 
 
-def driver_of(connection: Connection) -> psycopg.Connection[Any]:
-    driver = connection.connection.driver_connection
+def driver_of(connection: AnyConnection) -> psycopg.Connection[Any]:
+    driver = driver_connection(connection)
     assert isinstance(driver, psycopg.Connection)
     return driver
 
@@ -117,14 +119,20 @@ def _lost(driver: psycopg.Connection[Any], results: Sequence[PGresult]) -> psyco
 
 
 def _rows(result: PGresult) -> Rows:
-    # Converted column by column for speed: each transaction begins by reading a catalog of up to ten thousand tables.
-    value_at, rows = result.get_value, range(result.ntuples)
-    columns = []
-    for column in range(result.nfields):
-        convert = _READ.get(result.ftype(column), bytes.decode)
-        values = (value_at(row, column) for row in rows)
-        columns.append([None if value is None else convert(value) for value in values])
-    return list(zip(*columns, strict=True))
+    count = result.ntuples
+    if not count:
+        return []
+    columns = range(result.nfields)
+    if count >= _MANY and all(result.ftype(column) in _SAME for column in columns):
+        # Each transaction begins by reading a catalog of up to ten thousand tables.
+        loading = Transformer()
+        loading.set_pgresult(result)
+        return loading.load_rows(0, count, tuple)
+    value_at, readers = result.get_value, [_READ.get(result.ftype(column), bytes.decode) for column in columns]
+    return [
+        tuple(None if (value := value_at(row, column)) is None else read(value) for column, read in enumerate(readers))
+        for row in range(count)
+    ]
 
 
 def _error(driver: psycopg.Connection[Any], result: PGresult) -> psycopg.Error | None:
@@ -143,3 +151,7 @@ def _raise_for(driver: psycopg.Connection[Any], result: PGresult) -> None:
 
 # Converters by type OID: integers. Everything else stays text.
 _READ: dict[int, Callable[[bytes], Any]] = {20: int, 21: int, 23: int}
+_SAME = (*_READ, 25, 1043)
+"""Types whose values psycopg's own loaders, in C, convert in the same way: integers and texts."""
+_MANY = 100
+"""Number of rows from which psycopg's loaders are worth their preparation."""
