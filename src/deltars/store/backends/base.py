@@ -21,6 +21,7 @@ import msgspec
 from sqlalchemy import (
     ARRAY,
     JSON,
+    Alias,
     BindParameter,
     Column,
     ColumnElement,
@@ -35,12 +36,13 @@ from sqlalchemy import (
     Text,
     Update,
     Uuid,
+    and_,
     bindparam,
     cast,
     false,
     func,
     select,
-    true,
+    type_coerce,
     update,
 )
 from sqlalchemy import exc as sa_exc
@@ -107,8 +109,8 @@ class Backend(ABC):
     array_marks: ClassVar[tuple[str, str, str]] = ("[", "null", "]")
     """Text format of an array of numbers: its start, the mark for an unknown number, and its end."""
 
-    has_range_index: ClassVar[bool] = False
-    """Whether an index finds live files by the range of their range column; see `in_range`."""
+    has_file_indexes: ClassVar[bool] = False
+    """Whether indexes find live files by the range of their range column and by partition; see `store.file_search`."""
 
     def __init__(self, uri: CatalogUri) -> None:
         self.uri = uri
@@ -292,9 +294,33 @@ class Backend(ABC):
         """Return one of the numbers in `mins` or `maxs`, counted from 1; NULL if there is none."""
         return numbers[place]
 
-    def in_range(self, low: float, high: float, slot: int) -> ColumnElement[bool]:
-        """Return the condition that the range column of a live file overlaps this range, for the range index."""
-        return true()
+    def is_found(
+        self, table: Table, probed: Alias, source: FromClause, matches: ColumnElement[bool]
+    ) -> ColumnElement[bool]:
+        """Return the condition that a row of the table matches a row of the source; an index looks each of these up.
+
+        `matches` is about `probed`, an alias of the table.
+        """
+        raise NotImplementedError
+
+    def equals_if(self, condition: ColumnElement[bool], column: ColumnElement[Any], value: Any) -> ColumnElement[bool]:
+        """Return the condition that a column has a value, and that a condition on no row of its table is true.
+
+        If the latter is false, the database reads no row.
+        """
+        return and_(condition, column == value)
+
+    def partition_text(self, files: FromClause) -> ColumnElement[str]:
+        """Return the partition values of a file as the text that the partition index holds."""
+        return type_coerce(files.c.partition_values, Text)
+
+    def document(self, text: ColumnElement[str]) -> ColumnElement[Any]:
+        """Return a text that `partition_text` made as a document."""
+        return type_coerce(text, JSON)
+
+    def among(self, value: ColumnElement[Any], found: Select[Any]) -> ColumnElement[bool]:
+        """Return the condition that a value is one of those found, such that an index looks each of them up."""
+        return value.in_(found)
 
     def by_bytes(self, text: ColumnElement[str]) -> ColumnElement[str]:
         """Return a text that compares by its UTF-8 bytes."""

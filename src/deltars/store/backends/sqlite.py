@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from sqlalchemy import (
+    Alias,
     BigInteger,
     BindParameter,
     Column,
@@ -30,9 +31,11 @@ from sqlalchemy import (
     event,
     func,
     insert,
+    literal,
     select,
     type_coerce,
 )
+from sqlalchemy import column as sa_column
 from sqlalchemy import exc as sa_exc
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
@@ -69,6 +72,7 @@ class SQLite(Backend):
     locks_rows = False
     chains_writes = False
     survives_fork = True
+    has_file_indexes = True
     driver_errors = (sqlite3.Error,)
 
     @property
@@ -183,6 +187,18 @@ class SQLite(Backend):
             # The first entry is always a number after the bracket. CAST reads it in a third of a JSON parser's time.
             return cast(func.substr(text, 2), Double)
         return type_coerce(func.json_extract(text, f"$[{place - 1}]"), Double)
+
+    def is_found(
+        self, table: Table, probed: Alias, source: FromClause, matches: ColumnElement[bool]
+    ) -> ColumnElement[bool]:
+        # An outer join, because SQLite keeps its order. A row of the source without a match gives NULL: no row has it.
+        row: ColumnElement[Any] = sa_column("rowid", _selectable=probed)
+        hits = select(row).select_from(source.outerjoin(probed, matches))
+        return self.among(sa_column("rowid", _selectable=table), hits)
+
+    def equals_if(self, condition: ColumnElement[bool], column: ColumnElement[Any], value: Any) -> ColumnElement[bool]:
+        # SQLite would evaluate the condition for every row, if it contains a query. An index finds nothing for NULL.
+        return column == case((condition, literal(value, column.type)))
 
     def number_of(self, text: ColumnElement[str]) -> ColumnElement[float]:
         # CAST alone would accept a numeric prefix, and turn other texts into 0.

@@ -20,6 +20,7 @@ from psycopg.copy import QueuedLibpqWriter
 from psycopg.pq import Conninfo, ConnStatus
 from sqlalchemy import (
     JSON,
+    Alias,
     BigInteger,
     BindParameter,
     Column,
@@ -29,10 +30,11 @@ from sqlalchemy import (
     Double,
     Engine,
     FromClause,
-    Integer,
     Select,
     Table,
+    Text,
     Update,
+    any_,
     case,
     cast,
     collate,
@@ -46,6 +48,7 @@ from sqlalchemy import (
 )
 from sqlalchemy import column as sa_column
 from sqlalchemy import exc as sa_exc
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from deltars.errors import DatabaseError, DeltarsError, SchemaVersionError, TimeoutError
@@ -56,7 +59,6 @@ from deltars.store.backends.postgresql.copy_out import copy_batches
 from deltars.store.backends.postgresql.deadlines import PLANS, begin, dialect, settle
 from deltars.store.backends.postgresql.pipeline import Step, driver_of, prepare, rows_of, run_pipeline
 from deltars.store.backends.prepared import Prepared, QueryCache
-from deltars.store.schema import dl_add_files
 
 LARGE_ROWS = 10_000
 """Number of rows from which ADBC's faster stream is worth a separate session."""
@@ -95,7 +97,7 @@ class PostgreSQL(Backend):
     chains_writes = True
     survives_fork = True
     array_marks = ("{", "NULL", "}")
-    has_range_index = True
+    has_file_indexes = True
     driver_errors = (psycopg.Error,)
 
     @property
@@ -277,13 +279,24 @@ class PostgreSQL(Backend):
         # A separate thread sends the data, so the next batch is built while the server reads this one.
         return cursor.copy(statement, writer=QueuedLibpqWriter(cursor))
 
-    def in_range(self, low: float, high: float, slot: int) -> ColumnElement[bool]:
-        # This must be exactly the expression of ix_dl_add_files_range: a parameter instead of the literal 1 would not
-        # match the index.
-        first, files = literal_column("1", Integer), dl_add_files.c
-        indexed = func.box(func.point(files.mins[first], files.slot), func.point(files.maxs[first], files.slot))
-        wanted = func.box(*(func.point(cast(number, Double), cast(slot, Double)) for number in (low, high)))
-        return indexed.bool_op("&&")(wanted)
+    def is_found(
+        self, table: Table, probed: Alias, source: FromClause, matches: ColumnElement[bool]
+    ) -> ColumnElement[bool]:
+        # OFFSET 0 forces one look-up per row of the source, as in `update_matching`.
+        place: ColumnElement[Any] = sa_column("ctid", _selectable=probed)
+        found = select(place).where(matches).correlate(source).offset(literal_column("0")).lateral("found")
+        hits = select(found.c.ctid).select_from(source.join(found, true()))
+        return self.among(sa_column("ctid", _selectable=table), hits)
+
+    def partition_text(self, files: FromClause) -> ColumnElement[str]:
+        return collate(cast(files.c.partition_values, Text), "C")
+
+    def document(self, text: ColumnElement[str]) -> ColumnElement[Any]:
+        return cast(text, JSONB)
+
+    def among(self, value: ColumnElement[Any], found: Select[Any]) -> ColumnElement[bool]:
+        # IN would become a join, and the planner could choose to scan the table for it.
+        return value == any_(func.array(found.scalar_subquery()))
 
     def by_bytes(self, text: ColumnElement[str]) -> ColumnElement[str]:
         return collate(text, "C")
