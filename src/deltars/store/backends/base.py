@@ -275,15 +275,18 @@ class Backend(ABC):
 
     @abstractmethod
     def load(self, connection: Connection, table: Table, batches: Iterable[pa.RecordBatch]) -> None:
-        """Insert many rows by the database's fastest method. Documents and arrays of numbers are given as text."""
+        """Insert many rows by the database's fastest method.
+
+        Ids, times and documents are given as text, and arrays of numbers as `arrays` returns them.
+        """
 
     def array_text(self, numbers: Sequence[float | None]) -> str:
         """Return an array of numbers as text that this database can read."""
         begin, unknown, end = self.array_marks
         return begin + ",".join(unknown if number is None else repr(number) for number in numbers) + end
 
-    def array_texts(self, columns: Sequence[pa.Array]) -> pa.Array:
-        """Return the text of many arrays; the n-th column holds the n-th number of each array."""
+    def arrays(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """Return many arrays as `load` needs them: as text. The n-th column holds the n-th number of each array."""
         begin, unknown, end = self.array_marks
         texts = (column.cast(late_arrow.pa.string()) for column in columns)
         join = late_arrow.pc.binary_join_element_wise

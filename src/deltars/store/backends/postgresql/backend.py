@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -13,7 +12,6 @@ from typing import Any, TextIO
 
 import psycopg
 import pyarrow as pa
-import pyarrow.csv as pa_csv
 from psycopg import Copy, sql
 from psycopg.conninfo import make_conninfo
 from psycopg.copy import QueuedLibpqWriter
@@ -54,6 +52,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from deltars.errors import DatabaseError, DeltarsError, SchemaVersionError, TimeoutError
 from deltars.store.backends.base import Backend, Opening, Query, Rows, StatementRefused, first_line
 from deltars.store.backends.pool import WatchedPool
+from deltars.store.backends.postgresql import copy_in
 from deltars.store.backends.postgresql.adbc import IS_INSTALLED, Adbc
 from deltars.store.backends.postgresql.copy_out import copy_batches
 from deltars.store.backends.postgresql.deadlines import PLANS, begin, dialect, settle
@@ -258,20 +257,22 @@ class PostgreSQL(Backend):
         return epoch + microseconds * literal_column("interval '1 microsecond'")
 
     def load(self, connection: Connection, table: Table, batches: Iterable[pa.RecordBatch]) -> None:
-        options = pa_csv.WriteOptions(include_header=False)
         copying: Any = None
         with ExitStack() as stack:
             for batch in batches:
                 if copying is None:
                     copying = stack.enter_context(self._copying(connection, table, batch.schema))
-                # Arrow quotes every string but not a null, which is how COPY distinguishes '' from NULL.
-                buffer = io.BytesIO()
-                pa_csv.write_csv(batch, buffer, options)
-                copying.write(buffer.getvalue())
+                    copying.write(copy_in.BEGIN)
+                copying.write(copy_in.encode(batch, table))
+            if copying is not None:
+                copying.write(copy_in.END)
+
+    def arrays(self, columns: Sequence[pa.Array]) -> pa.Array:
+        return copy_in.encode_arrays(columns)
 
     def _copying(self, connection: Connection, table: Table, columns: pa.Schema) -> AbstractContextManager[Copy]:
         cursor = driver_of(connection).cursor()
-        statement = sql.SQL("COPY {}.{} ({}) FROM STDIN (FORMAT csv)").format(
+        statement = sql.SQL("COPY {}.{} ({}) FROM STDIN (FORMAT binary)").format(
             sql.Identifier(self.uri.schema or ""),
             sql.Identifier(table.name),
             sql.SQL(", ").join(map(sql.Identifier, columns.names)),
