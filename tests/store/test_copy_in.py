@@ -92,7 +92,7 @@ def test_every_value_arrives_as_it_left(
         ]
         found = connection.execute(f"SELECT {', '.join(names)} FROM every_type").fetchall()
     expected = [
-        tuple(_seen(name, value) for name, value in row.items()) + (array,)
+        (*(_seen(name, value) for name, value in row.items()), array)
         for row, array in list(zip(values, arrays, strict=True))[-batch.num_rows :]
     ]
     assert list(map(_comparable, found)) == list(map(_comparable, expected))
