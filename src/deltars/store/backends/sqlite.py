@@ -6,10 +6,10 @@ import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from sqlalchemy import (
     Alias,
     BigInteger,
@@ -30,7 +30,6 @@ from sqlalchemy import (
     create_engine,
     event,
     func,
-    insert,
     literal,
     select,
     type_coerce,
@@ -51,7 +50,8 @@ from deltars.store.backends.pool import WatchedPool
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LOAD_CHUNK_ROWS = 2_000
+LOAD_CHUNK_ROWS = 1_000
+"""SQLite accepts about 32,000 values in a statement, and no table has more than 22 columns."""
 FETCH_CHUNK_ROWS = 10_000
 OPEN_TIMEOUT_S = 30.0
 
@@ -174,12 +174,14 @@ class SQLite(Backend):
 
     def load(self, connection: Connection, table: Table, batches: Iterable[pa.RecordBatch]) -> None:
         for batch in batches:
-            columns = [table.c[name] for name in batch.schema.names]
-            source = self.rows(bindparam("rows"), columns)
-            statement = insert(table).from_select(batch.schema.names, select(*source.c))
+            names = ", ".join(f'"{name}"' for name in batch.schema.names)
+            row, begin = f"({', '.join('?' * batch.num_columns)})", f"INSERT INTO {table.name} ({names}) VALUES "
             for start in range(0, batch.num_rows, LOAD_CHUNK_ROWS):
-                chunk = batch.slice(start, LOAD_CHUNK_ROWS).to_pylist()
-                connection.execute(statement, {"rows": msgspec.json.encode(chunk).decode()})
+                chunk = batch.slice(start, LOAD_CHUNK_ROWS)
+                # The driver keeps the statement of a full chunk. A JSON document would be parsed for every column.
+                values = zip(*(column.to_pylist() for column in chunk.columns), strict=True)
+                statement = begin + ", ".join([row] * chunk.num_rows)
+                connection.exec_driver_sql(statement, tuple(chain.from_iterable(values)))
 
     def bound(self, numbers: ColumnElement[Any], place: int) -> ColumnElement[float]:
         text = type_coerce(numbers, Text)
