@@ -107,6 +107,8 @@ class Translation:
         intervals = self._ranges(grouped(predicate), frozenset())
         if intervals is not None:
             return by_range(self._backend, [(on_scale(low), on_scale(high)) for low, high in intervals], self._slot)
+        if isinstance(partition, Constant):
+            return None
         partitions = partitions_of(self._backend, self._slot)
         values = self._backend.document(partitions.c.value)
         matches = Translation(self._metadata, self._slot, self._backend, values).condition(partition)
