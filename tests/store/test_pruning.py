@@ -462,7 +462,9 @@ def test_sqlite_looks_files_up_in_its_indexes(open_log: OpenLog, where: str, ind
     log.commit([added(f"{i}", partition_values={"part": f"{i}"}, stats=_stats({"id": i}, {"id": i})) for i in range(9)])
     with log.catalog._session.database.read() as connection:
         event.listen(connection, "before_cursor_execute", _explained, retval=True)
-        plan = connection.execute(_query(log, where)).cursor.fetchall()
+        cursor = connection.execute(_query(log, where)).cursor
+        assert cursor is not None
+        plan = cursor.fetchall()
     # Before the branches that read nothing, unless the table's metadata changed or its partitions are too many.
     searched = plan[: [step[3] for step in plan].index("UNION ALL")]
     [looked_up] = [

@@ -21,7 +21,6 @@ import msgspec
 from sqlalchemy import (
     ARRAY,
     JSON,
-    Alias,
     BindParameter,
     Column,
     ColumnElement,
@@ -298,7 +297,7 @@ class Backend(ABC):
         return numbers[place]
 
     def is_found(
-        self, table: Table, probed: Alias, source: FromClause, matches: ColumnElement[bool]
+        self, table: Table, probed: FromClause, source: FromClause, matches: ColumnElement[bool]
     ) -> ColumnElement[bool]:
         """Return the condition that a row of the table matches a row of the source; an index looks each of these up.
 

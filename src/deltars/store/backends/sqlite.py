@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
-    Alias,
     BigInteger,
     BindParameter,
     Column,
@@ -191,7 +190,7 @@ class SQLite(Backend):
         return type_coerce(func.json_extract(text, f"$[{place - 1}]"), Double)
 
     def is_found(
-        self, table: Table, probed: Alias, source: FromClause, matches: ColumnElement[bool]
+        self, table: Table, probed: FromClause, source: FromClause, matches: ColumnElement[bool]
     ) -> ColumnElement[bool]:
         # An outer join, because SQLite keeps its order. A row of the source without a match gives NULL: no row has it.
         row: ColumnElement[Any] = sa_column("rowid", _selectable=probed)

@@ -121,8 +121,12 @@ class Translation:
         match predicate:
             case And(parts):
                 without_nan |= _below_nan(parts)
-                found = [self._ranges(part, without_nan) for part in parts[:MAX_PARTS]]
-                return reduce(_both, (intervals for intervals in found if intervals is not None), None)
+                common: list[Interval] | None = None
+                for part in parts[:MAX_PARTS]:
+                    intervals = self._ranges(part, without_nan)
+                    if intervals is not None:
+                        common = intervals if common is None else _both(common, intervals)
+                return common
             case Or(parts):
                 found = [self._ranges(part, without_nan) for part in parts[:MAX_PARTS]]
                 known = [intervals for intervals in found if intervals is not None]
@@ -342,10 +346,8 @@ def _few_intervals(values: Sequence[Value]) -> list[Interval] | None:
     return None if len(intervals) < len(found) else _few(intervals)
 
 
-def _both(one: list[Interval] | None, other: list[Interval]) -> list[Interval]:
+def _both(one: list[Interval], other: list[Interval]) -> list[Interval]:
     """Return the intervals that two lists have in common, or the shorter list if these are many."""
-    if one is None:
-        return other
     if len(one) * len(other) > MAX_INTERVALS:
         return min(one, other, key=len)
     return [(max(a, c), min(b, d)) for a, b in one for c, d in other]

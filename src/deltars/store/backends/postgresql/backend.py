@@ -18,7 +18,6 @@ from psycopg.copy import QueuedLibpqWriter
 from psycopg.pq import Conninfo, ConnStatus
 from sqlalchemy import (
     JSON,
-    Alias,
     BigInteger,
     BindParameter,
     Column,
@@ -281,7 +280,7 @@ class PostgreSQL(Backend):
         return cursor.copy(statement, writer=QueuedLibpqWriter(cursor))
 
     def is_found(
-        self, table: Table, probed: Alias, source: FromClause, matches: ColumnElement[bool]
+        self, table: Table, probed: FromClause, source: FromClause, matches: ColumnElement[bool]
     ) -> ColumnElement[bool]:
         # OFFSET 0 forces one look-up per row of the source, as in `update_matching`.
         place: ColumnElement[Any] = sa_column("ctid", _selectable=probed)
