@@ -5,6 +5,7 @@ With statistics gathered (ANALYZE) and the planner's own settings, through a con
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 import deltars
 from deltars.store.backends import Backend, Query, backend_for
+from deltars.store.file_search import by_partition, by_range, partitions_of
 from deltars.store.read.live_files import live_files
 from deltars.store.read.reader import newest_first
 from deltars.store.read.version_header import open_current, open_version
@@ -200,13 +202,16 @@ def test_live_files_of_a_snapshot_are_two_index_ranges(filled: Filled) -> None:
 
 
 @pytest.mark.backends("postgres")
-def test_range_of_the_chosen_column_is_answered_from_the_range_index(filled: Filled) -> None:
-    query = sql.SQL(
-        "EXPLAIN (FORMAT JSON) SELECT path FROM dl_add_files WHERE removed_version IS NULL AND"
-        " box(point(mins[1], slot), point(maxs[1], slot)) && box(point(77, 1), point(77, 1))"
-    )
-    [[[plan]]] = filled.connection.execute(query).fetchall()
-    assert "ix_dl_add_files_range" in {node.get("Index Name") for node in nodes(plan["Plan"])}
+def test_range_and_partition_are_answered_from_their_indexes(filled: Filled) -> None:
+    columns, backend = dl_add_files.c, backend_for(CatalogUri("postgres", "lake", filled.schema))
+    partitions = partitions_of(backend, 1)
+    is_listed = partitions.c.value == literal_column("'{}'")
+    for search, index in (
+        (by_range(backend, [(77.0, 77.0)], 1), "ix_dl_add_files_range"),
+        (by_partition(backend, partitions, is_listed, 1), "ix_dl_add_files_partition"),
+    ):
+        query = select(columns.path).where(columns.removed_version.is_(None), search.is_hit)
+        assert set(filled.indexes(query)) == {index}
 
 
 @pytest.mark.backends("postgres")
@@ -217,6 +222,7 @@ def test_range_of_the_chosen_column_is_answered_from_the_range_index(filled: Fil
         '{"numRecords":1,"nullCount":{"\\ud800":0}}',
         '{"numRecords":1,"minValues":{"x":NaN}}',
         '{"numRecords":1,"minValues":{"x":1e400}}',
+        '{"numRecords":1,"minValues":{"x":"\\u0000"},"maxValues":{"x":"\\u0000"},"nullCount":{"x":0}}',
     ],
 )
 def test_statistics_that_jsonb_cannot_hold_are_kept_and_left_out_of_the_index(filled: Filled, stats: str) -> None:
@@ -230,3 +236,49 @@ def test_statistics_that_jsonb_cannot_hold_are_kept_and_left_out_of_the_index(fi
         [[kept, filter_]] = filled.connection.execute(query, [filled.table_id]).fetchall()
     assert kept == stats
     assert filter_ is None or "minValues" not in filter_
+
+
+USUAL = '{"numRecords":7,"minValues":{"a":1},"maxValues":{"a":2},"nullCount":{"a":3}}'
+
+
+@pytest.mark.backends("postgres")
+@pytest.mark.parametrize(
+    ("stats", "filter_"),
+    [
+        (USUAL, {"numRecords": 7, "nullCount": {"a": 3}}),
+        (USUAL.replace("}}", '},"tightBounds":true}'), {"numRecords": 7, "nullCount": {"a": 3}, "tightBounds": True}),
+        # Columns that are named like the statistics, in any of them.
+        (
+            '{"numRecords":7,"minValues":{"b":1,"nullCount":{"x":1}},"maxValues":{"b":1,"nullCount":{"x":1}},'
+            '"nullCount":{"b":0,"nullCount":{"x":9}}}',
+            {"numRecords": 7, "nullCount": {"b": 0, "nullCount": {"x": 9}}},
+        ),
+        (
+            '{"numRecords":7,"nullCount":{"a":0,"minValues":{"x":5}},"minValues":{"a":1,"nullCount":{"x":5}},"maxValues":{}}',
+            {"numRecords": 7, "nullCount": {"a": 0, "minValues": {"x": 5}}},
+        ),
+        (
+            '{"numRecords":{"x":1,"minValues":{"y":1,"nullCount":{"z":2}},"b":1},"nullCount":{"a":0}}',
+            {"numRecords": {"x": 1, "minValues": {"y": 1, "nullCount": {"z": 2}}, "b": 1}, "nullCount": {"a": 0}},
+        ),
+        # Texts that look like the end of the minima.
+        (
+            json.dumps(
+                {"numRecords": 7, "minValues": {"a": ',"nullCount":{'}, "maxValues": {"a": "}"}, "nullCount": {"a": 0}},
+                separators=(",", ":"),
+            ),
+            {"numRecords": 7, "nullCount": {"a": 0}},
+        ),
+        ('{"numRecords": 7, "nullCount": {"a": 1}, "maxValues": {"a": 1}}', {"numRecords": 7, "nullCount": {"a": 1}}),
+        (
+            '{"numRecords":7,"minValues":{"a":1},"nullCount":{"a":1},"maxValues":{"a":2}}',
+            {"numRecords": 7, "nullCount": {"a": 1}},
+        ),
+        ('{"numRecords":7,"minValues":{"a":1},"nullCount":{', None),
+        ("no statistics", None),
+        ("", None),
+    ],
+)
+def test_filter_of_statistics_has_all_but_minima_and_maxima(filled: Filled, stats: str, filter_: object) -> None:
+    query = sql.SQL("SELECT {}.dl_stats_filter(%s)").format(sql.Identifier(filled.schema))
+    assert filled.connection.execute(query, [stats]).fetchall() == [(filter_,)]

@@ -60,8 +60,15 @@ INDEXES = {
     "ix_dl_txn_actions_version",
 }
 # DuckDB has no partial index.
-PARTIAL = {"ix_dl_add_files_live", "ix_dl_add_files_removed", "ux_dl_tables_location", "ux_dl_tables_name"}
-POSTGRES_ONLY = {"ix_dl_add_files_range", "ix_dl_add_files_stats"}
+PARTIAL = {
+    "ix_dl_add_files_live",
+    "ix_dl_add_files_partition",
+    "ix_dl_add_files_range",
+    "ix_dl_add_files_removed",
+    "ux_dl_tables_location",
+    "ux_dl_tables_name",
+}
+POSTGRES_ONLY = {"ix_dl_add_files_stats"}
 
 INDEXES_OF = {"postgres": INDEXES | PARTIAL | POSTGRES_ONLY, "sqlite": INDEXES | PARTIAL, "duckdb": INDEXES}
 

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
-from sqlalchemy import Connection, insert, select, true
+from hypothesis import strategies as st
+from sqlalchemy import CompoundSelect, Connection, event, insert, select, true
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 import deltars
-from deltars.log.bounds import Bounds
+from deltars.log.bounds import HIGHEST, LOWEST, Bounds, on_scale
 from deltars.log.pruning import Pruner
-from deltars.predicate import parse
+from deltars.predicate import parse, partition_part
 from deltars.protocol import AddFile, Metadata
 from deltars.store.backends import Backend
+from deltars.store.file_search import by_range
 from deltars.store.read.live_files import TableContents, filtered_files
 from deltars.store.read.pruning import MAX_INTERVALS, Translation
-from deltars.store.schema import dl_add_files, dl_tables
+from deltars.store.schema import RANGE_WIDTHS, dl_add_files, dl_tables
 from tests.store.conftest import OpenLog
-from tests.support.log import FEATURES, Log, added, metadata
+from tests.support.log import FEATURES, Log, added, metadata, removed
 from tests.support.soak import scaled
 from tests.support.where import Case, cases
 
@@ -84,6 +87,11 @@ def test_no_file_with_a_matching_row_is_ruled_out(log: Log, case: Case) -> None:
         asked, certain = translation.condition(predicate), translation.certainty(predicate)
         query = select(files.path, certain.label("certain")).where(files.table_id == log.table_id, asked)
         found = {path: bool(is_certain) for path, is_certain in connection.execute(query)}
+        search = translation.search(predicate, partition_part(predicate, case.metadata.partition_columns))
+        if search is not None:
+            # The index must find all of them too.
+            searched = query.where(files.removed_version.is_(None), search.is_hit)
+            assert {path for path, _ in connection.execute(searched)} == found.keys()
         transaction = connection.get_transaction()
         assert transaction is not None
         transaction.rollback()
@@ -364,6 +372,111 @@ def test_a_range_of_the_chosen_column_meets_only_files_of_its_own_table(open_log
 RANGES = ["id = 500", "id BETWEEN 100 AND 110", "id IN (3, 700)", "id < 5 OR id > 1990", "id = 7 AND x = 1"]
 
 
+NUMBERS = st.one_of(
+    st.floats(LOWEST, HIGHEST),
+    st.integers(-1_000, 1_000).map(float),
+    st.sampled_from([LOWEST, HIGHEST, 0.0, -0.0, 5e-324, 1e-3, 0.0999999999999999, 1e14, 2.0**53, 1e18, 9.3e18]),
+)
+
+
+@settings(max_examples=scaled(60, soak=5_000), suppress_health_check=list(HealthCheck))
+@given(
+    ranges=st.lists(st.tuples(NUMBERS, NUMBERS), max_size=30),
+    intervals=st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=4),
+    widths=st.lists(st.sampled_from([*RANGE_WIDTHS, *(math.nextafter(width, 0) for width in RANGE_WIDTHS)])),
+)
+@pytest.mark.backends("postgres", "sqlite")
+@pytest.mark.soak
+def test_range_index_finds_every_file_that_overlaps(
+    log: Log, ranges: list[tuple[float, float]], intervals: list[tuple[float, float]], widths: list[float]
+) -> None:
+    """Also if minimum and maximum are exchanged, and if the width of a file is at the end of its class."""
+    database = log.catalog._session.database
+    bounds = Bounds(metadata("x DOUBLE").schema)
+    ends = [low for interval in intervals for low in interval]
+    ranges += [(on_scale(end - width), end) for end in ends for width in widths]
+    with database.write(30) as connection:
+        slot = _slot(connection, log.table_id)
+        rows = [
+            _row(
+                added(f"{number}", stats=_stats({"x": low}, {"x": high})),
+                number,
+                log.table_id,
+                slot,
+                bounds,
+                database.backend,
+            )
+            for number, (low, high) in enumerate(ranges)
+        ]
+        if rows:
+            connection.execute(insert(dl_add_files), rows)
+        hit = by_range(database.backend, intervals, slot).is_hit
+        found = set(connection.execute(select(files.path).where(files.removed_version.is_(None), hit)).scalars())
+        transaction = connection.get_transaction()
+        assert transaction is not None
+        transaction.rollback()
+    for number, (low, high) in enumerate(ranges):
+        if any(low <= end and high >= begin for begin, end in intervals):
+            assert str(number) in found
+
+
+PLACES = [
+    {"region": "north", "n": "1"}, {"region": "", "n": None}, {"region": None, "n": "07"},
+    {"region": 'q"uo\\te', "n": "7"},    {"region": "é\u2603", "n": "-7"}, {"region": "a,b", "n": "1e3"},
+]  # fmt: skip
+
+
+@pytest.mark.backends("postgres", "sqlite")
+def test_files_are_found_by_partition_whether_or_not_partitions_are_many(
+    open_log: OpenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log().create("id BIGINT, region STRING, n INT", partition_columns=["region", "n"])
+    other = open_log(name="other").create("id BIGINT, region STRING, n INT", partition_columns=["region", "n"])
+    for each in (log, other):
+        each.commit([added(f"{each.name}-{i}-{k}", partition_values=p) for i, p in enumerate(PLACES) for k in range(3)])
+    old = deltars.SqlTxnLogReader(log.catalog).snapshot(log.table_id)
+    log.commit([removed(f"{log.name}-0-0")])
+    snapshot = deltars.SqlTxnLogReader(log.catalog).snapshot(log.table_id)
+    expected = {
+        "region = 'north'": {"0"}, "region IS NULL": {"1", "2"}, "n = 7": {"2", "3"}, "n < 0": {"4"},
+        "region > 'r'": {"4"},
+        "n IN (1, 7) AND id > 3": {"0", "2", "3"}, "region = 'nowhere'": set(), "id > 3": set("012345"),
+    }  # fmt: skip
+    for most in (10_000, len(PLACES), len(PLACES) - 1, 1, 0):
+        monkeypatch.setattr("deltars.store.file_search.MAX_PARTITIONS", most)
+        for where, places in expected.items():
+            for seen, gone in ((snapshot, 1), (old, 0)):
+                paths = seen.select_files(where=where)["path"].to_pylist()
+                # Exact, whatever the database kept: 1e3 is no whole number, which only the exact check knows.
+                kept = [path for path in paths if "-5-" not in path or "5" in places]
+                assert len(kept) == len(set(kept)) == 3 * len(places) - gone * ("0" in places), (most, where)
+                assert {path.split("-")[1] for path in kept} == places, (most, where)
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize(
+    ("where", "index"), [("id = 5", "range"), ("id IN (1, 7)", "range"), ("part = 5", "partition")]
+)
+def test_sqlite_looks_files_up_in_its_indexes(open_log: OpenLog, where: str, index: str) -> None:
+    log = open_log().create("id BIGINT, part INT", partition_columns=["part"])
+    log.commit([added(f"{i}", partition_values={"part": f"{i}"}, stats=_stats({"id": i}, {"id": i})) for i in range(9)])
+    with log.catalog._session.database.read() as connection:
+        event.listen(connection, "before_cursor_execute", _explained, retval=True)
+        cursor = connection.execute(_query(log, where)).cursor
+        assert cursor is not None
+        plan = cursor.fetchall()
+    # Before the branches that read nothing, unless the table's metadata changed or its partitions are too many.
+    searched = plan[: [step[3] for step in plan].index("UNION ALL")]
+    [looked_up] = [
+        step[3] for step in searched if step[3].startswith(("SEARCH dl_add_files", "SEARCH ranged", "SCAN dl"))
+    ][-1:]
+    assert f"USING INDEX ix_dl_add_files_{index}" in looked_up
+
+
+def _explained(_: Connection, __: Any, statement: str, parameters: Any, *___: Any) -> tuple[str, Any]:
+    return f"EXPLAIN QUERY PLAN {statement}", parameters
+
+
 @pytest.mark.backends("postgres")
 @pytest.mark.parametrize("is_analyzed", [False, True])
 @pytest.mark.parametrize("where", RANGES)
@@ -390,12 +503,8 @@ def test_what_the_range_index_alone_cannot_answer_is_not_left_to_it(open_log: Op
 
 def _indexes_used(log: Log, where: str) -> set[str]:
     """Those that PostgreSQL looked into for the files of a where."""
-    snapshot = deltars.SqlTxnLogReader(log.catalog).snapshot(log.table_id)
-    contents, database = snapshot.contents, log.catalog._session.database
-    assert isinstance(contents, TableContents)
-    conditions = contents.file_filter(parse(where, snapshot.schema))
-    query = filtered_files(log.table_id, snapshot.version, ["path"], conditions, with_stats=False)
-    text = query.compile(
+    database = log.catalog._session.database
+    text = _query(log, where).compile(
         dialect=PGDialect_psycopg(),  # type: ignore[no-untyped-call]
         compile_kwargs={"literal_binds": True},
         schema_translate_map={None: database.backend.schema},
@@ -404,6 +513,13 @@ def _indexes_used(log: Log, where: str) -> set[str]:
     with database.read() as connection:
         [plan] = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {text}").scalar_one()
     return {node["Index Name"] for node in _nodes(plan["Plan"]) if "Index Name" in node and node["Actual Loops"]}
+
+
+def _query(log: Log, where: str) -> CompoundSelect[Any]:
+    snapshot = deltars.SqlTxnLogReader(log.catalog).snapshot(log.table_id)
+    assert isinstance(snapshot.contents, TableContents)
+    conditions = snapshot.contents.file_filter(parse(where, snapshot.schema))
+    return filtered_files(log.table_id, snapshot.version, ["path"], conditions, with_stats=False)
 
 
 def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

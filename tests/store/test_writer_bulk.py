@@ -159,6 +159,11 @@ SOME: Sequence[AddFile] = (
     added("vector", deletion_vector=vector(7), stats=stats(5)),
     added("inline", deletion_vector=vector(None, storage_type="i"), stats=stats(5), clustering_provider="x"),
     added("ids", base_row_id=12, default_row_commit_version=0),
+    added("huge", stats='{"minValues":{"id":-1.7976931348623157e308},"maxValues":{"id":1.7976931348623157e308}}'),
+    added("tiny", stats='{"numRecords":1,"minValues":{"id":5e-324,"name":""},"maxValues":{"id":5e-324,"name":""}}'),
+    added(
+        "no number", stats='{"numRecords":1,"minValues":{"id":"NaN"},"maxValues":{"id":"NaN","name":"é😀"}}', tags={}
+    ),
 )
 
 

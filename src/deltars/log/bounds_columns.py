@@ -15,6 +15,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from itertools import repeat
 from types import NoneType
 from typing import Any, TypeAlias
 
@@ -64,8 +65,7 @@ class BoundsColumns:
 
 def bounds_columns(bounds: Bounds, stats: Sequence[str | None]) -> BoundsColumns:
     documents: list[dict[str, Any]] = [{} if text is None else known_stats(text) for text in stats]
-    minima = [document.get("minValues") for document in documents]
-    maxima = [document.get("maxValues") for document in documents]
+    minima, maxima = (_objects(documents, name) for name in ("minValues", "maxValues"))
     return BoundsColumns(
         pa.array([document.get("numRecords") for document in documents], pa.int64()),
         _columns(bounds, minima, down=True),
@@ -85,15 +85,16 @@ def _columns(bounds: Bounds, values: _Values, *, down: bool) -> list[pa.Array]:
 
 def _numbers(values: _Values, path: tuple[str, ...], convert: Callable[..., Number], *, down: bool) -> pa.Array:
     [name, *deeper] = path
-    found = [value_at(entry, path) for entry in values] if deeper else [_entry(entry, name) for entry in values]
+    found = [value_at(entry, path) for entry in values] if deeper else list(map(dict.get, values, repeat(name)))
     try:
         return _QUICK[convert](found, down)
     except (_UnusualError, pa.ArrowException, TypeError, ValueError, AttributeError, OverflowError):
         return pa.array([convert(value, down=down) for value in found], pa.float64())
 
 
-def _entry(values: Any, name: str) -> Any:
-    return values.get(name) if isinstance(values, dict) else None
+def _objects(documents: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """Return one entry of each document; an empty object if it is missing, or something else."""
+    return [entry if type(entry) is dict else {} for entry in map(dict.get, documents, repeat(name))]
 
 
 def _plain(values: _Values, down: bool) -> pa.Array:

@@ -359,6 +359,28 @@ dl_conflicts = Table(
     Column("winning_txn_id", Id),
 )
 
+RANGE_WIDTHS = tuple(float(f"1e{exponent}") for exponent in range(-3, 15))
+"""Upper ends of the classes of widths in the range index. One more class has no upper end."""
+
+RANGE_KEYS = {
+    "postgresql": (
+        "CAST(slot AS bigint) * 32 + width_bucket(maxs[1] - mins[1],"
+        f" '{{{','.join(map(repr, RANGE_WIDTHS))}}}'::float8[])",
+        "mins[1]",
+        "maxs[1]",
+    ),
+    # The class is the number of digits of the width: a cast to an integer ends at 19 digits, so the last class has all
+    # larger widths. The first number of an array follows its bracket.
+    "sqlite": (
+        "slot * 32 + length(CAST(max(CAST(substr(maxs, 2) AS REAL) - CAST(substr(mins, 2) AS REAL), 0.0)"
+        " * 10000.0 AS INTEGER)) - 1",
+        "CAST(substr(mins, 2) AS REAL)",
+        "CAST(substr(maxs, 2) AS REAL)",
+    ),
+}
+"""Keys of the range index: slot and class of the width, minimum, maximum (`file_search`). Slot and class are one
+number: a planner without statistics might otherwise choose another index on the slot."""
+
 ACTION_TABLES = (
     dl_add_files,
     dl_remove_files,
@@ -432,10 +454,21 @@ INDEXES = (
         postgresql_using="gin",
         postgresql_ops={"stats_filter": "jsonb_path_ops"},
     ).ddl_if(dialect="postgresql"),
+    *(
+        Index(
+            "ix_dl_add_files_range",
+            *(text(f"({key})") for key in keys),
+            postgresql_where=_live,
+            sqlite_where=_live,
+            _table=dl_add_files,
+        ).ddl_if(dialect=dialect)
+        for dialect, keys in RANGE_KEYS.items()
+    ),
     Index(
-        "ix_dl_add_files_range",
-        func.box(func.point(_add.mins[1], _add.slot), func.point(_add.maxs[1], _add.slot)),
-        postgresql_using="gist",
+        "ix_dl_add_files_partition",
+        _add.slot,
+        text('(CAST(partition_values AS text) COLLATE "C")'),
         postgresql_where=_live,
     ).ddl_if(dialect="postgresql"),
+    Index("ix_dl_add_files_partition", _add.slot, _add.partition_values, sqlite_where=_live).ddl_if(dialect="sqlite"),
 )

@@ -35,12 +35,13 @@ from sqlalchemy import (
     Text,
     Update,
     Uuid,
+    and_,
     bindparam,
     cast,
     false,
     func,
     select,
-    true,
+    type_coerce,
     update,
 )
 from sqlalchemy import exc as sa_exc
@@ -108,8 +109,8 @@ class Backend(ABC):
     array_marks: ClassVar[tuple[str, str, str]] = ("[", "null", "]")
     """Text format of an array of numbers: its start, the mark for an unknown number, and its end."""
 
-    has_range_index: ClassVar[bool] = False
-    """Whether an index finds live files by the range of their range column; see `in_range`."""
+    has_file_indexes: ClassVar[bool] = False
+    """Whether indexes find live files by the range of their range column and by partition; see `store.file_search`."""
 
     def __init__(self, uri: CatalogUri) -> None:
         self.uri = uri
@@ -306,15 +307,18 @@ class Backend(ABC):
 
     @abstractmethod
     def load(self, connection: Connection, table: Table, batches: Iterable[pa.RecordBatch]) -> None:
-        """Insert many rows by the database's fastest method. Documents and arrays of numbers are given as text."""
+        """Insert many rows by the database's fastest method.
+
+        Ids, times and documents are given as text, and arrays of numbers as `arrays` returns them.
+        """
 
     def array_text(self, numbers: Sequence[float | None]) -> str:
         """Return an array of numbers as text that this database can read."""
         begin, unknown, end = self.array_marks
         return begin + ",".join(unknown if number is None else repr(number) for number in numbers) + end
 
-    def array_texts(self, columns: Sequence[pa.Array]) -> pa.Array:
-        """Return the text of many arrays; the n-th column holds the n-th number of each array."""
+    def arrays(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """Return many arrays as `load` needs them: as text. The n-th column holds the n-th number of each array."""
         begin, unknown, end = self.array_marks
         texts = (column.cast(late_arrow.pa.string()) for column in columns)
         join = late_arrow.pc.binary_join_element_wise
@@ -325,9 +329,33 @@ class Backend(ABC):
         """Return one of the numbers in `mins` or `maxs`, counted from 1; NULL if there is none."""
         return numbers[place]
 
-    def in_range(self, low: float, high: float, slot: int) -> ColumnElement[bool]:
-        """Return the condition that the range column of a live file overlaps this range, for the range index."""
-        return true()
+    def is_found(
+        self, table: Table, probed: FromClause, source: FromClause, matches: ColumnElement[bool]
+    ) -> ColumnElement[bool]:
+        """Return the condition that a row of the table matches a row of the source; an index looks each of these up.
+
+        `matches` is about `probed`, an alias of the table.
+        """
+        raise NotImplementedError
+
+    def equals_if(self, condition: ColumnElement[bool], column: ColumnElement[Any], value: Any) -> ColumnElement[bool]:
+        """Return the condition that a column has a value, and that a condition on no row of its table is true.
+
+        If the latter is false, the database reads no row.
+        """
+        return and_(condition, column == value)
+
+    def partition_text(self, files: FromClause) -> ColumnElement[str]:
+        """Return the partition values of a file as the text that the partition index holds."""
+        return type_coerce(files.c.partition_values, Text)
+
+    def document(self, text: ColumnElement[str]) -> ColumnElement[Any]:
+        """Return a text that `partition_text` made as a document."""
+        return type_coerce(text, JSON)
+
+    def among(self, value: ColumnElement[Any], found: Select[Any]) -> ColumnElement[bool]:
+        """Return the condition that a value is one of those found, such that an index looks each of them up."""
+        return value.in_(found)
 
     def by_bytes(self, text: ColumnElement[str]) -> ColumnElement[str]:
         """Return a text that compares by its UTF-8 bytes."""

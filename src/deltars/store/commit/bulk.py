@@ -1,4 +1,4 @@
-"""Conversion of many add actions: Arrow columns in, batches in the database's text formats out.
+"""Conversion of many add actions: Arrow columns in, batches in the database's formats out.
 
     adds (columns of `AddFile`) ──batch by batch──▶ rows of dl_add_files, ready for `Backend.load`
 
@@ -136,10 +136,11 @@ class AddBatches:
     def _numbers(self, columns: Sequence[pa.Array], stats: pa.Array, unknown: list[Number] | None) -> pa.Array:
         if not columns:
             return pa.nulls(len(stats), pa.string())
-        texts = self._backend.array_texts(columns)
+        arrays = self._backend.arrays(columns)
         if not stats.null_count or unknown is None:
-            return texts
-        return pc.if_else(stats.is_valid(), texts, self._backend.array_text(unknown))
+            return arrays
+        [of_unknown] = self._backend.arrays([pa.array([number], pa.float64()) for number in unknown])
+        return pc.if_else(stats.is_valid(), arrays, of_unknown)
 
     def _row_ids(self, batch: pa.RecordBatch, of_commit: pa.Array, counts: pa.Array) -> dict[str, pa.Array]:
         ids, versions = _integers(batch, "base_row_id"), _integers(batch, "default_row_commit_version")

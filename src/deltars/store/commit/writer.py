@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 from uuid import UUID
 
@@ -379,8 +379,10 @@ class LogWriter:
         backend = self._database.backend
         loaded = set()
         removed = 0
-        for batches, place in plan.bulk:
-            backend.load(connection, dl_add_files, batches.rows(place))
+        if plan.bulk:
+            # One load for all tables: each has a cost of its own.
+            backend.load(connection, dl_add_files, chain.from_iterable(b.rows(place) for b, place in plan.bulk))
+        for _, place in plan.bulk:
             if place.version > 0:
                 files = {"table_id": str(place.table_id), "version": place.version}
                 backend.run(connection, self._statements.supersede(), files)

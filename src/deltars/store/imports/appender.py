@@ -9,7 +9,7 @@ A file that is added and removed within one batch is inserted with both versions
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from uuid import UUID
 
 import msgspec
 import pyarrow as pa
-from sqlalchemy import ARRAY, JSON, BigInteger, Boolean, Connection, Integer, Table, Text, bindparam, func, select
+from sqlalchemy import JSON, BigInteger, Boolean, Connection, Integer, Table, Text, bindparam, func, select
 from sqlalchemy import Column as SaColumn
 
 from deltars.errors import DamagedLog, LogDiverged, VersionConflict
@@ -288,7 +288,7 @@ class Appender:
             statement = self._backend.insert_unless_present(table)
             connection.execute(statement, [{c.name: row.get(c.name) for c in table.c} for row in rows])
         else:
-            self._backend.load(connection, table, [_record_batch(table, rows, self._backend.array_text)])
+            self._backend.load(connection, table, [_record_batch(table, rows)])
 
     def _refuse_others(self, connection: Connection) -> None:
         """Raise VersionConflict if another process imports the same table."""
@@ -307,10 +307,8 @@ class Appender:
             )
 
 
-def _record_batch(
-    table: Table, rows: Sequence[Row], array_text: Callable[[Sequence[float | None]], str]
-) -> pa.RecordBatch:
-    """Return rows as columns, with documents and arrays as text, as `Backend.load` needs them."""
+def _record_batch(table: Table, rows: Sequence[Row]) -> pa.RecordBatch:
+    """Return rows as columns, with documents as text, as `Backend.load` needs them. Files are loaded as columns."""
     arrays, names = [], []
     for column in table.c:
         values = [row.get(column.name) for row in rows]
@@ -321,8 +319,6 @@ def _record_batch(
                 array = pa.array(values, pa.bool_())
             case JSON():
                 array = pa.array([None if v is None else msgspec.json.encode(v).decode() for v in values], pa.string())
-            case ARRAY():
-                array = pa.array([None if v is None else array_text(v) for v in values], pa.string())
             case _:
                 array = pa.array(values, pa.string())
         arrays.append(array)

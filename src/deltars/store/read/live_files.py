@@ -11,7 +11,7 @@ fails with `HistoryExpired`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -41,13 +41,14 @@ from sqlalchemy import (
     true,
     union_all,
 )
-from sqlalchemy.sql.elements import False_
+from sqlalchemy.sql.elements import False_, True_
 
 from deltars.log.pruning import Pruner
 from deltars.log.snapshot import FILE_SCHEMA, ROW_GROUP_SCHEMA, Totals, file_schema
 from deltars.predicate import Predicate, partition_part
 from deltars.protocol import DomainMetadata, Metadata, Txn
 from deltars.store.database import Readable
+from deltars.store.file_search import Search
 from deltars.store.read.pruning import Translation, layout_is
 from deltars.store.read.version_header import version_not_found
 from deltars.store.rows import from_row
@@ -73,8 +74,10 @@ class FileFilter:
     """Whether the predicate only uses partition columns, so that `whole` and `partition` are the same."""
     certain: ColumnElement[bool]
     """True for files that certainly match, among those that `whole` keeps; `Pruner` can skip them."""
-    is_by_range: bool
-    """Whether the index on the range column finds every live file that `whole` keeps."""
+    search: Search | None
+    """Search by index for the live files that `whole` keeps."""
+    equals_if: Callable[[ColumnElement[bool], ColumnElement[Any], Any], ColumnElement[bool]]
+    """`Backend.equals_if` of the database."""
 
 
 _files, _groups, _versions = dl_add_files.c, dl_row_groups.c, dl_table_versions.c
@@ -117,7 +120,8 @@ class TableContents:
             translation.condition(partition),
             partition == where,
             translation.certainty(where),
-            translation.is_by_range(where),
+            translation.search(where, partition),
+            self.database.backend.equals_if,
         )
 
     def _fetched(
@@ -250,28 +254,37 @@ def _live(
     by_bounds_columns: Sequence[ColumnElement[Any]] | None = None,
 ) -> CompoundSelect[Any]:
     """Return the query for live files. `by_bounds_columns` replaces `columns` where files are filtered by bounds."""
-    is_of_table = and_(_files.table_id == table_id, _files.version <= version)
-    is_there = version_exists(table_id, version)
+    is_there, is_past = version_exists(table_id, version), _files.version <= version
+    is_of_table = and_(_files.table_id == table_id, is_past)
+    is_live = _files.removed_version.is_(None)
     of_table = select(*columns).where(is_of_table, is_there)
-    still_live = of_table.where(_files.removed_version.is_(None))
     removed_later = of_table.where(_files.removed_version.is_not(None), _files.removed_version > version)
     if conditions is None:
-        parts = [still_live, removed_later]
-    elif conditions.is_by_partition:
-        parts = [still_live.where(conditions.whole), removed_later.where(conditions.whole)]
+        return union_all(of_table.where(is_live), removed_later)
+    current, whole, partition = conditions.is_current, conditions.whole, conditions.partition
+    # Separate selects instead of OR: an index can answer each, and conditions on the table are evaluated once.
+    wanted = select(*(by_bounds_columns or columns)).where(is_live, is_there, whole)
+    if not conditions.is_by_partition:
+        wanted = wanted.where(current)
+    search = conditions.search
+    if search is None:
+        parts = [wanted.where(is_of_table)]
     else:
-        # Separate selects instead of OR: an index can answer the first one, and `is_current` is evaluated once.
         # The CASE keeps the planner off the index on table_id, which no CASE can use: without statistics the planner
-        # considers table_id more selective than the range, and would scan every live file of the table.
-        checked = case((is_of_table, true()), else_=false()) if conditions.is_by_range else is_of_table
-        by_bounds = select(*(by_bounds_columns or columns)).where(_files.removed_version.is_(None), checked, is_there)
-        current, whole, partition = conditions.is_current, conditions.whole, conditions.partition
-        parts = [
-            by_bounds.where(current, whole),
-            still_live.where(not_(current), partition),
-            removed_later.where(or_(and_(current, whole), and_(not_(current), partition))),
-        ]
-    return union_all(*parts)
+        # considers table_id more selective than the search, and would scan every live file of the table.
+        checked = case((is_of_table, true()), else_=false())
+        parts = [wanted.where(search.is_hit, checked)]
+        if not isinstance(search.applies, True_):
+            is_scanned = conditions.equals_if(not_(search.applies), _files.table_id, table_id)
+            parts.append(wanted.where(is_scanned, is_past))
+    if conditions.is_by_partition:
+        return union_all(*parts, removed_later.where(whole))
+    is_outdated = conditions.equals_if(not_(current), _files.table_id, table_id)
+    return union_all(
+        *parts,
+        select(*columns).where(is_live, is_there, is_outdated, is_past, partition),
+        removed_later.where(or_(and_(current, whole), and_(not_(current), partition))),
+    )
 
 
 def _as_text(column: ColumnElement[Any]) -> ColumnElement[Any]:

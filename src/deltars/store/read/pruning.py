@@ -16,11 +16,12 @@ import math
 from collections.abc import Sequence
 from datetime import date, datetime
 from functools import reduce
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, and_, false, func, not_, or_, select, true
+from sqlalchemy.sql.elements import True_
 
 from deltars.log.bounds import HIGHEST, LOWEST, Bounds, number_range, on_scale, once_single, prefix_range
 from deltars.log.slack import Interval, loosened
@@ -43,6 +44,7 @@ from deltars.predicate import (
 )
 from deltars.protocol import Metadata, PrimitiveType
 from deltars.store.backends import Backend
+from deltars.store.file_search import Search, by_partition, by_range, partitions_of
 from deltars.store.schema import dl_add_files, dl_tables
 
 MAX_INTERVALS = 16
@@ -73,8 +75,16 @@ def layout_is(table_id: UUID, metadata_version: int) -> ColumnElement[bool]:
 class Translation:
     """Translation of predicates on one table."""
 
-    def __init__(self, metadata: Metadata, slot: int, backend: Backend) -> None:
+    def __init__(
+        self,
+        metadata: Metadata,
+        slot: int,
+        backend: Backend,
+        partition_values: ColumnElement[Any] = dl_add_files.c.partition_values,
+    ) -> None:
         schema = metadata.schema
+        self._metadata = metadata
+        self._partition_values = partition_values
         names = (path for path, _ in schema.leaves())
         self._physical = dict(zip(names, (path for path, _ in schema.leaves(physical=True)), strict=True))
         self._partition_columns = metadata.partition_columns
@@ -87,20 +97,44 @@ class Translation:
         """Return the condition for files that may hold a matching row; TRUE if the database cannot tell."""
         return self._of(grouped(predicate), frozenset())
 
-    def is_by_range(self, predicate: Predicate) -> bool:
-        """Return whether the index on the range column finds every live file that the condition keeps."""
-        return self._is_by_range(grouped(predicate))
+    def search(self, predicate: Predicate, partition: Predicate) -> Search | None:
+        """Return a search by index for the live files that the condition keeps; None if no index helps.
 
-    def _is_by_range(self, predicate: Predicate) -> bool:
+        `partition` is the part of the predicate about partition columns.
+        """
+        if not self._backend.has_file_indexes:
+            return None
+        intervals = self._ranges(grouped(predicate), frozenset())
+        if intervals is not None:
+            return by_range(self._backend, [(on_scale(low), on_scale(high)) for low, high in intervals], self._slot)
+        if isinstance(partition, Constant):
+            return None
+        partitions = partitions_of(self._backend, self._slot)
+        values = self._backend.document(partitions.c.value)
+        matches = Translation(self._metadata, self._slot, self._backend, values).condition(partition)
+        if isinstance(matches, True_):
+            return None
+        return by_partition(self._backend, partitions, matches, self._slot)
+
+    def _ranges(self, predicate: Predicate, without_nan: frozenset[Column]) -> list[Interval] | None:
+        """Return intervals such that every matching file's range column overlaps one; None if there is no limit."""
         match predicate:
             case And(parts):
-                return any(map(self._is_by_range, parts[:MAX_PARTS]))
+                without_nan |= _below_nan(parts)
+                common: list[Interval] | None = None
+                for part in parts[:MAX_PARTS]:
+                    intervals = self._ranges(part, without_nan)
+                    if intervals is not None:
+                        common = intervals if common is None else _both(common, intervals)
+                return common
             case Or(parts):
-                return len(parts) <= MAX_PARTS and all(map(self._is_by_range, parts))
+                found = [self._ranges(part, without_nan) for part in parts[:MAX_PARTS]]
+                known = [intervals for intervals in found if intervals is not None]
+                return None if len(known) < len(parts) else _few(list(chain(*known)))
             case Constant() | Unknown() | Like():
-                return False
+                return None
         is_range = self._physical.get(predicate.column.path) == self._bounds.range_column
-        return self._backend.has_range_index and is_range and self._intervals(predicate, frozenset()) is not None
+        return self._intervals(predicate, without_nan) if is_range else None
 
     def certainty(self, predicate: Predicate) -> ColumnElement[bool]:
         """Return the condition for files that certainly match, so that `Pruner` can skip them; FALSE for none."""
@@ -138,8 +172,7 @@ class Translation:
 
     def _all(self, parts: Sequence[Predicate], without_nan: frozenset[Column]) -> ColumnElement[bool]:
         """Combine conditions with AND. Conditions on one column become one interval, for one index look-up."""
-        limited = {part.column for part in parts if isinstance(part, _LEAVES) and is_below_nan(part)}
-        without_nan |= limited
+        without_nan |= _below_nan(parts)
         intervals: dict[Column, Interval] = {}
         conditions: list[ColumnElement[bool]] = []
         for part in parts:
@@ -185,8 +218,6 @@ class Translation:
             *([] if interval[1] == math.inf else [func.coalesce(mins <= high, true())]),
             *([] if interval[0] == -math.inf else [func.coalesce(maxs >= low, true())]),
         ]
-        if is_range:
-            conditions.append(self._backend.in_range(low, high, self._slot))
         return and_(true(), *conditions)
 
     def _ends(self, place: int) -> tuple[ColumnElement[float], ColumnElement[float]]:
@@ -217,7 +248,7 @@ class Translation:
         if not name or name[0] in "$/" or '"' in name:
             # Not every database can look up such a key.
             return true()
-        text = _files.partition_values[name].as_string()
+        text = self._partition_values[name].as_string()
         if isinstance(leaf, IsNull):
             return true() if leaf.negated else or_(text.is_(None), text == "")
         match leaf.column.type:
@@ -311,9 +342,25 @@ def _step(number: float, *, up: bool, outward: bool) -> float:
 def _few_intervals(values: Sequence[Value]) -> list[Interval] | None:
     """Return intervals that cover all values; many values are split only at the widest gaps between them."""
     found = [_interval("=", number_range(value)) for value in values]
-    intervals = sorted(interval for interval in found if interval is not None)
-    if len(intervals) < len(found):
-        return None
+    intervals = [interval for interval in found if interval is not None]
+    return None if len(intervals) < len(found) else _few(intervals)
+
+
+def _both(one: list[Interval], other: list[Interval]) -> list[Interval]:
+    """Return the intervals that two lists have in common, or the shorter list if these are many."""
+    if len(one) * len(other) > MAX_INTERVALS:
+        return min(one, other, key=len)
+    return [(max(a, c), min(b, d)) for a, b in one for c, d in other]
+
+
+def _below_nan(parts: Sequence[Predicate]) -> frozenset[Column]:
+    """Return the columns that cannot be NaN where all parts are true."""
+    return frozenset(part.column for part in parts if isinstance(part, _LEAVES) and is_below_nan(part))
+
+
+def _few(intervals: list[Interval]) -> list[Interval]:
+    """Return few intervals that cover all of these."""
+    intervals = sorted(intervals)
     gaps = sorted(range(1, len(intervals)), key=lambda i: intervals[i - 1][1] - intervals[i][0])
     cuts = [0, *sorted(gaps[: MAX_INTERVALS - 1]), len(intervals)]
     pieces = [intervals[start:end] for start, end in pairwise(cuts)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -13,7 +12,6 @@ from typing import Any, TextIO
 
 import psycopg
 import pyarrow as pa
-import pyarrow.csv as pa_csv
 from psycopg import Copy, sql
 from psycopg.conninfo import make_conninfo
 from psycopg.copy import QueuedLibpqWriter
@@ -29,10 +27,11 @@ from sqlalchemy import (
     Double,
     Engine,
     FromClause,
-    Integer,
     Select,
     Table,
+    Text,
     Update,
+    any_,
     case,
     cast,
     collate,
@@ -46,17 +45,18 @@ from sqlalchemy import (
 )
 from sqlalchemy import column as sa_column
 from sqlalchemy import exc as sa_exc
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from deltars.errors import DatabaseError, DeltarsError, SchemaVersionError, TimeoutError
 from deltars.store.backends.base import Backend, Opening, Query, Rows, StatementRefused, first_line
 from deltars.store.backends.pool import AnyConnection, BareConnection, WatchedPool, pool_of
+from deltars.store.backends.postgresql import copy_in
 from deltars.store.backends.postgresql.adbc import IS_INSTALLED, Adbc
 from deltars.store.backends.postgresql.copy_out import copy_batches
 from deltars.store.backends.postgresql.deadlines import PLANS, begin, dialect, settle
 from deltars.store.backends.postgresql.pipeline import Step, driver_of, prepare, rows_of, run_pipeline
 from deltars.store.backends.prepared import Prepared, QueryCache
-from deltars.store.schema import dl_add_files
 
 LARGE_ROWS = 10_000
 """Number of rows from which ADBC's faster stream is worth a separate session."""
@@ -95,7 +95,7 @@ class PostgreSQL(Backend):
     chains_writes = True
     survives_fork = True
     array_marks = ("{", "NULL", "}")
-    has_range_index = True
+    has_file_indexes = True
     driver_errors = (psycopg.Error,)
 
     @property
@@ -286,20 +286,22 @@ class PostgreSQL(Backend):
         return epoch + microseconds * literal_column("interval '1 microsecond'")
 
     def load(self, connection: Connection, table: Table, batches: Iterable[pa.RecordBatch]) -> None:
-        options = pa_csv.WriteOptions(include_header=False)
         copying: Any = None
         with ExitStack() as stack:
             for batch in batches:
                 if copying is None:
                     copying = stack.enter_context(self._copying(connection, table, batch.schema))
-                # Arrow quotes every string but not a null, which is how COPY distinguishes '' from NULL.
-                buffer = io.BytesIO()
-                pa_csv.write_csv(batch, buffer, options)
-                copying.write(buffer.getvalue())
+                    copying.write(copy_in.BEGIN)
+                copying.write(copy_in.encode(batch, table))
+            if copying is not None:
+                copying.write(copy_in.END)
+
+    def arrays(self, columns: Sequence[pa.Array]) -> pa.Array:
+        return copy_in.encode_arrays(columns)
 
     def _copying(self, connection: Connection, table: Table, columns: pa.Schema) -> AbstractContextManager[Copy]:
         cursor = driver_of(connection).cursor()
-        statement = sql.SQL("COPY {}.{} ({}) FROM STDIN (FORMAT csv)").format(
+        statement = sql.SQL("COPY {}.{} ({}) FROM STDIN (FORMAT binary)").format(
             sql.Identifier(self.uri.schema or ""),
             sql.Identifier(table.name),
             sql.SQL(", ").join(map(sql.Identifier, columns.names)),
@@ -307,13 +309,24 @@ class PostgreSQL(Backend):
         # A separate thread sends the data, so the next batch is built while the server reads this one.
         return cursor.copy(statement, writer=QueuedLibpqWriter(cursor))
 
-    def in_range(self, low: float, high: float, slot: int) -> ColumnElement[bool]:
-        # This must be exactly the expression of ix_dl_add_files_range: a parameter instead of the literal 1 would not
-        # match the index.
-        first, files = literal_column("1", Integer), dl_add_files.c
-        indexed = func.box(func.point(files.mins[first], files.slot), func.point(files.maxs[first], files.slot))
-        wanted = func.box(*(func.point(cast(number, Double), cast(slot, Double)) for number in (low, high)))
-        return indexed.bool_op("&&")(wanted)
+    def is_found(
+        self, table: Table, probed: FromClause, source: FromClause, matches: ColumnElement[bool]
+    ) -> ColumnElement[bool]:
+        # OFFSET 0 forces one look-up per row of the source, as in `update_matching`.
+        place: ColumnElement[Any] = sa_column("ctid", _selectable=probed)
+        found = select(place).where(matches).correlate(source).offset(literal_column("0")).lateral("found")
+        hits = select(found.c.ctid).select_from(source.join(found, true()))
+        return self.among(sa_column("ctid", _selectable=table), hits)
+
+    def partition_text(self, files: FromClause) -> ColumnElement[str]:
+        return collate(cast(files.c.partition_values, Text), "C")
+
+    def document(self, text: ColumnElement[str]) -> ColumnElement[Any]:
+        return cast(text, JSONB)
+
+    def among(self, value: ColumnElement[Any], found: Select[Any]) -> ColumnElement[bool]:
+        # IN would become a join, and the planner could choose to scan the table for it.
+        return value == any_(func.array(found.scalar_subquery()))
 
     def by_bytes(self, text: ColumnElement[str]) -> ColumnElement[str]:
         return collate(text, "C")
