@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+import deltars
 import deltars.tables
 from tests.support.delta_spark import DeltaSpark
 from tests.tables import programs
@@ -36,10 +37,12 @@ def _compare(program: Program, spark: SparkSession, uri: str, delta_spark: Delta
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     for place in (theirs, ours):
         place.mkdir()
-    expected = delta_spark.call(programs.run_on_delta, program.__name__, str(theirs))
+    # Tables by name alone are stored there.
+    deltars.connect(uri, warehouse=tmp_path / "warehouse").close()
+    expected = delta_spark.call(programs.run_on_delta, program.__module__, program.__name__, str(theirs))
     spark.conf.set("spark.deltars.catalog", uri)
     try:
-        seen = programs.run(spark, deltars.tables, program.__name__, str(ours))
+        seen = programs.run(spark, deltars.tables, program, str(ours))
     finally:
         spark.conf.unset("spark.deltars.catalog")
     assert _plain(seen, ours) == _plain(expected, theirs)

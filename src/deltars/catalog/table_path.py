@@ -16,20 +16,14 @@ from uuid import uuid4
 
 from deltars import catalog
 from deltars.errors import ImportRefused, NotADeltaTable
-from deltars.session import CatalogSession
-from deltars.storage import parse_location
+from deltars.session import CatalogSession, location_at
 from deltars.store.names import MAX_NAME_LENGTH, is_id
 from deltars.store.registry import TableRecord
 from deltars.transaction.create_table import has_log
 
+__all__ = ["find_at", "free_name", "location_at", "table_at"]
+
 _NOT_IN_NAMES = re.compile(r"[/\x00-\x1f\x7f]+")
-
-
-def location_at(path: str | os.PathLike[str]) -> str:
-    """Return the location of a path in its normal form. A relative path is in the working directory, as in Spark."""
-    text = os.fspath(path)
-    is_relative = bool(text) and not text.startswith("/") and ":" not in text
-    return str(parse_location(os.path.abspath(text) if is_relative else text))
 
 
 def find_at(session: CatalogSession, path: str | os.PathLike[str]) -> TableRecord | None:

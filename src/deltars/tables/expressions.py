@@ -13,7 +13,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from deltars.predicate.statements.tokens import path_of
 from deltars.protocol import StructType
+from deltars.protocol.column_rules import is_computed
 from deltars.spark.change.expressions import analyse
 from deltars.spark.schema import schema_to_spark
 from deltars.tables.exceptions import refuse
@@ -67,6 +69,12 @@ def check_assignments(frame: DataFrame, target: DataFrame, values: Mapping[str, 
     for name, value in values.items():
         analyse(target.select(F.col(name)))
         check_on(frame, value)
+
+
+def as_they_are(schema: StructType) -> dict[str, Column]:
+    """Return an assignment that changes no value: delta-spark carries an update without assignments out."""
+    name = next((column.name for column in schema.fields if not is_computed(column)), schema.names[0])
+    return {path_of([name]): F.col(path_of([name]))}
 
 
 def check_in_merge(frame: DataFrame, expression: str | Column | None, where: str) -> None:
