@@ -20,9 +20,6 @@ from deltars.spark.change.expressions import analyse
 from deltars.spark.schema import schema_to_spark
 from deltars.tables.exceptions import refuse
 
-_KEEP_QUALIFIERS = ("Filter", "Sort", "Limit", "Offset", "Sample", "Deduplicate", "Repartition", "Hint", "Project")
-"""Operators of Spark Connect whose result has the qualifiers of its input."""
-
 
 def check_condition(condition: Any, argname: str = "'condition'") -> None:
     """Raise TypeError unless it is a Spark Column, a string or None."""
@@ -95,26 +92,3 @@ def unresolved(name: str, where: str, frame: DataFrame, alias: str | None = None
         "DELTA_MERGE_UNRESOLVED_EXPRESSION",
         f"Cannot resolve {name} in {where} given columns {', '.join(prefix + column for column in frame.columns)}.",
     )
-
-
-def alias_of(frame: DataFrame) -> str | None:
-    """Return the alias by which the columns of a frame can be named: that of `frame.alias(…)`; None without one."""
-    jdf = getattr(frame, "_jdf", None)
-    if jdf is None:
-        return _connect_alias(getattr(frame, "_plan", None))
-    output = jdf.queryExecution().analyzed().output()
-    found = set()
-    for place in range(output.size()):
-        qualifier = output.apply(place).qualifier()
-        found.add(qualifier.last() if qualifier.size() else None)
-    [alias] = found if len(found) == 1 else [None]
-    return None if alias is None else str(alias)
-
-
-def _connect_alias(plan: Any) -> str | None:
-    while plan is not None:
-        kind = type(plan).__name__
-        if kind == "SubqueryAlias":
-            return str(plan._alias)
-        plan = getattr(plan, "_child", None) if kind in _KEEP_QUALIFIERS else None
-    return None

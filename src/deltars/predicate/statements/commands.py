@@ -127,7 +127,7 @@ def vacuum(cursor: Cursor) -> Vacuum:
     cursor.take("TABLE")
     table = cursor.name_or_path(hint=_VACUUM)
     hours: float | None = None
-    dry_run = is_full = False
+    dry_run, is_full = False, True
     seen: set[str] = set()
     while not cursor.is_done:
         word = cursor.next.text.upper()
@@ -148,7 +148,9 @@ def vacuum(cursor: Cursor) -> Vacuum:
             is_full = True
         elif cursor.is_at("USING"):
             raise cursor.error("VACUUM USING INVENTORY is not supported", hint=_VACUUM)
-        elif not cursor.take("LITE"):
+        elif cursor.take("LITE"):
+            is_full = False
+        else:
             raise cursor.missing("RETAIN, DRY RUN, LITE or FULL", hint=_VACUUM)
         seen.add(word)
     return Vacuum(table, hours, dry_run, is_full)

@@ -12,6 +12,8 @@ from deltars.protocol.clustering import clustering_columns
 from deltars.protocol.column_mapping import unmapped
 from deltars.protocol.identity import without_marks
 from deltars.protocol.properties import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
+from deltars.session import path_in_name
+from deltars.transaction.create_table import free_name
 from deltars.transaction.metadata import IN_COMMIT_TIMESTAMPS
 from deltars.transaction.plane import plane_for
 from deltars.transaction.statements.rows import NOTHING, Rows, one_row
@@ -43,6 +45,13 @@ def create(execution: Execution, action: CreateTable) -> Rows:
         "description": action.comment,
         "replace": exists,
     }
+    path = None if exists else path_in_name(name)
+    if path is not None:
+        if action.location is not None:
+            raise execution.binder.source.error_at(
+                "the table's name is its location", action.table.position, hint="Leave out LOCATION, or give a name."
+            )
+        options["location"], name = path, free_name(tx._view_for(name).session, path)
     if action.like is not None:
         _create_like(execution, action, name, options)
         return NOTHING

@@ -63,6 +63,16 @@ class Engine:
         return session
 
     @property
+    def evolves(self) -> bool:
+        """Whether the Spark session lets statements add columns to tables."""
+        session = self.session()
+        if session is None:
+            return False
+        from deltars.spark.session import auto_merges
+
+        return auto_merges(session)
+
+    @property
     def can_start(self) -> bool:
         """Whether a Spark session can be had that is not there yet."""
         return self._start is not None and self.session() is None

@@ -42,6 +42,7 @@ from deltars.predicate.statements.tree import (
 from deltars.protocol import StructType
 from deltars.store.names import is_same_name
 from deltars.transaction.assignments import find_column
+from deltars.transaction.merge_builder import MergeBuilder, with_clause
 from deltars.transaction.queries import as_moment
 from deltars.transaction.spark_only import is_spark_only
 from deltars.transaction.staged_table import StagedTable
@@ -50,7 +51,6 @@ from deltars.transaction.statements.engine import Engine
 from deltars.transaction.statements.rows import NOTHING, Rows, one_row
 
 if TYPE_CHECKING:
-    from deltars.transaction.merge_builder import MergeBuilder
     from deltars.transaction.statement_calls import StatementCalls
 
 
@@ -233,6 +233,7 @@ class Execution:
     def _merge(self, action: Merge) -> Rows:
         schema = self.schema(action.table)
         alias = action.alias or action.table.parts[-1]
+        evolves = action.evolves or self.engine.evolves
         on = self.binder.bound(action.on)
         parts: list[Bound] = [on]
         source = self.engine.query(self.tx, self.binder, action.source)
@@ -244,7 +245,7 @@ class Execution:
                     on.text,
                     target_alias=alias,
                     source_alias=action.source_alias,
-                    merge_schema=action.evolves,
+                    merge_schema=evolves,
                     spark=self.engine.session(),
                 )
                 with self.located(*parts):
@@ -271,23 +272,15 @@ class Execution:
         values: dict[str, Any] = {}
         if clause.assignments:
             values, more = self.assignments(
-                clause.assignments, action.table, action.alias, schema, keep=True, evolves=action.evolves
+                clause.assignments,
+                action.table,
+                action.alias,
+                schema,
+                keep=True,
+                evolves=action.evolves or self.engine.evolves,
             )
             parts += more
-        match clause.kind, clause.action:
-            case "matched", "delete":
-                return merge.when_matched_delete(condition)
-            case "matched", _ if clause.assignments is None:
-                return merge.when_matched_update_all(condition)
-            case "matched", _:
-                return merge.when_matched_update(values, condition)
-            case "not_matched", _ if clause.assignments is None:
-                return merge.when_not_matched_insert_all(condition)
-            case "not_matched", _:
-                return merge.when_not_matched_insert(values, condition)
-            case _, "delete":
-                return merge.when_not_matched_by_source_delete(condition)
-        return merge.when_not_matched_by_source_update(values, condition)
+        return with_clause(merge, clause.kind, clause.action, condition, None if clause.assignments is None else values)
 
     def _create_view(self, action: CreateView) -> Rows:
         views, name = self.engine.views, str(action.view)

@@ -20,7 +20,7 @@ from deltars.store.names import name_key
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_DEEPEST = 100
+_DEEPEST = 16
 _views: WeakKeyDictionary[CatalogSession, dict[str | None, Views]] = WeakKeyDictionary()
 
 
