@@ -27,7 +27,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from deltars.catalog import Catalog
-from deltars.console.charts import size_text
+from deltars.catalog.charts import size_text
 from deltars.console.model import ConsoleModel, LaneFilter, Swimlanes
 from deltars.console.security import Guard
 from deltars.errors import DatabaseError, DeltarsError, TableNotFound, TransactionNotFound

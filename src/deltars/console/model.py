@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from deltars.catalog import Catalog, Table
 from deltars.catalog.activity import ConflictDetail, TransactionSummary, summaries
-from deltars.console.charts import Bar, Line, bars, line, size_text
+from deltars.catalog.charts import Bar, bars, size_text
+from deltars.catalog.growth import table_growth
 from deltars.console.lanes import BUCKETS, MOST_MARKS, Drawing, draw
 from deltars.errors import TableNotFound, TransactionNotFound, ValidationError
 from deltars.log.moments import from_microseconds, to_microseconds
@@ -283,7 +284,7 @@ class ConsoleModel:
                 }
                 for entry in history
             ],
-            "charts": self._growth(table),
+            "charts": table_growth(self._session, table.id, max(0, table.version - GROWTH), table.version),
             "file_sizes": _file_sizes(table),
             "schema_changes": _schema_changes(self._activity.schemas(table.id, HISTORY)),
             "advice": [asdict(one) for one in advice],
@@ -291,23 +292,6 @@ class ConsoleModel:
             "dependents": [asdict(edge) for edge in self._catalog.lineage(table.id, downstream=True, depth=1)],
             "conflicts": [asdict(one) for one in self._catalog.conflicts(tables=[table.id], limit=20)],
         }
-
-    def _growth(self, table: Table) -> list[Line]:
-        """Return charts of rows, files and bytes, computed backwards from the current totals."""
-        totals = table.snapshot().totals
-        last = table.version
-        steps = self._activity.totals(table.id, max(0, last - GROWTH) + 1, last)
-        current = {"rows": totals.num_records or 0, "files": totals.num_files, "bytes": totals.size_bytes}
-        lines = {name: [(last, figure)] for name, figure in current.items()}
-        for step in reversed(steps):
-            for name in current:
-                current[name] -= getattr(step, f"{name}_added") - getattr(step, f"{name}_removed")
-                lines[name].append((step.version - 1, max(current[name], 0)))
-        return [found for name, points in lines.items() if (found := line(name, _without_repeats(points[::-1])))]
-
-
-def _without_repeats(points: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    return list(dict(points).items())
 
 
 def _is_id(text: str) -> bool:

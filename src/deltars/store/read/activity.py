@@ -224,7 +224,8 @@ class Activity:
     def totals(self, table_id: UUID, first: int, last: int) -> list[VersionTotals]:
         """Return what each of these versions added and removed, in their order."""
         files = dl_add_files.c
-        sums = (func.count(), func.sum(files.size), func.sum(func.coalesce(files.num_records, 0)))
+        deleted = func.coalesce(files.deletion_vector["cardinality"].as_integer(), 0)
+        sums = (func.count(), func.sum(files.size), func.sum(func.coalesce(files.num_records - deleted, 0)))
         found: dict[int, VersionTotals] = {}
         with self._database.read() as connection:
             query = select(files.version, *sums).where(files.table_id == table_id, files.version.between(first, last))
