@@ -66,7 +66,8 @@ def files(spark: SparkSession, tables: Any, root: Path) -> Seen:
     seen += [len((other / "_symlink_format_manifest" / "manifest").read_text().splitlines())]
     numbers = spark.range(1000).select("id", (F.col("id") % 7).alias("a"), F.lit(1).alias("b"))
     numbers.repartition(4).write.format("delta").save(str(root / "z"))
-    metrics = tables.DeltaTable.forPath(spark, str(root / "z")).optimize().executeZOrderBy(["a", "id"]).collect()[0].metrics
+    sorted_by = tables.DeltaTable.forPath(spark, str(root / "z")).optimize().executeZOrderBy(["a", "id"])
+    metrics = sorted_by.collect()[0].metrics
     return [
         *seen,
         metrics.numFilesAdded,
