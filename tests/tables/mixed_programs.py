@@ -66,7 +66,8 @@ def files(spark: SparkSession, tables: Any, root: Path) -> Seen:
     seen += [len((other / "_symlink_format_manifest" / "manifest").read_text().splitlines())]
     numbers = spark.range(1000).select("id", (F.col("id") % 7).alias("a"), F.lit(1).alias("b"))
     numbers.repartition(4).write.format("delta").save(str(root / "z"))
-    metrics = tables.DeltaTable.forPath(spark, str(root / "z")).optimize().executeZOrderBy(["a", "id"]).first().metrics
+    sorted_by = tables.DeltaTable.forPath(spark, str(root / "z")).optimize().executeZOrderBy(["a", "id"])
+    metrics = sorted_by.collect()[0].metrics
     return [
         *seen,
         metrics.numFilesAdded,
@@ -89,7 +90,7 @@ def compaction(spark: SparkSession, tables: Any, root: Path) -> Seen:
         spark.sql(f"OPTIMIZE delta.`{path}`"),
         spark.sql(f"OPTIMIZE '{path}' WHERE key = 'a' ZORDER BY (value)"),
     ):
-        metrics = result.first().metrics
+        metrics = result.collect()[0].metrics
         seen += [[result.columns, metrics.numFilesAdded, metrics.numFilesRemoved, metrics.partitionsOptimized]]
     last = made.history(1).head()
     wrong = attempt(lambda: made.optimize().where("value = 1").executeCompaction())
