@@ -338,7 +338,7 @@ def test_views_of_sql_are_read_as_their_tables_are_then(enabled: SparkSession) -
         assert enabled.table("first_people").count() == 2
     assert "first_people" in [row.tableName for row in enabled.sql("SHOW TABLES").collect()]
     assert "people" in [row.tableName for row in enabled.sql("SHOW TABLES IN default LIKE 'peo*'").collect()]
-    assert "Scan" in enabled.sql("EXPLAIN SELECT id FROM first_people").head().plan
+    assert "Scan" in enabled.sql("EXPLAIN SELECT id FROM first_people").collect()[0].plan
     assert [field.nullable for field in enabled.table("people").schema] == [False, True]
     assert rows(enabled.table("people").where("id = 2")) == [["2", "a"]]
     enabled.range(3).createOrReplaceTempView("first_people")  # a view of Spark takes its place

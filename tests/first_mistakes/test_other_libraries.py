@@ -135,7 +135,7 @@ OTHERS: dict[str, tuple[Call, str]] = {
     "table made by its class": (lambda _, __: deltars.Table("t"), "catalog.table("),  # type: ignore[arg-type, call-arg]
     "compaction of deltalake": (lambda catalog, _: catalog.table("t").optimize.compact(), "Write table.optimize()."),  # type: ignore[attr-defined]
     "Z-order of deltalake": (lambda catalog, _: catalog.table("t").optimize.z_order(["id"]), "zorder_by="),  # type: ignore[attr-defined]
-    "alter as a call": (lambda catalog, _: catalog.table("t").alter(), "table.alter.add_columns("),  # type: ignore[misc]
+    "alter as a call": (lambda catalog, _: catalog.table("t").alter(), "table.alter.add_columns("),
     "directory that is no table": (
         lambda catalog, place: catalog.register_table("v", place.removeprefix("deltasql://sqlite/").rpartition("/")[0]),
         "it holds notes.txt",
