@@ -140,7 +140,8 @@ def find_orphans(
     found = [Orphan(info.path, info.size, now - info.modified, is_unfinished=False) for info in unnamed]
     found += [Orphan(info.path, info.size, now - info.modified, is_unfinished=True) for info in unfinished]
     # A file modified in the future has a negative age, so it counts as young.
-    young, old = [], []
+    young: list[Orphan] = []
+    old: list[Orphan] = []
     for orphan in found:
         least = min_age if foreign_age is None or _may_be_written(orphan) else foreign_age
         (young if least and orphan.age < least else old).append(orphan)
