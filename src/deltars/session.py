@@ -26,6 +26,7 @@ from deltars.errors import (
     ValidationError,
     VersionConflict,
     VersionNotFound,
+    brief,
 )
 from deltars.log.moments import from_milliseconds
 from deltars.log.new_table import NO_VERSION
@@ -279,7 +280,7 @@ class CatalogSession:
             return table.id
         if not isinstance(table, str):
             # The repr of a frame may be long, and may run a query.
-            shown = f"a {type(table).__qualname__}" if hasattr(table, "columns") else f"{table!r:.100}"
+            shown = f"a {type(table).__qualname__}" if hasattr(table, "columns") else f"{brief(table)}"
             raise ValidationError(
                 f"a table is a name, an id or a URI, got {shown}",
                 field="table",
@@ -367,7 +368,7 @@ def as_tables(tables: object) -> list[TableLike]:
     if isinstance(tables, Iterable) and not isinstance(tables, bytes):
         return list(tables)
     raise ValidationError(
-        f"tables must be a list of tables, got {tables!r:.100}",
+        f"tables must be a list of tables, got {brief(tables)}",
         field="tables",
         hint='Write tables=["features", "labels"].',
     )
@@ -378,8 +379,8 @@ def is_handle(table: object) -> TypeGuard[TableHandle]:
 
 
 def check_mirror_mode(mode: str | None) -> MirrorMode | None:
-    if mode is not None and mode not in set(store.MirrorMode):
+    if mode is not None and (not isinstance(mode, str) or mode not in set(store.MirrorMode)):
         raise ValidationError(
-            f"unknown mirror mode {mode!r}", field="mirror", hint=f"Choose one of: {', '.join(store.MirrorMode)}."
+            f"unknown mirror mode {brief(mode)}", field="mirror", hint=f"Choose one of: {', '.join(store.MirrorMode)}."
         )
     return None if mode is None else store.MirrorMode(mode)

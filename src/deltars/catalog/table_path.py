@@ -15,7 +15,7 @@ import re
 from uuid import uuid4
 
 from deltars import catalog
-from deltars.errors import ImportRefused, NotADeltaTable
+from deltars.errors import ImportRefused, NotADeltaTable, ValidationError, brief
 from deltars.session import CatalogSession
 from deltars.storage import parse_location
 from deltars.store.names import MAX_NAME_LENGTH, is_id
@@ -27,6 +27,8 @@ _NOT_IN_NAMES = re.compile(r"[/\x00-\x1f\x7f]+")
 
 def location_at(path: str | os.PathLike[str]) -> str:
     """Return the location of a path in its normal form. A relative path is in the working directory, as in Spark."""
+    if not isinstance(path, str | os.PathLike):
+        raise ValidationError(f"a path is a text, got {brief(path)}", field="path")
     text = os.fspath(path)
     is_relative = bool(text) and not text.startswith("/") and ":" not in text
     return str(parse_location(os.path.abspath(text) if is_relative else text))
