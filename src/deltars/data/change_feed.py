@@ -53,7 +53,7 @@ class ChangeFeed:
         track_history_except_column_list: str | Sequence[str] | None,
     ) -> ChangeFeed:
         """Return the feed. Raise ValidationError for arguments that no frame and no table can fit."""
-        if str(stored_as_scd_type) not in ("1", "2"):
+        if isinstance(stored_as_scd_type, bool) or stored_as_scd_type not in (1, 2, "1", "2"):
             raise ValidationError(
                 f"stored_as_scd_type must be 1 or 2, got {brief(stored_as_scd_type)}", field="stored_as_scd_type"
             )
