@@ -378,7 +378,7 @@ def is_handle(table: object) -> TypeGuard[TableHandle]:
     return isinstance(getattr(table, "_session", None), CatalogSession) and isinstance(getattr(table, "id", None), UUID)
 
 
-def check_mirror_mode(mode: str | None) -> MirrorMode | None:
+def check_mirror_mode(mode: Any) -> MirrorMode | None:
     if mode is not None and (not isinstance(mode, str) or mode not in set(store.MirrorMode)):
         raise ValidationError(
             f"unknown mirror mode {brief(mode)}", field="mirror", hint=f"Choose one of: {', '.join(store.MirrorMode)}."
