@@ -13,7 +13,7 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import FunctionType
 from typing import Any, TypeVar
 
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 
 REMOVE = "Remove the character U+0000 and halves of surrogate pairs."
 
@@ -23,7 +23,7 @@ def check_flags(**flags: Any) -> None:
     for name, value in flags.items():
         if not isinstance(value, bool):
             raise ValidationError(
-                f"{name} must be True or False, got {value!r:.100}", field=name, hint=f"Write {name}=True, or omit it."
+                f"{name} must be True or False, got {brief(value)}", field=name, hint=f"Write {name}=True, or omit it."
             )
 
 
@@ -31,7 +31,16 @@ def check_reports(**reports: Any) -> None:
     """Raise `ValidationError` unless each is a function, or None. It would fail in the middle of the work."""
     for name, value in reports.items():
         if value is not None and not callable(value):
-            raise ValidationError(f"{name} must be a function, got {value!r:.100}", field=name)
+            raise ValidationError(f"{name} must be a function, got {brief(value)}", field=name)
+
+
+def check_mappings(**mappings: Any) -> None:
+    """Raise `ValidationError` unless each maps texts to values, or is None."""
+    for name, value in mappings.items():
+        if value is not None and not (isinstance(value, Mapping) and all(isinstance(key, str) for key in value)):
+            raise ValidationError(
+                f"{name} must map names to values, got {brief(value)}", field=name, hint=f'Write {name}={{"name": …}}.'
+            )
 
 
 def check_texts(**texts: Any) -> None:
@@ -41,11 +50,11 @@ def check_texts(**texts: Any) -> None:
             continue
         if not isinstance(value, str):
             raise ValidationError(
-                f"{name} must be a text, got {value!r:.100}", field=name, hint=f"Write {name}=str(…) or json.dumps(…)."
+                f"{name} must be a text, got {brief(value)}", field=name, hint=f"Write {name}=str(…) or json.dumps(…)."
             )
         if not is_storable(value):
             raise ValidationError(
-                f"{name} has a character that a database cannot store: {value!r:.100}", field=name, hint=REMOVE
+                f"{name} has a character that a database cannot store: {brief(value)}", field=name, hint=REMOVE
             )
 
 
@@ -183,7 +192,7 @@ def checks_call(function: Function, *, skipped: int = 0) -> Function:
         if len(args) > most:
             by_name = (*_KEYWORDS.get(name, ()), *parameters[most:])
             named = f"; options are {', '.join(by_name)}" if by_name else ""
-            raise TypeError(f"{name}() takes its options by name, name=value, got {args[most]!r:.100}{named}")
+            raise TypeError(f"{name}() takes its options by name, name=value, got {brief(args[most])}{named}")
         if len(args) < least or needed_by_name:
             given = {*parameters[: len(args)], *keywords}
             missing = next((one for one in required if one not in given), None)

@@ -21,7 +21,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from deltars.errors import ConfigError
+from deltars.errors import ConfigError, brief
 from deltars.uri import FILE_SUFFIXES, CatalogUri, is_uri, not_ours, parse_catalog_uri, redacted, uri_of_file
 
 Isolation: TypeAlias = Literal["strict", "serializable", "write_serializable", "snapshot"]
@@ -79,17 +79,19 @@ class Settings:
         if self.isolation is not None:
             check_isolation(self.isolation)
         if self.mirror not in MIRROR_MODES:
-            raise ConfigError(f"mirror must be one of {', '.join(MIRROR_MODES)}, not {self.mirror!r}")
+            raise ConfigError(f"mirror must be one of {', '.join(MIRROR_MODES)}, not {brief(self.mirror)}")
         counts = ("pool_size", "copy_threshold", "max_tables", "max_files_per_table")
         for name in (*counts, "mirror_concurrency", "mirror_checkpoint_interval"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1, not {getattr(self, name)}")
+                raise ConfigError(f"{name} must be at least 1, not {brief(getattr(self, name))}")
 
 
 def check_isolation(level: Any) -> Isolation:
     """Return the level. Raise `ConfigError` if there is none of this name."""
     if level not in ISOLATION_LEVELS:
-        raise ConfigError(f"there is no isolation level {level!r}", hint=f"Levels are {', '.join(ISOLATION_LEVELS)}.")
+        raise ConfigError(
+            f"there is no isolation level {brief(level)}", hint=f"Levels are {', '.join(ISOLATION_LEVELS)}."
+        )
     found: Isolation = level
     return found
 
@@ -97,7 +99,7 @@ def check_isolation(level: Any) -> Isolation:
 def check_timeout(name: str, seconds: Any) -> None:
     # The chained comparison also rejects NaN.
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_TIMEOUT_S:
-        raise ConfigError(f"{name} must be more than 0 and at most {MAX_TIMEOUT_S} seconds, not {seconds!r}")
+        raise ConfigError(f"{name} must be more than 0 and at most {MAX_TIMEOUT_S} seconds, not {brief(seconds)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ def configure(
         catalog = uri_of_file(Path(catalog)).with_secrets()
     if catalog is not None and not isinstance(catalog, str):
         raise ConfigError(
-            f"a catalog is a deltasql:// URI, a path or a name, got {catalog!r:.100}",
+            f"a catalog is a deltasql:// URI, a path or a name, got {brief(catalog)}",
             hint=f"Write {DEFAULT_CATALOG!r}.",
         )
     if catalog is not None and not catalog.strip():
@@ -169,10 +171,10 @@ def _convert(name: str, value: Any) -> Any:
         if isinstance(default, str) and not isinstance(value, str):
             raise TypeError
         return type(default)(value)
-    except (TypeError, ValueError, KeyError, AttributeError):
+    except (TypeError, ValueError, KeyError, AttributeError, RecursionError):
         kind = "an object of strings" if isinstance(default, Mapping) else _KINDS[type(default)]
         # Storage options may hold keys of object stores, so they are not shown.
-        shown = "" if isinstance(default, Mapping) else f", not {value!r}"
+        shown = "" if isinstance(default, Mapping) else f", not {brief(value)}"
         raise ConfigError(f"{name} must be {kind}{shown}") from None
 
 
@@ -196,7 +198,7 @@ def _entry_of_file(name: str, environment: Mapping[str, str]) -> dict[str, Any]:
         ) from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # no TOML, no UTF-8, or a path that no file can have
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
     catalogs = document.get("catalogs", {})
     if not isinstance(catalogs, dict):

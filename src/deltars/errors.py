@@ -8,6 +8,7 @@ processes. Credentials in URLs are redacted from every message, also from messag
 from __future__ import annotations
 
 import builtins
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -17,6 +18,27 @@ from uuid import UUID
 from deltars.redaction import redacted
 
 TableId: TypeAlias = UUID | str
+
+MAX_MESSAGE = 6_000
+"""Most characters of a message. No one reads more, and every log line carries it."""
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def brief(value: object, length: int = 100) -> str:
+    """Return the beginning of a value's repr. It works for every value: Python has none for huge or endless ones."""
+    try:
+        return repr(value)[:length]
+    except Exception:
+        return f"a value of the type {type(value).__qualname__}"
+
+
+def _readable(text: str) -> str:
+    """Return a text of an error as a terminal and a log can show it: without credentials, short, without controls."""
+    text = redacted(text)
+    if len(text) > MAX_MESSAGE:
+        half = MAX_MESSAGE // 2
+        text = f"{text[:half]} […] {text[-half:]}"
+    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 class DeltarsError(Exception):
@@ -35,13 +57,13 @@ class DeltarsError(Exception):
         stage: str | None = None,
         hint: str | None = None,
     ) -> None:
-        self.message = redacted(message or (type(self).__doc__ or "").partition("\n")[0])
-        self.table = None if table is None else redacted(table)
+        self.message = _readable(message or (type(self).__doc__ or "").partition("\n")[0])
+        self.table = None if table is None else _readable(table)
         self.table_id = str(table_id) if table_id is not None else None
         self.version = version
         self.txn_id = txn_id
         self.stage = stage
-        self.hint = None if hint is None else redacted(hint)
+        self.hint = None if hint is None else _readable(hint)
         super().__init__(self.message)
 
     @property
@@ -72,7 +94,7 @@ class DeltarsError(Exception):
         """Set the fields that are still None, and return this error. A caller uses it to add what only it knows."""
         for name, value in fields.items():
             if getattr(self, name) is None:
-                setattr(self, name, redacted(value) if isinstance(value, str) else value)
+                setattr(self, name, _readable(value) if isinstance(value, str) else value)
         return self
 
     def __reduce__(self) -> tuple[Callable[..., DeltarsError], tuple[type[DeltarsError], Mapping[str, Any]]]:

@@ -28,6 +28,7 @@ from deltars.errors import (
     ValidationError,
     VersionConflict,
     VersionNotFound,
+    brief,
 )
 from deltars.log.moments import from_milliseconds
 from deltars.log.new_table import NO_VERSION
@@ -304,7 +305,7 @@ class CatalogSession:
             return table.id
         if not isinstance(table, str):
             # The repr of a frame may be long, and may run a query.
-            shown = f"a {type(table).__qualname__}" if hasattr(table, "columns") else f"{table!r:.100}"
+            shown = f"a {type(table).__qualname__}" if hasattr(table, "columns") else f"{brief(table)}"
             raise ValidationError(
                 f"a table is a name, an id or a URI, got {shown}",
                 field="table",
@@ -362,6 +363,8 @@ def path_in_name(name: str) -> str | None:
 
 def location_at(path: str | os.PathLike[str]) -> str:
     """Return the location of a path in its normal form. A relative path is in the working directory, as in Spark."""
+    if not isinstance(path, str | os.PathLike):
+        raise ValidationError(f"a path is a text, got {brief(path)}", field="path")
     text = os.fspath(path)
     is_relative = bool(text) and not text.startswith("/") and ":" not in text
     return str(storage.parse_location(os.path.abspath(text) if is_relative else text))
@@ -409,7 +412,7 @@ def as_tables(tables: object) -> list[TableLike]:
     if isinstance(tables, Iterable) and not isinstance(tables, bytes):
         return list(tables)
     raise ValidationError(
-        f"tables must be a list of tables, got {tables!r:.100}",
+        f"tables must be a list of tables, got {brief(tables)}",
         field="tables",
         hint='Write tables=["features", "labels"].',
     )
@@ -419,9 +422,9 @@ def is_handle(table: object) -> TypeGuard[TableHandle]:
     return isinstance(getattr(table, "_session", None), CatalogSession) and isinstance(getattr(table, "id", None), UUID)
 
 
-def check_mirror_mode(mode: str | None) -> MirrorMode | None:
-    if mode is not None and mode not in set(store.MirrorMode):
+def check_mirror_mode(mode: Any) -> MirrorMode | None:
+    if mode is not None and (not isinstance(mode, str) or mode not in set(store.MirrorMode)):
         raise ValidationError(
-            f"unknown mirror mode {mode!r}", field="mirror", hint=f"Choose one of: {', '.join(store.MirrorMode)}."
+            f"unknown mirror mode {brief(mode)}", field="mirror", hint=f"Choose one of: {', '.join(store.MirrorMode)}."
         )
     return None if mode is None else store.MirrorMode(mode)

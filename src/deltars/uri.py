@@ -206,7 +206,7 @@ def parse_table_uri(text: str) -> tuple[CatalogUri, str]:
 _EXAMPLE = "For example deltasql://postgres/lake/public/features or deltasql://sqlite/lake.db/features."
 _INVALID_CHARACTER = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _NOT_ENCODED = re.compile(r"%(?![0-9A-Fa-f]{2})")
-_PASSWORD = re.compile(r"(\w*(?:password|passwd|pwd)\w*\s*[=:]\s*)(?:'[^']*'|\S+)", re.IGNORECASE)
+_PASSWORD = re.compile(r"(\w{0,50}(?:password|passwd|pwd)\w{0,50}\s{0,9}[=:]\s{0,9})(?:'[^']*'|\S+)", re.IGNORECASE)
 _PLAIN = re.compile(r"[\w.%+-]+")
 _PLAIN_OR_EMPTY = re.compile(r"[\w.%+-]*")
 _CREDENTIALS = re.compile(r"[^/:]*:[^/]*@")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from deltars import catalog
 from deltars.arguments import checks_calls
 from deltars.catalog.table import Table
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 from deltars.session import CatalogSession, TableLike, as_tables
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class CutCalls:
         """
         if not isinstance(names, Mapping):
             raise ValidationError(
-                f"names must map each table to the name of its copy, got {names!r:.100}",
+                f"names must map each table to the name of its copy, got {brief(names)}",
                 field="names",
                 hint='Write copy_tables({"features": "features_copy"}).',
             )

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from deltars.arguments import check_flags
-from deltars.errors import DeltarsError, ValidationError
+from deltars.errors import DeltarsError, ValidationError, brief
 from deltars.log.moments import Moment, from_microseconds, parse_moment, to_microseconds
 from deltars.log.snapshot import as_whole
 from deltars.mirror.expiry import ExpiredTable, Expiry, as_result
@@ -136,7 +136,7 @@ def _age(older_than: Any, clocks_us: tuple[int, int]) -> _Age | None:
     moment = parse_moment(older_than)
     if moment is None:
         raise ValidationError(
-            f"older_than must be a timedelta, a span or a time, got {older_than!r:.100}",
+            f"older_than must be a timedelta, a span or a time, got {brief(older_than)}",
             field="older_than",
             hint='Write timedelta(days=30), "30 days" or "2026-01-31".',
         )

@@ -22,7 +22,7 @@ from uuid import UUID
 
 from deltars.arguments import check_flags, check_reports
 from deltars.catalog.table import Table
-from deltars.errors import DeltarsError, TableNotFound, ValidationError
+from deltars.errors import DeltarsError, TableNotFound, ValidationError, brief
 from deltars.log.maintenance import Advice, MaintenanceRules, MaintenanceVerb, TableStatistics, advise, advise_all
 from deltars.mirror.outcome import Publication
 from deltars.observe import MaintenanceEnded, MaintenanceSeen, emit
@@ -87,7 +87,7 @@ class Maintainer:
         check_reports(report=report)
         given: Any = interval_s
         if not isinstance(given, int | float) or isinstance(given, bool) or not 0 < given < float("inf"):
-            raise ValidationError(f"interval_s must be a positive number, got {interval_s!r}", field="interval_s")
+            raise ValidationError(f"interval_s must be a positive number, got {brief(interval_s)}", field="interval_s")
         self._interval_s = interval_s
         self._committer: str | None = None
         self._report = report or (lambda advice, result: None)

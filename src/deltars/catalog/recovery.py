@@ -16,6 +16,7 @@ from uuid import UUID
 
 import msgspec
 
+from deltars.arguments import check_reports
 from deltars.catalog.catalog import Catalog
 from deltars.catalog.connection import open_catalog, warehouse_location
 from deltars.catalog.registrations import plan_of, suffixed
@@ -65,6 +66,7 @@ def rebuild(
     report: Callable[[str, Progress], None] | None = None,
 ) -> Rebuilt:
     """Rebuild a catalog from the logs that it published. Run it again if it was interrupted."""
+    check_reports(report=report)
     config = configure(catalog, warehouse=warehouse, storage_options=storage_options)
     # Read first: a catalog keeps the warehouse that it was opened with, even a mistyped one.
     storage = open_storage(warehouse_location(warehouse), config.settings.storage_options)

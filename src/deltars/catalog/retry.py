@@ -10,7 +10,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
-from deltars.errors import ConfigError, DatabaseError, VersionConflict
+from deltars.config import check_timeout
+from deltars.errors import ConfigError, DatabaseError, VersionConflict, brief
 
 if TYPE_CHECKING:
     from deltars.transaction import Transaction
@@ -32,22 +33,24 @@ def run(
     """Run the function, each time in a new transaction, until one commits. Return its result."""
     if not callable(function):
         raise ConfigError(
-            f"catalog.run() takes a function of the transaction, got {function!r:.100}",
+            f"catalog.run() takes a function of the transaction, got {brief(function)}",
             hint='Write catalog.run(lambda tx: tx.write("features", df)).',
         )
     if not _takes_one(function):
         raise ConfigError(
-            f"catalog.run() takes a function of the transaction, and {function!r:.100} does not take one argument",
+            f"catalog.run() takes a function of the transaction, and {brief(function)} does not take one argument",
             hint='Write catalog.run(lambda tx: tx.write("features", df)).',
         )
     # Called, it would return at once, and its body would run after the commit or never.
     if any(is_lazy(getattr(function, "func", function)) for is_lazy in _LAZY):
         raise ConfigError(
-            f"catalog.run() takes a plain function, and {function!r:.100} is a generator or a coroutine function",
+            f"catalog.run() takes a plain function, and {brief(function)} is a generator or a coroutine function",
             hint="Write def without yield and async.",
         )
     if type(retries) is not int or retries < 0:
-        raise ConfigError(f"retries must be a whole number of 0 or more, got {retries!r}")
+        raise ConfigError(f"retries must be a whole number of 0 or more, got {brief(retries)}")
+    if timeout is not None:
+        check_timeout("retry_timeout", timeout)
     deadline = None if timeout is None else time.monotonic() + timeout
     for attempt in count(1):
         try:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from deltars.arguments import checks_calls
+from deltars.arguments import check_texts, checks_calls
 from deltars.data.scan import Scan
 from deltars.errors import TableNotFound, ValidationError
 from deltars.log.moments import from_microseconds
@@ -117,6 +117,7 @@ class CatalogSnapshot(RefusesVerbs, RowsByTable):
         not a plain word needs backquotes in SQL.
         """
         names = sorted(self.versions) if tables is None else [self._find(table).name for table in as_tables(tables)]
+        check_texts(prefix=prefix)
         seen: dict[str, str] = {}
         for name in names:
             # Spark would replace the first view by the second.
@@ -126,7 +127,7 @@ class CatalogSnapshot(RefusesVerbs, RowsByTable):
                     field="tables",
                     hint="Register them in two calls, one with a prefix.",
                 )
-        views = [prefix + name for name in names]
+        views = [(prefix or "") + name for name in names]
         for name, view in zip(names, views, strict=True):
             self.read(name, spark=spark).createOrReplaceTempView("`" + view.replace("`", "``") + "`")
         return views

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from uuid import UUID
 
 from deltars import catalog, data, mirror, predicate, storage, transaction
-from deltars.arguments import check_flags, checks_calls
+from deltars.arguments import check_flags, check_reports, checks_calls
 from deltars.catalog.arrow_rows import ArrowRows, as_html
 from deltars.catalog.listings import HistoryList
 from deltars.catalog.maintenance_calls import TableMaintenance
 from deltars.catalog.table_changes import TableChanges
-from deltars.errors import DeltarsError, ValidationError, located
+from deltars.errors import DeltarsError, ValidationError, brief, located
 from deltars.session import CatalogSession
 from deltars.store.registry import TableRecord
 from deltars.verbs_to_come import RefusesVerbs
@@ -207,7 +207,7 @@ class Table(TableChanges, TableMaintenance, RefusesVerbs, ArrowRows):
         """
         if isinstance(df, str):
             raise ValidationError(
-                f"the first argument is the frame, got {df!r:.100}", field="df", hint="Write table.write(df, mode)."
+                f"the first argument is the frame, got {brief(df)}", field="df", hint="Write table.write(df, mode)."
             )
         with transaction.Transaction(self._session, isolation="serializable") as tx:
             tx.write(self.id, df, mode, **options)
@@ -269,6 +269,7 @@ class Table(TableChanges, TableMaintenance, RefusesVerbs, ArrowRows):
         `report` is called with the number of files compared so far.
         """
         check_flags(deep=deep, orphans=orphans)
+        check_reports(report=report)
         verifier = mirror.Verifier(self._session.database, self._session.publisher)
         least = mirror.MIN_AGE if min_age is None else min_age
         return verifier.verify(self.id, deep=deep, orphans=orphans, min_age=least, report=report)
@@ -281,7 +282,7 @@ class Table(TableChanges, TableMaintenance, RefusesVerbs, ArrowRows):
         """
         if mode != "symlink_format_manifest":
             raise ValidationError(
-                f"there is no mode {mode!r:.100}", field="mode", hint="Write generate('symlink_format_manifest')."
+                f"there is no mode {brief(mode)}", field="mode", hint="Write generate('symlink_format_manifest')."
             )
         place = storage.open_storage(self.location, self._session.settings.storage_options)
         with located(table=self.name):

@@ -12,7 +12,7 @@ from typing import Any
 
 from deltars.arguments import check_flags
 from deltars.data.row_change import Expression
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 from deltars.protocol import StructType, as_names
 
 SEQUENCE = "__SEQUENCE"
@@ -53,9 +53,9 @@ class ChangeFeed:
         track_history_except_column_list: str | Sequence[str] | None,
     ) -> ChangeFeed:
         """Return the feed. Raise ValidationError for arguments that no frame and no table can fit."""
-        if str(stored_as_scd_type) not in ("1", "2"):
+        if isinstance(stored_as_scd_type, bool) or stored_as_scd_type not in (1, 2, "1", "2"):
             raise ValidationError(
-                f"stored_as_scd_type must be 1 or 2, got {stored_as_scd_type!r}", field="stored_as_scd_type"
+                f"stored_as_scd_type must be 1 or 2, got {brief(stored_as_scd_type)}", field="stored_as_scd_type"
             )
         check_flags(ignore_null_updates=ignore_null_updates)
         has_history = str(stored_as_scd_type) == "2"

@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltars.data.filter import PredicateFilter
 from deltars.data.reader import read_scan
 from deltars.data.scan import Scan, refuse_no_columns
-from deltars.errors import ConfigError, ValidationError
+from deltars.errors import ConfigError, ValidationError, brief
 
 if TYPE_CHECKING:
     import pandas
@@ -41,7 +41,7 @@ def as_duckdb(rows: pa.RecordBatchReader, connection: Any = None) -> Any:
     place = library("duckdb").default_connection() if connection is None else connection
     if not hasattr(place, "from_arrow"):
         raise ValidationError(
-            f"connection must be a DuckDB connection, got {connection!r:.100}",
+            f"connection must be a DuckDB connection, got {brief(connection)}",
             field="connection",
             hint="Write to_duckdb(connection=duckdb.connect()), or leave it out.",
         )

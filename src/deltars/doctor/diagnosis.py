@@ -24,7 +24,7 @@ from deltars.config import CatalogConfig, configure
 from deltars.doctor.finding import Finding
 from deltars.doctor.java import find_java
 from deltars.doctor.object_store import reading
-from deltars.errors import DeltarsError
+from deltars.errors import DeltarsError, ValidationError, brief
 from deltars.storage import open_storage, try_storage
 from deltars.store.mirror.status import MirrorMode, MirrorState
 
@@ -39,6 +39,8 @@ def diagnose(catalog: str | None = None, *, spark: Any = True) -> list[Finding]:
     This writes a small file to the warehouse and deletes it; nothing else is changed. It starts a local Spark, which
     takes a few seconds, unless `spark` is False or the session to check.
     """
+    if not isinstance(spark, bool) and not hasattr(spark, "createDataFrame"):
+        raise ValidationError(f"spark must be True, False or a SparkSession, got {brief(spark)}", field="spark")
     findings = [*_python(), *_spark(spark)]
     has_spark = any(finding.check == "spark" and finding.state == "ok" for finding in findings)
     return [*findings, *_catalog(catalog, spark if has_spark else False)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from deltars.arguments import check_flags, checks_call
 from deltars.catalog.catalog import Catalog
 from deltars.catalog.connection import connect, shared_catalog
-from deltars.errors import ConfigError
+from deltars.errors import ConfigError, ValidationError, brief
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +63,10 @@ def disable(spark: SparkSession | None = None) -> None:
     wrapping = _wrapping()
     from deltars.spark.session import active_session
 
-    wrapping.disable_session(active_session() if spark is None else spark)
+    session = active_session() if spark is None else spark
+    if not hasattr(session, "createDataFrame"):
+        raise ValidationError(f"spark must be a SparkSession, got {brief(session)}", field="spark")
+    wrapping.disable_session(session)
 
 
 def enabled_catalog(spark: Any) -> Catalog | None:

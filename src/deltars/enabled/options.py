@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 from deltars.transaction.options import WriteOptions
 
 _DELTA = "spark.databricks.delta."
@@ -81,7 +81,7 @@ def _overwrite_options(options: Mapping[str, str], partition_overwrite: str | No
     mode = (partition_overwrite or "static").lower()
     if mode not in ("static", "dynamic"):
         raise ValidationError(
-            f"the option partitionOverwriteMode is static or dynamic, got {mode!r}", field="partitionOverwriteMode"
+            f"the option partitionOverwriteMode is static or dynamic, got {brief(mode)}", field="partitionOverwriteMode"
         )
     # A setting of the session does not exclude the other options; an option of the write does.
     if mode == "dynamic" and ("partitionOverwriteMode" in options or not found):
@@ -105,7 +105,7 @@ def plain_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 def _flag(name: str, value: str) -> bool:
     if value.lower() not in ("true", "false"):
-        raise ValidationError(f"the option {name} is true or false, got {value!r}", field=name)
+        raise ValidationError(f"the option {name} is true or false, got {brief(value)}", field=name)
     return value.lower() == "true"
 
 
@@ -113,4 +113,4 @@ def _whole(name: str, value: str) -> int:
     try:
         return int(value)
     except ValueError:
-        raise ValidationError(f"the option {name} is a whole number, got {value!r}", field=name) from None
+        raise ValidationError(f"the option {name} is a whole number, got {brief(value)}", field=name) from None

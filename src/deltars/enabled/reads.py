@@ -10,7 +10,7 @@ from uuid import UUID
 
 from deltars.catalog.table_path import location_at, table_at
 from deltars.enabled.tables import SOURCES, Tables, name_in, path_in
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 from deltars.spark.plane import SparkPlane
 from deltars.spark.read.nullability import with_nullability
 from deltars.spark.verbs.names import quoted
@@ -130,7 +130,7 @@ def _whole(name: str, value: str) -> int:
     try:
         return int(value)
     except ValueError:
-        raise ValidationError(f"{name} is a version, got {value!r}", field=name) from None
+        raise ValidationError(f"{name} is a version, got {brief(value)}", field=name) from None
 
 
 def _moment(options: Mapping[str, str]) -> Moment:

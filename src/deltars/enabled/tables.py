@@ -14,7 +14,7 @@ from typing import Any
 
 from deltars.catalog.catalog import Catalog
 from deltars.catalog.table_path import location_at, table_at
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 from deltars.session import CatalogSession
 from deltars.transaction.create_table import has_log
 from deltars.transaction.current import current_transaction, transaction_left_behind
@@ -120,7 +120,7 @@ class Tables:
     def imports(self, settings: Any) -> bool:
         chosen = str(settings.get(IMPORTS, self._import_paths)).lower()
         if chosen not in ("true", "false"):
-            raise ValidationError(f"the setting {IMPORTS} is true or false, got {chosen!r}", field=IMPORTS)
+            raise ValidationError(f"the setting {IMPORTS} is true or false, got {brief(chosen)}", field=IMPORTS)
         return chosen == "true"
 
 

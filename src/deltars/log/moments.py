@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Any, TypeAlias
 
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 
 Moment: TypeAlias = date | str
 """A `datetime`, a date (its first moment), or the text in ISO 8601. Without a time zone it is in UTC."""
@@ -58,5 +58,5 @@ def _required(moment: Moment) -> datetime:
     if isinstance(moment, str):
         raise ValidationError(f"{moment!r} is not a time", field="timestamp", hint="Write it as 2026-01-31T12:00:00Z.")
     raise ValidationError(
-        f"a time is a datetime or its text, not {moment!r:.100}", field="timestamp", hint="Versions go to version=."
+        f"a time is a datetime or its text, not {brief(moment)}", field="timestamp", hint="Versions go to version=."
     )

@@ -21,9 +21,9 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 from deltars.predicate import Predicate, parse
-from deltars.protocol import DomainMetadata, Metadata, Protocol, StructType, Txn
+from deltars.protocol import DomainMetadata, Metadata, Protocol, StructType, Txn, as_names
 from deltars.protocol.actions import decode_deletion_vector
 
 FILE_SCHEMA = pa.schema(
@@ -190,7 +190,7 @@ def file_schema(columns: Sequence[str] | None) -> pa.Schema:
     """Return these columns of `FILE_SCHEMA`, in this order."""
     if columns is None:
         return FILE_SCHEMA
-    names = list(columns)
+    names = list(as_names(columns))
     if not names:
         raise ValidationError("columns is empty", field="columns", hint="Omit it for all columns.")
     for place, name in enumerate(names):
@@ -212,5 +212,5 @@ def as_whole(value: Any, what: str, *, field: str, hint: str) -> int:
     except TypeError:
         number = None
     if number is None or number.bit_length() > 63:
-        raise ValidationError(f"{what} is a whole number, not {value!r:.100}", field=field, hint=hint)
+        raise ValidationError(f"{what} is a whole number, not {brief(value)}", field=field, hint=hint)
     return number

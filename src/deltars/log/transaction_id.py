@@ -11,7 +11,7 @@ import re
 from typing import TypeAlias
 from uuid import UUID, uuid5
 
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 
 TxnId: TypeAlias = UUID | str
 """A UUID, or any non-empty text."""
@@ -30,7 +30,7 @@ def as_txn_id(given: object) -> UUID:
         return given
     if not isinstance(given, str) or not given.strip():
         raise ValidationError(
-            f"a transaction's id is a UUID or a text that is not empty, not {given!r:.100}",
+            f"a transaction's id is a UUID or a text that is not empty, not {brief(given)}",
             field="txn_id",
             hint="Give tx.id, result.txn_id, or the text that the transaction was begun with.",
         )
@@ -46,7 +46,7 @@ def as_txn_id(given: object) -> UUID:
     try:
         return uuid5(NAMESPACE, given)
     except UnicodeEncodeError:
-        raise ValidationError(f"{given!r:.100} has half a surrogate pair and cannot be an id", field="txn_id") from None
+        raise ValidationError(f"{brief(given)} has half a surrogate pair and cannot be an id", field="txn_id") from None
 
 
 def is_uuid(text: str) -> bool:

@@ -8,14 +8,14 @@ Both raise `ValidationError` with the action (its position), the field and the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 from deltars.log.arrow_adds import check_columns, deletion_vectors
 from deltars.log.bounds import Bounds
 from deltars.log.commit import Commit, TableCommit
@@ -38,6 +38,18 @@ from deltars.protocol import (
 from deltars.protocol.change_feed import CHANGE_FEED, has_feed, reserved_column
 
 _encode = msgspec.json.Encoder().encode
+
+
+def as_actions(actions: Any) -> tuple[Any, ...]:
+    """Return the actions that a caller gave. Raise `ValidationError` if they are none."""
+    found = tuple(actions) if isinstance(actions, Iterable) else (actions,)
+    if not all(isinstance(action, msgspec.Struct) for action in found):
+        raise ValidationError(
+            f"actions are a list of actions or a pyarrow table of add actions, got {brief(found)}",
+            field="actions",
+            hint="To write rows, use tx.write(table, df).",
+        )
+    return found
 
 
 def check_commit(commit: Commit) -> None:
@@ -145,7 +157,7 @@ def check_metadata(metadata: Metadata) -> Problem | None:
     if not metadata.schema_string:
         return "schema_string", "must not be empty"
     if metadata.format.provider != "parquet":
-        return "format", f"the provider must be parquet, not {metadata.format.provider!r}"
+        return "format", f"the provider must be parquet, not {brief(metadata.format.provider)}"
     try:
         schema = metadata.schema
     except ValidationError as error:

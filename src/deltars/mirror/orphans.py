@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 from deltars.log.moments import from_microseconds
 from deltars.mirror.other_tables import others_files, path_below
 from deltars.protocol import DeletionVector
@@ -153,7 +153,7 @@ def find_orphans(
 def check_min_age(min_age: Any) -> None:
     if not isinstance(min_age, timedelta) or min_age < timedelta(0):
         raise ValidationError(
-            f"min_age must be a timedelta of 0 or more, got {min_age!r}",
+            f"min_age must be a timedelta of 0 or more, got {brief(min_age)}",
             field="min_age",
             hint="Example: min_age=timedelta(hours=6)",
         )

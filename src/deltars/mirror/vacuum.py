@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from deltars.errors import DatabaseError, LogDiverged, TableHeld, TableNotFound, ValidationError
+from deltars.errors import DatabaseError, LogDiverged, TableHeld, TableNotFound, ValidationError, brief
 from deltars.log.moments import from_microseconds, to_microseconds
 from deltars.mirror.divergence import Divergence, is_log_ours
 from deltars.mirror.orphans import MIN_AGE, find_orphans, unnamed_files
@@ -356,7 +356,7 @@ def as_retention(retention: timedelta | str | None) -> timedelta | None:
     if span is not None and span >= timedelta(0):
         return span
     raise ValidationError(
-        f"retention must be a timedelta of 0 or more, or a text like '7 days', got {retention!r:.100}",
+        f"retention must be a timedelta of 0 or more, or a text like '7 days', got {brief(retention)}",
         field="retention",
         hint='Examples: timedelta(days=14), "14 days", "1 day 12 hours".',
     )

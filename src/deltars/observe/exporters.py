@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from deltars.errors import ConfigError
+from deltars.errors import ConfigError, brief
 from deltars.observe.channel import attach
 
 if TYPE_CHECKING:
@@ -34,6 +34,10 @@ def prometheus(*, registry: CollectorRegistry | None = None, port: int | None = 
     except ImportError as error:
         raise _not_installed("metrics", "metrics", error) from error
     chosen = default_registry() if registry is None else registry
+    if not hasattr(chosen, "register"):
+        raise ConfigError(f"registry must be a CollectorRegistry of prometheus_client, got {brief(registry)}")
+    if port is not None and type(port) is not int:
+        raise ConfigError(f"port must be a whole number, got {brief(port)}")
     with _turning_on:
         metrics = _metrics.get(chosen)
         if metrics is None:
@@ -53,6 +57,8 @@ def opentelemetry(*, tracer_provider: TracerProvider | None = None) -> Spans:
         from deltars.observe.spans import Spans
     except ImportError as error:
         raise _not_installed("tracing", "metrics", error) from error
+    if tracer_provider is not None and not hasattr(tracer_provider, "get_tracer"):
+        raise ConfigError(f"tracer_provider must be a TracerProvider of OpenTelemetry, got {brief(tracer_provider)}")
     with _turning_on:
         spans = _spans.get(tracer_provider)
         if spans is None:

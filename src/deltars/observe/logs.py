@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from deltars.errors import DeltarsError
+from deltars.errors import ConfigError, DeltarsError, brief
 from deltars.observe.events import (
     BatchEnded,
     CommitEnded,
@@ -217,6 +217,12 @@ class JsonFormatter(logging.Formatter):
 
 def json_logs(level: int | str = logging.INFO, stream: TextIO | None = None) -> logging.Handler:
     """Write deltars' log records as lines of JSON to `stream`, by default standard error. Return the handler."""
+    try:
+        logging.Handler(level)
+    except (ValueError, TypeError):
+        raise ConfigError(f"there is no log level {brief(level)}", hint="Write logging.INFO, or 'INFO'.") from None
+    if stream is not None and not hasattr(stream, "write"):
+        raise ConfigError(f"stream must be an open text file, got {brief(stream)}")
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())
     logger = logging.getLogger("deltars")

@@ -11,7 +11,7 @@ from sqlglot import Token, TokenType, exp
 from sqlglot.errors import ParseError, TokenError
 
 from deltars.arguments import is_storable
-from deltars.errors import PredicateError
+from deltars.errors import PredicateError, brief
 from deltars.predicate.strings import unquoted
 
 _SHOWN = 100
@@ -49,13 +49,13 @@ class Source:
     def __init__(self, text: str, field: str, shown: str | None = None) -> None:
         if not isinstance(text, str):
             raise PredicateError(
-                f"{_a(_NAMES[field])} must be a string of SQL, got {text!r:.100}",
+                f"{_a(_NAMES[field])} must be a string of SQL, got {brief(text)}",
                 field=field,
                 hint=_example(field),
             )
         if not is_storable(text.replace("\0", "")):
             raise PredicateError(
-                f"{_a(_NAMES[field])} has half a surrogate pair, which is no text: {text!r:.100}",
+                f"{_a(_NAMES[field])} has half a surrogate pair, which is no text: {brief(text)}",
                 field=field,
                 hint="Clean the text: text.encode('utf-8', 'replace').decode().",
             )

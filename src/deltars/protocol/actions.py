@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 from deltars.protocol.schema import StructType
 
 
@@ -186,6 +186,8 @@ class CommitInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     @classmethod
     def from_dict(cls, document: dict[str, Any]) -> CommitInfo:
         """Return the commit info of any object. Values that do not fit a known field are kept in `extra`."""
+        if not isinstance(document, dict):
+            raise ValidationError(f"commit info is an object, got {brief(document)}", field="commitInfo")
         known = {k: value for k, value in document.items() if k in _COMMIT_INFO_KEYS and value is not None}
         try:
             info = msgspec.convert(known, cls)

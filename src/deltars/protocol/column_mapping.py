@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import msgspec
 
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 from deltars.protocol.actions import Metadata
 from deltars.protocol.schema import COLUMN_ID, PHYSICAL_NAME, ArrayType, DataType, MapType, StructField, StructType
 
@@ -32,7 +32,7 @@ def column_mapping(properties: Mapping[str, str]) -> ColumnMapping:
     mode = properties.get(COLUMN_MAPPING, "none").lower()
     if mode not in ("none", "name", "id"):
         raise ValidationError(
-            f"the property {COLUMN_MAPPING} must be none, name or id, got {mode!r}", field=COLUMN_MAPPING
+            f"the property {COLUMN_MAPPING} must be none, name or id, got {brief(mode)}", field=COLUMN_MAPPING
         )
     return cast(ColumnMapping, mode)
 
@@ -100,7 +100,7 @@ def check_mapping(metadata: Metadata) -> str | None:
 def _last_id(metadata: Metadata) -> int:
     text = metadata.configuration.get(MAX_COLUMN_ID, "0")
     if not text.isdecimal():
-        raise ValidationError(f"the property {MAX_COLUMN_ID} must be a number, got {text!r}", field=MAX_COLUMN_ID)
+        raise ValidationError(f"the property {MAX_COLUMN_ID} must be a number, got {brief(text)}", field=MAX_COLUMN_ID)
     return int(text)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import TypeAlias
 
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 
 ColumnPath: TypeAlias = tuple[str, ...]
 """Names from a top-level column down to a nested one."""
@@ -24,7 +24,7 @@ def path_of(column: str, *, field: str = "column") -> ColumnPath:
     """Return the path of a column. Raise `ValidationError` if the text is no name."""
     if not isinstance(column, str):
         raise ValidationError(
-            f"a column's name is a text, got {column!r:.100}", field=field, hint='Write "id", or "address.city".'
+            f"a column's name is a text, got {brief(column)}", field=field, hint='Write "id", or "address.city".'
         )
     path: list[str] = []
     at = 0
@@ -40,7 +40,7 @@ def path_of(column: str, *, field: str = "column") -> ColumnPath:
             break
         at += 1
     raise ValidationError(
-        f"{column!r:.100} is no name of a column",
+        f"{brief(column)} is no name of a column",
         field=field,
         hint="Write a.b for the field b of the struct a, and a name with other characters in backquotes.",
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 from deltars.protocol.actions import Protocol
 from deltars.protocol.schema import PrimitiveType, StructType
 
@@ -184,7 +184,7 @@ def _named_by_property(properties: Mapping[str, str]) -> set[str]:
     for key, value in properties.items():
         if key.startswith(FEATURE_PROPERTY):
             if value not in ("supported", "enabled"):
-                raise ValidationError(f"the property {key} can only be 'supported', not {value!r}", field=key)
+                raise ValidationError(f"the property {key} can only be 'supported', not {brief(value)}", field=key)
             names.add(key.removeprefix(FEATURE_PROPERTY))
     return names
 

@@ -17,7 +17,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any
 
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 from deltars.protocol.features import FEATURE_PROPERTY, FEATURES
 
 CONSTRAINT = "delta.constraints."
@@ -77,7 +77,7 @@ class TableProperty:
         else:
             is_valid = bool(value.strip())
         shown = value if len(value) <= _SHOWN else value[:_SHOWN] + "…"
-        return None if is_valid else f"{self.name} is {self.value}, not {shown!r}"
+        return None if is_valid else f"{self.name} is {self.value}, not {brief(shown)}"
 
 
 _BOOLEAN = ("true", "false")
@@ -247,7 +247,7 @@ def _feature(name: str, value: str) -> str:
         )
         raise ValidationError(f"there is no table feature {feature_name!r}", field=name, hint=hint)
     if value not in ("supported", "enabled"):
-        raise ValidationError(f"the property {name} can only be 'supported', not {value!r}", field=name)
+        raise ValidationError(f"the property {name} can only be 'supported', not {brief(value)}", field=name)
     return FEATURE_PROPERTY + feature
 
 

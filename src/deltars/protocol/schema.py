@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 COLUMN_ID = "delta.columnMapping.id"
@@ -113,9 +113,11 @@ class StructType:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> StructType:
+        if not isinstance(text, str | bytes):
+            raise ValidationError(f"a schema's JSON is a text, got {brief(text)}", field="schemaString")
         try:
             document = msgspec.json.decode(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValidationError(f"the schema is not JSON: {error}", field="schemaString") from error
         return cls.from_dict(document)
 
@@ -184,7 +186,7 @@ def _parse(document: Any, path: tuple[str, ...]) -> DataType:
             return MapType(_parse(key, (*path, "key")), _parse(value, (*path, "value")), contains_null)
         case {"type": "udt"}:
             raise _error("a user-defined type is not supported", path)
-    raise _error(f"not a type of Delta: {document!r:.200}", path)
+    raise _error(f"not a type of Delta: {brief(document, 200)}", path)
 
 
 def _parse_primitive(name: str, path: tuple[str, ...]) -> PrimitiveType:
@@ -200,7 +202,7 @@ def _parse_field(document: Any, path: tuple[str, ...]) -> StructField:
             nullable, metadata = document.get("nullable", True), document.get("metadata") or {}
             if isinstance(nullable, bool) and isinstance(metadata, dict):
                 return StructField(name, _parse(type_, (*path, name)), nullable, metadata)
-    raise _error(f"not a field of a struct: {document!r:.200}", path)
+    raise _error(f"not a field of a struct: {brief(document, 200)}", path)
 
 
 def _error(problem: str, path: tuple[str, ...]) -> ValidationError:

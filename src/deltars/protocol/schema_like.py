@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 from deltars.protocol.arrow import schema_from_arrow
 from deltars.protocol.char_varchar import without_limits
 from deltars.protocol.ddl import new_columns_from_ddl, schema_from_ddl, type_from_ddl
@@ -78,6 +78,6 @@ def as_names(names: Any) -> tuple[str, ...]:
     for name in found:
         if not isinstance(name, str):
             raise ValidationError(
-                f"a column's name is a text, got {name!r:.100}", field="columns", hint='Write ["id", "day"].'
+                f"a column's name is a text, got {brief(name)}", field="columns", hint='Write ["id", "day"].'
             )
     return found

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 from deltars.protocol.column_path import begins_with, paths_in
 from deltars.protocol.scalars import (
     INTEGER_BITS,
@@ -140,7 +140,7 @@ def _indexed_columns(properties: Mapping[str, str]) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ValidationError(f"the property {name} is a number of columns, not {text!r}", field=name) from None
+        raise ValidationError(f"the property {name} is a number of columns, not {brief(text)}", field=name) from None
 
 
 class _Document(msgspec.Struct):

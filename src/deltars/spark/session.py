@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from deltars.errors import ConfigError, ValidationError
+from deltars.errors import ConfigError, ValidationError, brief
 
 AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
 _DEFAULT = "python3"
@@ -32,7 +32,7 @@ def running_session(spark: Any) -> SparkSession:
     """Return the given session, or the active one. Raise if it is no session or was stopped."""
     session = active_session() if spark is None else spark
     if not hasattr(session, "createDataFrame"):
-        raise ValidationError(f"spark must be a SparkSession, got {session!r}", field="spark")
+        raise ValidationError(f"spark must be a SparkSession, got {brief(session)}", field="spark")
     if _is_stopped(session):
         raise ConfigError(
             "the Spark session was stopped",

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 from deltars.uri import redacted
 
 OBJECT_STORES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
@@ -48,7 +48,7 @@ def parse_location(location: str | os.PathLike[str]) -> Location:
     text = os.fspath(location) if isinstance(location, os.PathLike) else location
     if not isinstance(text, str):
         raise ValidationError(
-            f"a location is a text or a path, got {location!r:.100}", field="location", hint=_EXAMPLES
+            f"a location is a text or a path, got {brief(location)}", field="location", hint=_EXAMPLES
         )
     if text.startswith("/"):
         return _local(text, text)

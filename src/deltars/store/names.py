@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from uuid import UUID
 
-from deltars.errors import TableNotFound, ValidationError
+from deltars.errors import TableNotFound, ValidationError, brief
 
 MAX_NAME_LENGTH = 500
 """At most 2,000 bytes in UTF-8: an entry of PostgreSQL's index on names can hold 2,704."""
@@ -47,7 +47,7 @@ def check_namespace(namespace: str, known: Iterable[str]) -> str:
     """Return the key of a namespace that exists. Raise if none of the names is in it."""
     if not isinstance(namespace, str):
         raise ValidationError(
-            f"a namespace is a text, got {namespace!r:.100}", field="namespace", hint='Write "sales".'
+            f"a namespace is a text, got {brief(namespace)}", field="namespace", hint='Write "sales".'
         )
     spaces = namespaces_in(known)
     if name_key(namespace) not in map(name_key, spaces):
@@ -100,7 +100,7 @@ def was_dropped(table_id: UUID, name: str | None = None) -> TableNotFound:
 def check_name(name: str) -> None:
     if not isinstance(name, str):
         raise ValidationError(
-            f"a table's name is a text, got {name!r:.100}", field="name", hint='Write the name in quotes: "features".'
+            f"a table's name is a text, got {brief(name)}", field="name", hint='Write the name in quotes: "features".'
         )
     problem = _name_problem(name)
     if problem:

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, delete, func, insert, select
 
-from deltars.errors import TagExists, TagNotFound, ValidationError
+from deltars.errors import TagExists, TagNotFound, ValidationError, brief
 from deltars.log.moments import from_microseconds, parse_moment
 from deltars.log.transaction_id import as_txn_id, is_uuid
 from deltars.store.database import Database
@@ -101,7 +101,7 @@ class Tags:
         """Delete a tag, and return it. Raise `TagNotFound` if there is none."""
         if not isinstance(name, str):
             raise ValidationError(
-                f"a tag's name is a text, got {name!r:.100}", field="name", hint="catalog.tags() lists the tags."
+                f"a tag's name is a text, got {brief(name)}", field="name", hint="catalog.tags() lists the tags."
             )
         with self._database.write(_TIMEOUT_S) as connection:
             self._database.backend.lock_registry(connection)
@@ -115,7 +115,7 @@ class Tags:
         """Raise `ValidationError` unless a tag can have the name, and `as_of` means nothing else by it yet."""
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ValidationError(
-                f"{name!r:.100} is not a tag's name",
+                f"{brief(name)} is not a tag's name",
                 field="name",
                 hint="A name has 1 to 100 letters, digits, dots, dashes and underscores, and begins with a letter or a"
                 " digit.",

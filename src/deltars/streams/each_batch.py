@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 from deltars.arguments import check_keywords, check_texts, checks_call
 from deltars.catalog.catalog import Catalog
 from deltars.catalog.connection import shared_catalog
-from deltars.errors import ConfigError, ValidationError
+from deltars.errors import ConfigError, ValidationError, brief
 from deltars.log.snapshot import as_whole
 from deltars.streams.batch import LastBatch, MicroBatch
 from deltars.streams.transactions_stream import BatchChanges
@@ -59,7 +59,7 @@ def each_batch(
         raise ValidationError("app_id must not be empty", field="app_id", hint="Give the stream a name, or omit it.")
     if catalog is not None and not isinstance(catalog, Catalog | str):
         raise ValidationError(
-            f"catalog must be a catalog, a URI or a name, got {catalog!r:.100}",
+            f"catalog must be a catalog, a URI or a name, got {brief(catalog)}",
             field="catalog",
             hint="Write catalog=deltars.connect(…).",
         )
@@ -126,13 +126,13 @@ def _takes_batch_id(fn: object) -> bool:
     """Return whether a function takes the batch's id too. Raise unless it takes a transaction and rows."""
     if not callable(fn) or isinstance(fn, type):
         raise ValidationError(
-            f"fn must be a function of a transaction and a batch, got {fn!r:.100}",
+            f"fn must be a function of a transaction and a batch, got {brief(fn)}",
             field="fn",
             hint='Write each_batch(lambda tx, rows: tx.write("features", rows)).',
         )
     if inspect.iscoroutinefunction(fn) or inspect.isgeneratorfunction(fn):
         raise ValidationError(
-            f"fn must be a plain function, and {fn!r:.100} is a generator or a coroutine function",
+            f"fn must be a plain function, and {brief(fn)} is a generator or a coroutine function",
             field="fn",
             hint="Write def without yield and async.",
         )
@@ -147,7 +147,7 @@ def _takes_batch_id(fn: object) -> bool:
             continue
         return count == 3
     raise ValidationError(
-        f"fn must take a transaction and a batch, or also the batch's id; it is {fn!r:.60}{signature}",
+        f"fn must take a transaction and a batch, or also the batch's id; it is {brief(fn, 60)}{signature}",
         field="fn",
         hint="Write def fn(tx, rows) or def fn(tx, rows, batch_id).",
     )

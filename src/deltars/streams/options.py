@@ -14,7 +14,7 @@ from typing import Any
 from deltars.catalog.catalog import Catalog
 from deltars.catalog.connection import shared_catalog
 from deltars.catalog.table import Table
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 from deltars.log.moments import parse_moment
 from deltars.uri import is_uri, parse_table_uri
 
@@ -60,7 +60,7 @@ class Options:
     def flag(self, name: str) -> bool:
         value = self.text(name)
         if value is not None and value.lower() not in ("true", "false"):
-            raise ValidationError(f"{name} must be true or false, got {value!r:.100}", field=name)
+            raise ValidationError(f"{name} must be true or false, got {brief(value)}", field=name)
         return value is not None and value.lower() == "true"
 
     def number(self, name: str, least: int = 0) -> int | None:
@@ -68,7 +68,7 @@ class Options:
         if value is None:
             return None
         if not value.strip().isdecimal() or int(value) < least:
-            raise ValidationError(f"{name} must be a whole number of {least} or more, got {value!r:.100}", field=name)
+            raise ValidationError(f"{name} must be a whole number of {least} or more, got {brief(value)}", field=name)
         return int(value)
 
     def size(self, name: str) -> int | None:
@@ -80,7 +80,7 @@ class Options:
         unit = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}.get(number[-1:], 1)
         digits = number if unit == 1 else number[:-1]
         if not digits.isdecimal() or not int(digits):
-            raise ValidationError(f"{name} must be a size such as 64m or 1g, got {value!r:.100}", field=name)
+            raise ValidationError(f"{name} must be a size such as 64m or 1g, got {brief(value)}", field=name)
         return int(digits) * unit
 
     def moment(self, name: str) -> str | None:
@@ -89,7 +89,7 @@ class Options:
         parsed = None if value is None else parse_moment(value, zone=None)
         if value is not None and (parsed is None or parsed.tzinfo is None):
             raise ValidationError(
-                f"{name} must be a time with its zone, got {value!r:.100}",
+                f"{name} must be a time with its zone, got {brief(value)}",
                 field=name,
                 hint="Write it as 2026-01-31T12:00:00Z.",
             )

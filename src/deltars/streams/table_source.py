@@ -21,7 +21,7 @@ import pyarrow as pa
 from deltars.catalog.table import Table
 from deltars.data.changes import ChangePart
 from deltars.data.scan import SCAN_COLUMNS, Scan, files_of
-from deltars.errors import DeltarsError, HistoryExpired, ValidationError, VersionNotFound, located
+from deltars.errors import DeltarsError, HistoryExpired, ValidationError, VersionNotFound, brief, located
 from deltars.log.new_table import NO_VERSION
 from deltars.log.snapshot import Snapshot
 from deltars.protocol import AddFile, Metadata, RemoveFile
@@ -58,7 +58,7 @@ class Offset:
             return cls(**document)
         except TypeError:
             raise ValidationError(
-                f"the checkpoint has an offset of another source: {dict(document)!r:.200}",
+                f"the checkpoint has an offset of another source: {brief(dict(document), 200)}",
                 field="checkpointLocation",
                 hint="Give the query a new checkpoint.",
             ) from None

@@ -22,7 +22,7 @@ from deltars.arguments import checks_call
 from deltars.catalog.catalog import Catalog
 from deltars.catalog.changes import Changes, TransactionChanges, catalog_changes, changes_between, initial_changes
 from deltars.catalog.connection import shared_catalog
-from deltars.errors import ValidationError, VersionNotFound
+from deltars.errors import ValidationError, VersionNotFound, brief
 from deltars.log.moments import from_microseconds
 from deltars.session import CatalogSession, TableLike, as_tables
 from deltars.store.read.as_of import AsOf
@@ -76,7 +76,7 @@ def transactions_stream(
     if max_transactions is not None:
         if type(max_transactions) is not int or max_transactions < 1:
             raise ValidationError(
-                f"max_transactions must be a whole number of 1 or more, got {max_transactions!r}",
+                f"max_transactions must be a whole number of 1 or more, got {brief(max_transactions)}",
                 field="max_transactions",
             )
         options["maxTransactionsPerTrigger"] = str(max_transactions)

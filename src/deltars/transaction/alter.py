@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
-from deltars.arguments import check_flags, checks_calls
+from deltars.arguments import check_flags, check_texts, checks_calls
 from deltars.data.conditions import Condition
-from deltars.errors import NotSupportedYet, ValidationError
+from deltars.errors import NotSupportedYet, ValidationError, brief
 from deltars.predicate import parse
 from deltars.protocol import as_names
 from deltars.protocol.properties import CONSTRAINT, check_known, is_kept_by_log, property_name
@@ -37,9 +37,10 @@ class Alter(ColumnChanges, RefusesVerbs):
 
     def add_constraint(self, name: str, condition: str) -> ProtocolUpgrade | None:
         """Add a constraint that every row must fulfil. Existing rows are checked first."""
+        check_texts(name=name)
         if not name or "." in name:
             raise ValidationError(
-                f"{name!r} is not a valid constraint name: it must not be empty or have a dot", field="name"
+                f"{brief(name)} is not a valid constraint name: it must not be empty or have a dot", field="name"
             )
         key = CONSTRAINT + name.lower()
 
@@ -60,6 +61,9 @@ class Alter(ColumnChanges, RefusesVerbs):
     def drop_constraint(self, name: str, *, if_exists: bool = False) -> ProtocolUpgrade | None:
         """Drop a constraint. Raise if it does not exist, unless `if_exists`."""
         check_flags(if_exists=if_exists)
+        check_texts(name=name)
+        if name is None:
+            raise ValidationError("name must be the name of a constraint, got None", field="name")
 
         def drop(table: Definition) -> tuple[Definition, Mapping[str, Any]]:
             key = (CONSTRAINT + name).lower()

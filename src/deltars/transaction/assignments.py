@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from deltars.data.row_change import Expression
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 from deltars.predicate.tree import literal_sql
 from deltars.protocol import PrimitiveType, StructField, StructType
 from deltars.protocol.column_rules import generation_of, is_computed
@@ -32,7 +32,7 @@ def resolved(given: object, schema: StructType, *, field: str, alias: str | None
     """
     if not isinstance(given, Mapping) or not given:
         raise ValidationError(
-            f"{field} must map at least one column to a value, got {given!r}",
+            f"{field} must map at least one column to a value, got {brief(given)}",
             field=field,
             hint=f'Write {field}={{"column": "expression"}}.',
         )
@@ -73,7 +73,7 @@ def refuse_condition_first(call: str, values: object, condition: object, *, fiel
 def find_column(name: object, schema: StructType, *, field: str, alias: str | None = None) -> str:
     """Return a column, or a field of a struct as `a.b`, as the schema spells it."""
     if not isinstance(name, str):
-        raise ValidationError(f"a column of {field} is named by text, got {name!r}", field=field)
+        raise ValidationError(f"a column of {field} is named by text, got {brief(name)}", field=field)
     parts = _parts(name)
     has_alias = alias is not None and len(parts) > 1 and parts[0].lower() == alias.lower()
     if has_alias and _spelt(parts[1:], schema) is not None:
@@ -138,7 +138,7 @@ def check_condition(condition: object, *, field: str) -> Expression | None:
     example = '"t.id = s.id"' if field == "on" else '"id = 7"'
     is_compared = isinstance(condition, bool)
     raise ValidationError(
-        f"{field} must be a condition, got {condition!r}",
+        f"{field} must be a condition, got {brief(condition)}",
         field=field,
         hint=f"Python has compared two values itself. Write the condition as SQL text, {example}."
         if is_compared

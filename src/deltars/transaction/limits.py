@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deltars.config import Settings
-from deltars.errors import ConfigError, TransactionTooLarge
+from deltars.errors import ConfigError, TransactionTooLarge, brief
 from deltars.transaction.staged_table import StagedTable
 
 
@@ -21,7 +21,7 @@ class Limits:
         for name in self.__slots__:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 1):
-                raise ConfigError(f"{name} must be a whole number of 1 or more, got {value!r}")
+                raise ConfigError(f"{name} must be a whole number of 1 or more, got {brief(value)}")
 
     def within(self, settings: Settings) -> Limits:
         """Return the limits, with the catalog's settings for those not given."""

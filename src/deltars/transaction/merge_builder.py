@@ -14,7 +14,7 @@ from typing import Any
 
 from deltars.arguments import check_flags, check_keywords, checks_calls
 from deltars.data.row_change import ClauseKind, Expression
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 from deltars.protocol import as_names
 from deltars.transaction.assignments import Assignments, check_condition, refuse_condition_first
 from deltars.transaction.change_metrics import ChangeMetrics
@@ -112,7 +112,7 @@ def begin_merge(
         raise ValidationError("on must be a condition, got None", field="on", hint='Write on="t.id = s.id".')
     for name, alias in (("target_alias", target_alias), ("source_alias", source_alias)):
         if not isinstance(alias, str) or not alias:
-            raise ValidationError(f"{name} must be a name, got {alias!r}", field=name)
+            raise ValidationError(f"{name} must be a name, got {brief(alias)}", field=name)
     if target_alias.lower() == source_alias.lower():
         raise ValidationError(f"target and source have the same alias {target_alias!r}", field="source_alias")
     check_flags(merge_schema=evolves)
@@ -248,7 +248,7 @@ def _given(call: str, values: object, condition: object, field: str) -> Assignme
     refuse_condition_first(call, values, condition, field=field, other="condition")
     if not isinstance(values, Mapping) or not values:
         raise ValidationError(
-            f"{field} must map at least one column to a value, got {values!r}",
+            f"{field} must map at least one column to a value, got {brief(values)}",
             field=field,
             hint=f'Write {field}={{"column": "expression"}}.',
         )

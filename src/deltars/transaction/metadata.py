@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import msgspec
 
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 from deltars.log.table_rules import tracks_rows
 from deltars.predicate import check_column_rules
 from deltars.protocol import (
@@ -65,7 +65,7 @@ def check_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the properties with their names as Delta spells them; raise `ValidationError` for one that is invalid."""
     if not isinstance(properties, Mapping):
         raise ValidationError(
-            f"properties are a dict, got {properties!r:.100}",
+            f"properties are a dict, got {brief(properties)}",
             field="properties",
             hint='Write {"delta.appendOnly": "true"}.',
         )

@@ -9,15 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 from uuid import UUID, uuid4
 
-import msgspec
 import pyarrow as pa
 
-from deltars.arguments import check_flags, check_keywords, check_texts, checks_calls
+from deltars.arguments import check_flags, check_keywords, check_mappings, check_texts, checks_calls
 from deltars.config import check_isolation, check_timeout
 from deltars.data.scan import Scan
 from deltars.errors import (
@@ -33,6 +32,7 @@ from deltars.log.moments import Moment
 from deltars.log.new_table import NO_VERSION
 from deltars.log.table_rules import tracks_rows
 from deltars.log.transaction_id import as_txn_id
+from deltars.log.validation import as_actions
 from deltars.observe import (
     TransactionBegun,
     WriteSkipped,
@@ -315,14 +315,9 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         """
         view = self._view_for(table)
         expected_version = None if expected_version is None else check_expected_version(expected_version)
+        check_mappings(operation_params=operation_params)
         if not isinstance(actions, pa.Table):
-            actions = tuple(actions) if isinstance(actions, Iterable) else (actions,)
-        if not isinstance(actions, pa.Table) and not all(isinstance(action, msgspec.Struct) for action in actions):
-            raise ValidationError(
-                f"actions are a list of actions or a pyarrow table of add actions, got {actions!r:.100}",
-                field="actions",
-                hint="To write rows, use tx.write(table, df).",
-            )
+            actions = as_actions(actions)
         staged = view.seen(table, expected_version)
         self._stage(view, staged, actions, Step(operation, operation_params or {}), expected_version=expected_version)
 

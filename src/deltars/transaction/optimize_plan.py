@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from deltars.arguments import check_flags, check_texts
 from deltars.data.z_order import CURVE
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 from deltars.log.compaction import PLAN_COLUMNS, Bin, Sizing, automatic_target, plan_compaction, plan_sorting
 from deltars.log.snapshot import Snapshot
 from deltars.log.table_rules import tracks_rows
@@ -61,7 +61,7 @@ def optimize_request(
     check_flags(dry_run=dry_run)
     if where is not None and not isinstance(where, str):
         raise ValidationError(
-            f"where must be a condition as SQL text, got {where!r:.100}",
+            f"where must be a condition as SQL text, got {brief(where)}",
             field="where",
             hint="Write it as Spark SQL, such as \"day = '2026-01-01' AND id > 5\".",
         )
@@ -158,6 +158,6 @@ def _as_target_bytes(size: int | str | None) -> int | None:
     found = parse_size_bytes(size) if isinstance(size, str) else size
     if size is not None and (type(found) is not int or not 0 < found <= LARGEST_SIZE):
         raise ValidationError(
-            f"target_size is a number of bytes or a text such as '128mb', got {size!r:.100}", field="target_size"
+            f"target_size is a number of bytes or a text such as '128mb', got {brief(size)}", field="target_size"
         )
     return found

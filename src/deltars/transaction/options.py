@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 from deltars.arguments import check_flags, check_texts
 from deltars.config import Isolation
 from deltars.data.write_target import COMPRESSIONS
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 from deltars.log.new_table import NO_VERSION
 from deltars.log.snapshot import as_whole
 from deltars.log.transaction_id import TxnId
@@ -224,7 +224,7 @@ class CheckedWriteOptions:
 def _check_counts(**counts: int | None) -> None:
     for name, value in counts.items():
         if value is not None and (type(value) is not int or value < 1):
-            raise ValidationError(f"{name} must be a whole number of 1 or more, got {value!r}", field=name)
+            raise ValidationError(f"{name} must be a whole number of 1 or more, got {brief(value)}", field=name)
 
 
 def _checked_application(app_id: Any, app_version: Any) -> int | None:
@@ -237,7 +237,7 @@ def _checked_application(app_id: Any, app_version: Any) -> int | None:
         )
     if app_id is not None and not isinstance(app_id, str):
         raise ValidationError(
-            f"app_id must be a text, got {app_id!r}", field="app_id", hint="Name the job: app_id='daily'."
+            f"app_id must be a text, got {brief(app_id)}", field="app_id", hint="Name the job: app_id='daily'."
         )
     if app_version is None:
         return None
@@ -252,7 +252,7 @@ def check_expected_version(version: Any) -> int:
         number = NO_VERSION - 1
     if number < NO_VERSION or number.bit_length() > 63:
         raise ValidationError(
-            f"expected_version must be −1 or more, and a version, got {version!r:.100}",
+            f"expected_version must be −1 or more, and a version, got {brief(version)}",
             field="expected_version",
             hint="Give the version that you read, such as table.version; −1 means that the table must not exist.",
         )
@@ -261,4 +261,4 @@ def check_expected_version(version: Any) -> int:
 
 def _choose(name: str, value: Any, known: Mapping[str, str] | Sequence[str]) -> None:
     if not isinstance(value, str) or value not in known:
-        raise ValidationError(f"unknown {name} {value!r:.100}", field=name, hint=f"Known values: {', '.join(known)}.")
+        raise ValidationError(f"unknown {name} {brief(value)}", field=name, hint=f"Known values: {', '.join(known)}.")

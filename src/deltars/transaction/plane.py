@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from deltars.data.plane import ArrowPlane, DataPlane
 from deltars.data.scan import Scan
 from deltars.data.task_rows import TaskPlane, TaskRows
-from deltars.errors import ConfigError, ValidationError
+from deltars.errors import ConfigError, ValidationError, brief
 from deltars.predicate import Unknown, leaves_of, parse
 from deltars.session import CatalogSession
 from deltars.store.read.as_of import AsOf
@@ -99,7 +99,7 @@ def refuse_swapped(table: object, frame: object) -> None:
         raise ValidationError(
             f"the table comes first, then the frame; got a {type(table).__qualname__} as the table",
             field="table",
-            hint=f"Write write({frame!r:.100}, df).",
+            hint=f"Write write({brief(frame)}, df).",
         )
 
 

@@ -13,13 +13,14 @@ from uuid import UUID, uuid4
 
 import pyarrow as pa
 
-from deltars.arguments import check_flags, check_texts
-from deltars.errors import ValidationError
+from deltars.arguments import check_flags, check_mappings, check_texts
+from deltars.errors import ValidationError, brief
 from deltars.log.arrow_adds import canonical
 from deltars.log.commit import Commit, TableCommit
 from deltars.log.moments import Moment
 from deltars.log.snapshot import HistoryEntry, Snapshot
 from deltars.log.transaction_id import TxnId, as_txn_id
+from deltars.log.validation import as_actions
 from deltars.protocol import Action
 from deltars.session import HasSession
 from deltars.store.read.committed_versions import CommittedTransaction, CommittedVersion
@@ -82,12 +83,13 @@ class SqlTxnLogWriter:
         check_flags(tolerate_missing=tolerate_missing)
         key = _as_table_id(table_id)
         if type(version) is not int or version < 0:
-            raise ValidationError(f"version must be 0 or more, got {version!r}", table_id=key, field="version")
+            raise ValidationError(f"version must be 0 or more, got {brief(version)}", table_id=key, field="version")
+        check_mappings(operation_params=operation_params)
         is_arrow = isinstance(actions, pa.Table)
         table = TableCommit(
             key,
             version - 1,
-            () if is_arrow else tuple(actions),
+            () if is_arrow else as_actions(actions),
             operation,
             operation_params or {},
             adds=canonical(actions) if is_arrow else None,
@@ -159,4 +161,4 @@ def _as_table_id(table_id: UUID | str) -> UUID:
     try:
         return table_id if isinstance(table_id, UUID) else UUID(table_id)
     except (ValueError, TypeError, AttributeError):
-        raise ValidationError(f"{table_id!r} is not a table id: it must be a UUID", field="table_id") from None
+        raise ValidationError(f"{brief(table_id)} is not a table id: it must be a UUID", field="table_id") from None

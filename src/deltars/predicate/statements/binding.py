@@ -15,7 +15,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from deltars.errors import PredicateError, ValidationError
+from deltars.errors import PredicateError, ValidationError, brief
 from deltars.predicate.source import Source
 from deltars.predicate.statements.tokens import Token, tokens_of
 from deltars.predicate.statements.tree import Fragment
@@ -46,7 +46,7 @@ class Binder:
     def __init__(self, source: Source, args: Arguments) -> None:
         self.source = source
         if args is not None and (isinstance(args, str) or not isinstance(args, Mapping | Sequence)):
-            raise ValidationError(f"args must be a dict or a list, got {args!r:.100}", field="args", hint=_PARAMETER)
+            raise ValidationError(f"args must be a dict or a list, got {brief(args)}", field="args", hint=_PARAMETER)
         self._args = args
         self._order: dict[int, int] = {}
         if not isinstance(args, Mapping):
@@ -114,7 +114,7 @@ class Binder:
             return "NULL"
         if not isinstance(value, bool | int | float | Decimal | str | bytes | date):
             raise self.source.error_at(
-                f"the value of {shown} cannot be used here: {value!r:.100}",
+                f"the value of {shown} cannot be used here: {brief(value)}",
                 position,
                 hint="Give a number, text, bytes, bool, date, time or None.",
             )

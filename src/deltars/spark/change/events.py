@@ -14,7 +14,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from deltars.data.change_feed import SEQUENCE, START_AT, ChangeFeed, FeedColumns
 from deltars.data.row_change import KeyValues, Merge
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, brief
 from deltars.protocol import StructType
 from deltars.spark.change.assignment import assigned
 from deltars.spark.change.expressions import analysis_errors, checked_condition
@@ -119,7 +119,7 @@ def _chosen(frame: DataFrame, feed: ChangeFeed, columns: FeedColumns) -> tuple[D
         by = F.col(quoted(next(name for name in frame.columns if name.lower() == by.lower())))
     elif not isinstance(by, Column):
         raise ValidationError(
-            f"sequence_by must be a column's name or a Spark Column, got {by!r}",
+            f"sequence_by must be a column's name or a Spark Column, got {brief(by)}",
             field="sequence_by",
             hint='Write sequence_by="changed_at".',
         )

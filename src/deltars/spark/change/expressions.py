@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from deltars.data.row_change import Expression
-from deltars.errors import PredicateError, ValidationError
+from deltars.errors import PredicateError, ValidationError, brief
 from deltars.predicate.source import Source
 from deltars.predicate.syntax import check_legal
 
@@ -29,7 +29,7 @@ def as_column(expression: Expression, what: str, field: str) -> Column:
     if isinstance(expression, Column):
         return expression
     if not isinstance(expression, str):
-        raise ValidationError(f"{what} must be SQL text or a Spark column, got {expression!r}", field=field)
+        raise ValidationError(f"{what} must be SQL text or a Spark column, got {brief(expression)}", field=field)
     _refuse_illegal(expression)
     with analysis_errors(what, field):
         return F.expr(expression)

@@ -20,7 +20,7 @@ from uuid import UUID, uuid4
 import msgspec
 from sqlalchemy import Connection, Text, cast, delete, insert, select, update
 
-from deltars.errors import DamagedLog, TableExists
+from deltars.errors import DamagedLog, TableExists, brief
 from deltars.log.new_table import NO_VERSION, NewTable
 from deltars.log.table_rules import ROW_TRACKING_DOMAIN
 from deltars.protocol.actions import decode_partition_values
@@ -351,7 +351,7 @@ def _next_row_id(connection: Connection, table_id: UUID) -> int:
             raise ValueError("out of range")
         return found
     except (ValueError, KeyError, TypeError) as error:
-        raise DamagedLog(f"the domain {ROW_TRACKING_DOMAIN} cannot be read: {text!r:.200}") from error
+        raise DamagedLog(f"the domain {ROW_TRACKING_DOMAIN} cannot be read: {brief(text, 200)}") from error
 
 
 def _taken(owner: TableRecord, table: NewTable) -> TableExists:

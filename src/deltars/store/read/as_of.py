@@ -15,7 +15,7 @@ from datetime import date
 from typing import Protocol, TypeAlias, runtime_checkable
 from uuid import UUID
 
-from deltars.errors import TransactionNotFound, ValidationError
+from deltars.errors import TransactionNotFound, ValidationError, brief
 from deltars.log.moments import Moment, parse_moment, to_microseconds
 from deltars.log.transaction_id import as_txn_id, is_uuid
 from deltars.store.database import Database
@@ -113,7 +113,7 @@ def _commit_ts(moment: Moment) -> int:
 
 def _unknown(as_of: object) -> ValidationError:
     return ValidationError(
-        f"{as_of!r:.100} is neither a tag, nor a transaction's id, nor a time",
+        f"{brief(as_of)} is neither a tag, nor a transaction's id, nor a time",
         field="as_of",
         hint="Write 2026-01-31T12:00:00Z, a tag's name, or the id or the text of a committed transaction.",
     )

@@ -56,6 +56,8 @@ from deltars.store.backends.postgresql.adbc import IS_INSTALLED, Adbc
 from deltars.store.backends.postgresql.copy_out import copy_batches
 from deltars.store.backends.postgresql.deadlines import PLANS, begin, dialect, settle
 from deltars.store.backends.postgresql.pipeline import Step, driver_of, prepare, rows_of, run_pipeline
+from deltars.store.backends.postgresql.tls import HINT as TLS_HINT
+from deltars.store.backends.postgresql.tls import with_verified_tls
 from deltars.store.backends.prepared import Prepared, QueryCache
 
 LARGE_ROWS = 10_000
@@ -108,7 +110,7 @@ class PostgreSQL(Backend):
 
     @property
     def _parameters(self) -> dict[str, str]:
-        return {"application_name": "deltars", **self.uri.parameters, "dbname": self.uri.database}
+        return {"application_name": "deltars", **with_verified_tls(self.uri.parameters), "dbname": self.uri.database}
 
     def create_engine(self, *, pool_size: int, pool_timeout_s: float) -> Engine:
         engine = create_engine(
@@ -394,6 +396,8 @@ class PostgreSQL(Backend):
                 sqlstate=state,
                 hint=f"Run: deltars init --catalog '{self.uri}'",
             )
+        if state is None and any(word in str(error) for word in ("SSL", "certificate")):
+            return DatabaseError(f"no connection to {self.uri}: {first_line(error)}", hint=TLS_HINT)
         if state is None or state.startswith("08"):
             return DatabaseError(
                 f"no connection to {self.uri}: {first_line(error)}",
