@@ -69,6 +69,8 @@ class Settings:
     """Whether this process collects Prometheus metrics."""
     tracing: bool = False
     """Whether this process emits OpenTelemetry spans."""
+    openlineage: bool = False
+    """Whether this process delivers OpenLineage events of what transactions read and wrote."""
     storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

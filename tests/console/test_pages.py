@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import UUID
@@ -13,7 +14,7 @@ from starlette.datastructures import URL
 from starlette.testclient import TestClient
 
 import deltars
-from deltars.console import model
+from deltars.console import app, model
 from deltars.console.app import create_app
 from deltars.console.lanes import draw
 from deltars.console.security import without_token
@@ -27,8 +28,8 @@ pytestmark = pytest.mark.backends("sqlite", "postgres")
 
 
 def client_of(catalog: deltars.Catalog) -> TestClient:
-    app = create_app(catalog, token="secret", hosts=[HOST])
-    client = TestClient(app, base_url=f"http://{HOST}", raise_server_exceptions=False)
+    pages = create_app(catalog, token="secret", hosts=[HOST])
+    client = TestClient(pages, base_url=f"http://{HOST}", raise_server_exceptions=False)
     assert client.get("/?token=secret").status_code == 200
     return client
 
@@ -92,6 +93,26 @@ def test_swimlanes_are_filtered_by_table_operation_committer_and_time(client: Te
     assert (wrong.status_code, "the window ends before it begins" in wrong.text) == (400, True)
 
 
+def test_lost_races_are_crosses_in_the_lane_of_their_table(client: TestClient, catalog: deltars.Catalog) -> None:
+    def drawn(query: str) -> tuple[int, list[str]]:
+        page = client.get(f"/transactions.json?{query}").json()
+        assert page["num_lost"] == len(page["drawing"]["crosses"])
+        return page["num_commits"], [cross["winning_txn_id"] for cross in page["drawing"]["crosses"]]
+
+    [lost] = catalog.conflicts()
+    everything, crosses = drawn("")
+    assert crosses == [str(lost.winning_txn_id)]
+    assert drawn("outcome=committed") == (everything, [])
+    assert drawn("outcome=lost") == (0, crosses)
+    assert drawn("outcome=nonsense") == (everything, crosses)
+    assert drawn("outcome=lost&table=label") == (0, [])
+    assert drawn("outcome=lost&committer=winner") == (0, [])
+    assert drawn("outcome=lost&committer=loser") == (0, crosses)
+    text = client.get("/transactions?outcome=lost").text
+    assert "by loser lost to version 2 of features" in text
+    assert "Nothing was committed in this window" not in text
+
+
 def test_many_commits_are_drawn_as_cells(
     client: TestClient, catalog: deltars.Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +168,37 @@ def test_conflicts_say_who_lost_to_whom(client: TestClient, catalog: deltars.Cat
     ]
     assert [(bar["label"], bar["count"]) for bar in page["by_table"]] == [("features", 2)]
     assert sum(bar["count"] for bar in page["by_hour"]) == 2
+
+
+def test_conflicts_are_counted_whole_and_listed_by_pages(
+    client: TestClient, catalog: deltars.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "CONFLICTS", 2)
+    lose_a_race(catalog)
+    lose_a_race(catalog)
+    first, second, third = (client.get(f"/conflicts.json?page={page}").json() for page in range(3))
+    listed = [one["winning_version"] for page in (first, second, third) for one in page["conflicts"]]
+    assert listed == [one.winning_version for one in catalog.conflicts()]
+    assert [page["has_more"] for page in (first, second, third)] == [True, False, False]
+    assert [page["num_conflicts"] for page in (first, second, third)] == [3, 3, 3]
+    assert [bar["count"] for bar in first["by_rule"]] == [3]
+    assert 'href="/conflicts?page=1"' in client.get("/conflicts").text
+    assert client.get("/conflicts?page=99999999999999999").status_code == 200
+
+
+@pytest.mark.backends("sqlite")
+def test_page_that_takes_too_long_is_given_up_and_keeps_no_other(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = threading.Event()
+    monkeypatch.setattr(app, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(model.ConsoleModel, "overview", lambda _: held.wait(60))
+    try:
+        slow = client.get("/")
+        assert (slow.status_code, "the page was not ready after 0.2 s" in slow.text) == (503, True)
+        assert client.get("/conflicts.json").status_code == 200
+    finally:
+        held.set()
 
 
 def test_cuts_compare_a_tag_a_transaction_and_a_time(client: TestClient, catalog: deltars.Catalog) -> None:
@@ -210,8 +262,8 @@ def test_pages_write_nothing(catalog: deltars.Catalog, tmp_path: Path) -> None:
 @pytest.mark.backends("sqlite")
 class TestGuard:
     def test_needs_the_token_and_keeps_it_out_of_the_address(self, catalog: deltars.Catalog) -> None:
-        app = create_app(catalog, token="secret", hosts=[HOST])
-        client = TestClient(app, base_url=f"http://{HOST}", follow_redirects=False)
+        pages = create_app(catalog, token="secret", hosts=[HOST])
+        client = TestClient(pages, base_url=f"http://{HOST}", follow_redirects=False)
         for address in ("/", "/overview.json", "/static/console.css", "/?token=wrong"):
             assert client.get(address).status_code == 401
         first = client.get("/cuts?before=q3&token=secret")

@@ -25,7 +25,7 @@ from tests.observe.scrape import Scrape
 
 pytestmark = pytest.mark.backends("sqlite")
 
-LOADED = "print([name for name in ('prometheus_client', 'opentelemetry') if name in sys.modules])"
+LOADED = "print([name for name in ('prometheus_client', 'opentelemetry', 'openlineage') if name in sys.modules])"
 COMMIT = "catalog = deltars.connect({options}); catalog.create_table('t', 'id BIGINT')"
 
 

@@ -152,8 +152,12 @@ def test_complete_mode_replaces_the_table_and_a_new_checkpoint_is_noticed(
     assert found == {0: 5, 1: 4}
     with pytest.raises(StreamingQueryException, match="was committed by another query"):
         totals("b")
-    stream = spark.readStream.format("deltasql").load(uri(catalog, "source"))
-    with pytest.raises(StreamingQueryException, match="txnAppId"):
-        stream.writeStream.format("deltasql").option("checkpointLocation", "hdfs://nowhere/x").trigger(
-            availableNow=True
-        ).start(uri(catalog, "other")).awaitTermination()
+    # Without its checkpoint among the options, the sink cannot know the stream.
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "c"))
+    try:
+        stream = spark.readStream.format("deltasql").load(uri(catalog, "source"))
+        writer = stream.writeStream.format("deltasql").trigger(availableNow=True)
+        with pytest.raises(StreamingQueryException, match="txnAppId"):
+            writer.start(uri(catalog, "other")).awaitTermination()
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")

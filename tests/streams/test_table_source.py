@@ -281,6 +281,7 @@ def test_feed_delivers_a_snapshot_then_changes(catalog: deltars.Catalog) -> None
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(7_200)
 def test_random_commits_are_delivered_exactly_once(catalog: deltars.Catalog) -> None:
     """Append, change, optimize and alter at random, with restarts and limits: each appended row comes once."""
     draw = random.Random(seed())
@@ -290,7 +291,7 @@ def test_random_commits_are_delivered_exactly_once(catalog: deltars.Catalog) -> 
     for begun in (stream, feed):
         begun.batch()
     written, columns, stops = 0, 0, 0
-    for _ in range(scaled(40, soak=1500)):
+    for _ in range(scaled(40, soak=1000)):
         match draw.choice(
             ["append"] * 4 + ["many", "delete", "update", "optimize", "column", "restart", "read", "read"]
         ):

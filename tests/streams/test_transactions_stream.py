@@ -129,6 +129,7 @@ def test_derived_tables_follow_their_sources_exactly_once_into_another_catalog(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(7_200)
 def test_random_transactions_are_delivered_whole_and_once(catalog: deltars.Catalog) -> None:
     """Follow three tables at random moments: what is delivered equals the tables at every cut."""
     import random

@@ -23,6 +23,7 @@ def open_catalogs(spark: SparkSession) -> deltars.Catalog:
     observe.json_logs()
     observe.prometheus(port=9000)
     observe.opentelemetry()
+    observe.openlineage().flush(5)
     assert_type(deltars.migrate.status("lake"), deltars.SchemaStatus)
     deltars.migrate.up("lake", views=False)
     deltars.migrate.grants("lake", reader="analysts", writer="etl")

@@ -24,10 +24,12 @@ if TYPE_CHECKING:
         changes_between,
         changes_of_table,
     )
+    from deltars.catalog.charts import line_html
     from deltars.catalog.connection import begin, connect, read, sql, write
     from deltars.catalog.convert import convert_directory
     from deltars.catalog.copies import Copy, copy_tables
     from deltars.catalog.expire import Expired, expire_history, purge_dropped
+    from deltars.catalog.growth import table_growth
     from deltars.catalog.handover import adopt, import_table, release
     from deltars.catalog.log_acceptance import LogComparison, accept_log, compare_log
     from deltars.catalog.maintenance import (
@@ -57,10 +59,12 @@ else:
             ),
             "catalog": "Catalog",
             "changes": ("Changes TransactionChanges VersionOrMoment catalog_changes changes_between changes_of_table"),
+            "charts": "line_html",
             "connection": "begin connect read sql write",
             "convert": "convert_directory",
             "copies": "Copy copy_tables",
             "expire": "Expired expire_history purge_dropped",
+            "growth": "table_growth",
             "handover": "adopt import_table release",
             "log_acceptance": "LogComparison accept_log compare_log",
             "maintenance": (

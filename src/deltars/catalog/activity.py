@@ -160,6 +160,11 @@ def lost_races(
     rows = Activity(session.database).conflicts(
         since_us=0 if since is None else to_microseconds(since), tables=session.find_ids(tables), limit=_limit(limit)
     )
+    return conflict_details(session, rows)
+
+
+def conflict_details(session: CatalogSession, rows: Sequence[ConflictRow]) -> list[ConflictDetail]:
+    """Return lost races with the names of their tables."""
     names = session.registry.names({row.table_id for row in rows})
     return [_conflict(row, names) for row in rows]
 

@@ -14,7 +14,7 @@ from deltars.catalog.catalog import Catalog
 from deltars.catalog.table import Table
 from deltars.config import CatalogConfig, Isolation, configure
 from deltars.errors import ConfigError, DeltarsError, ValidationError, WarehouseTaken
-from deltars.observe import opentelemetry, prometheus
+from deltars.observe import openlineage, opentelemetry, prometheus
 from deltars.session import CatalogSession
 from deltars.storage.location import parse_location
 from deltars.store import migrations
@@ -79,6 +79,8 @@ class CatalogSettings(TypedDict, total=False):
     """Call `observe.prometheus()`, for the whole process; by default not."""
     tracing: bool | None
     """Call `observe.opentelemetry()`, for the whole process; by default not."""
+    openlineage: bool | None
+    """Call `observe.openlineage()`, for the whole process; by default not."""
 
 
 @checks_call
@@ -115,6 +117,8 @@ def open_catalog(config: CatalogConfig, *, migrate: bool | None, claim: bool = T
         prometheus()
     if config.settings.tracing:
         opentelemetry()
+    if config.settings.openlineage:
+        openlineage()
     place = None if config.warehouse is None else warehouse_location(config.warehouse)
     opened = Catalog(config)
     try:

@@ -89,7 +89,8 @@ class Table(TableChanges, TableMaintenance, RefusesVerbs, ArrowRows):
     def history(self, limit: int | None = None, *, since: int | Moment | None = None) -> list[HistoryEntry]:
         """Return the commits, newest first: at most `limit`, none before `since` (a version or a time)."""
         with located(table=self.name):
-            return HistoryList(self._session.reader.history(self.id, limit=limit, since=since))
+            found = self._session.reader.history(self.id, limit=limit, since=since)
+            return HistoryList(found, self._session, self.id)
 
     def count(self, where: str | None = None, *, version: int | None = None, timestamp: Moment | None = None) -> int:
         """Return the number of rows now, at a version or at a time. With `where`, count the rows that match.

@@ -4,19 +4,21 @@
     the same with .json                                                     the same values, for programs
     /transactions/lanes                                                     the drawing alone, for zooming
 
-A page runs in its own thread, so a slow one does not keep the others.
+A page runs in a thread of its own, so a slow one does not keep the others; one that takes too long is given up.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import anyio
+import anyio.to_thread
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -27,16 +29,20 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from deltars.catalog import Catalog
-from deltars.console.charts import size_text
-from deltars.console.model import ConsoleModel, LaneFilter, Swimlanes
+from deltars.catalog.charts import size_text
+from deltars.console.model import OUTCOMES, ConsoleModel, LaneFilter, Swimlanes
 from deltars.console.security import Guard
-from deltars.errors import DatabaseError, DeltarsError, TableNotFound, TransactionNotFound
+from deltars.errors import DatabaseError, DeltarsError, TableNotFound, TimeoutError, TransactionNotFound
 
 _HERE = Path(__file__).parent
+MOST_PAGES = 1_000_000
+PATIENCE_S = 20.0
+"""Longest that a browser waits for a page."""
 _SAFE = 2**53
 """Integers from here on lose digits in JavaScript."""
 
 Model = Callable[[ConsoleModel, Request], Any]
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def create_app(catalog: Catalog, *, token: str, hosts: Collection[str]) -> Starlette:
@@ -50,7 +56,7 @@ def create_app(catalog: Catalog, *, token: str, hosts: Collection[str]) -> Starl
         # A name may hold anything, so it is no part of the path.
         *pages.routes("/table", "table", lambda model, request: model.table(request.query_params.get("name", ""))),
         *pages.routes("/cuts", "cuts", _cuts),
-        *pages.routes("/conflicts", "conflicts", lambda model, _: model.conflicts()),
+        *pages.routes("/conflicts", "conflicts", _conflicts),
         *pages.routes("/mirror", "mirror", lambda model, _: model.mirror()),
         *pages.routes("/streams", "streams", lambda model, _: model.streams()),
         *pages.routes("/maintenance", "maintenance", lambda model, _: model.maintenance()),
@@ -81,23 +87,31 @@ class _Pages:
         # The JSON first: the id of a transaction would take its address too.
         return [Route(as_json, self.values(model)), Route(path, self.page(template, model))]
 
-    def page(self, template: str, model: Model) -> Callable[[Request], Response]:
-        def respond(request: Request) -> Response:
+    def page(self, template: str, model: Model) -> Endpoint:
+        async def respond(request: Request) -> Response:
             try:
-                return self._html(template, model(self._model, request))
+                return self._html(template, await self._found(model, request))
             except DeltarsError as error:
                 return self._html("error", {"error": error}, _status(error))
 
         return respond
 
-    def values(self, model: Model) -> Callable[[Request], Response]:
-        def respond(request: Request) -> Response:
+    def values(self, model: Model) -> Endpoint:
+        async def respond(request: Request) -> Response:
             try:
-                return _json(model(self._model, request))
+                return _json(await self._found(model, request))
             except DeltarsError as error:
                 return _json({"error": error.message, "hint": error.hint}, _status(error))
 
         return respond
+
+    async def _found(self, model: Model, request: Request) -> Any:
+        """Return what a page shows. PostgreSQL ends a statement that takes too long; elsewhere its thread is left."""
+        with anyio.move_on_after(PATIENCE_S):
+            return await anyio.to_thread.run_sync(model, self._model, request, abandon_on_cancel=True)
+        raise TimeoutError(
+            f"the page was not ready after {PATIENCE_S:g} s", hint="Choose fewer tables or a shorter window of time."
+        )
 
     def not_found(self, _request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
@@ -124,9 +138,18 @@ def _swimlanes(model: ConsoleModel, request: Request) -> Swimlanes:
             given.get("table") or None,
             given.get("operation") or None,
             given.get("committer") or None,
-            max(0, _whole(given.get("page")) or 0),
+            outcome if (outcome := given.get("outcome")) in OUTCOMES else None,
+            _page(request),
         )
     )
+
+
+def _conflicts(model: ConsoleModel, request: Request) -> dict[str, Any]:
+    return model.conflicts(_page(request))
+
+
+def _page(request: Request) -> int:
+    return min(max(0, _whole(request.query_params.get("page")) or 0), MOST_PAGES)
 
 
 def _transaction(model: ConsoleModel, request: Request) -> dict[str, Any]:
@@ -149,7 +172,7 @@ def _whole(text: str | None) -> int | None:
 def _status(error: DeltarsError) -> int:
     if isinstance(error, TableNotFound | TransactionNotFound):
         return 404
-    return 503 if isinstance(error, DatabaseError) else 400
+    return 503 if isinstance(error, DatabaseError | TimeoutError) else 400
 
 
 def _json(found: Any, status: int = 200) -> Response:
@@ -212,6 +235,7 @@ def _query(wanted: LaneFilter) -> str:
         "table": wanted.table,
         "operation": wanted.operation,
         "committer": wanted.committer,
+        "outcome": wanted.outcome,
         "page": wanted.page or None,
     }
     return urlencode({name: value for name, value in given.items() if value is not None})

@@ -2,6 +2,7 @@
 
     commits ──▶ Marks     few: each transaction is a line through the lanes of its tables, with a dot for each version
     density ──▶ Cells     many: each slice of time of a lane is a cell, darker for more commits
+    lost    ──▶ Crosses   a cross in the lane of the table for which a transaction lost a race
 
 Lengths are units of the drawing's `viewBox`; the browser scales it.
 """
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from deltars.store.read.activity import CommitRow, DensityRow
+from deltars.store.read.activity import CommitRow, ConflictRow, DensityRow
 
 WIDTH = 1200
 LABELS = 180
@@ -79,6 +80,16 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
+class Cross:
+    """A race that was lost."""
+
+    x: float
+    y: float
+    title: str
+    winning_txn_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     x: float
     label: str
@@ -90,6 +101,7 @@ class Drawing:
     ticks: tuple[Tick, ...]
     marks: tuple[Mark, ...]
     cells: tuple[Cell, ...]
+    crosses: tuple[Cross, ...]
     width: int
     height: float
     labels: int = LABELS
@@ -113,6 +125,7 @@ def draw(
     to_us: int,
     commits: Sequence[CommitRow] = (),
     density: Iterable[DensityRow] = (),
+    lost: Iterable[ConflictRow] = (),
 ) -> Drawing:
     """Return the drawing of a window: its commits, or how many there are where they are too many."""
     scale = Scale(from_us, to_us)
@@ -124,6 +137,7 @@ def draw(
         tuple(_ticks(scale)),
         tuple(_marks(lanes, scale, commits)),
         tuple(_cells(lanes, scale, density)),
+        tuple(_crosses(lanes, scale, lost)),
         WIDTH,
         TOP + LANE * max(len(lanes), 1) + 6,
     )
@@ -165,6 +179,17 @@ def _cells(lanes: Sequence[Lane], scale: Scale, density: Iterable[DensityRow]) -
         title = f"{moment(begin)}: {row.num_commits} commits of {at[row.table_id].name}"
         width = max(1.0, round(scale.x(end) - x, 1))
         yield Cell(x, at[row.table_id].y - LANE * 0.35, width, level, title, begin, end)
+
+
+def _crosses(lanes: Sequence[Lane], scale: Scale, lost: Iterable[ConflictRow]) -> Iterable[Cross]:
+    at = {lane.table_id: lane for lane in lanes}
+    for one in lost:
+        if one.table_id in at:
+            who = f" by {one.committer}" if one.committer else ""
+            to = "" if one.winning_version is None else f" to version {one.winning_version}"
+            what = one.operation or "a transaction"
+            title = f"{moment(one.recorded_at)} {what}{who} lost{to} of {at[one.table_id].name}: {one.rule}"
+            yield Cross(scale.x(one.recorded_at), at[one.table_id].y, title, one.winning_txn_id)
 
 
 def bucket_us(from_us: int, to_us: int) -> int:

@@ -17,16 +17,16 @@ import msgspec
 import pyarrow.compute as pc
 
 from deltars.catalog import Catalog, Table
-from deltars.catalog.activity import ConflictDetail, TransactionSummary, summaries
-from deltars.console.charts import Bar, Line, bars, line, size_text
+from deltars.catalog.activity import TransactionSummary, conflict_details, summaries
+from deltars.catalog.charts import Bar, bars, size_text
+from deltars.catalog.growth import table_growth
 from deltars.console.lanes import BUCKETS, MOST_MARKS, Drawing, draw
 from deltars.errors import TableNotFound, TransactionNotFound, ValidationError
 from deltars.log.moments import from_microseconds, to_microseconds
 from deltars.log.transaction_id import as_txn_id
 from deltars.store.mirror.status import MirrorStatus
-from deltars.store.read.activity import Activity, MaintenanceRow, VersionTotals, Window
+from deltars.store.read.activity import HOUR_US, Activity, MaintenanceRow, VersionTotals, Window
 
-HOUR_US = 3_600_000_000
 LANES = 40
 """Tables of one page of swimlanes."""
 HISTORY = 100
@@ -34,7 +34,11 @@ HISTORY = 100
 GROWTH = 300
 """Versions of a table that its charts show."""
 PARTITIONS = 100
-CONFLICTS = 200
+HOURS = 48
+"""Hours with conflicts that the chart shows."""
+CONFLICTS = 100
+"""Lost races of one page."""
+OUTCOMES = ("committed", "lost")
 LEAST_US = 1_000
 """Shortest window of the swimlanes."""
 
@@ -48,6 +52,8 @@ class LaneFilter:
     table: str | None = None
     operation: str | None = None
     committer: str | None = None
+    outcome: str | None = None
+    """One of `OUTCOMES`; None for both."""
     page: int = 0
 
 
@@ -57,6 +63,8 @@ class Swimlanes:
     from_us: int
     to_us: int
     num_commits: int
+    num_lost: int
+    """Lost races that are drawn."""
     num_tables: int
     is_live: bool
     """Whether the window reaches to now."""
@@ -67,6 +75,10 @@ class Swimlanes:
     @property
     def has_more_tables(self) -> bool:
         return self.num_tables > (self.filter.page + 1) * LANES
+
+    def turned(self, pages: int) -> LaneFilter:
+        """Return the same window of the tables before, or of those after."""
+        return replace(self.filter, page=self.filter.page + pages)
 
     def moved(self, share: float) -> LaneFilter:
         """Return the window that is moved by a share of its length."""
@@ -124,7 +136,9 @@ class ConsoleModel:
         shown = dict(list(tables.items())[wanted.page * LANES : (wanted.page + 1) * LANES])
         from_us, to_us, is_live = self._window(wanted)
         window = Window(from_us, to_us, tuple(shown), wanted.operation, wanted.committer)
-        count = self._activity.count(window) if shown else 0
+        has_commits, has_lost = (shown and wanted.outcome in (None, outcome) for outcome in OUTCOMES)
+        count = self._activity.count(window) if has_commits else 0
+        lost = self._activity.lost(window, MOST_MARKS) if has_lost else []
         commits = self._activity.commits(window, MOST_MARKS) if 0 < count <= MOST_MARKS else []
         density = self._activity.density(window, BUCKETS) if count > MOST_MARKS else []
         return Swimlanes(
@@ -132,9 +146,10 @@ class ConsoleModel:
             from_us,
             to_us,
             count,
+            len(lost),
             len(tables),
             is_live,
-            draw(shown, from_us, to_us, commits, density),
+            draw(shown, from_us, to_us, commits, density, lost),
             summaries(self._session, commits[:50]),
             self._activity.operations(list(shown)) if shown else [],
         )
@@ -182,13 +197,23 @@ class ConsoleModel:
         found = self._session.reader.transaction(text) if _is_id(text) else None
         return to_microseconds(text) if found is None else found.commit_ts
 
-    def conflicts(self) -> dict[str, Any]:
-        found = self._catalog.conflicts(limit=CONFLICTS)
+    def conflicts(self, page: int = 0) -> dict[str, Any]:
+        found = self._activity.conflicts(limit=CONFLICTS + 1, offset=page * CONFLICTS)
+        counts = self._activity.conflict_counts()
+        names = self._session.registry.names({count.table_id for count in counts})
+        by_table, by_rule, by_hour = Counter[str](), Counter[str](), Counter[str]()
+        for count in counts:
+            by_table[names.get(count.table_id, str(count.table_id))] += count.num_conflicts
+            by_rule[count.rule] += count.num_conflicts
+            by_hour[from_microseconds(count.hour * HOUR_US).strftime("%Y-%m-%d %H:00")] += count.num_conflicts
         return {
-            "conflicts": [asdict(one) for one in found],
-            "by_table": bars(Counter(one.table for one in found).most_common()),
-            "by_rule": bars(Counter(one.rule for one in found).most_common()),
-            "by_hour": _by_hour(found),
+            "conflicts": [asdict(one) for one in conflict_details(self._session, found[:CONFLICTS])],
+            "num_conflicts": by_rule.total(),
+            "page": page,
+            "has_more": len(found) > CONFLICTS,
+            "by_table": bars(by_table.most_common(HISTORY)),
+            "by_rule": bars(by_rule.most_common()),
+            "by_hour": bars(sorted(by_hour.items())[-HOURS:]),
         }
 
     def mirror(self) -> dict[str, Any]:
@@ -254,7 +279,7 @@ class ConsoleModel:
                     **_totals(totals[0] if totals else None),
                 }
             )
-        lost = [one for one in self._catalog.conflicts(limit=CONFLICTS) if txn_id in (one.txn_id, one.winning_txn_id)]
+        lost = conflict_details(self._session, self._activity.conflicts(txn_id=txn_id, limit=CONFLICTS))
         return {
             **asdict(summary),
             "user_metadata": commits[0].user_metadata,
@@ -283,7 +308,7 @@ class ConsoleModel:
                 }
                 for entry in history
             ],
-            "charts": self._growth(table),
+            "charts": table_growth(self._session, table.id, max(0, table.version - GROWTH), table.version),
             "file_sizes": _file_sizes(table),
             "schema_changes": _schema_changes(self._activity.schemas(table.id, HISTORY)),
             "advice": [asdict(one) for one in advice],
@@ -291,23 +316,6 @@ class ConsoleModel:
             "dependents": [asdict(edge) for edge in self._catalog.lineage(table.id, downstream=True, depth=1)],
             "conflicts": [asdict(one) for one in self._catalog.conflicts(tables=[table.id], limit=20)],
         }
-
-    def _growth(self, table: Table) -> list[Line]:
-        """Return charts of rows, files and bytes, computed backwards from the current totals."""
-        totals = table.snapshot().totals
-        last = table.version
-        steps = self._activity.totals(table.id, max(0, last - GROWTH) + 1, last)
-        current = {"rows": totals.num_records or 0, "files": totals.num_files, "bytes": totals.size_bytes}
-        lines = {name: [(last, figure)] for name, figure in current.items()}
-        for step in reversed(steps):
-            for name in current:
-                current[name] -= getattr(step, f"{name}_added") - getattr(step, f"{name}_removed")
-                lines[name].append((step.version - 1, max(current[name], 0)))
-        return [found for name, points in lines.items() if (found := line(name, _without_repeats(points[::-1])))]
-
-
-def _without_repeats(points: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    return list(dict(points).items())
 
 
 def _is_id(text: str) -> bool:
@@ -342,11 +350,6 @@ def _mirror(status: MirrorStatus) -> dict[str, Any]:
         "last_error": status.last_error,
         "next_attempt_at": _time(status.next_attempt_at),
     }
-
-
-def _by_hour(conflicts: Sequence[ConflictDetail]) -> list[Bar]:
-    hours = Counter(one.recorded_at.strftime("%Y-%m-%d %H:00") for one in conflicts)
-    return bars(sorted(hours.items()))
 
 
 def _file_sizes(table: Table) -> list[Bar]:

@@ -1,15 +1,17 @@
-"""Log lines, metrics and spans of deltars, all made from the same events (`events`)."""
+"""Log lines, metrics, spans and lineage of deltars, all made from the same events (`events`)."""
 
 from deltars.observe.channel import Exporter, attach, detach, emit, is_watched
 from deltars.observe.events import (
     BatchEnded,
     CommitEnded,
     Event,
+    Lineage,
     MaintenanceEnded,
     MaintenanceSeen,
     MirrorSeen,
     Outcome,
     PublicationFailed,
+    ReadTable,
     Source,
     Stopwatch,
     TableLag,
@@ -18,8 +20,9 @@ from deltars.observe.events import (
     TransactionPublished,
     VersionPublished,
     WriteSkipped,
+    WrittenTable,
 )
-from deltars.observe.exporters import opentelemetry, prometheus
+from deltars.observe.exporters import openlineage, opentelemetry, prometheus
 from deltars.observe.logs import JsonFormatter, error_fields, json_logs
 from deltars.observe.pools import PoolUse, watch_pool
 
@@ -29,12 +32,14 @@ __all__ = [
     "Event",
     "Exporter",
     "JsonFormatter",
+    "Lineage",
     "MaintenanceEnded",
     "MaintenanceSeen",
     "MirrorSeen",
     "Outcome",
     "PoolUse",
     "PublicationFailed",
+    "ReadTable",
     "Source",
     "Stopwatch",
     "TableLag",
@@ -43,12 +48,14 @@ __all__ = [
     "TransactionPublished",
     "VersionPublished",
     "WriteSkipped",
+    "WrittenTable",
     "attach",
     "detach",
     "emit",
     "error_fields",
     "is_watched",
     "json_logs",
+    "openlineage",
     "opentelemetry",
     "prometheus",
     "watch_pool",

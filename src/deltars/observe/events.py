@@ -1,4 +1,4 @@
-"""Events of deltars, for logs, metrics and spans.
+"""Events of deltars, for logs, metrics, spans and lineage.
 
     begin ──────▶ write ──────▶ commit ──────────────────────▶ publish, table by table
     TransactionBegun   WriteSkipped   CommitEnded, TransactionEnded    VersionPublished or PublicationFailed;
@@ -10,8 +10,9 @@ An event is emitted when its operation is over, with the duration.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias
 from uuid import UUID
@@ -103,6 +104,47 @@ class TransactionBegun:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadTable:
+    """Table that a transaction read rows of."""
+
+    name: str
+    location: str
+    version: int
+    condition: str | None
+    """Condition in SQL, cut if it is long; None if every row was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenTable:
+    """Table that a transaction changed."""
+
+    name: str
+    location: str
+    version: int | None
+    """Version that it made; None if it dropped the table."""
+    operation: str
+    is_new: bool = False
+    replaces: bool = False
+    """Whether an overwrite replaced rows."""
+    columns: Sequence[tuple[str, str]] = ()
+    """Names and types."""
+    num_rows: int | None = None
+    num_files: int = 0
+    size_bytes: int = 0
+    """Rows, files and bytes that it wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """What a committed transaction read and wrote."""
+
+    committed_at: datetime
+    committer: str | None
+    read: Sequence[ReadTable]
+    written: Sequence[WrittenTable]
+
+
+@dataclass(frozen=True, slots=True)
 class TransactionEnded:
     """A transaction ended: it committed, failed or was rolled back. The duration counts from `begin`."""
 
@@ -113,6 +155,8 @@ class TransactionEnded:
     versions: Mapping[str, int | None] = field(default_factory=dict)
     """The tables that it changes, by name, with their versions if it committed."""
     error: BaseException | None = None
+    lineage: Callable[[], Lineage] | None = field(default=None, repr=False, compare=False)
+    """Makes the lineage of a transaction that committed. Call it in the exporter itself; it costs some microseconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Functions that enable metrics and spans. Their packages are imported only when one of these is called."""
+"""Functions that enable metrics, spans and lineage. Their packages are imported only when one of these is called."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from deltars.errors import ConfigError
 from deltars.observe.channel import attach
 
 if TYPE_CHECKING:
+    from openlineage.client import OpenLineageClient
     from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
 
+    from deltars.observe.lineage import LineageEvents
     from deltars.observe.metrics import Metrics
     from deltars.observe.spans import Spans
 
 _turning_on = threading.Lock()
 _metrics: dict[CollectorRegistry, Metrics] = {}
 _spans: dict[TracerProvider | None, Spans] = {}
+_lineage: dict[OpenLineageClient | None, LineageEvents] = {}
 
 
 def prometheus(*, registry: CollectorRegistry | None = None, port: int | None = None) -> Metrics:
@@ -29,7 +32,7 @@ def prometheus(*, registry: CollectorRegistry | None = None, port: int | None = 
     try:
         from deltars.observe.metrics import Metrics, default_registry
     except ImportError as error:
-        raise _not_installed("metrics", error) from error
+        raise _not_installed("metrics", "metrics", error) from error
     chosen = default_registry() if registry is None else registry
     with _turning_on:
         metrics = _metrics.get(chosen)
@@ -49,7 +52,7 @@ def opentelemetry(*, tracer_provider: TracerProvider | None = None) -> Spans:
     try:
         from deltars.observe.spans import Spans
     except ImportError as error:
-        raise _not_installed("tracing", error) from error
+        raise _not_installed("tracing", "metrics", error) from error
     with _turning_on:
         spans = _spans.get(tracer_provider)
         if spans is None:
@@ -58,7 +61,25 @@ def opentelemetry(*, tracer_provider: TracerProvider | None = None) -> Spans:
     return spans
 
 
-def _not_installed(what: str, error: ImportError) -> ConfigError:
+def openlineage(*, client: OpenLineageClient | None = None) -> LineageEvents:
+    """Deliver an OpenLineage run for every committed transaction, with the default client or with yours.
+
+    OpenLineage's own environment variables or `openlineage.yml` set up the default client. Commits do not wait for the
+    delivery, and never fail by it; `.flush()` waits.
+    """
+    try:
+        from deltars.observe.lineage import LineageEvents
+    except ImportError as error:
+        raise _not_installed("lineage events", "openlineage", error) from error
+    with _turning_on:
+        lineage = _lineage.get(client)
+        if lineage is None:
+            lineage = _lineage[client] = LineageEvents(client)
+            attach(lineage)
+    return lineage
+
+
+def _not_installed(what: str, extra: str, error: ImportError) -> ConfigError:
     return ConfigError(
-        f"{what} need a package that is not installed: {error.name}", hint="pip install 'deltars[metrics]'"
+        f"{what} need a package that is not installed: {error.name}", hint=f"pip install 'deltars[{extra}]'"
     )

@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self, Unpack
 from uuid import UUID
@@ -22,12 +23,13 @@ from uuid import UUID
 from deltars.arguments import checks_calls
 from deltars.errors import DeltarsError, ValidationError
 from deltars.log.commit import Commit, Committed, Drop
-from deltars.observe import Outcome, Stopwatch, TransactionEnded, emit
+from deltars.observe import Lineage, Outcome, Stopwatch, TransactionEnded, emit
 from deltars.session import HasSession, TableLike, after_commit
 from deltars.transaction.auto_compaction import compact_after_write
 from deltars.transaction.current import Entered, enter, leave
 from deltars.transaction.feed import write_change_data
 from deltars.transaction.lifetime import Phase
+from deltars.transaction.lineage import lineage_of
 from deltars.transaction.options import BeginOptions
 from deltars.transaction.result import TransactionResult
 from deltars.transaction.settle import Settler
@@ -117,7 +119,11 @@ class Transaction(StatementCalls):
             self._fail(error, watch, names)
             raise
         with after_commit(self.id):
-            self._emit_end(Outcome.REPEATED if committed is self._earlier else Outcome.COMMITTED, self._result.versions)
+            if committed is self._earlier:
+                self._emit_end(Outcome.REPEATED, self._result.versions)
+            else:
+                lineage = partial(lineage_of, view, committed.versions, committed.commit_ts, self._committer)
+                self._emit_end(Outcome.COMMITTED, self._result.versions, lineage=lineage)
             outcomes = session.publish(committed.versions, mirror=self._mirror)
             for staged in (*(table for table in changed if table.new), *dropped):
                 session.publish_registration(staged.table_id)
@@ -162,12 +168,17 @@ class Transaction(StatementCalls):
             self._view.forget()
 
     def _emit_end(
-        self, outcome: Outcome, versions: Mapping[str, int] | None = None, error: BaseException | None = None
+        self,
+        outcome: Outcome,
+        versions: Mapping[str, int] | None = None,
+        error: BaseException | None = None,
+        lineage: Callable[[], Lineage] | None = None,
     ) -> None:
         if self._view is not None:
             tables = versions or dict.fromkeys(staged.name for staged in self._view.changed)
             took_s = time.perf_counter() - self._began
-            emit(TransactionEnded(self._view.session.database.source, self.id, outcome, took_s, tables, error))
+            source = self._view.session.database.source
+            emit(TransactionEnded(source, self.id, outcome, took_s, tables, error, lineage))
 
     def __enter__(self) -> Self:
         self._lifetime.refuse_closed()

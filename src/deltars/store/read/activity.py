@@ -5,6 +5,8 @@
     density(window, buckets)   how many, per table and slice of time: for windows with too many to list
     reads(txn_ids)             what transactions read
     conflicts(…)               races that were lost
+    lost(window)               the same, of some tables between two moments
+    conflict_counts(since)     how many, by table, rule and hour
     totals(table, versions)    what versions added and removed: the growth of a table
 
 Every query goes by an index, over the tables that are asked for. Times are microseconds since 1970.
@@ -38,6 +40,7 @@ Value = TypeVar("Value")
 
 AT_ONCE = 500
 """Most values in one list of a statement."""
+HOUR_US = 3_600_000_000
 
 _versions, _log, _reads, _conflicts = dl_table_versions.c, dl_mirror_log.c, dl_reads.c, dl_conflicts.c
 
@@ -111,6 +114,17 @@ class ConflictRow:
     actual_version: int
     winning_version: int | None
     winning_txn_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConflictCount:
+    """Races for one table that were lost by one rule in one hour."""
+
+    table_id: UUID
+    rule: str
+    hour: int
+    """Hours since 1970."""
+    num_conflicts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +238,8 @@ class Activity:
     def totals(self, table_id: UUID, first: int, last: int) -> list[VersionTotals]:
         """Return what each of these versions added and removed, in their order."""
         files = dl_add_files.c
-        sums = (func.count(), func.sum(files.size), func.sum(func.coalesce(files.num_records, 0)))
+        deleted = func.coalesce(files.deletion_vector["cardinality"].as_integer(), 0)
+        sums = (func.count(), func.sum(files.size), func.sum(func.coalesce(files.num_records - deleted, 0)))
         found: dict[int, VersionTotals] = {}
         with self._database.read() as connection:
             query = select(files.version, *sums).where(files.table_id == table_id, files.version.between(first, last))
@@ -300,15 +315,52 @@ class Activity:
                 )
         return list(found.values())
 
-    def conflicts(self, *, since_us: int, tables: Collection[UUID] | None, limit: int) -> list[ConflictRow]:
-        """Return the races that were lost since a time, the newest first."""
-        columns = [_conflicts[name] for name in ConflictRow.__dataclass_fields__]
-        query = select(*columns).where(_conflicts.recorded_at >= since_us)
+    def conflicts(
+        self,
+        *,
+        since_us: int = 0,
+        tables: Collection[UUID] | None = None,
+        txn_id: UUID | None = None,
+        limit: int,
+        offset: int = 0,
+    ) -> list[ConflictRow]:
+        """Return the races that were lost since a time, the newest first; those that a transaction lost or won."""
+        wanted = [_conflicts.recorded_at >= since_us]
         if tables is not None:
-            query = query.where(_conflicts.table_id.in_(list(tables)))
-        query = query.order_by(_conflicts.recorded_at.desc(), _conflicts.conflict_id).limit(limit)
+            wanted.append(_conflicts.table_id.in_(list(tables)))
+        if txn_id is not None:
+            wanted.append(or_(_conflicts.txn_id == txn_id, _conflicts.winning_txn_id == txn_id))
+        return self._lost_races(wanted, limit, offset)
+
+    def lost(self, window: Window, limit: int) -> list[ConflictRow]:
+        """Return the races that were lost in a window, the newest first."""
+        wanted = [
+            _conflicts.table_id.in_(window.tables),
+            _conflicts.recorded_at >= window.from_us,
+            _conflicts.recorded_at < window.to_us,
+        ]
+        if window.operation is not None:
+            wanted.append(_conflicts.operation == window.operation)
+        if window.committer is not None:
+            wanted.append(_conflicts.committer == window.committer)
+        return self._lost_races(wanted, limit)
+
+    def _lost_races(self, wanted: Sequence[ColumnElement[bool]], limit: int, offset: int = 0) -> list[ConflictRow]:
+        columns = [_conflicts[name] for name in ConflictRow.__dataclass_fields__]
+        query = select(*columns).where(*wanted).order_by(_conflicts.recorded_at.desc(), _conflicts.conflict_id)
         with self._database.read() as connection:
-            return [ConflictRow(*row) for row in connection.execute(query)]
+            return [ConflictRow(*row) for row in connection.execute(query.limit(limit).offset(offset))]
+
+    def conflict_counts(self, since_us: int = 0) -> list[ConflictCount]:
+        """Return how many races were lost since a time, by table, rule and hour."""
+        hour = cast(func.floor(_conflicts.recorded_at / literal(float(HOUR_US))), BigInteger)
+        query = (
+            select(_conflicts.table_id, _conflicts.rule, hour.label("hour"), func.count())
+            .where(_conflicts.recorded_at >= since_us)
+            .group_by(_conflicts.table_id, _conflicts.rule, "hour")
+        )
+        with self._database.read() as connection:
+            return [ConflictCount(*row) for row in connection.execute(query)]
 
     def streams(self) -> list[StreamRow]:
         """Return the newest version that each application recorded in each table."""

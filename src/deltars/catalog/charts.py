@@ -1,9 +1,10 @@
-"""Geometry of small charts: a line over versions, and bars. Pure."""
+"""Small charts: a line over versions, and bars. Pure. Pages draw them by templates, notebooks by `line_html`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 
 WIDTH, HEIGHT, MARGIN = 360, 90, 4
 
@@ -65,6 +66,20 @@ def line(title: str, values: Sequence[tuple[int, int]]) -> Line | None:
         last,
         least,
         most,
+    )
+
+
+def line_html(line: Line) -> str:
+    """Return a line as a figure for notebooks, which have no stylesheet: it has the colour of the text around it."""
+    most = size_text(line.most) if line.title == "bytes" else f"{line.most:,}"
+    label = f"{line.title} from version {line.first} to {line.last}"
+    return (
+        '<figure style="display:inline-block;margin:0 1em 0 0">'
+        f"<figcaption>{escape(line.title)}: {most} at most</figcaption>"
+        f'<svg width="{line.width}" height="{line.height}" viewBox="0 0 {line.width} {line.height}" role="img"'
+        f' aria-label="{escape(label)}"><polyline points="{line.points}" fill="none" stroke="currentColor"'
+        ' stroke-width="1.5"/></svg>'
+        f"<br><small>version {line.first} to {line.last}</small></figure>"
     )
 
 
