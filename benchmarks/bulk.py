@@ -84,6 +84,10 @@ LANES = [
         "beyond its input.",
         bulk_commits,
         SIZES,
+        missed=(
+            "the indexes of the files' table (primary key, path, live files, ranges, statistics) and its foreign key, "
+            "which the COPY beside it does not have."
+        ),
     ),
     Lane("embedded_bulk", "Large commits on SQLite and DuckDB", "One commit into an empty catalog.", embedded, SIZES),
 ]

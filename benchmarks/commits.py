@@ -198,6 +198,10 @@ LANES = [
         "pgbench is TPC-B, prepared.",
         one_file,
         SIZES | {"tiny": Sizes(2, 0.1, 2, alone=False)},
+        missed=(
+            "a version of a table follows the one before it, so clients of a hot table wait for each other's flush to "
+            "the disk. pgbench waits for one flush too, but its rows are updated by clients at the same time."
+        ),
     ),
     Lane(
         "ten_rows",
@@ -207,6 +211,10 @@ LANES = [
         "file; with it the line says so.",
         ten_rows,
         SIZES,
+        missed=(
+            "five waits for the disk in a row: the data file, its directory, the database's log, the version's file "
+            "and its directory. The peers wait for the database alone, or for nothing."
+        ),
     ),
     Lane("threads", "Commits of threads", f"{_WHERE} `begin`, `stage`, commit.", threads, SIZES),
     Lane(

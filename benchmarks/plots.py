@@ -11,7 +11,7 @@ mpl.use("Agg")
 
 import matplotlib.pyplot as plt
 
-from benchmarks.figures import OURS, RATE, Figure, Target, measured
+from benchmarks.figures import OURS, RATE, Figure, Target, is_met, measured
 from benchmarks.report import PLOTS
 from benchmarks.results import Results
 
@@ -38,19 +38,18 @@ def draw(results: Results, directory: Path) -> list[str]:
 def _targets(results: Results) -> Any:
     """How far every target is: 1 is just met, 2 is twice as good."""
     bars = [
-        (f"{lane.title}: {figure.what}"[:70], _distance(figure, target))
+        (f"{lane.title}: {figure.what}"[:60], _distance(figure, target), is_met(figure, target))
         for lane in results.lanes.values()
         for figure in lane.figures
         for target in figure.targets
     ]
-    known = [(name, min(max(far, 0.01), 100.0)) for name, far in bars if far is not None]
+    known = [(name, min(max(far, 0.01), 100.0), met) for name, far, met in reversed(bars) if far is not None]
     if not known:
         return None
     figure, axes = plt.subplots(figsize=(10, 1 + 0.19 * len(known)))
-    values = [far for _, far in reversed(known)]
-    colors = [MET if value >= 1 else MISSED for value in values]
-    axes.barh(range(len(known)), [value - 1 for value in values], left=1, color=colors)
-    axes.set_yticks(range(len(known)), [name for name, _ in reversed(known)], fontsize=6)
+    colors = [MET if met else MISSED for _, _, met in known]
+    axes.barh(range(len(known)), [far - 1 for _, far, _ in known], left=1, color=colors)
+    axes.set_yticks(range(len(known)), [name for name, _, _ in known], fontsize=6)
     axes.set_xscale("log")
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xlabel("measured, in multiples of the target (right of 1: met)")
@@ -85,6 +84,8 @@ def _commits(results: Results) -> Any:
         axes.bar(range(len(names)), [side.value for side in race.sides.values()], color=colors)
         axes.set_xticks(range(len(names)), names, rotation=60, ha="right", fontsize=7)
         axes.set_yscale("log")
+        axes.set_ylim(bottom=1)
+        axes.minorticks_off()
         axes.set_title(f"{title}\n{race.what}", fontsize=7)
         axes.tick_params(axis="y", labelsize=7)
     panels[0][0].set_ylabel("a second", fontsize=8)

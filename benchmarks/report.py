@@ -24,6 +24,7 @@ hardly moves.
 - Operations that failed are not counted as done, neither ours nor a peer's.
 - CPU is processor time for each operation: of the client's process, and of all processes of the PostgreSQL server.
 - A peer that is missing is named, with the reason.
+- The size is `full`, or `quick` where a lane was last run small: a target is meant for the full size.
 """
 
 
@@ -65,14 +66,15 @@ def _targets(done: dict[str, LaneResult]) -> str:
             value = measured(figure, target)
             what = f"{result.title}: {figure.what}"
             found = "" if value is None else number(value)
-            rows.append([what, target_text(figure, target), found, {True: "met", False: "**missed**", None: "–"}[met]])
+            verdict = {True: "met", False: "**missed**", None: "–"}[met]
+            rows.append([what, result.size, target_text(figure, target), found, verdict])
     total = f"{count[True]} of {len(rows)} targets are met, {count[False]} are missed"
     total += f", {count[None]} cannot be computed because a peer is missing." if count[None] else "."
-    return f"## Targets\n\n{total}\n\n{table(['what', 'target', 'measured', ''], rows)}"
+    return f"## Targets\n\n{total}\n\n{table(['what', 'size', 'target', 'measured', ''], rows)}"
 
 
 def target_text(figure: Figure, target: Target) -> str:
-    bound = number(target.bound)
+    bound = f"{target.bound:,g}"
     match target.kind:
         case "faster":
             return f"≥ {bound} × as fast as {target.peer}"

@@ -221,6 +221,7 @@ LANES = [
         "without it, in a session that is warm otherwise, as cold.",
         files,
         {"quick": FileSizes(0, (10_000,), 3), "full": FileSizes()},
+        missed="Spark parses our list of files line by line in one thread.",
     ),
     Lane(
         "spark_appends",
