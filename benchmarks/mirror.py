@@ -68,7 +68,7 @@ def lag(rig: Rig, sizes: Sizes) -> list[Figure]:
 def _lag(rig: Rig, sizes: Sizes, mode: str, a_second: int) -> Figure:
     with _new_catalog(rig.server, mirror=mode) as catalog, ExitStack() as running:
         if mode == "async":
-            running.enter_context(_reconciler(_uris[catalog.uri]))
+            running.enter_context(reconciler(_uris[catalog.uri]))
         tables = [catalog.create_table(f"t{number}", SCHEMA) for number in range(TABLES)]
         _until_published(catalog)
         begun = time.perf_counter()
@@ -85,7 +85,8 @@ def _lag(rig: Rig, sizes: Sizes, mode: str, a_second: int) -> Figure:
 
 
 @contextmanager
-def _reconciler(uri: str) -> Iterator[None]:
+def reconciler(uri: str) -> Iterator[None]:
+    """`deltars mirror run`, as users run it."""
     environment = os.environ | {"DELTARS_CATALOG": uri}
     process = subprocess.Popen([sys.executable, "-m", "deltars.cli", "mirror", "run"], env=environment)
     try:

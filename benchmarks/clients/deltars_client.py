@@ -3,7 +3,7 @@
 log      SqlTxnLogWriter.commit, on a table that no other client writes
 stage    begin, stage, commit; not published
 rows     ten Arrow rows written, committed and published
-behind   the same, published behind the commit
+behind   the same, published by the service that runs beside it
 reads    begin, list the files that may hold a key, stage, commit; not published
 """
 
