@@ -47,7 +47,7 @@ def main() -> None:
 
 def chosen(only: str | None, size: str) -> list[Lane]:
     if only is None:
-        return [lane for lane in LANES.values() if size in lane.sizes]
+        return [lane for lane in LANES.values() if size in lane.sizes and (lane.is_main or size == "full")]
     names = only.split(",")
     if unknown := [name for name in names if size not in getattr(LANES.get(name), "sizes", ())]:
         sys.exit(f"no lane of size {size}: {', '.join(unknown)}. --list has them all.")

@@ -17,7 +17,7 @@ import msgspec
 import deltars
 from benchmarks.figures import OURS, Figure, Side, Target, percentiles_ms
 from benchmarks.lane import Lane
-from benchmarks.reading import SCHEMA, add_table, filled
+from benchmarks.reading import SCHEMA, add_table
 from benchmarks.rig import Rig, add_file, in_own_process, new_catalog
 from deltars.uri import parse_catalog_uri
 from tests.support.witness import postgres_connection
@@ -44,8 +44,6 @@ def versions(rig: Rig, sizes: Sizes) -> list[Figure]:
 
 def files(rig: Rig, sizes: Sizes) -> list[Figure]:
     def made(number: int) -> tuple[str, UUID]:
-        if number <= PART:
-            return filled(rig, number)
         uri, table_id = _small(rig)
         in_own_process(_fill_on, uri, table_id, number)
         return uri, table_id
@@ -138,9 +136,9 @@ def _small(rig: Rig) -> tuple[str, UUID]:
 def _fill_on(uri: str, table_id: UUID, files: int) -> None:
     with deltars.connect(uri, timeout=3600) as catalog:
         writer = deltars.SqlTxnLogWriter(catalog)
-        for number in range(files // PART):
-            adds = add_table(PART, start=1 + number * PART)
-            writer.commit(table_id, 2 + number, adds, operation="WRITE")
+        for version, start in enumerate(range(1, files, PART), start=2):
+            adds = add_table(min(PART, files - start), start=start)
+            writer.commit(table_id, version, adds, operation="WRITE")
 
 
 def _give_history(uri: str, table_id: UUID, versions: int) -> None:

@@ -20,7 +20,9 @@ class Lane:
     """What was done; `{sizes.…}` stands for a size of the run."""
     run: Callable[[Rig, Any], list[Figure]]
     sizes: Mapping[str, Any]
-    """By name of a size. A lane without a tiny size needs Spark, one without a quick size is no main ratio."""
+    """By name of a size. A lane without a tiny size needs Spark."""
+    is_main: bool = True
+    """Whether `make bench-quick` runs it. Any other lane runs at its quick size where it is named."""
     missed: str = ""
     """What stands between a missed target and the figure. It is shown where one was missed."""
 

@@ -127,7 +127,15 @@ LANES = [
         "Compaction",
         "{sizes.rows:,} rows of eight columns in {sizes.files:,} files." + _NOTE,
         compaction,
-        {"full": Sizes()},
+        {"quick": Sizes(500_000, 100, 2), "full": Sizes()},
+        is_main=False,
     ),
-    Lane("z_order", "Z-order", "{sizes.rows:,} rows of eight columns in 20 files." + _NOTE, z_order, {"full": Sizes()}),
+    Lane(
+        "z_order",
+        "Z-order",
+        "{sizes.rows:,} rows of eight columns in 20 files." + _NOTE,
+        z_order,
+        {"quick": Sizes(500_000, 100, 2), "full": Sizes()},
+        is_main=False,
+    ),
 ]

@@ -92,7 +92,9 @@ class Crowd:
         answer = client.stdout.readline()
         if not answer:
             self._errors.seek(0)
-            raise Missing(f"its client ended: {' '.join(self._errors.read()[-300:].split())}")
+            # The last line says what is wrong; those above it where, on this machine.
+            last = self._errors.read().strip().rpartition("\n")[2]
+            raise Missing(f"its client ended: {last[:200]}")
         return answer
 
     def run(self, seconds: float) -> Round:

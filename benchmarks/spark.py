@@ -228,13 +228,15 @@ LANES = [
         "Appends with Spark",
         "{sizes.rows:,} rows of eight columns, from Parquet files, written as each does by default.",
         appends,
-        {"full": RowSizes()},
+        {"quick": RowSizes(500_000, 2), "full": RowSizes()},
+        is_main=False,
     ),
     Lane(
         "spark_scans",
         "Scans with Spark",
         "{sizes.rows:,} rows, each side from the files it wrote itself; opening the table included.",
         scans,
-        {"full": RowSizes(rounds=5)},
+        {"quick": RowSizes(500_000, 3), "full": RowSizes(rounds=5)},
+        is_main=False,
     ),
 ]

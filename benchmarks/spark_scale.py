@@ -100,6 +100,7 @@ LANES = [
         "{sizes.files:,} live files of one row, from one commit and from {sizes.files:,} commits of the log writer. "
         "Java may use 1 GiB of heap. Memory is that of the driver, Python's and Java's.",
         scale,
-        {"full": Sizes()},
+        {"quick": Sizes(2_000, 2), "full": Sizes()},
+        is_main=False,
     ),
 ]

@@ -146,6 +146,7 @@ LANES = [
         "deltars is `transactions_stream` with `tx.changes`, which reads by Spark's own Parquet reader. In "
         '`format("deltasql")` Python processes read the rows. Three columns of eight are added up.',
         source,
-        {"full": SourceSizes()},
+        {"quick": SourceSizes(500_000, 1), "full": SourceSizes()},
+        is_main=False,
     ),
 ]

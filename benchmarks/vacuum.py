@@ -80,6 +80,7 @@ LANES = [
         "Vacuum",
         "Of a table of {sizes.files:,} files a tenth was removed. delta-spark's is VACUUM … DRY RUN.",
         planning,
-        {"full": Sizes()},
+        {"quick": Sizes(50_000, 2), "full": Sizes()},
+        is_main=False,
     ),
 ]
