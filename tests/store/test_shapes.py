@@ -7,12 +7,13 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Dialect, Executable, Select, func, select
+from sqlalchemy import Dialect, Executable, Select, bindparam, func, select
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from deltars.store.backends import prepared
-from deltars.store.backends.prepared import QueryCache
+from deltars.store.backends.prepared import Prepared, QueryCache
 from deltars.store.schema import dl_add_files
 
 FILES = dl_add_files.c
@@ -58,6 +59,34 @@ def test_statement_has_its_own_values_whatever_it_was_compiled_for(name: str, pa
             assert dict(state.parameters) == fresh.params
         else:
             assert list(state.positional_parameters) == [fresh.params[name] for name in fresh.positiontup or ()]
+
+
+@pytest.mark.parametrize("name", QUERIES)
+@pytest.mark.parametrize("dialect", [_dialect("numeric_dollar"), SQLiteDialect_pysqlite()], ids=["postgres", "sqlite"])
+def test_prepared_statement_has_its_own_constants_and_schema(name: str, dialect: Dialect) -> None:
+    query, asked = QUERIES[name]
+    for values in [*asked, *reversed(asked)]:
+        for schema in ("my schema", "lake", None):
+            options: dict[str, Any] = {"schema_translate_map": {None: schema}, "render_schema_translate": True}
+            fresh = query(*values).compile(
+                dialect=dialect,
+                **(options if schema else {}),
+                compile_kwargs={"render_postcompile": True},
+            )
+            assert isinstance(fresh, SQLCompiler)
+            found = Prepared(query(*values), dialect, schema)
+            assert (found.text, found.names) == (str(fresh), tuple(fresh.positiontup or ()))
+            assert found.values({}) == [fresh.params[name] for name in found.names]
+
+
+def test_statement_is_compiled_once_for_all_catalogs_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    query = select(FILES.path, FILES.size).where(FILES.version == bindparam("wanted"), FILES.size > 4)
+    Prepared(query, _dialect("numeric_dollar"), "one")
+    monkeypatch.setattr(prepared, "_compile", None)
+    other = select(FILES.path, FILES.size).where(FILES.version == bindparam("wanted"), FILES.size > 5)
+    found = Prepared(other, _dialect("numeric_dollar"), "two")
+    assert "two.dl_add_files" in found.text
+    assert found.values({"wanted": 7}) == [7, 5]
 
 
 def test_shape_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import random
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,11 @@ from pyspark.sql import functions as F  # noqa: N812
 
 import deltars
 from deltars import observe
-from deltars.errors import ConfigError, ValidationError
+from deltars.errors import ConfigError, ValidationError, VersionNotFound
 from tests.streams.feed import KEYS, ROWS, feed
+from tests.support.backup import take_backup
+from tests.support.interrupts import Clock
+from tests.support.soak import record, scaled, seed
 
 pytestmark = [pytest.mark.backends("sqlite"), pytest.mark.spark]
 
@@ -204,6 +209,102 @@ def test_two_copies_of_a_query_commit_a_batch_once(catalog: deltars.Catalog, row
     for thread in threads:
         thread.join(120)
     assert ids(catalog, "features") == ids(catalog, "labels") == [0, 1, 2, 3]
+
+
+def test_two_queries_of_one_name_at_once_are_an_error_for_one(
+    catalog: deltars.Catalog, spark: SparkSession, rows: DataFrame
+) -> None:
+    """The later one's rows are others: to skip them silently would lose them."""
+    catalog.write("features", rows.limit(0))
+    catalog.write("labels", rows.select("id").limit(0))
+    at_once = threading.Barrier(2)
+
+    def waits(tx: deltars.Transaction, batch: DataFrame) -> None:
+        two_tables(tx, batch)
+        at_once.wait(60)
+
+    errors: list[Exception] = []
+
+    def run(number: int) -> None:
+        each = deltars.each_batch(waits, app_id="twin", catalog=catalog, isolation="serializable")
+        try:
+            with as_query(spark, f"{number}1111111-1111-1111-1111-111111111111"):
+                each(rows.where(f"id % 2 = {number}"), 0)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    [error] = errors
+    assert isinstance(error, ValidationError)
+    assert "committed by another query" in str(error)
+    assert ids(catalog, "features") in ([0, 2], [1, 3])
+
+
+def test_one_function_serves_queries_in_threads(catalog: deltars.Catalog, spark: SparkSession, rows: DataFrame) -> None:
+    catalog.write("features", rows.limit(0))
+    catalog.write("labels", rows.select("id").limit(0))
+    each = deltars.each_batch(two_tables, catalog=catalog, isolation="serializable")
+
+    def run(number: int) -> None:
+        with as_query(spark, f"{number}1111111-1111-1111-1111-111111111111"):
+            for batch in range(2):
+                each(rows.where("id = 0").withColumn("id", F.lit(number * 10 + batch).cast("long")), batch)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert ids(catalog, "features") == ids(catalog, "labels") == [0, 1, 10, 11, 20, 21]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7_200)
+def test_interrupt_at_any_moment_leaves_a_batch_whole_or_absent(catalog: deltars.Catalog, rows: DataFrame) -> None:
+    catalog.write("features", rows.limit(0))
+    catalog.write("labels", rows.select("id").limit(0))
+    draw = random.Random(seed())
+
+    def run(number: int) -> None:
+        new = rows.where("id = 0").withColumn("id", F.lit(number).cast("long"))
+        deltars.each_batch(two_tables, app_id="load", catalog=catalog)(new, number)
+
+    with Clock() as clock:
+        run(0)
+    moments = sorted(draw.sample(clock.places, scaled(4, soak=150)))
+    for number, moment in enumerate(moments, 1):
+        with suppress(KeyboardInterrupt), Clock(moment):
+            run(number)
+        cut = catalog.snapshot()
+        assert sorted(cut.to_arrow("features")["id"].to_pylist()) == sorted(cut.to_arrow("labels")["id"].to_pylist())
+        run(number)  # as Spark does it after a restart
+        assert ids(catalog, "features") == ids(catalog, "labels") == list(range(number + 1)), (number, moment)
+    record("interrupted batches", interrupts=len(moments))
+
+
+def test_restored_database_is_an_error_and_not_silence(migrated_uri: str, rows: DataFrame, tmp_path: Path) -> None:
+    catalog = deltars.connect(migrated_uri, mirror="off")  # a published version would contradict the new one
+    each = deltars.each_batch(two_tables, app_id="load", catalog=catalog)
+    each(rows, 0)
+    backup = take_backup(catalog, tmp_path / "backup", None)
+    each(rows, 1)
+    backup.restore()
+    with pytest.raises(VersionNotFound, match=r"batch 1 of 'load', which this query committed.* restored"):
+        each(rows, 2)
+    catalog.write("features", rows)
+    with pytest.raises(VersionNotFound, match="restored"):
+        each(rows, 2)
+    # A history that is expired is another matter.
+    other = deltars.each_batch(two_tables, app_id="other", catalog=catalog)
+    other(rows, 0)
+    for name in ("features", "labels"):
+        catalog.write(name, rows if name == "features" else rows.select("id"))
+        catalog.table(name).expire(timedelta(0), force=True)
+    other(rows, 1)
 
 
 def test_outcome_of_each_batch_is_logged_and_emitted(

@@ -50,6 +50,8 @@ def rows(*ids: int) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "amount": pa.array([one * 10 for one in ids], pa.int64())})
 
 
+@pytest.mark.soak(only=True)
+@pytest.mark.timeout(900)
 def test_pipeline_reads_a_table_and_fills_two_exactly_once(
     catalog: deltars.Catalog, connect_url: str, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,8 @@ from deltars.errors import DeltarsError, HistoryExpired, SchemaMismatch, Validat
 from deltars.streams.feed_source import FeedSource
 from deltars.streams.options import Options
 from deltars.streams.table_source import Offset, ReadSize, TableSource
+from tests.support.backup import take_backup
+from tests.support.clock import clock_of
 from tests.support.soak import record, scaled, seed
 
 pytestmark = pytest.mark.backends("sqlite")
@@ -264,6 +267,68 @@ def test_other_table_of_the_same_name_and_a_restored_database_are_errors(catalog
     stream.restart()
     with pytest.raises(ValidationError, match="belongs to another table"):
         stream.drain()
+
+
+def test_database_that_is_restored_under_a_stream_stops_it(migrated_uri: str, tmp_path: Path) -> None:
+    catalog = deltars.connect(migrated_uri, mirror="off")  # a published version would contradict the new one
+    catalog.write("t", rows(1))
+    backup = take_backup(catalog, tmp_path / "backup", None)
+    catalog.write("t", rows(2))
+    streams = [Stream(catalog), Stream(catalog, readChangeFeed="true")]
+    for stream in streams:
+        stream.drain()
+    backup.restore()
+    for stream in streams:
+        with pytest.raises(VersionNotFound, match=r"delivered version 1.*at version 0.*restored"):
+            stream.batch()
+    for number in (3, 4):
+        catalog.write("t", rows(number))
+    for stream in streams:
+        stream.restart()
+        with pytest.raises(VersionNotFound, match="version 1, which the stream has delivered, was replaced"):
+            stream.batch()
+
+
+def test_clock_that_went_back_skips_no_version(catalog: deltars.Catalog) -> None:
+    catalog.write("t", rows(1))
+    with clock_of(catalog) as clock:
+        begun = catalog.table("t").history()[0].committed_at
+        clock.set(-3600)
+        catalog.write("t", rows(2))
+        catalog.write("t", rows(3))
+        found = Stream(catalog, startingTimestamp=(begun + timedelta(milliseconds=1)).isoformat())
+        found.drain()
+        assert found.ids == [2, 3]
+        assert sorted(catalog.table("t").changes(begun).to_arrow()["id"].to_pylist()) == [1, 2, 3]
+
+
+def test_start_before_the_history_that_is_kept_is_an_error(catalog: deltars.Catalog) -> None:
+    catalog.write("t", rows(1))
+    before = catalog.table("t").history()[0].committed_at
+    for number in (2, 3):
+        catalog.write("t", rows(number))
+    catalog.table("t").expire(timedelta(0), force=True)
+    with pytest.raises(HistoryExpired, match="expired"):
+        Stream(catalog, startingTimestamp=before.isoformat()).drain()
+    with pytest.raises(HistoryExpired, match="expired"):
+        Stream(catalog, startingVersion=0).drain()
+    kept = Stream(catalog)
+    kept.drain()
+    assert kept.ids == [1, 2, 3]
+
+
+def test_files_that_a_vacuum_deleted_are_an_error(catalog: deltars.Catalog) -> None:
+    for number in range(3):
+        catalog.write("t", rows(number))
+    streams = [Stream(catalog, startingVersion=0, **more) for more in ({}, {"readChangeFeed": "true"})]
+    catalog.table("t").optimize()
+    catalog.table("t").vacuum(retention=timedelta(0), force=True)
+    for stream in streams:
+        with pytest.raises(DeltarsError, match=r"part-.*parquet"):
+            stream.drain()
+    later = Stream(catalog)
+    later.drain()
+    assert later.ids == [0, 1, 2]
 
 
 def test_feed_delivers_a_snapshot_then_changes(catalog: deltars.Catalog) -> None:

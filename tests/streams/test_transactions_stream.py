@@ -12,9 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import deltars
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, VersionNotFound
 from deltars.streams.options import Options
 from deltars.streams.transactions_stream import CutOffset, TransactionSource
+from tests.support.backup import take_backup
 from tests.support.soak import record, scaled, seed
 
 pytestmark = [pytest.mark.backends("sqlite")]
@@ -58,6 +59,35 @@ def test_batches_are_whole_transactions_in_commit_order(catalog: deltars.Catalog
     assert batches == [[str(one.txn_id) for one in done[at : at + 2]] for at in (0, 2, 4)]
     later = source(catalog, tables=tables, since=done[2].commit_ts)
     assert [row[0] for row in later.rows(later.initial(), offset)] == [str(one.txn_id) for one in done[3:]]
+
+
+def test_restored_database_stops_the_stream(migrated_uri: str, tmp_path: Path) -> None:
+    catalog = deltars.connect(migrated_uri, mirror="off")  # a published version would contradict the new one
+    commit(catalog, 0)
+    backup = take_backup(catalog, tmp_path / "backup", None)
+    commit(catalog, 1)
+    catalog.write("other", ids(1))
+    stream = source(catalog)
+    offset = stream.next_offset(stream.initial())
+    backup.restore()
+    with pytest.raises(VersionNotFound, match=r"delivered version 1.*restored.*new checkpoint"):
+        source(catalog).next_offset(offset)
+    for number in (2, 3):  # the numbers of versions are taken again
+        commit(catalog, number)
+        with pytest.raises(VersionNotFound, match="restored"):
+            source(catalog).next_offset(offset)
+
+
+def test_purged_tables_take_their_commits_along_and_do_not_stop_the_stream(catalog: deltars.Catalog) -> None:
+    commit(catalog, 0)
+    catalog.write("other", ids(1))
+    stream = source(catalog)
+    offset = stream.next_offset(stream.initial())
+    catalog.drop_table("other", purge=True)
+    assert stream.next_offset(offset).versions.keys() <= offset.versions.keys()
+    done = commit(catalog, 1)
+    end = stream.next_offset(offset)
+    assert [row[0] for row in stream.rows(offset, end)] == [str(done.txn_id)]
 
 
 def test_changes_need_a_batch_of_the_stream(catalog: deltars.Catalog) -> None:

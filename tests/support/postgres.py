@@ -58,6 +58,14 @@ class PostgresServer:
     data: Path | None
     """The data directory; None for a server that is not ours."""
 
+    def restart(self) -> None:
+        """End every session at once, without a checkpoint, and start again: what was committed is recovered."""
+        assert self.data is not None
+        account = _account()
+        program = _reachable(self.bin.parent, account) / "bin/pg_ctl"
+        options: list[str | Path] = ["-m", "immediate", "-w", "-t", "60", "-l", self.data / "server.log"]
+        _run([program, "-D", self.data, *options, "restart"], self.data.parent / "restart.log", account)
+
     def conninfo_of(self, database: str) -> str:
         return make_conninfo(self.conninfo, dbname=database)
 

@@ -8,6 +8,7 @@ Rows are equal as Spark's `<=>` says: null equals null, NaN equals NaN, and -0.0
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -53,12 +54,24 @@ def _keys(values: pa.Array) -> list[pa.Array]:
         masked = (pc.if_else(values.is_valid(), field, pa.scalar(None, field.type)) for field in fields)
         return [values.is_valid(), *(key for field in masked for key in _keys(field))]
     if pa.types.is_nested(kind):
-        return [pa.array([None if value is None else repr(value) for value in values.to_pylist()], pa.string())]
+        return [pa.array([None if value is None else repr(_plain(value)) for value in values.to_pylist()], pa.string())]
     if pa.types.is_floating(kind):
         zero = pa.scalar(0.0, kind)
         number = pc.if_else(pc.equal(values, zero), zero, values)
         return [pc.if_else(pc.is_nan(number), pa.scalar(float("nan"), kind), number)]
     return [values]
+
+
+def _plain(value: Any) -> Any:
+    """Return a nested value with one zero only: -0.0 equals 0.0, and its text differs."""
+    match value:
+        case float():
+            return value + 0.0
+        case dict():
+            return {name: _plain(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return [_plain(inner) for inner in value]
+    return value
 
 
 __all__ = ["net_rows"]

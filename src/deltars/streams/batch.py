@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from uuid import UUID
 
 from deltars.catalog.catalog import Catalog
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, VersionNotFound
 from deltars.log.transaction_id import as_txn_id
 from deltars.observe import BatchEnded, Outcome, emit
-from deltars.transaction import BeginOptions, Transaction
+from deltars.transaction import BeginOptions, Transaction, TransactionResult
 from deltars.transaction.stream_progress import AlreadyCommittedError, note_batch
 
 _QUERY, _BATCH, _APPLICATION = "queryId", "epochId", "appId"
@@ -39,8 +39,11 @@ class MicroBatch:
         catalog: Catalog,
         options: BeginOptions,
         prepare: Callable[[], Callable[[Transaction], object]],
-    ) -> None:
-        """Commit the batch, unless it was committed before. `prepare` returns the body; it is called at most once."""
+    ) -> TransactionResult | None:
+        """Commit the batch, unless it was committed before. `prepare` returns the body; it is called at most once.
+
+        Return what was committed; None if the batch was committed before.
+        """
         began = time.perf_counter()
         source = catalog._session.database.source
 
@@ -51,16 +54,33 @@ class MicroBatch:
         try:
             if self._is_committed(catalog):
                 ended(Outcome.REPEATED)
-                return
-            tx = self._run(catalog, options, prepare())
-        except AlreadyCommittedError:
-            ended(Outcome.REPEATED)
+                return None
+            tx = self._try(catalog, options, prepare())
         except Exception as error:
             ended(Outcome.of(error), error=error)
             raise
-        else:
-            versions = tx.result.versions
-            ended(Outcome.COMMITTED if versions else Outcome.EMPTY, versions)
+        if tx is None:
+            ended(Outcome.REPEATED)
+            return None
+        versions = tx.result.versions
+        ended(Outcome.COMMITTED if versions else Outcome.EMPTY, versions)
+        return tx.result
+
+    def _try(
+        self, catalog: Catalog, options: BeginOptions, body: Callable[[Transaction], object]
+    ) -> Transaction | None:
+        """Return the transaction; None if a copy of the query committed the batch meanwhile.
+
+        Raise if another query did, between the first look and the commit. The store then takes the commit as repeated.
+        """
+        try:
+            tx = self._run(catalog, options, body)
+        except AlreadyCommittedError:
+            self._is_committed(catalog)
+            return None
+        if self._query_id is not None:
+            self._is_committed(catalog)
+        return tx
 
     def _run(self, catalog: Catalog, options: BeginOptions, body: Callable[[Transaction], object]) -> Transaction:
         def attempt(tx: Transaction) -> Transaction:
@@ -97,3 +117,41 @@ class MicroBatch:
                 hint="If the stream's checkpoint was deleted or replaced, give it a new app_id.",
             )
         return True
+
+
+class LastBatch:
+    """The last batch that a query committed in this process. It is gone if the database is restored meanwhile.
+
+    Spark's checkpoint has the batch, so Spark does not repeat it: its rows would be missing without a word.
+    """
+
+    def __init__(self) -> None:
+        self._kept: tuple[MicroBatch, TransactionResult] | None = None
+
+    def keep(self, batch: MicroBatch, result: TransactionResult | None) -> None:
+        if result is not None and result.versions:
+            self._kept = batch, result
+
+    def refuse_lost(self, catalog: Catalog) -> None:
+        """Raise `VersionNotFound` if the catalog does not have the batch any more."""
+        if self._kept is None:
+            return
+        batch, result = self._kept
+        session = catalog._session
+        if session.reader.transaction(batch.txn_id) is not None:
+            return
+        now = session.cuts.now()
+        for table_id, version in result.versions_by_id.items():
+            table = now.find(table_id)
+            # Its history may be expired, and a table may be dropped.
+            if table is not None and not session.reader.is_expired(table_id, version):
+                raise VersionNotFound(
+                    f"batch {batch.batch_id} of {batch.app_id!r}, which this query committed, is not in the catalog any"
+                    " more: the database was restored or failed over",
+                    latest=table.version,
+                    table=table.name,
+                    txn_id=batch.txn_id,
+                    field="checkpointLocation",
+                    hint="The rows of lost batches must be delivered again: start the query again with a new checkpoint"
+                    " and a new app_id, from where the tables are.",
+                )

@@ -133,8 +133,9 @@ class TableSource:
                 first = self._options.number("startingVersion")
                 assert first is not None
             else:
-                found = self._table.history(since=moment)
-                first = found[-1].version if found else self._table.version + 1
+                assert moment is not None
+                # Raises for a time before the history that is kept: rows would be missing.
+                first = self._session.reader.first_version_since(self._table.id, moment)
             if first > self._table.version + 1:
                 raise VersionNotFound(
                     f"there is no version {first} to begin with",

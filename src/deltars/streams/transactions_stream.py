@@ -22,7 +22,7 @@ from deltars.arguments import checks_call
 from deltars.catalog.catalog import Catalog
 from deltars.catalog.changes import Changes, TransactionChanges, catalog_changes, changes_between, initial_changes
 from deltars.catalog.connection import shared_catalog
-from deltars.errors import ValidationError
+from deltars.errors import ValidationError, VersionNotFound
 from deltars.log.moments import from_microseconds
 from deltars.session import CatalogSession, TableLike, as_tables
 from deltars.store.read.as_of import AsOf
@@ -120,13 +120,18 @@ class TransactionSource:
     def next_offset(self, start: CutOffset) -> CutOffset:
         """Return the cut at which the next batch ends: `start` itself if nothing was committed to the tables since."""
         newest = self._session.cuts.newest_us() if self._target is None else self._target
-        if newest is None or (start.begun and newest <= start.commit_ts):
+        if start.begun and (newest is None or newest < start.commit_ts):
+            # Tables that were purged took their commits along. Otherwise the database is not the one it was.
+            self._refuse_other_past(start, CutOffset(0, {}) if newest is None else self._cut(newest))
+            return start
+        if newest is None or (start.begun and newest == start.commit_ts):
             return start
         end = self._cut(newest)
         if not start.begun:
             return end
         if end.versions == start.versions:
             return start
+        self._refuse_other_past(start, self._cut(start.commit_ts))
         limit = self._options.number("maxTransactionsPerTrigger", 1)
         if limit is not None:
             found = self._transactions(start, end)
@@ -152,6 +157,21 @@ class TransactionSource:
     def _transactions(self, start: CutOffset, end: CutOffset) -> list[TransactionChanges]:
         found = catalog_changes(self._session, from_microseconds(start.commit_ts), self._tables)
         return [one for one in found if one.commit_ts <= end.commit_ts]
+
+    def _refuse_other_past(self, start: CutOffset, found: CutOffset) -> None:
+        """Raise if the catalog has other versions at the offset than were delivered. Tables may be gone, or expired."""
+        current = self._session.cuts.now().versions_by_id
+        for table, version in start.versions.items():
+            now = current.get(UUID(table))
+            if now is not None and (now < version or found.versions.get(table, version) != version):
+                raise VersionNotFound(
+                    f"the stream has delivered version {version}, and the catalog has another past now: the database"
+                    " was restored or failed over",
+                    table_id=UUID(table),
+                    latest=now,
+                    field="checkpointLocation",
+                    hint="Start the query again with a new checkpoint: its first batch has every row that is there.",
+                )
 
     def _cut(self, commit_ts: int) -> CutOffset:
         cut = self._session.cut(from_microseconds(commit_ts))

@@ -61,27 +61,54 @@ def _read_here(spark: SparkSession, scans: ChangeScans) -> DataFrame:
 
 
 def _net(rows: DataFrame) -> DataFrame:
-    """Return the rows without those that their version deletes and inserts alike."""
+    """Return the rows without those that their version deletes and inserts alike.
+
+    Most values come back from the keys themselves. Others are carried along, one aggregate each: Spark then groups by
+    hash where they are numbers, and sorts only for others.
+    """
     fields = [field for field in rows.schema.fields if field.name != CHANGE_TYPE]
-    names = free_names(["row", "count", *(f"key{place}" for place in range(len(fields)))], set())
-    row, count, *keys = names
+    count, *names = free_names(["count", *(f"{kind}{place}" for place in range(len(fields)) for kind in "kv")], set())
+    keys, values = names[::2], names[1::2]
     sign = F.when(F.col(CHANGE_TYPE) == INSERT, F.lit(1)).otherwise(F.lit(-1))
-    whole = F.struct(*(F.col(quoted(field.name)) for field in fields))
+    columns = [F.col(quoted(field.name)) for field in fields]
+    found = {
+        field.name: key if _is_kept_by_grouping(field.dataType) else value
+        for field, key, value in zip(fields, keys, values, strict=True)
+    }
     grouped = rows.groupBy(
-        *(_key(F.col(quoted(field.name)), field.dataType).alias(key) for field, key in zip(fields, keys, strict=True))
-    ).agg(F.sum(sign).alias(count), F.first(whole).alias(row))
+        *(_key(column, field.dataType).alias(key) for column, field, key in zip(columns, fields, keys, strict=True))
+    ).agg(
+        F.sum(sign).alias(count),
+        *(
+            F.first(column).alias(value)
+            for column, field, value in zip(columns, fields, values, strict=True)
+            if found[field.name] == value
+        ),
+    )
     left = grouped.where(F.col(count) != 0).select(
-        row, count, F.explode(F.sequence(F.lit(1), F.abs(F.col(count)).cast("int")))
+        "*", F.explode(F.sequence(F.lit(1), F.abs(F.col(count)).cast("int")))
     )
     type_ = F.when(F.col(count) > 0, F.lit(INSERT)).otherwise(F.lit(DELETE))
     return left.select(
         *(
-            (type_ if field.name == CHANGE_TYPE else F.col(row).getField(field.name)).alias(
+            (type_ if field.name == CHANGE_TYPE else F.col(found[field.name])).alias(
                 field.name, metadata=field.metadata
             )
             for field in rows.schema.fields
         )
     )
+
+
+def _is_kept_by_grouping(kind: T.DataType) -> bool:
+    """Return whether equal values are the same: not so for zeros, collated texts, maps and variants."""
+    match kind:
+        case T.StructType():
+            return all(_is_kept_by_grouping(field.dataType) for field in kind.fields)
+        case T.ArrayType():
+            return _is_kept_by_grouping(kind.elementType)
+        case T.StringType():
+            return kind == T.StringType()
+    return not isinstance(kind, T.FloatType | T.DoubleType | T.MapType | T.VariantType)
 
 
 def _key(column: Column, kind: T.DataType) -> Column:

@@ -3,9 +3,6 @@
 rows with their file and number ──join on the file── its bitmap, broadcast ──> rows whose bit is not set
 
 Bitmaps that are too large to broadcast are joined as rows instead: an anti-join on file and row number.
-
-The join is on the hash of the file's name, because Spark finds a number faster than a string. The names are compared
-too, so equal hashes do no harm. They are compared by order: an equality would become a second key of the join.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from deltars.data.scan import Scan
 from deltars.errors import DeltarsError
 from deltars.protocol.actions import decode_deletion_vector
 from deltars.spark.read.files import DataFile
-from deltars.spark.read.row_position import free_names, position_columns, spellings
+from deltars.spark.read.row_position import file_keys, free_names, is_same_file, position_columns, spellings
 from deltars.storage import open_storage
 
 MAX_BROADCAST_BYTES = 64 * 1024 * 1024
@@ -55,22 +52,20 @@ def without_rows(
         return frame
     if size_bytes(deleted) > MAX_BROADCAST_BYTES:
         return _without_listed_rows(spark, scan, frame, files, deleted)
-    names = [file.location.rpartition("/")[2] for file in files]
-    is_unique = len(set(names)) == len(names)
     position = position_columns(scan)
     key, words = free_names(("key", "words"), {*position, *(name.lower() for name in frame.columns)})
-    keys, bitmaps = [], []
-    for file, rows in zip(files, deleted, strict=True):
-        for uri in spellings(file.location)[: 1 if is_unique else None]:
-            keys.append(uri.rpartition("/")[2] if is_unique else uri)
-            bitmaps.append(_words(rows))
-    table = pa.table({key: pa.array(keys, pa.string()), words: pa.array(bitmaps, pa.list_(pa.int64()))})
-    file_column, key_column = F.col(position.name if is_unique else position.path), F.col(key)
-    is_same = (F.xxhash64(file_column) == F.xxhash64(key_column)) & (file_column >= key_column)
+    file_column, keys = file_keys(position, [file.location for file in files])
+    bitmaps = [_words(rows) for rows, of_file in zip(deleted, keys, strict=True) for _ in of_file]
+    table = pa.table(
+        {
+            key: pa.array([name for of_file in keys for name in of_file], pa.string()),
+            words: pa.array(bitmaps, pa.list_(pa.int64())),
+        }
+    )
     # A word beyond the last one has no deleted rows. Spark evaluates shifts faster than `bit_get`.
     word = f"coalesce(get({words}, cast(shiftright({position.row}, 6) AS INT)), 0L)"
     is_kept = F.expr(f"shiftrightunsigned({word}, cast({position.row} & 63 AS INT)) & 1L = 0L")
-    joined = frame.join(F.broadcast(spark.createDataFrame(table)), is_same & (file_column <= key_column))
+    joined = frame.join(F.broadcast(spark.createDataFrame(table)), is_same_file(file_column, F.col(key)))
     return joined.where(is_kept).drop(key, words)
 
 

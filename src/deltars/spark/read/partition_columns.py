@@ -31,7 +31,7 @@ from deltars.protocol import (
 )
 from deltars.spark.read.columns import ScanColumns, quoted
 from deltars.spark.read.files import DataFile, PartitionValues, open_files
-from deltars.spark.read.row_position import position_columns, spellings, with_position
+from deltars.spark.read.row_position import file_keys, free_names, is_same_file, position_columns, with_position
 
 MAX_SCANS = 16
 """Most scans that one read may consist of, one for each distinct combination of partition values."""
@@ -127,14 +127,16 @@ def _joined_with_values(
     names = scan.value_names()
     frame = open_files(spark, scan, scan_columns.in_files(without=names), files, by_paths=False, by_names=True)
     position = position_columns(scan)
-    listed = [(uri, file.values) for file in files for uri in spellings(file.location)]
-    columns: dict[str, pa.Array] = {position.path: pa.array([uri for uri, _ in listed])}
+    file_column, keys = file_keys(position, [file.location for file in files])
+    [key] = free_names(("key",), {*position, *(name.lower() for name in (*frame.columns, *names))})
+    listed = [(of_file, file.values) for file, known in zip(files, keys, strict=True) for of_file in known]
+    columns: dict[str, pa.Array] = {key: pa.array([of_file for of_file, _ in listed])}
     for at, (column, name) in enumerate(zip(scan.partition_columns, names, strict=True)):
         type_ = scan.schema[column].type
         parsed = {text: parse_partition_value(text, type_) for text in {values[at] for _, values in listed}}
         columns[name] = pa.array([parsed[values[at]] for _, values in listed], type_to_arrow(type_))
     values = F.broadcast(spark.createDataFrame(pa.table(columns)))
-    return with_position(frame, position).join(values, position.path)
+    return with_position(frame, position).join(values, is_same_file(file_column, F.col(key))).drop(key)
 
 
 def _literal(text: str | None, type_: DataType) -> Column:
