@@ -43,7 +43,7 @@ def embedded(rig: Rig, sizes: Sizes) -> list[Figure]:
     files = sizes.files[0]
     figures = []
     for backend in ("sqlite", "duckdb"):
-        uri = f"deltasql://{backend}/{rig.new_directory(backend)}/catalog.db"
+        uri = rig.new_embedded_catalog(backend)
         took, memory = in_own_process(bulk_commit, uri, files)
         figures.append(Figure(f"{backend}, {files:,} files", "s", {OURS: Side([took], memory_mib=memory)}))
     return figures

@@ -134,7 +134,7 @@ def embedded(rig: Rig, sizes: Sizes) -> list[Figure]:
     for backend, clients, bound in (("sqlite", 1, 2_500), ("sqlite", sizes.crowd, 1_500), ("duckdb", 1, 200)):
         if clients == 1 and backend == "sqlite" and not sizes.alone:
             continue
-        uri = f"deltasql://{backend}/{rig.new_directory(backend)}/catalog.db"
+        uri = rig.new_embedded_catalog(backend)
         specs = [_spec(uri, f"t{number}", "log", True) for number in range(clients)]
         with Crowd("deltars_client", specs) as crowd:
             what = f"{backend}, {clients} {'process' if clients == 1 else 'processes'}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from deltalake import DeltaTable
 
@@ -40,7 +39,7 @@ def imports(rig: Rig, sizes: Sizes) -> list[Figure]:
             place = directory / f"{form}-{backend}"
             shutil.copytree(original, place)
             theirs, their_memory = in_own_process(_open, str(place))
-            ours, memory = in_own_process(_import, _uri(rig, backend, place), str(place))
+            ours, memory = in_own_process(_import, _uri(rig, backend), str(place))
             sides = {OURS: Side([ours], memory_mib=memory), PEER: Side([theirs], memory_mib=their_memory)}
             targets = [Target("at_most", 25), Target("memory_mib", 2_048)] if sizes.files >= LARGE else []
             what = f"{sizes.files:,} files of a {form}, into {backend}"
@@ -48,8 +47,8 @@ def imports(rig: Rig, sizes: Sizes) -> list[Figure]:
     return figures
 
 
-def _uri(rig: Rig, backend: str, place: Path) -> str:
-    return new_catalog(rig.server) if backend == "postgres" else f"deltasql://{backend}/{place}.db"
+def _uri(rig: Rig, backend: str) -> str:
+    return new_catalog(rig.server) if backend == "postgres" else rig.new_embedded_catalog(backend)
 
 
 def _import(uri: str, place: str) -> tuple[float, float]:

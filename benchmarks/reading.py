@@ -215,7 +215,7 @@ def embedded(rig: Rig, sizes: Sizes) -> list[Figure]:
     figures = []
     bounds = {"sqlite": (20, 200, 200)}
     for backend in ("sqlite", "duckdb"):
-        uri = f"deltasql://{backend}/{rig.new_directory(backend)}/catalog.db"
+        uri = rig.new_embedded_catalog(backend)
         table_id = in_own_process(fill, uri, sizes.files)
         for what, columns in (("every column", None), ("path, size, partition values", LIST_COLUMNS)):
             took = in_own_process(read_all, uri, table_id, "", columns)

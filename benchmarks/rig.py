@@ -60,6 +60,11 @@ class Rig:
     def new_directory(self, name: str) -> Path:
         return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.directory))
 
+    def new_embedded_catalog(self, backend: str) -> str:
+        uri = f"deltasql://{backend}/{self.new_directory(backend)}/catalog.db"
+        deltars.connect(uri, migrate=True).close()
+        return uri
+
     def once(self, name: str, make: Callable[[], Result]) -> Result:
         """What several lanes use, made by the first of them."""
         if name not in self._made:
