@@ -25,6 +25,7 @@ hardly moves.
 - CPU is processor time for each operation: of the client's process, and of all processes of the PostgreSQL server.
 - A peer that is missing is named, with the reason.
 - The size is `full`, or `quick` where a lane was last run small: a target is meant for the full size.
+- [Earlier figures](performance-earlier.md) are those of the programs that these lanes replaced, at full size.
 """
 
 
