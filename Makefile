@@ -65,7 +65,7 @@ bench: setup  ## Measure every lane at full size beside the peers, and write doc
 	@-bash scripts/peers.sh
 	@$(PY) -m benchmarks $(if $(LANES),--only $(LANES))
 
-bench-quick: setup  ## Measure the main ratios in five minutes, into build/bench
+bench-quick: setup  ## Measure the main ratios at small sizes, into build/bench
 	@-bash scripts/peers.sh
 	@$(PY) -m benchmarks --size quick $(if $(LANES),--only $(LANES))
 

@@ -16,7 +16,7 @@ PLOTS = ("performance-targets", "performance-commits", "performance-growth")
 _HEAD = """# Performance
 
 `make bench` wrote every figure on this page, on the machine and day named with it. `make bench-quick` gives the main
-ratios in five minutes. All systems run on one machine, in turns, with default durability. Machines differ, and shared
+ratios at small sizes. All systems run on one machine, in turns, with default durability. Machines differ, and shared
 machines are noisy: read the ratios, which are taken round by round, and the processor time, which a noisy neighbour
 hardly moves.
 
