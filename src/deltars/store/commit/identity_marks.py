@@ -44,10 +44,8 @@ def without_counting(
 
 
 def with_latest_marks(commit: Commit, current: Callable[[UUID], Metadata | None]) -> Commit:
-    """Return the commit with the larger of its own marks and those of the table now; mostly the same object."""
-    tables = [_with_latest_marks(table, current) for table in commit.tables]
-    is_same = all(one is other for one, other in zip(tables, commit.tables, strict=True))
-    return commit if is_same else replace(commit, tables=tuple(tables))
+    """Return the commit with the larger of its own marks and those of the table now."""
+    return replace(commit, tables=tuple(_with_latest_marks(table, current) for table in commit.tables))
 
 
 def _with_latest_marks(table: TableCommit, current: Callable[[UUID], Metadata | None]) -> TableCommit:
