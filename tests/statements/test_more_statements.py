@@ -180,13 +180,11 @@ def test_failure_after_the_commit_of_a_script_keeps_what_was_committed(
         raise KeyboardInterrupt
 
     # The rows of COMMIT are made after it.
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("deltars.catalog.statements._committed", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            catalog.sql_script("BEGIN; INSERT INTO t VALUES (4, 'x'); COMMIT")
+        catalog.sql_script("BEGIN; INSERT INTO t VALUES (4, 'x'); COMMIT")
     assert catalog.table("t").version == 2
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(TableWrite, "_write_rows", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            catalog.sql_script("BEGIN; DELETE FROM t; INSERT INTO t VALUES (5, 'x'); COMMIT")
+        catalog.sql_script("BEGIN; DELETE FROM t; INSERT INTO t VALUES (5, 'x'); COMMIT")
     assert (catalog.table("t").version, catalog.table("t").count()) == (2, 4)
