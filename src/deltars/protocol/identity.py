@@ -4,8 +4,8 @@
     delta.identity.highWaterMark             the last value that was given, by the schema's newest version
     delta.identity.allowExplicitInsert       BY DEFAULT: rows may bring their own values; ALWAYS: they may not
 
-Every write that gives values raises the high-water mark in its commit. So two concurrent writers conflict, and no value
-is given twice.
+A writer reserves values before it writes rows (`store.identities`), so that no value is given twice. Its commit raises
+the high-water mark, and does not conflict with another one that does the same.
 """
 
 from __future__ import annotations
@@ -140,6 +140,16 @@ def latest_marks(then: StructType, now: StructType) -> StructType:
         if name in newest and newest[name].high_water_mark is not None
     }
     return with_marks(then, marks) if marks else then
+
+
+def without_marks(schema: StructType) -> StructType:
+    """Return the schema of a table that has given no values yet."""
+    return StructType(
+        tuple(
+            replace(field, metadata={key: value for key, value in field.metadata.items() if key != HIGH_WATER_MARK})
+            for field in schema.fields
+        )
+    )
 
 
 def with_marks(schema: StructType, marks: Mapping[str, int]) -> StructType:

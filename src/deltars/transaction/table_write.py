@@ -53,7 +53,7 @@ from deltars.protocol.properties import boolean_property
 from deltars.transaction.change_data import ChangedRows
 from deltars.transaction.changed_files import changed_rows, uses_vectors, without_rows
 from deltars.transaction.create_table import check_directory, is_same_place
-from deltars.transaction.identity_marks import after_rows
+from deltars.transaction.identity_marks import counting
 from deltars.transaction.metadata import changed, metadata_actions, partition_column
 from deltars.transaction.options import CheckedWriteOptions, skipped_by
 from deltars.transaction.replaced_files import of_written_partitions, possibly_unmatched
@@ -91,7 +91,11 @@ class _Replaced:
 class TableWrite:
     """One write of one frame to one table."""
 
-    def __init__(self, view: View, plane: DataPlane, options: CheckedWriteOptions, frame: Any) -> None:
+    def __init__(
+        self, view: View, plane: DataPlane, options: CheckedWriteOptions, frame: Any, *, by_path: bool = False
+    ) -> None:
+        """Prepare a write. `by_path`: the program named a directory, so a new table is the result of a plain write."""
+        self._by_path = by_path
         self._view = view
         self._plane = plane
         self._options = options
@@ -301,9 +305,11 @@ class TableWrite:
         target = self._target(table, metadata, max_files)
         with self._located(table):
             refuse_given(metadata.schema, data.names)
-            frame = self._plane.with_computed_columns(self._frame, metadata.schema)
-            files = self._plane.write(frame, target, conditions)
-            return _Rows(table.metadata, after_rows(metadata, data.names, files), table.location, files)
+            session = self._view.session
+            with counting(session, table, metadata, data.names, self._frame) as rows:
+                frame = self._plane.with_computed_columns(self._frame, rows.schema)
+                files = self._plane.write(frame, target, conditions)
+                return _Rows(table.metadata, rows.after(session, files), table.location, files)
 
     def _target(self, table: StagedTable, metadata: Metadata, max_files: int | None) -> WriteTarget:
         options = self._options
@@ -363,8 +369,9 @@ class TableWrite:
         options = self._options
         columns = ",".join(f'"{column}"' for column in metadata.partition_columns)
         params: dict[str, Any] = {"partitionBy": f"[{columns}]"}
-        if not table.new:
-            params["mode"] = options.mode.capitalize()
+        creates = table.new and not self._by_path
+        if not creates:
+            params["mode"] = "ErrorIfExists" if options.mode == "error" else options.mode.capitalize()
         if options.replace_where is not None:
             params["predicate"] = options.replace_where
         metrics = {
@@ -375,7 +382,7 @@ class TableWrite:
         if removed:
             metrics["numRemovedFiles"] = len(removed)
         rows = None if self._replaced is None else self._replaced.changed
-        return Step("CREATE TABLE AS SELECT" if table.new else "WRITE", params, metrics, changed=rows)
+        return Step("CREATE TABLE AS SELECT" if creates else "WRITE", params, metrics, changed=rows)
 
 
 def _suits(written: Metadata, now: Metadata) -> bool:
