@@ -64,7 +64,8 @@ def test_lock_is_a_row_lock_that_blocks_other_sessions(open_log: OpenLog, tap: T
     log = open_log(tap=tap).create()
     other = open_log(name="other").create()
     with tap.holding(WRITING) as hold, postgres_connection(parse_catalog_uri(migrated_uri)) as session:
-        first = Meanwhile(log.append, "first", version=1)
+        # A commit with an id of the caller takes two round trips, so that it can be held between lock and write.
+        first = Meanwhile(log.append, "first", version=1, txn_id=uuid4())
         hold.wait_until_reached()
         held = session.execute(
             "SELECT mode FROM pg_locks WHERE relation = 'dl_tables'::regclass AND granted AND mode = 'RowShareLock'"
