@@ -13,7 +13,7 @@ from alembic import op
 from deltars.store.types import Id
 
 revision = "0011"
-down_revision = "0008"
+down_revision = "0010"
 
 
 def upgrade(views: Collection[str]) -> None:
