@@ -76,7 +76,8 @@ def test_published_page_is_made_from_its_json() -> None:
     kept = results.load(DOCS / report.JSON)
     pictures = [name for name in report.PLOTS if (DOCS / report.PICTURES / f"{name}.png").exists()]
     assert kept.lanes, "run make bench"
-    assert (DOCS / report.PAGE).read_text() == report.page(kept, LANES.values(), pictures)
+    made = report.page(kept, LANES.values(), pictures)
+    assert (DOCS / report.PAGE).read_text() == made, "run python -m benchmarks --report"
 
 
 def figure(*, failed: int = 0, missing: bool = False) -> Figure:
