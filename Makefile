@@ -3,10 +3,11 @@
 
 PY := .venv/bin/python
 WORKERS ?= 2
+MINUTES ?= 30
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports quick unit coverage format soak test-spark-matrix bench-log bench-import bench-mirror bench-spark bench-observe docs notebooks requirements constraints clean
+.PHONY: help setup demo test lint types imports quick unit coverage format soak soak-all test-spark-matrix bench-log bench-import bench-mirror bench-spark bench-observe docs notebooks requirements constraints clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -50,8 +51,11 @@ format: setup  ## Put style and formatting right
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-soak: setup  ## Run the soak tests at their long sizes and write docs/soak.md; DELTARS_SEED=n repeats a run
-	@DELTARS_SOAK=1 $(PY) -m pytest -m soak -n 0 --timeout 7200 $(PYTEST_ARGS)
+soak: setup  ## Run the fault campaign for MINUTES (30) and write docs/reliability.md; DELTARS_SEED=n repeats a run
+	@DELTARS_SOAK=1 DELTARS_MINUTES=$(MINUTES) $(PY) -m pytest -m campaign -n 0 $(PYTEST_ARGS)
+
+soak-all: setup  ## Run the campaign and every other soak test at its long size, which takes hours
+	@DELTARS_SOAK=1 DELTARS_MINUTES=$(MINUTES) $(PY) -m pytest -m "soak or campaign" -n 0 --timeout 7200 $(PYTEST_ARGS)
 
 test-spark-matrix: setup  ## Test the Spark data plane on pyspark 4.1, 4.2 and the newest, each in its own environment
 	@$(PY) scripts/spark_matrix.py
@@ -77,7 +81,7 @@ bench-spark: setup  ## Measure writing and reading with Spark beside delta-spark
 bench-observe: setup  ## Measure what metrics and spans cost a commit
 	@$(PY) -m benchmarks.observe
 
-requirements: setup  ## Write docs/requirements.md from the markers on the tests
+requirements: setup  ## Write docs/requirements.md and docs/reliability.md from the markers on the tests
 	@$(PY) -m tests.support.requirements
 
 docs: setup  ## Build the documentation as a site, strictly, into build/site

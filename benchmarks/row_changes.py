@@ -209,7 +209,7 @@ def _arrow_source(size: int) -> pa.Table:
 def _arrow_ours(place: str, what: str, size: int) -> tuple[float, float]:
     from tests.support.memory import peak_mib
 
-    with deltars.connect(f"deltasql://sqlite/{place}/lake.db", warehouse=f"{place}/lake") as catalog:
+    with deltars.connect(f"deltasql://sqlite/{place}/lake.db", warehouse=f"{place}/lake", migrate=True) as catalog:
         for name, rows in (("small", 10), ("t", size)):
             catalog.write(name, _arrow_rows(rows))
             made, source = catalog.table(name), _arrow_source(size)

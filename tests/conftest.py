@@ -2,7 +2,7 @@
 
 A test that takes `catalog_uri` runs on PostgreSQL, SQLite and DuckDB; `@pytest.mark.backends("sqlite")`
 narrows that at collection, so nothing is skipped. `@pytest.mark.every_case_on("sqlite")` narrows the cases of a
-parametrised test: the other backends take its first case, and their other cases run in `make soak`.
+parametrised test: the other backends take its first case, and their other cases run in `make soak-all`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 import deltars
 from deltars.uri import BACKENDS, CatalogUri
-from tests.support import soak, soak_report
+from tests.support import campaign, soak, soak_report
 from tests.support.delta_spark import DeltaSpark, delta_jars
 from tests.support.durations import Durations
 from tests.support.jvm import SHORT_LIVED
@@ -41,7 +41,7 @@ _STARTS_JAVA = (
 """Tests here start a Spark of their own, in a process or by a program."""
 
 _RUN = pytest.StashKey[RunDirectory]()
-_OURS = ("DELTARS_TEST_", "DELTARS_GOLDEN", "DELTARS_SOAK", "DELTARS_SEED")
+_OURS = ("DELTARS_TEST_", "DELTARS_GOLDEN", "DELTARS_SOAK", "DELTARS_SEED", "DELTARS_MINUTES")
 
 hypothesis.settings.register_profile(
     "test", deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -111,13 +111,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.postgres)
         if item.path.relative_to(_HERE).as_posix().startswith(_STARTS_JAVA):
             item.add_marker(pytest.mark.spark)
+    if soak.is_soak():
+        for item in items:
+            if item.get_closest_marker("campaign") is not None:
+                # Its time is the campaign's, however long that was asked to be.
+                item.add_marker(pytest.mark.timeout(0))
     if _is_worker(config):
         # What starts a JVM takes longest: begun last, it would keep one worker busy while the other has nothing to do.
         items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    campaign.weigh(session.config, session.items)
+
+
 def _leave_cases_to_soak(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave to `make soak` tests marked `soak(only=True)`, and most cases of those marked `every_case_on`.
+    """Leave to `make soak-all` tests marked `soak(only=True)`, and most cases of those marked `every_case_on`.
 
     Of the latter, all cases run on the backends that the marker names, and the first on each other.
     """
@@ -148,7 +157,7 @@ def _leave_cases_to_soak(config: pytest.Config, items: list[pytest.Item]) -> Non
 
 
 def _is_for_soak(item: pytest.Item) -> bool:
-    """Return whether only `make soak` runs a test: it says so, or it repeats on DuckDB what SQLite and PostgreSQL show.
+    """Return whether only `make soak-all` runs a test: it says so, or repeats on DuckDB what the other databases show.
 
     On DuckDB run the tests of the store, those that name it, and those that prove a requirement.
     """
@@ -175,6 +184,12 @@ def _logging_as_it_was() -> Iterator[None]:
     yield
     logger.setLevel(level)
     logger.handlers[:] = handlers
+
+
+@pytest.fixture
+def rounds(request: pytest.FixtureRequest) -> campaign.Rounds:
+    """The rounds of a test that is part of the campaign."""
+    return campaign.rounds_of(request.node)
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,13 @@
-"""The list of requirements, the markers on the tests and docs/requirements.md agree."""
+"""The lists of requirements and promises, the markers on the tests, and the pages about them agree."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.support import promises, soak_report
 from tests.support import requirements as source
-from tests.support.requirements import Proof, Requirement, Requirements
+from tests.support.promises import Claim
+from tests.support.requirements import Markers, Proof, Requirement, Requirements
 
 # Collecting the whole suite takes seconds; one worker does it once.
 pytestmark = [pytest.mark.xdist_group("requirements"), pytest.mark.slow]
@@ -26,18 +28,29 @@ PROVEN = [
 
 
 @pytest.fixture(scope="module")
-def proofs() -> list[Proof]:
+def markers() -> Markers:
     return source.collect()
 
 
-def test_every_requirement_is_proven_on_its_backends(proofs: list[Proof]) -> None:
-    found = source.problems(source.load(), proofs)
+def test_every_requirement_is_proven_on_its_backends(markers: Markers) -> None:
+    found = source.problems(source.load(), markers.proofs)
     assert not found, "\n" + "\n".join(found)
 
 
-def test_the_document_is_what_make_requirements_writes(proofs: list[Proof]) -> None:
-    expected = source.render(source.load(), proofs)
+def test_the_document_is_what_make_requirements_writes(markers: Markers) -> None:
+    expected = source.render(source.load(), markers.proofs)
     assert source.DOCUMENT.read_text() == expected, "stale: run `make requirements`"
+
+
+def test_every_promise_has_a_test_and_a_control(markers: Markers) -> None:
+    found = promises.problems(markers.claims)
+    assert not found, "\n" + "\n".join(found)
+
+
+def test_page_of_promises_has_their_tests_and_the_last_runs(markers: Markers) -> None:
+    page = promises.PAGE.read_text()
+    assert page == promises.with_block(page, "promises", promises.table(markers.claims)), "run `make requirements`"
+    assert page == promises.with_block(page, "runs", soak_report.rendered(soak_report.read_runs()))
 
 
 def test_the_list_holds_all_94_requirements_each_in_a_group() -> None:
@@ -68,3 +81,25 @@ def test_marker_with_an_unknown_id_is_a_problem() -> None:
     assert source.problems(LISTED, proofs) == [
         "tests/test_x.py::test_x claims X-99, which is not in tests/requirements.toml"
     ]
+
+
+KEPT = [
+    Claim(promise, role, f"tests/test_{promise}.py::test_a") for promise in promises.PROMISES for role in promises.ROLES
+]
+
+
+def test_promise_without_a_control_is_a_problem() -> None:
+    assert promises.problems(KEPT) == []
+    assert promises.problems(KEPT[:-1]) == ["N7 has no control in `make test`"]
+    assert promises.problems(KEPT[1:]) == ["N1 has no test in `make test`"]
+
+
+def test_test_that_only_a_soak_run_takes_is_not_enough() -> None:
+    late = Claim("N7", "control", KEPT[-1].test, only_soak=True)
+    assert promises.problems([*KEPT[:-1], late]) == ["N7 has no control in `make test`"]
+    assert "(soak only)" in promises.table([*KEPT[:-1], late])
+
+
+def test_unknown_promise_is_a_problem() -> None:
+    [found] = promises.problems([*KEPT, Claim("N8", "promise", "tests/test_x.py::test_x")])
+    assert found == "tests/test_x.py::test_x names N8, which is not promised"

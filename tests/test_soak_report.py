@@ -1,4 +1,4 @@
-"""The page of soak runs forgets nothing that was not run again."""
+"""The record of soak runs forgets nothing that was not run again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from tests.support.soak import record
-from tests.support.soak_report import REPORT, Reporter, write_report
+from tests.support.soak_report import PASSED, Reporter, Row, read_runs, rendered, write_report
 
 HERE = "tests/test_soak_report.py::"
 FIRST = f"{HERE}test_part_run_keeps_the_rows_of_the_others"
@@ -19,7 +19,7 @@ SECOND = f"{HERE}test_failed_test_loses_what_it_showed_before"
 def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DELTARS_SOAK", "1")
     monkeypatch.setenv("DELTARS_TEST_RUN", str(tmp_path))
-    return tmp_path / "soak.md"
+    return tmp_path / "runs.tsv"
 
 
 def _run(test: str, monkeypatch: pytest.MonkeyPatch, seed: int, report: Path, outcome: str = "passed") -> None:
@@ -34,7 +34,7 @@ def test_part_run_keeps_the_rows_of_the_others(report: Path, monkeypatch: pytest
     for test, seed in ((FIRST, 1), (SECOND, 2), (FIRST, 3)):
         _run(test, monkeypatch, seed, report)
     rows = [line for line in report.read_text().splitlines() if HERE in line]
-    assert [row.split(" | ")[1:3] for row in rows] == [["commits 2,000", "2"], ["commits 3,000", "3"]]
+    assert [row.split("\t")[1:3] for row in rows] == [["commits 2,000", "2"], ["commits 3,000", "3"]]
 
 
 def test_failed_test_loses_what_it_showed_before(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,11 +49,11 @@ def test_failed_test_loses_what_it_showed_before(report: Path, monkeypatch: pyte
 
 def test_run_ends_with_the_names_of_tests_that_failed(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _run(SECOND, monkeypatch, 1, report)
-    reporter, lines = Reporter(report), _Lines()
+    reporter, lines = Reporter(report, report.with_name("no page")), _Lines()
     reporter.pytest_runtest_logreport(_report(SECOND, "passed", "call"))
     reporter.pytest_runtest_logreport(_report(SECOND, "failed", "teardown"))
     reporter.pytest_terminal_summary(lines)  # type: ignore[arg-type]
-    assert lines.written == ["wrote soak.md", f"no row in soak.md, because it failed: {SECOND}"]
+    assert lines.written == ["wrote runs.tsv", f"no row in runs.tsv, because it failed: {SECOND}"]
     assert HERE not in report.read_text()
 
 
@@ -69,10 +69,23 @@ def _report(test: str, outcome: Literal["passed", "failed"], when: Literal["call
     return pytest.TestReport(test, ("", None, ""), {}, outcome, None, when)
 
 
-def test_published_page_shows_no_run_that_failed() -> None:
-    rows = [line.split(" | ") for line in REPORT.read_text().splitlines() if line.startswith("| ")]
+def test_no_run_that_failed_is_kept() -> None:
+    rows = read_runs()
     assert len(rows) > 1
-    assert not [row for row in rows if row[1] in ("failed", "error")]
+    assert not [row for row in rows if row.figures in ("failed", "error")]
+
+
+def test_page_has_every_figure_and_folds_the_tests_without_one() -> None:
+    made = ("1", "2026-11-17 08:57 UTC", "2 cores")
+    rows = [
+        Row("kills", "kills 3", *made, "tests/faults/test_kills.py::test_a"),
+        Row("others", "rounds 9", *made, "tests/store/test_b.py::test_b"),
+        *(Row("plain", PASSED, *made, f"tests/store/test_c.py::test_c[{case}]") for case in "xyz"),
+    ]
+    lines = rendered(rows).splitlines()
+    headings = [lines.index(f"### {one}") for one in ("The campaign", "Other long tests", "Long tests without figures")]
+    shown = [next(i for i, line in enumerate(lines) if text in line) for text in ("kills 3", "rounds 9", "| 3 |")]
+    assert sorted([*headings, *shown]) == [place for pair in zip(headings, shown, strict=True) for place in pair]
 
 
 def test_test_that_is_gone_loses_its_row(report: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from uuid import UUID, uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,6 +18,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import deltars
+from deltars.catalog import copies
 from deltars.errors import StorageError, TableExists, TableNotFound, ValidationError, VersionNotFound
 from deltars.storage import open_storage
 from deltars.storage.local import LocalStorage
@@ -229,3 +237,85 @@ def test_object_store_copies_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     assert elsewhere.get("x/y.parquet") == b"content"
     with pytest.raises(StorageError, match="there is no file"):
         target.copy_from(source, "gone")
+
+
+KILLED = """
+import os, signal, sys
+import deltars
+from deltars.storage.local import LocalStorage
+from deltars.storage.storage import Storage
+
+done = []
+
+def copy_from(target, source, path):
+    size = Storage.copy_from(target, source, path)
+    done.append(path)
+    if len(done) == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return size
+
+LocalStorage.copy_from = copy_from
+deltars.connect(sys.argv[1]).copy_table("src", "dst")
+"""
+
+
+def killed_copy(catalog: deltars.Catalog, *, after: int, days_ago: float) -> Path:
+    """Copy in another process, which is killed after so many files. Return the directory that it leaves."""
+    assert catalog.warehouse is not None
+    before = set(Path(catalog.warehouse).iterdir())
+    done = subprocess.run([sys.executable, "-c", KILLED, str(catalog.uri), str(after)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    [note] = Path(catalog.warehouse, "_deltars/copies").iterdir()
+    then = time.time() - days_ago * 86_400
+    os.utime(note, (then, then))
+    [left] = set(Path(catalog.warehouse).iterdir()) - before
+    return left
+
+
+def test_full_vacuum_deletes_what_a_killed_copy_left(catalog: deltars.Catalog, source: deltars.Table) -> None:
+    for number in range(4):
+        source.write(rows(number))
+    left = killed_copy(catalog, after=3, days_ago=0.9)
+    assert any(left.iterdir())
+    assert catalog.vacuum(full=True).unfinished_copies == (), "it may be running"
+    [note] = Path(str(catalog.warehouse), "_deltars/copies").iterdir()
+    os.utime(note, (0, 0))
+    # A file that someone else put there since is not the copy's.
+    (left / "notes.txt").write_text("mine")
+    assert catalog.vacuum().unfinished_copies == ()
+    assert catalog.vacuum(full=True, dry_run=True).unfinished_copies == (str(left),)
+    assert note.exists()
+    assert catalog.vacuum(full=True).unfinished_copies == (str(left),)
+    assert [path.name for path in left.rglob("*")] == ["notes.txt"]
+    assert not note.exists()
+    assert ids(catalog.copy_table("src", "dst")) == ids(source)
+    assert source.verify(deep=True).is_ok
+
+
+def test_copy_that_is_alive_or_was_committed_loses_nothing(
+    catalog: deltars.Catalog, source: deltars.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        for name in ("_delete", "delete_notes"):
+            patch.setattr(copies, name, lambda *_: None)
+        patch.setattr(copies, "copied_table", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            catalog.copy_table("src", "dst")
+    [note] = Path(str(catalog.warehouse), "_deltars/copies").iterdir()
+    os.utime(note, (0, 0))
+    left = json.loads(note.read_text())["location"]
+    writers = catalog._session.heartbeat.writers
+    writers.announce(uuid4(), {UUID(note.stem): 0})
+    assert catalog.vacuum(full=True).unfinished_copies == (), "its heartbeat is in the catalog"
+    for writer in writers.all():
+        writers.withdraw(writer.txn_id)
+    # Killed after the commit: the note stays, and the table has the directory.
+    with monkeypatch.context() as patch:
+        patch.setattr(copies, "delete_notes", lambda *_: None)
+        copy = catalog.copy_table("src", "dst")
+    for path in note.parent.iterdir():
+        os.utime(path, (0, 0))
+    assert catalog.vacuum(full=True).unfinished_copies == (left,)
+    assert not list(note.parent.iterdir())
+    assert ids(copy) == ids(source)
+    assert copy.verify(deep=True).is_ok

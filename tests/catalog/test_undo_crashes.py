@@ -101,6 +101,7 @@ def every_interruption(
     record(f"{check.__qualname__.split('.')[0]}, interrupted", kills=kills - 1, lost=0)
 
 
+@pytest.mark.promise("N3")
 def test_interrupted_restore_changed_every_table_or_none(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def check(catalog: deltars.Catalog) -> None:
         assert contents(catalog) in (GOOD, BAD)

@@ -55,9 +55,10 @@ def run_row_workload(
     tables: int = 2,
     mix: Mapping[str, int] = ROWS,
     sabotage: Callable[[], AbstractContextManager[object]] = unpublished,
+    first: int = 0,
 ) -> list[tuple[History, Counter[str]]]:
-    """A history for each of the levels, with the errors that clients met."""
-    rounds = [Round(level, tuple(f"rows-{i}-{j}" for j in range(tables)), mix) for i, level in enumerate(levels)]
+    """A history for each of the levels, with the errors that clients met. `first` numbers the tables of the first."""
+    rounds = [Round(level, tuple(f"rows-{i}-{j}" for j in range(tables)), mix) for i, level in enumerate(levels, first)]
     seeds = [_seed(catalog, round_) for round_ in rounds]
     tapes = run_racers(uri, clients, play, rounds, count, seed, RowClient, around=sabotage)
     return [

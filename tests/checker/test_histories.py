@@ -30,6 +30,7 @@ CONFLICTS = {
 
 @pytest.mark.soak
 @pytest.mark.timeout(7_200)
+@pytest.mark.promise("N1", "N2", "N3")
 def test_random_transactions_show_no_anomaly_that_their_level_forbids(
     catalog: deltars.Catalog, catalog_uri: str, backend: str
 ) -> None:
@@ -97,12 +98,14 @@ def test_pauses_of_planted_bugs_alone_break_nothing(catalog: deltars.Catalog, ca
 
 
 @pytest.mark.soak
+@pytest.mark.control("N1")
 def test_missing_version_check_is_found(catalog: deltars.Catalog, catalog_uri: str) -> None:
     found = _with_bug(catalog, catalog_uri, sabotage.no_version_check, "strict")
     assert found & {anomalies.LOST_UPDATE, anomalies.SINGLE}
 
 
 @pytest.mark.soak
+@pytest.mark.control("N3")
 def test_missing_cut_is_found(catalog: deltars.Catalog, catalog_uri: str) -> None:
     found = _with_bug(catalog, catalog_uri, sabotage.no_cut, "snapshot")
     assert found & {anomalies.FRACTURED_READ, anomalies.UNREPEATABLE_READ, anomalies.SINGLE}
@@ -113,6 +116,7 @@ def test_missing_cut_is_found(catalog: deltars.Catalog, catalog_uri: str) -> Non
 
 @pytest.mark.soak
 @pytest.mark.timeout(7_200)
+@pytest.mark.promise("N1", "N2", "N3")
 def test_random_changes_of_rows_show_no_anomaly_that_their_level_forbids(
     catalog: deltars.Catalog, catalog_uri: str, backend: str
 ) -> None:
@@ -146,6 +150,7 @@ def test_random_changes_of_rows_show_no_anomaly_that_their_level_forbids(
         (unpublished, AMENDS, None),
     ],
 )
+@pytest.mark.control("N1", "N2")
 def test_rule_of_rows_that_is_missing_is_found(
     catalog: deltars.Catalog,
     bug: Callable[[], AbstractContextManager[object]],

@@ -19,13 +19,15 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import NoReturn
+from uuid import UUID
 
 import pyarrow as pa
 
 import deltars
+from deltars.errors import CommitUnknown
 from deltars.log.commit import Isolation
 from deltars.protocol import AddFile, RemoveFile
 from tests.checker.history import Append, History, Read, Step, Txn
@@ -70,9 +72,10 @@ def run_workload(
     tables: int = 3,
     mix: Mapping[str, int] = ANYTHING,
     sabotage: Callable[[], AbstractContextManager[object]] = unpublished,
+    first: int = 0,
 ) -> list[tuple[History, Counter[str]]]:
-    """A history for each of the levels, with the errors that clients met."""
-    rounds = [Round(level, tuple(f"list-{i}-{j}" for j in range(tables)), mix) for i, level in enumerate(levels)]
+    """A history for each of the levels, with the errors that clients met. `first` numbers the tables of the first."""
+    rounds = [Round(level, tuple(f"list-{i}-{j}" for j in range(tables)), mix) for i, level in enumerate(levels, first)]
     for round_ in rounds:
         for name in round_.tables:
             catalog.create_table(name, "id BIGINT, part STRING", partition_by=["part"])
@@ -163,6 +166,11 @@ class Client:
             try:
                 versions = dict(self._tx.commit().versions)
                 is_committed = True
+            except CommitUnknown as error:
+                self.error = error
+                resolved = _resolved(self._catalog, self._tx.id)
+                versions = dict(resolved.versions) if resolved is not None else {}
+                is_committed = resolved is not None
             except deltars.DeltarsError as error:
                 self.error = error
         # Compaction writes a version, but no value: for the lists it was never there.
@@ -232,6 +240,13 @@ class Client:
         self._values += 1
         self._steps.append(Append(list_name(table, part), value))
         return value
+
+
+def _resolved(catalog: deltars.Catalog, txn_id: UUID) -> deltars.TransactionResult | None:
+    """What became of a transaction, as soon as it can be known."""
+    while True:
+        with suppress(deltars.DatabaseError, deltars.TimeoutError):
+            return catalog.resolve(txn_id)
 
 
 def list_name(table: str, part: str) -> str:

@@ -17,7 +17,7 @@ from tests.support.children import in_child
 from tests.support.soak import record, scaled, seed
 
 # DuckDB has one process, and its statements are tried by the publisher's tests.
-pytestmark = pytest.mark.backends("postgres", "sqlite")
+pytestmark = [pytest.mark.backends("postgres", "sqlite"), pytest.mark.promise("N6")]
 
 VERSIONS = 5
 

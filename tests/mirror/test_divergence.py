@@ -85,6 +85,7 @@ def look_once(catalog: deltars.Catalog) -> bool:
 
 @pytest.mark.every_case_on("sqlite")
 @pytest.mark.parametrize("look", [look_status, look_once])
+@pytest.mark.promise("N6")
 def test_commit_file_above_the_catalogs_version_is_divergence_at_once_and_refuses_commits(
     restored: deltars.Catalog, catalog_uri: str, look: Callable[[deltars.Catalog], bool]
 ) -> None:

@@ -412,6 +412,7 @@ def test_checkpoint_that_takes_long_keeps_no_version_waiting(
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("storage", ["steady", "unsteady"])
+@pytest.mark.promise("N6")
 def test_several_reconcilers_and_committers_publish_each_version_once_and_in_order(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch, storage: str
 ) -> None:

@@ -47,6 +47,7 @@ def work(uri: str, step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
         catalog.table("t").optimize()
 
 
+@pytest.mark.promise("N5")
 def test_interrupted_optimize_loses_no_row_and_the_next_run_finishes(
     migrated_uri: str, catalog: deltars.Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:

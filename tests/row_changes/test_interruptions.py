@@ -342,6 +342,7 @@ def _change_all(tx: deltars.Transaction) -> None:
 
 
 @pytest.mark.backends("postgres")
+@pytest.mark.promise("N2", "N7")
 def test_changes_are_made_once_though_the_connection_is_cut_at_commit(living: deltars.Catalog) -> None:
     table = _table(living)
     before = _rows(table)

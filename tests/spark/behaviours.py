@@ -3,7 +3,7 @@
     local · Connect · a standalone cluster · an object store without S3A · one with it
 
 A behaviour is a function of a session and a catalog, with tables of its own; it returns, or an assertion fails. `make
-test` runs the core of them in each place, `make soak` all.
+test` runs the core of them in each place, `make soak-all` all.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def _assert_right(seen: dict[str, Any]) -> None:
 
 def _jars() -> Path:
     if not is_soak() and JARS_VARIABLE not in os.environ:
-        pytest.skip(f"the S3A classes are 700 MB: in `make soak`, or where {JARS_VARIABLE} names them")
+        pytest.skip(f"the S3A classes are 700 MB: in `make soak-all`, or where {JARS_VARIABLE} names them")
     try:
         return s3a_jars()
     except NoJars as reason:

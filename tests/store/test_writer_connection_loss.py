@@ -21,7 +21,7 @@ from tests.support.together import Meanwhile
 from tests.support.wire import Verdict
 from tests.support.witness import postgres_connection
 
-pytestmark = pytest.mark.backends("postgres")
+pytestmark = [pytest.mark.backends("postgres"), pytest.mark.promise("N1", "N3", "N7")]
 
 WRITING = "dl_table_versions ("
 

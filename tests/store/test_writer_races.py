@@ -47,6 +47,7 @@ def _check(log: Log, tallies: list[Tally]) -> None:
 @pytest.mark.soak
 @pytest.mark.requirement("W-04", "D-02", "W-21")
 @pytest.mark.timeout(7_200)
+@pytest.mark.promise("N4")
 def test_race_for_every_version_has_exactly_one_winner(open_log: OpenLog, backend: str) -> None:
     [log] = _tables(open_log, 1)
     writers, rounds = scaled(6, soak=50), scaled(10, soak=1_000)

@@ -27,6 +27,7 @@ def _commit_of_all_kinds(log: Log, version: int, *, files: int) -> Committed:
 
 @pytest.mark.requirement("W-02", "D-18")
 @pytest.mark.parametrize("files", [2, THRESHOLD + 1], ids=["small", "bulk"])
+@pytest.mark.promise("N3")
 def test_each_statement_failing_in_turn_leaves_the_database_as_it_was(open_log: OpenLog, tap: Tap, files: int) -> None:
     log = open_log(tap=tap, copy_threshold=THRESHOLD).create()
     log.commit([added(f"{version}-gone-{i}.parquet") for version in (2, 3, 4) for i in range(files)])

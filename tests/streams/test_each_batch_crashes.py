@@ -113,6 +113,7 @@ def _disturb(feed: Feed, times: int, disturb: Callable[[int], object]) -> None:
 
 @pytest.mark.soak
 @pytest.mark.backends("sqlite")
+@pytest.mark.promise("N1", "N2")
 def test_killed_drivers_lose_no_row_and_write_none_twice(catalog: deltars.Catalog, tmp_path: Path) -> None:
     kills = scaled(5, soak=100)
     with feeding(catalog, tmp_path) as feed:
@@ -123,6 +124,7 @@ def test_killed_drivers_lose_no_row_and_write_none_twice(catalog: deltars.Catalo
 
 @pytest.mark.soak(only=True)
 @pytest.mark.backends("postgres")
+@pytest.mark.promise("N1", "N2")
 def test_database_that_restarts_loses_no_row_and_writes_none_twice(
     catalog: deltars.Catalog, postgres_server: PostgresServer, tmp_path: Path
 ) -> None:
@@ -137,6 +139,7 @@ def test_database_that_restarts_loses_no_row_and_writes_none_twice(
 @pytest.mark.soak(only=True)
 @pytest.mark.backends("sqlite")
 @pytest.mark.xdist_group("cluster")
+@pytest.mark.promise("N1", "N2")
 def test_lost_workers_lose_no_row_and_write_none_twice(catalog: deltars.Catalog, tmp_path: Path) -> None:
     losses = 5
     (tmp_path / "cluster").mkdir()
@@ -153,6 +156,7 @@ def test_lost_workers_lose_no_row_and_write_none_twice(catalog: deltars.Catalog,
 
 @pytest.mark.soak(only=True)
 @pytest.mark.backends("sqlite")
+@pytest.mark.promise("N1", "N2")
 def test_copy_of_a_query_that_was_started_by_mistake_changes_nothing(catalog: deltars.Catalog, tmp_path: Path) -> None:
     """Spark stops one of the two, because both write its checkpoint. Until then each batch is committed once."""
     ended = 0

@@ -17,9 +17,11 @@ import pwd
 import re
 import secrets
 import shutil
+import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -139,6 +141,67 @@ def standby_of(primary: PostgresServer) -> Iterator[PostgresServer]:
         _run([programs / "pg_ctl", "-D", data, "-m", "immediate", "stop"], log, account)
 
 
+class KillableServer:
+    """A server of one test's own, whose processes can be killed, and which can be started again."""
+
+    def __init__(self, name: str, **settings: str) -> None:
+        self._account = _account()
+        self._data = run_directory() / f"{name}-{secrets.token_hex(2)}"
+        _start(18, self._data, settings)
+        conninfo = make_conninfo(host=str(self._data), port=SETTINGS["port"], user="postgres", dbname="postgres")
+        self.server = PostgresServer(conninfo, _install(18) / "bin", self._data)
+
+    def kill(self, *, everyone: bool = False) -> None:
+        """kill -9 of the postmaster, or of all its processes at once, as when the machine dies."""
+        postmaster = int((self._data / "postmaster.pid").read_text().split()[0])
+        os.kill(postmaster, signal.SIGKILL)
+        # The others see that it is gone and end by themselves, sooner or later.
+        deadline = time.monotonic() + 60
+        while left := _processes_in(self._data):
+            for process in left if everyone else ():
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            assert time.monotonic() < deadline, "processes of the killed server do not end"
+            time.sleep(0.01)
+        # Where no one reaps the dead, their numbers look alive to the next server.
+        for name in ("postmaster.pid", f".s.PGSQL.{SETTINGS['port']}.lock"):
+            (self._data / name).unlink(missing_ok=True)
+
+    def start(self) -> None:
+        """Start it again: it recovers from its write-ahead log."""
+        _control(self._data, self._account, "start")
+
+    def stop(self) -> None:
+        _control(self._data, self._account, "stop", "-m", "immediate")
+
+
+@contextmanager
+def killable_server(name: str, **settings: str) -> Iterator[KillableServer]:
+    server = KillableServer(name, **settings)
+    try:
+        yield server
+    finally:
+        with suppress(RuntimeError):
+            server.stop()
+
+
+def _control(data: Path, account: dict[str, Any], *command: str) -> None:
+    programs = _reachable(_install(18), account) / "bin"
+    options = ("-D", data, "-w", "-t", "60", "-l", data / "server.log")
+    _run([programs / "pg_ctl", *options, *command], data.with_suffix(".ctl.log"), account)
+
+
+def _processes_in(data: Path) -> list[int]:
+    """Return the processes of the server of a data directory, but for those that are dead and not yet reaped."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            is_ours = (process / "cwd").readlink() == data
+            if is_ours and (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                found.append(int(process.name))
+    return found
+
+
 def server_elsewhere(url: str) -> PostgresServer:
     """The server that DELTARS_TEST_POSTGRES_URL names, as a libpq or a deltasql:// URL."""
     if is_uri(url):
@@ -154,13 +217,13 @@ def _install(major: int) -> Path:
     return Path(spec.origin).parent / INSTALLS[major]
 
 
-def _start(major: int, data: Path) -> None:
+def _start(major: int, data: Path, more: Mapping[str, str] | None = None) -> None:
     install, account = _install(major), _account()
     data.mkdir(mode=0o700)
     if account:
         os.chown(data, account["user"], account["group"])
         install = _reachable(install, account)
-    settings = SETTINGS | {"unix_socket_directories": str(data)}
+    settings = SETTINGS | {"unix_socket_directories": str(data)} | dict(more or {})
     options = [f"--set={name}={value}" for name, value in settings.items()]
     _run(
         [
@@ -177,12 +240,12 @@ def _start(major: int, data: Path) -> None:
             "-N",
             *options,
         ],
-        data.parent / f"initdb{major}.log",
+        data.with_suffix(".initdb.log"),
         account,
     )
     _run(
         [install / "bin/pg_ctl", "-D", data, "-w", "-t", "60", "-l", data / "server.log", "start"],
-        data.parent / f"pg_ctl{major}.log",
+        data.with_suffix(".pg_ctl.log"),
         account,
     )
 

@@ -3,6 +3,7 @@
     tests/requirements.toml ─┐
                              ├─▶ problems()   what tests/test_requirements.py fails on
     markers on the tests ────┘─▶ render()     docs/requirements.md, written by `make requirements`
+                        └──────▶ promises     the tests and controls of docs/reliability.md, collected along
 
 The tests are found by pytest's own collection, so a proof knows the backends that its test really runs on.
 """
@@ -19,10 +20,13 @@ import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deltars.uri import BACKENDS
+from tests.support import promises, soak_report
+from tests.support.promises import Claim
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "tests" / "requirements.toml"
@@ -103,8 +107,16 @@ def _link(test: str) -> str:
     return f"[{name}](../{path})"
 
 
-def collect() -> list[Proof]:
-    """The proofs in the tests tree, from a collection in a process of its own."""
+@dataclass(frozen=True, slots=True)
+class Markers:
+    """What the markers of the whole suite say."""
+
+    proofs: list[Proof]
+    claims: list[Claim]
+
+
+def collect() -> Markers:
+    """The markers in the tests tree, from a collection in a process of its own."""
     with tempfile.TemporaryDirectory() as directory:
         answer = Path(directory) / "proofs.json"
         command = [sys.executable, "-m", "tests.support.requirements", "--collect-into", str(answer)]
@@ -113,7 +125,8 @@ def collect() -> list[Proof]:
         outcome = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
         if outcome.returncode != 0:
             raise RuntimeError(f"the tests could not be collected:\n{outcome.stdout}{outcome.stderr}")
-        return [Proof(**proof) for proof in json.loads(answer.read_text())]
+        found = json.loads(answer.read_text())
+        return Markers([Proof(**proof) for proof in found["proofs"]], [Claim(**claim) for claim in found["claims"]])
 
 
 class _Collector:
@@ -121,15 +134,21 @@ class _Collector:
 
     def __init__(self) -> None:
         self.proofs: set[Proof] = set()
+        self.claims: set[Claim] = set()
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        for item in items:
+            self.claims.update(promises.claims(item, only_soak=True))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         for item in session.items:
             # A test that never runs proves nothing.
             if item.get_closest_marker("skip") is None:
-                self.proofs.update(_claims(item))
+                self.proofs.update(_proofs(item))
+                self.claims.update(promises.claims(item, only_soak=False))
 
 
-def _claims(item: pytest.Item) -> Iterator[Proof]:
+def _proofs(item: pytest.Item) -> Iterator[Proof]:
     test = item.nodeid.partition("[")[0]
     for marker in item.iter_markers("requirement"):
         for id in marker.args:
@@ -149,19 +168,26 @@ def _collect_into(answer: Path) -> int:
     collector = _Collector()
     options = ["--collect-only", "-q", "-p", "no:cacheprovider", str(ROOT / "tests")]
     status = pytest.main(options, plugins=[collector])
-    answer.write_text(json.dumps([asdict(proof) for proof in sorted(collector.proofs, key=repr)]))
+    found: dict[str, set[Any]] = {"proofs": collector.proofs, "claims": collector.claims}
+    answer.write_text(
+        json.dumps({name: [asdict(one) for one in sorted(some, key=repr)] for name, some in found.items()})
+    )
     return int(status)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Write docs/requirements.md from the markers on the tests.")
+    parser = argparse.ArgumentParser(
+        description="Write docs/requirements.md and docs/reliability.md from the markers on the tests."
+    )
     parser.add_argument("--collect-into", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.collect_into is not None:
         return _collect_into(arguments.collect_into)
-    requirements, proofs = load(), collect()
-    DOCUMENT.write_text(render(requirements, proofs))
-    print(f"wrote {DOCUMENT.relative_to(ROOT)}")
+    requirements, markers = load(), collect()
+    DOCUMENT.write_text(render(requirements, markers.proofs))
+    promises.write_block("promises", promises.table(markers.claims))
+    promises.write_block("runs", soak_report.rendered(soak_report.read_runs()))
+    print(f"wrote {DOCUMENT.relative_to(ROOT)} and {promises.PAGE.relative_to(ROOT)}")
     return 0
 
 

@@ -4,7 +4,7 @@
     def test_nothing_is_lost_under_many_writers(catalog_uri: str) -> None:
         commits = scaled(200, soak=200_000)
         ...
-        record("many writers", commits=commits, lost=0)       # a line of docs/soak.md
+        record("many writers", commits=commits, lost=0)       # a row of docs/reliability.md
 
 DELTARS_SOAK=1 chooses the long size. DELTARS_SEED repeats a run; it is printed, and drawn if not given. What becomes of
 the figures is the matter of `soak_report`.

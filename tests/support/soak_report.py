@@ -1,4 +1,7 @@
-"""docs/soak.md: what every soak test showed in its last run, each with its own day and seed.
+"""What every soak test showed in its last run, each with its own day and seed.
+
+    tests/soak_runs.tsv    a row for each figure; a test without figures has one row, "passed"
+    docs/reliability.md    its block "runs": figures in full, and the tests without figures counted by file
 
 A part of the tests may be run: what was not run keeps its row. A failed run shows nothing, so it has no row; and since
 what the test showed before no longer holds, that row goes too. The end of the run names the tests that failed. A test
@@ -10,26 +13,19 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from tests.support.promises import PAGE, ROOT, write_block
 from tests.support.soak import Figure, records, seed
 
-ROOT = Path(__file__).parents[2]
-REPORT = ROOT / "docs" / "soak.md"
-
-_HEAD = """# Soak runs
-
-Written by `make soak`: the last run of each test at its long size. `DELTARS_SEED` repeats a run. A test without a row
-has not been run since it last failed, or never.
-
-| what | figures | seed | when | machine | test |
-|---|---|---|---|---|---|
-"""
+RUNS = ROOT / "tests" / "soak_runs.tsv"
+CAMPAIGN = "tests/faults/"
+PASSED = "passed"
 
 
 class Row(NamedTuple):
@@ -44,8 +40,9 @@ class Row(NamedTuple):
 class Reporter:
     """A plugin of pytest for soak runs."""
 
-    def __init__(self, report: Path = REPORT) -> None:
-        self._report = report
+    def __init__(self, runs: Path = RUNS, page: Path = PAGE) -> None:
+        self._runs = runs
+        self._page = page
         self._failed: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -57,19 +54,63 @@ class Reporter:
         if (report.when == "call" and not report.skipped) or report.failed:
             if report.failed:
                 self._failed.append(report.nodeid)
-            write_report({report.nodeid: report.outcome}, self._report)
+            write_report({report.nodeid: report.outcome}, self._runs)
+            if self._page.exists():
+                write_block("runs", rendered(read_runs(self._runs)), self._page)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        terminalreporter.write_line(f"wrote {self._report.name}")
+        terminalreporter.write_line(f"wrote {self._runs.name}")
         for test in self._failed:
-            terminalreporter.write_line(f"no row in {self._report.name}, because it failed: {test}")
+            terminalreporter.write_line(f"no row in {self._runs.name}, because it failed: {test}")
 
 
-def write_report(outcomes: Mapping[str, str], report: Path = REPORT) -> None:
+def write_report(outcomes: Mapping[str, str], runs: Path = RUNS) -> None:
     """Put the rows of the tests that passed in the place of those from earlier runs, and take the others' away."""
-    kept = [row for row in _rows(report) if row.test not in outcomes and _is_there(row.test)]
-    report.parent.mkdir(exist_ok=True)
-    report.write_text(_HEAD + "".join(f"| {' | '.join(row)} |\n" for row in sorted([*kept, *_new(outcomes)])))
+    kept = [row for row in read_runs(runs) if row.test not in outcomes and _is_there(row.test)]
+    rows = [Row._fields, *sorted([*kept, *_new(outcomes)])]
+    runs.write_text("".join("\t".join(row) + "\n" for row in rows))
+
+
+def read_runs(runs: Path = RUNS) -> list[Row]:
+    if not runs.exists():
+        return []
+    return [Row(*line.split("\t")) for line in runs.read_text().splitlines()[1:]]
+
+
+def rendered(rows: Iterable[Row]) -> str:
+    """Return the rows for the page: the campaign's first, and tests without figures counted by file."""
+    with_figures, plain = [], dict[str, list[Row]]()
+    for row in rows:
+        if row.figures == PASSED:
+            plain.setdefault(row.test.partition("::")[0], []).append(row)
+        else:
+            with_figures.append(row)
+    campaign = [row for row in with_figures if row.test.startswith(CAMPAIGN)]
+    return "\n".join(
+        [
+            "### The campaign",
+            "",
+            *_table(campaign),
+            "",
+            "### Other long tests",
+            "",
+            *_table(row for row in with_figures if row not in campaign),
+            "",
+            "### Long tests without figures",
+            "",
+            "| tests | cases passed | last run |",
+            "|---|---|---|",
+            *(f"| [{path}](../{path}) | {len(ran)} | {max(row.when for row in ran)} |" for path, ran in plain.items()),
+        ]
+    )
+
+
+def _table(rows: Iterable[Row]) -> Iterator[str]:
+    yield "| what | figures | seed | when | machine |"
+    yield "|---|---|---|---|---|"
+    for row in rows:
+        link = f"[{row.what}](../{row.test.partition('::')[0]})"
+        yield f"| {link} | {row.figures} | {row.seed} | {row.when} | {row.machine} |"
 
 
 def _new(outcomes: Mapping[str, str]) -> list[Row]:
@@ -81,16 +122,9 @@ def _new(outcomes: Mapping[str, str]) -> list[Row]:
     return [
         Row(name, shown, str(seed()), f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", machine, test)
         for test, outcome in outcomes.items()
-        if outcome == "passed"
+        if outcome == PASSED
         for name, shown in found[test] or [(_name(test), outcome)]
     ]
-
-
-def _rows(report: Path) -> list[Row]:
-    if not report.exists():
-        return []
-    cells = [line.strip("| ").split(" | ") for line in report.read_text().splitlines() if line.startswith("| ")]
-    return [Row(*row) for row in cells[1:] if len(row) == len(Row._fields)]
 
 
 def _is_there(test: str) -> bool:

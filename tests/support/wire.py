@@ -4,6 +4,8 @@
                               │
                               └ verdict(statement): PASS, FAIL, CUT_BEFORE, CUT_DURING, CUT_AFTER
 
+Messages are counted too, those of the server as well: `cuts_at` breaks the line before any of them.
+
 Statements are seen as the server gets them, whatever the client's libraries do above: by simple query, by the extended
 protocol, in a pipeline, prepared or not. A verdict may take its time: the statement waits meanwhile.
 """
@@ -58,6 +60,10 @@ class Wire:
     def __init__(self, upstream: str) -> None:
         self.statements: list[str] = []
         self.judge: Judge = _pass
+        self.messages = 0
+        """Of all connections, in both directions."""
+        self.cuts_at: Callable[[int], bool] = lambda number: False
+        """Whether the line breaks before this message, counted from 1, is passed on."""
         self._upstream = upstream
         # A socket's path has to be short.
         self._directory = tempfile.TemporaryDirectory(prefix="wire-")
@@ -76,6 +82,14 @@ class Wire:
         with self._lock:
             self.statements.append(statement)
         return self.judge(statement)
+
+    def pass_on(self) -> None:
+        """Count a message. Raise where the line breaks before it."""
+        with self._lock:
+            self.messages += 1
+            number = self.messages
+        if self.cuts_at(number):
+            raise _LineEnds
 
     def close(self) -> None:
         self.judge = _pass
@@ -145,6 +159,7 @@ class _Line:
         self._server.sendall(length + _exactly(source, struct.unpack("!i", length)[0] - 4))
         while True:
             kind, body = _message(source)
+            self._wire.pass_on()
             self._message(kind, body)
 
     def _message(self, kind: bytes, body: bytes) -> None:
@@ -184,6 +199,7 @@ class _Line:
         source = self._server.makefile("rb")
         while True:
             kind, body = _message(source)
+            self._wire.pass_on()
             if not self._is_swallowing:
                 self._client.sendall(_framed(kind, body))
             elif kind in (b"Z", b"G"):  # done, or waiting for the rows of a COPY

@@ -50,6 +50,7 @@ def uri(migrated_uri: str, catalog: deltars.Catalog) -> str:
     return migrated_uri
 
 
+@pytest.mark.promise("N5")
 def test_interrupted_vacuum_is_finished_by_the_next_and_loses_nothing(
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

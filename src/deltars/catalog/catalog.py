@@ -108,7 +108,7 @@ class Catalog(RefusesVerbs, ActivityCalls, CutCalls, CatalogMaintenance):
         `schema` is a Spark StructType, a DDL string (`"id BIGINT NOT NULL, day DATE"`), a pyarrow schema or a Delta
         schema. If the table exists, `if_not_exists` returns it unchanged, and `replace` gives it a new schema and no
         rows. The default location is a directory of the warehouse. `cluster_by` names up to four columns that
-        `optimize` sorts the rows by, in place of partitions.
+        writes and `optimize` sort the rows by, in place of partitions.
         """
         record = transaction.commit_new_table(
             self._session,

@@ -1,7 +1,7 @@
 """Copy tables of one cut to new tables, in one transaction.
 
 files of the old version ──storage──▶ a new directory ──▶ version 0 (CLONE) of the new table
-                          └ interrupted: the new directory holds orphans, and no table names them
+                          └ killed: a full vacuum deletes the new directory (`unfinished_copies`)
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import partial
 from uuid import UUID, uuid4
 
 from deltars.catalog.restore import ANY_NUMBER
+from deltars.catalog.unfinished_copies import CopyNote, delete_notes, write_notes
 from deltars.errors import StorageError, TableExists, TableNotFound, ValidationError, VersionConflict, located
 from deltars.log.new_table import NO_VERSION, NewTable
 from deltars.log.snapshot import Snapshot
@@ -68,22 +69,28 @@ def copy_tables(
     )
     with tx:
         planned = _plan(session, copies, as_of)
+        new_ids = [each.new.table_id for each in planned]
         try:
+            write_notes(session, map(_note, planned))
             for each in planned:
+                tx._view_for(each.new.name).announce(each.new.table_id)
                 with located(table=each.source_name):
                     _copy_files(each)
                 tx._stage(tx._view_for(each.new.name), *copied_table(each.new, each.snapshot, each.source))
         except BaseException:
             _delete(planned)
+            delete_notes(session, new_ids)
             raise
         try:
             tx.commit()
         except VersionConflict as conflict:
             # Nothing was committed, for certain.
             _delete(planned)
+            delete_notes(session, new_ids)
             raise TableExists(
                 f"another transaction created one of {', '.join(copy.name for copy in copies)}", table=conflict.table
             ) from conflict
+        delete_notes(session, new_ids)
     return [session.find(each.new.table_id) for each in planned]
 
 
@@ -133,6 +140,11 @@ def _place(session: CatalogSession, copy: Copy, table_id: UUID) -> str:
     if next(iter(open_storage(place, session.settings.storage_options).list()), None) is not None:
         raise ValidationError(f"the directory {place} is not empty", table=copy.name, field="location")
     return place
+
+
+def _note(planned: _Planned) -> CopyNote:
+    snapshot = planned.snapshot
+    return CopyNote(planned.new.table_id, planned.new.location, snapshot.table_id, snapshot.version)
 
 
 def _copy_files(planned: _Planned) -> None:

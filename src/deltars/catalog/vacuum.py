@@ -10,6 +10,7 @@ from typing import TypedDict, Unpack
 from uuid import UUID
 
 from deltars.arguments import check_flags, check_keywords, check_reports
+from deltars.catalog.unfinished_copies import delete_unfinished_copies
 from deltars.errors import DeltarsError
 from deltars.mirror.vacuum import Vacuum, Vacuumed, as_retention
 from deltars.session import CatalogSession, TableLike
@@ -45,6 +46,8 @@ class CatalogVacuumed:
 
     tables: tuple[Vacuumed, ...]
     skipped: tuple[SkippedVacuum, ...] = ()
+    unfinished_copies: tuple[str, ...] = ()
+    """Directories of killed `copy_table` calls, which a full vacuum of all tables deletes."""
 
 
 def check_options(options: VacuumOptions) -> None:
@@ -90,6 +93,10 @@ def vacuum_tables(
                 raise
             _log.warning("table %s was not vacuumed: %s", name, error.message)
             skipped.append(SkippedVacuum(name, record.table_id, error))
-    if options.get("full") and not options.get("dry_run"):
-        session.heartbeat.writers.withdraw_strays()
-    return CatalogVacuumed(tuple(done), tuple(skipped))
+    dry_run, copies = options.get("dry_run", False), list[str]()
+    if options.get("full"):
+        if not dry_run:
+            session.heartbeat.writers.withdraw_strays()
+        if tables is None:
+            copies = delete_unfinished_copies(session, dry_run=dry_run)
+    return CatalogVacuumed(tuple(done), tuple(skipped), tuple(copies))

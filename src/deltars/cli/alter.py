@@ -162,7 +162,7 @@ def change_type(
 @click.option("--none", is_flag=True, help="End the clustering.")
 @with_common_options
 def cluster_by(table: str, columns: tuple[str, ...], none: bool, catalog: str | None, output: Output) -> None:
-    """Set the columns that optimize keeps the rows sorted by.
+    """Set the columns that writes and optimize sort the rows by.
 
     \b
     Example:

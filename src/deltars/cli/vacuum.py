@@ -65,6 +65,8 @@ def vacuum(
     else:
         sums = [record for one in done.tables for record in _sums(one)]
         output.records(sums, columns=_SUMS, none="Nothing had to be deleted.")
+    for location in done.unfinished_copies:
+        click.echo(f"{'Would delete' if dry_run else 'Deleted'} the unfinished copy at {location}", err=True)
     for skipped in done.skipped:
         click.echo(f"Skipped {skipped.table}: {said(skipped.error)}", err=True)
     if done.skipped:

@@ -27,7 +27,7 @@ from deltars.data.row_ids import read_rows
 from deltars.data.scan import Scan
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.data.writer import write_table
-from deltars.data.z_order import CURVE, SAMPLE_ROWS, ZOrder, sample_of
+from deltars.data.z_order import CURVE, SAMPLE_ROWS, ZOrder, in_order, in_z_order, sample_of
 from deltars.log.compaction import CUBE_COLUMNS, CUBE_CURVE, CUBE_ID, cube_columns
 from deltars.protocol.column_path import ColumnPath
 
@@ -37,7 +37,6 @@ SORT_MEMORY_BYTES = 1 << 30
 
 _ONE_FILE = 1 << 62
 _KEY = "\0z-order"
-_BATCH_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +105,9 @@ def _sorted(scan: Scan, rewrite: Rewrite, spill: str) -> Iterator[pa.RecordBatch
             yield from _sorted_by_ranges(scan, rewrite, spill, row_bytes)
             return
     if held:
-        # One chunk: rows are taken from everywhere.
-        rows = pa.Table.from_batches(held).combine_chunks()
+        rows = pa.Table.from_batches(held)
         held.clear()
-        sample = sample_of(rows, rewrite.sort_by, rows.num_rows // SAMPLE_ROWS)
-        keys = ZOrder.of_sample(sample, rewrite.sort_by).keys(rows)
-        yield from _in_order(rows, keys)
+        yield from in_z_order(rows, rewrite.sort_by)
 
 
 def _sorted_by_ranges(scan: Scan, rewrite: Rewrite, spill: str, row_bytes: float) -> Iterator[pa.RecordBatch]:
@@ -128,7 +124,7 @@ def _sorted_by_ranges(scan: Scan, rewrite: Rewrite, spill: str, row_bytes: float
         for placed in read_rows(scan):
             ranges.add(placed.rows, order.keys(placed.rows))
         for rows in ranges.read():
-            yield from _in_order(rows.drop_columns([_KEY]), rows[_KEY])
+            yield from in_order(rows.drop_columns([_KEY]), rows[_KEY])
     finally:
         ranges.close()
 
@@ -141,12 +137,6 @@ def _sample(scan: Scan, columns: Sequence[ColumnPath]) -> tuple[pa.Table, int]:
         parts.append(sample_of(placed.rows, columns, every))
         num_rows += placed.rows.num_rows
     return pa.concat_tables(parts), num_rows
-
-
-def _in_order(rows: pa.Table, keys: pa.ChunkedArray) -> Iterator[pa.RecordBatch]:
-    numbers = pc.sort_indices(keys)
-    for start in range(0, rows.num_rows, _BATCH_ROWS):
-        yield from rows.take(numbers.slice(start, _BATCH_ROWS)).combine_chunks().to_batches()
 
 
 class _Ranges:

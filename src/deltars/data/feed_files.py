@@ -25,7 +25,9 @@ def write_feed_rows(scan: Scan, rows: Sequence[FeedRows], target: WriteTarget, *
     """Write these rows of each file of the scan. `target` is that of the table's data files."""
     fields = nullable(target.schema).fields
     change_type = next(field for field in FEED_FIELDS if field.name == CHANGE_TYPE)
-    place = target.with_options(schema=StructType((*fields, change_type)), is_change_data=True, max_files=None)
+    place = target.with_options(
+        schema=StructType((*fields, change_type)), is_change_data=True, max_files=None, cluster_by=()
+    )
     return write_table(place, _batches(scan, rows), task=task)
 
 

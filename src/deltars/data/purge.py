@@ -62,7 +62,8 @@ def purge_file(scan: Scan, rows: BitMap64 | bytes, target: WriteTarget, *, task:
 def rewriting(scan: Scan, target: WriteTarget) -> tuple[Scan, WriteTarget]:
     """Return the scan and the target so that rows keep their ids and are not checked again."""
     # Older files may have nulls in a column that is NOT NULL today. A rewrite does not add rows, so it accepts them.
-    target = target.with_options(schema=nullable(target.schema))
+    # It keeps their order too.
+    target = target.with_options(schema=nullable(target.schema), cluster_by=())
     names = materialized_names(target.properties)
     if names and not scan.hidden_columns and set(FILE_COLUMNS) <= set(scan.files.column_names):
         scan = reading_ids(scan, names)

@@ -12,6 +12,7 @@ from typing import Any
 from deltars.log.commit import RowGroup
 from deltars.protocol import AddFile, StructType, column_mapping
 from deltars.protocol.column_mapping import value_names
+from deltars.protocol.column_path import ColumnPath
 
 TARGET_FILE_SIZE = 128 * 1024 * 1024
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
@@ -33,6 +34,8 @@ class WriteTarget:
     """Largest number of files that one write may create. More raise `TransactionTooLarge`."""
     is_change_data: bool = False
     """Whether the files belong to the change data feed, which has its own directory."""
+    cluster_by: tuple[ColumnPath, ...] = ()
+    """Columns by whose Z-order each write sorts its rows."""
 
     @property
     def is_mapped(self) -> bool:
@@ -58,6 +61,7 @@ class WriteTarget:
             self.max_records_per_file,
             self.max_files,
             self.is_change_data,
+            self.cluster_by,
         )
 
 

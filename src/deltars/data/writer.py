@@ -1,6 +1,8 @@
 """Writer of Arrow batches as Parquet files in Delta's layout.
 
-    batch ──fit──> the table's columns ──split by partition values──> one open file per partition
+    batch ──fit──> the table's columns ──clustered tables: sorted by Z-order, run by run
+                                                │
+                                       split by partition values──> one open file per partition
                                                 │
       col=value/part-00000-<uuid>.c000.zstd.parquet     row group by row group, up to the target size
                                                 │
@@ -24,6 +26,7 @@ from deltars.data.parquet_file import ROW_GROUP_ROWS, DataFileWriter
 from deltars.data.statistics import Statistics
 from deltars.data.write_schema import file_schema, fit
 from deltars.data.write_target import WriteTarget, WrittenFile
+from deltars.data.z_order import sorted_runs
 from deltars.errors import TransactionTooLarge, ValidationError
 from deltars.protocol import (
     PrimitiveType,
@@ -57,7 +60,8 @@ def write_table(target: WriteTarget, batches: Iterable[pa.RecordBatch], *, task:
     check_writable(target)
     writer = _TableWriter(target, task)
     try:
-        for batch in batches:
+        fitted = (fit(batch, writer.table_schema) for batch in batches)
+        for batch in sorted_runs(fitted, target.cluster_by) if target.cluster_by else fitted:
             writer.write(batch)
         return writer.close()
     except BaseException:
@@ -89,7 +93,7 @@ class _TableWriter:
     def __init__(self, target: WriteTarget, task: int) -> None:
         self._target = target
         self._task = task
-        self._table_schema = schema_to_arrow(target.schema)
+        self.table_schema = schema_to_arrow(target.schema)
         self._data_columns = [name for name in target.schema.names if name not in target.partition_columns]
         data_schema = StructType(tuple(target.schema[name] for name in self._data_columns))
         self._file_schema = file_schema(schema_to_arrow(data_schema, physical=target.is_mapped))
@@ -102,7 +106,8 @@ class _TableWriter:
         self._count = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        for piece in _pieces(fit(batch, self._table_schema), min(BATCH_BYTES, self._row_group_bytes)):
+        """Write rows with the columns of `table_schema`."""
+        for piece in _pieces(batch, min(BATCH_BYTES, self._row_group_bytes)):
             parts = list(self._split(piece))
             self._refuse_too_many(sum(values not in self._seen for values, _ in parts))
             for values, rows in parts:

@@ -9,7 +9,7 @@ is in the last.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -25,6 +25,11 @@ MAX_BITS = 10
 
 SAMPLE_ROWS = 1 << 16
 """Rows that the boundaries are taken from: 64 for each range."""
+
+RUN_BYTES = 128 << 20
+"""Bytes of rows that a write holds to sort them. Sorted rows are a second copy."""
+
+_BATCH_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,39 @@ class ZOrder:
                 one = pc.bit_wise_and(pc.shift_right(numbers, bit), 1)
                 key = pc.bit_wise_or(key, pc.shift_left(one, to))
         return key
+
+
+def sorted_runs(
+    batches: Iterable[pa.RecordBatch], columns: Sequence[ColumnPath], run_bytes: int = RUN_BYTES
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a write, each run of about `run_bytes` in Z-order."""
+    held: list[pa.RecordBatch] = []
+    size_bytes = 0
+    # A batch may be all rows of a large table.
+    for piece in (batch.slice(at, _BATCH_ROWS) for batch in batches for at in range(0, batch.num_rows, _BATCH_ROWS)):
+        held.append(piece)
+        size_bytes += piece.nbytes
+        if size_bytes >= run_bytes:
+            yield from in_z_order(pa.Table.from_batches(held), columns)
+            held.clear()
+            size_bytes = 0
+    if held:
+        yield from in_z_order(pa.Table.from_batches(held), columns)
+
+
+def in_z_order(rows: pa.Table, columns: Sequence[ColumnPath]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in Z-order. Rows with equal keys keep their order."""
+    # One chunk: rows are taken from everywhere.
+    rows = rows.combine_chunks()
+    sample = sample_of(rows, columns, rows.num_rows // SAMPLE_ROWS)
+    return in_order(rows, ZOrder.of_sample(sample, columns).keys(rows))
+
+
+def in_order(rows: pa.Table, keys: pa.ChunkedArray) -> Iterator[pa.RecordBatch]:
+    """Yield the rows by ascending key."""
+    numbers = pc.sort_indices(keys)
+    for start in range(0, rows.num_rows, _BATCH_ROWS):
+        yield from rows.take(numbers.slice(start, _BATCH_ROWS)).combine_chunks().to_batches()
 
 
 def sample_of(rows: pa.RecordBatch | pa.Table, columns: Sequence[ColumnPath], every: int) -> pa.Table:

@@ -4,7 +4,8 @@
 - `tables/<table_id>.json`: name and location of a table, so that the catalog can be rebuilt from the warehouse;
 - `txns/<txn_id>.json`: the versions that one transaction created, so that any reader can read them together;
 - `tags/<name>.json`: a tag and the versions in its cut (`tag_files`);
-- `settings.json`: the isolation level that the catalog stores (`settings_file`).
+- `settings.json`: the isolation level that the catalog stores (`settings_file`);
+- `copies/<table_id>.json`: a copy of a table that is being made (`catalog.unfinished_copies`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from deltars.arguments import check_flags, check_texts, checks_calls
 from deltars.data.conditions import Condition
 from deltars.errors import ValidationError
 from deltars.protocol import SchemaLike, StructField, as_names
-from deltars.protocol.clustering import CLUSTERING, clustering_columns
+from deltars.protocol.clustering import CLUSTERING
 from deltars.protocol.column_mapping import COLUMN_MAPPING, column_mapping
 from deltars.protocol.column_path import ColumnPath, path_of, path_text, quoted
 from deltars.protocol.column_rules import DEFAULT, is_computed
@@ -215,24 +215,22 @@ class ColumnChanges:
         return self._change_column(column, lambda field: _with_entry(field, "comment", text))
 
     def cluster_by(self, columns: str | Sequence[str] | None) -> ProtocolUpgrade | None:
-        """Set the columns that `optimize` keeps the rows sorted by, at most four. `None` ends the clustering.
+        """Set the columns that writes and `optimize` sort the rows by, at most four. `None` ends the clustering.
 
         Existing files stay as they are until they are optimized. A partitioned table cannot be clustered.
         """
         names = () if columns is None else as_names(columns)
 
         def cluster(table: Definition) -> tuple[Definition, Mapping[str, Any]]:
-            is_mapped = column_mapping(table.metadata.configuration) != "none"
-            before = clustering_columns(table.domains, table.schema, is_mapped=is_mapped)
             domains = dict(table.domains)
             if names or CLUSTERING in domains:
                 domains[CLUSTERING] = clustering_of(table.metadata, names)
-            after = clustering_columns(domains, table.schema, is_mapped=is_mapped)
+            after = replace(table, domains=domains)
             params = {
-                "oldClusteringColumns": ",".join(map(path_text, before)),
-                "newClusteringColumns": ",".join(map(path_text, after)),
+                "oldClusteringColumns": ",".join(map(path_text, table.cluster_by)),
+                "newClusteringColumns": ",".join(map(path_text, after.cluster_by)),
             }
-            return replace(table, domains=domains), params
+            return after, params
 
         return self._apply(cluster, "CLUSTER BY")
 

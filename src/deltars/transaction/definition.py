@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 from deltars.data.conditions import Condition
-from deltars.protocol import Action, DomainMetadata, Metadata, StructType, needed_features
+from deltars.protocol import Action, DomainMetadata, Metadata, StructType, column_mapping, needed_features
 from deltars.protocol import Protocol as TableProtocol
-from deltars.protocol.clustering import CLUSTERING, CLUSTERING_FEATURE
+from deltars.protocol.clustering import CLUSTERING, CLUSTERING_FEATURE, clustering_columns
+from deltars.protocol.column_path import ColumnPath
 from deltars.protocol.upgrade import ProtocolUpgrade
 from deltars.transaction.metadata import changed, raised
 
@@ -23,6 +24,12 @@ class Definition:
     @property
     def schema(self) -> StructType:
         return self.metadata.schema
+
+    @property
+    def cluster_by(self) -> tuple[ColumnPath, ...]:
+        """The clustering columns; none if the table is not clustered."""
+        is_mapped = column_mapping(self.metadata.configuration) != "none"
+        return clustering_columns(self.domains, self.schema, is_mapped=is_mapped)
 
     def with_metadata(self, **fields: Any) -> Definition:
         """Return the definition with other metadata. A new schema is checked, and its columns mapped."""

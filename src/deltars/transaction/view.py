@@ -30,6 +30,7 @@ from deltars.log.read_set import FileKey, RowRead
 from deltars.log.snapshot import Snapshot, Totals
 from deltars.predicate import Predicate, conjunction
 from deltars.protocol import DomainMetadata, Metadata, StructType
+from deltars.protocol.clustering import CLUSTERING_FEATURE
 from deltars.session import CatalogSession, TableLike
 from deltars.store.names import name_key
 from deltars.store.read.cuts import CutTable
@@ -346,16 +347,23 @@ class View:
 
         From now on the transaction counts as a writer of the table, whose files no vacuum deletes.
         """
-        self.session.heartbeat.begin(self._lifetime, table.table_id)
+        self.announce(table.table_id)
+        # Only a table with the feature is looked up.
+        is_clustered = table.protocol is not None and CLUSTERING_FEATURE in (table.protocol.writer_features or ())
         target = WriteTarget(
             root=table.location,
             schema=metadata.schema,
             partition_columns=tuple(metadata.partition_columns),
             properties=metadata.configuration,
             storage_options=self.session.settings.storage_options,
+            cluster_by=Definition(metadata, self.domains(table)).cluster_by if is_clustered else (),
         )
         chosen = {"target_file_size": target_file_size, "compression": compression}
         return target.with_options(**{name: value for name, value in chosen.items() if value is not None})
+
+    def announce(self, table_id: UUID) -> None:
+        """Note that the transaction writes files of a table from now on. No vacuum deletes them while it lives."""
+        self.session.heartbeat.begin(self._lifetime, table_id)
 
     def progress(self, table: StagedTable, app_id: str) -> int | None:
         """Return an application's last version for a table: the staged one, else the committed one."""

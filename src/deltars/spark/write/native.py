@@ -73,7 +73,7 @@ def native_columns(frame: DataFrame, target: WriteTarget) -> NativeColumns | Non
     # A Spark Connect server may write to a disk that this process does not see.
     if not hasattr(frame, "_jdf") or target.partition_columns or not parse_location(target.root).is_local:
         return None
-    if target.target_file_size != TARGET_FILE_SIZE or target.is_mapped:
+    if target.target_file_size != TARGET_FILE_SIZE or target.is_mapped or target.cluster_by:
         return None
     # Spark's writer does not handle what a column's metadata asks for.
     if any(set(field.metadata) - {"comment"} for _, field in target.schema.walk()):
