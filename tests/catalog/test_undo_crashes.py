@@ -1,7 +1,8 @@
-"""Restore, tag and untag, interrupted before any call to the storage or the database: done or not, never between."""
+"""Restore, tag, untag and copy, interrupted before any call to storage or database: done or not, never between."""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -143,3 +144,31 @@ def test_interrupted_untag_is_done_or_not(uri: str, monkeypatch: pytest.MonkeyPa
             catalog.tag("good")
 
     every_interruption(uri, monkeypatch, lambda catalog: catalog.untag("good"), check)
+
+
+def test_interrupted_copy_leaves_nothing_that_a_full_vacuum_does_not_delete(
+    uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def copied(catalog: deltars.Catalog) -> None:
+        catalog.copy_tables({"a": "c", "b": "d"})
+
+    def check(catalog: deltars.Catalog) -> None:
+        found = contents(catalog)
+        assert found in (BAD, BAD | {"c": BAD["a"], "d": BAD["b"]})
+        repaired(catalog)
+        assert all(table.verify(deep=True).is_ok for table in catalog.tables())
+        warehouse = Path(str(catalog.warehouse))
+        for note in warehouse.glob("_deltars/copies/*"):
+            os.utime(note, (0, 0))
+        catalog.vacuum(full=True)
+        assert contents(catalog) == found
+        kept = {Path(table.location).name for table in catalog.tables()}
+        there = {place.name for place in warehouse.iterdir() if place.name != "_deltars" and place.name not in dropped}
+        assert there == kept
+        assert not list(warehouse.glob("_deltars/copies/*"))
+        for name in found.keys() - BAD.keys():
+            dropped.add(Path(catalog.table(name).location).name)
+            catalog.drop_table(name)
+
+    dropped: set[str] = set()
+    every_interruption(uri, monkeypatch, copied, check, every=80)

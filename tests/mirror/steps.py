@@ -14,6 +14,8 @@ from typing import Any, Self, TypeAlias
 
 import pytest
 
+from deltars.catalog import copies as copies_module
+from deltars.catalog import unfinished_copies as unfinished_module
 from deltars.errors import StorageError
 from deltars.mirror import publisher as publisher_module
 from deltars.storage import ObjectInfo, Storage, Writer
@@ -89,7 +91,7 @@ def stepping(monkeypatch: pytest.MonkeyPatch, step: Step, after: Step = lambda w
         return storage
 
     with monkeypatch.context() as patch:
-        for module in (publisher_module, restoration_module, creation_module):
+        for module in (publisher_module, restoration_module, creation_module, copies_module, unfinished_module):
             patch.setattr(module, "open_storage", open_storage)
         yield
 
