@@ -5,9 +5,10 @@ PY := .venv/bin/python
 WORKERS ?= 2
 MINUTES ?= 30
 PYTEST_ARGS ?=
+LANES ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports quick unit coverage format soak soak-all test-spark-matrix bench-log bench-import bench-mirror bench-spark bench-observe docs notebooks requirements constraints clean
+.PHONY: help setup demo test lint types imports quick unit coverage format soak soak-all test-spark-matrix bench bench-quick docs notebooks requirements constraints clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -60,26 +61,13 @@ soak-all: setup  ## Run the campaign and every other soak test at its long size,
 test-spark-matrix: setup  ## Test the Spark data plane on pyspark 4.1, 4.2 and the newest, each in its own environment
 	@$(PY) scripts/spark_matrix.py
 
-bench-log: setup  ## Measure commits and snapshots of the log
-	@$(PY) -m benchmarks.log
-	@$(PY) -m benchmarks.reading
-	@$(PY) -m benchmarks.transactions
+bench: setup  ## Measure every lane at full size beside the peers, and write docs/performance.md; LANES=a,b for some
+	@-bash scripts/peers.sh
+	@$(PY) -m benchmarks $(if $(LANES),--only $(LANES))
 
-bench-import: setup  ## Measure the import of a table of 1,000,000 files
-	@$(PY) -m benchmarks.imports
-
-bench-mirror: setup  ## Measure the mirror: lag, catching up, a large checkpoint
-	@$(PY) -m benchmarks.mirror
-
-bench-spark: setup  ## Measure writing and reading with Spark beside delta-spark
-	@$(PY) -m benchmarks.spark
-	@$(PY) -m benchmarks.row_changes
-	@$(PY) -m benchmarks.maintenance
-	@$(PY) -m benchmarks.vacuum
-	@$(PY) -m benchmarks.spark_scale
-
-bench-observe: setup  ## Measure what metrics and spans cost a commit
-	@$(PY) -m benchmarks.observe
+bench-quick: setup  ## Measure the main ratios at small sizes, into build/bench
+	@-bash scripts/peers.sh
+	@$(PY) -m benchmarks --size quick $(if $(LANES),--only $(LANES))
 
 requirements: setup  ## Write docs/requirements.md and docs/reliability.md from the markers on the tests
 	@$(PY) -m tests.support.requirements

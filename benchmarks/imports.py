@@ -1,86 +1,54 @@
 """Importing a table of very many files, beside deltalake opening the same log.
 
-    python -m benchmarks.imports [--quick] [--only postgres,sqlite,duckdb]
-
-Each in a process of its own, one after the other for each log: what a noisy neighbour slows, it slows for both.
+Each in its own process, one after the other for each log: what a noisy neighbour slows, it slows for both.
 """
 
 from __future__ import annotations
 
-import argparse
 import shutil
-import tempfile
 import time
-from pathlib import Path
+from dataclasses import dataclass
 
 from deltalake import DeltaTable
 
 import deltars
-from benchmarks.report import table, write_section
-from benchmarks.rig import durable_server, in_own_process, new_catalog
-from deltars.uri import BACKENDS
+from benchmarks.figures import OURS, Figure, Side, Target
+from benchmarks.lane import Lane
+from benchmarks.rig import Rig, in_own_process, new_catalog
 from tests.support.large_log import LARGE_LOGS
 from tests.support.memory import peak_mib
-from tests.support.run_directory import RunDirectory
 
-FILES = 1_000_000
-QUICK_FILES = 20_000
-TITLE = "Importing a large table"
+PEER = "delta-rs opens it"
+LARGE = 1_000_000
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small sizes, nothing is written to the docs")
-    parser.add_argument("--only", default=",".join(BACKENDS))
-    arguments = parser.parse_args()
-    files = QUICK_FILES if arguments.quick else FILES
-    run = RunDirectory()
-    try:
-        with tempfile.TemporaryDirectory() as directory:
-            body = measure(Path(directory), files, arguments.only.split(","))
-    finally:
-        run.close()
-    print(f"\n{TITLE}\n\n{body}", flush=True)
-    if not arguments.quick:
-        write_section(TITLE, "make bench-import", body)
+@dataclass(frozen=True)
+class Sizes:
+    files: int = LARGE
+    backends: tuple[str, ...] = ("postgres", "sqlite", "duckdb")
+    forms: tuple[str, ...] = tuple(LARGE_LOGS)
 
 
-def measure(directory: Path, files: int, backends: list[str]) -> str:
-    rows: list[list[object]] = []
-    for form, make in LARGE_LOGS.items():
+def imports(rig: Rig, sizes: Sizes) -> list[Figure]:
+    directory, figures = rig.new_directory("import"), []
+    for form in sizes.forms:
         original = directory / form
-        make(original, files)
-        for backend in backends:
+        LARGE_LOGS[form](original, sizes.files)
+        for backend in sizes.backends:
             # An import puts its fence into the log: each has a copy.
             place = directory / f"{form}-{backend}"
             shutil.copytree(original, place)
             theirs, their_memory = in_own_process(_open, str(place))
-            ours, memory = in_own_process(_import, _uri(backend, place), str(place))
-            rows.append(
-                [
-                    f"{form}, {backend}",
-                    f"{ours:.1f}",
-                    f"{theirs:.1f}",
-                    f"{ours / theirs:.1f}",
-                    f"{memory:,.0f}",
-                    f"{their_memory:,.0f}",
-                    "120 s, 2,048 MiB",
-                ]
-            )
-            print(rows[-1], flush=True)
-    ours_of, theirs_of = ("import, s", "memory, MiB"), ("deltalake opens it, s", "memory of deltalake, MiB")
-    header = ["from, into", ours_of[0], theirs_of[0], "times deltalake", ours_of[1], theirs_of[1], "target"]
-    note = (
-        f"{files:,} files with statistics of two columns. deltalake opens the log and lists its files. "
-        "Memory is at least what the process that made the log had: an upper bound."
-    )
-    return f"{note}\n\n{table(header, rows)}"
+            ours, memory = in_own_process(_import, _uri(rig, backend), str(place))
+            sides = {OURS: Side([ours], memory_mib=memory), PEER: Side([theirs], memory_mib=their_memory)}
+            targets = [Target("at_most", 25), Target("memory_mib", 2_048)] if sizes.files >= LARGE else []
+            what = f"{sizes.files:,} files of a {form}, into {backend}"
+            figures.append(Figure(what, "s", sides, targets=targets))
+    return figures
 
 
-def _uri(backend: str, place: Path) -> str:
-    if backend == "postgres":
-        return new_catalog(durable_server())
-    return f"deltasql://{backend}/{place}.db"
+def _uri(rig: Rig, backend: str) -> str:
+    return new_catalog(rig.server) if backend == "postgres" else rig.new_embedded_catalog(backend)
 
 
 def _import(uri: str, place: str) -> tuple[float, float]:
@@ -97,5 +65,18 @@ def _open(place: str) -> tuple[float, float]:
     return time.perf_counter() - begun, peak_mib()
 
 
-if __name__ == "__main__":
-    main()
+LANES = [
+    Lane(
+        "imports",
+        "Importing a large table",
+        "{sizes.files:,} files with statistics of two columns. delta-rs opens the log and lists its files. Memory is "
+        "at least what the process that made the log had: an upper bound.",
+        imports,
+        {
+            "tiny": Sizes(300, ("sqlite",), ("checkpoint",)),
+            "quick": Sizes(20_000, ("postgres",), ("checkpoint",)),
+            "full": Sizes(),
+        },
+        missed="the same as for large commits: an import is one.",
+    ),
+]

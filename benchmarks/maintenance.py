@@ -1,7 +1,5 @@
 """Maintenance beside delta-spark, in one session.
 
-    python -m benchmarks.maintenance [--quick] [--only compaction,z_order]
-
 Both sides do the same work on tables of the same rows, in turns. Before each round both tables are brought
 back to what they were. After each part they are compared.
 """
@@ -11,58 +9,70 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 import deltars
-from benchmarks.report import table
-from benchmarks.rig import in_own_process
-from benchmarks.row_changes import prepared_in_turns
-from benchmarks.spark import HEADER, Bench, line, run_parts
-from tests.support.delta_spark import DELTA
+from benchmarks.figures import OURS, Figure
+from benchmarks.lane import Lane
+from benchmarks.rig import Rig, in_own_process
+from benchmarks.spark_bench import PEER, SparkBench, beside, prepared_in_turns
 from tests.support.memory import peak_mib
 
 Z_ORDER = ("k", "r")
 
 
-def compaction(bench: Bench) -> tuple[str, str]:
+@dataclass(frozen=True)
+class Sizes:
+    rows: int = 5_000_000
+    files: int = 1_000
+    rounds: int = 3
+
+
+def compaction(rig: Rig, sizes: Sizes) -> list[Figure]:
     """Many small files become one."""
-    files = bench.sizes.selective_files
-    frame = bench.source().repartition(files)
-    mine, peer = _pair(bench, "small_files", frame)
-    theirs = "OPTIMIZE {table}"
-    row = _lane(bench, f"compaction of {files:,} files", mine, peer, "1.5", {}, theirs)
+    mine, peer = _pair(rig.spark, "small_files", rig.spark.source(sizes.rows).repartition(sizes.files))
+    what = f"compaction of {sizes.files:,} files"
+    figure = _optimized(rig.spark, what, mine, peer, 1.5, {}, "OPTIMIZE {table}", sizes.rounds)
     assert mine.files().num_rows == 1
-    return _section(bench, "Compaction", [row], f"{bench.sizes.rows:,} rows of eight columns in {files:,} files.")
+    return [figure]
 
 
-def z_order(bench: Bench) -> tuple[str, str]:
+def z_order(rig: Rig, sizes: Sizes) -> list[Figure]:
     """All rows are sorted by two columns."""
-    mine, peer = _pair(bench, "unsorted", bench.source().repartition(20))
+    mine, peer = _pair(rig.spark, "unsorted", rig.spark.source(sizes.rows).repartition(20))
     columns = ", ".join(Z_ORDER)
     theirs = f"OPTIMIZE {{table}} ZORDER BY ({columns})"
-    name = f"Z-order of {bench.sizes.rows:,} rows by {columns}"
-    row = _lane(bench, name, mine, peer, "1", {"zorder_by": Z_ORDER}, theirs)
-    return _section(bench, "Z-order", [row], f"{bench.sizes.rows:,} rows of eight columns in 20 files.")
+    what = f"Z-order of {sizes.rows:,} rows by {columns}"
+    return [_optimized(rig.spark, what, mine, peer, 1, {"zorder_by": Z_ORDER}, theirs, sizes.rounds)]
 
 
 # -- what the parts share ----------------------------------------------------------------------------------------------
 
 
-def _pair(bench: Bench, name: str, frame: DataFrame) -> tuple[deltars.Table, str]:
+def _pair(bench: SparkBench, name: str, frame: DataFrame) -> tuple[deltars.Table, str]:
     """The same rows in as many files on both sides."""
     bench.catalog.write(name, frame)
     bench.append_peer(frame, name)
     return bench.catalog.table(name), bench.peer(name)
 
 
-def _lane(
-    bench: Bench, name: str, mine: deltars.Table, peer: str, target: str, options: dict[str, Any], statement: str
-) -> list[object]:
+def _optimized(
+    bench: SparkBench,
+    what: str,
+    mine: deltars.Table,
+    peer: str,
+    faster: float,
+    options: dict[str, Any],
+    statement: str,
+    rounds: int,
+) -> Figure:
     """Time both sides. `statement` has {table} where the peer's table belongs."""
     version, numbers = mine.version, count()
 
@@ -71,13 +81,18 @@ def _lane(
         copy = f"{peer}-{next(numbers)}"
         shutil.copytree(peer, copy)
         theirs = statement.format(table=f"delta.`{copy}`")
-        return lambda: mine.optimize(spark=bench.spark, **options), lambda: bench.spark.sql(theirs).collect()
+        return lambda: mine.optimize(spark=bench.session, **options), lambda: bench.session.sql(theirs).collect()
 
-    taken = prepared_in_turns(prepare, max(2, bench.sizes.append_rounds - 1))
+    taken = prepared_in_turns(prepare, rounds)
     _compare(bench, mine, f"{peer}-{next(numbers) - 1}")
     mine.restore(version)
-    ours = in_own_process(_memory, bench.catalog, mine.name, options)
-    return [*line(name, *taken, target), f"{ours:,.0f} / {_jvm_mib(bench):,.0f}"]
+    memory = {
+        OURS: in_own_process(_memory, bench.catalog, mine.name, options),
+        PEER: java_mib(bench.session),
+    }
+    figure = beside(what, *taken, faster)
+    sides = {name: msgspec.structs.replace(side, memory_mib=memory[name]) for name, side in figure.sides.items()}
+    return msgspec.structs.replace(figure, sides=sides)
 
 
 def _memory(catalog: deltars.Catalog, name: str, options: dict[str, Any]) -> float:
@@ -86,33 +101,41 @@ def _memory(catalog: deltars.Catalog, name: str, options: dict[str, Any]) -> flo
         return peak_mib()
 
 
-def _jvm_mib(bench: Bench) -> float:
-    jvm: Any = bench.spark.sparkContext._jvm
+def java_mib(spark: SparkSession) -> float:
+    jvm: Any = spark.sparkContext._jvm
     status = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}/status").read_text()
     found = re.search(r"VmHWM:\s+(\d+) kB", status)
     assert found is not None
     return int(found[1]) / 1024
 
 
-def _compare(bench: Bench, mine: deltars.Table, peer: str) -> None:
+def _compare(bench: SparkBench, mine: deltars.Table, peer: str) -> None:
     sums = [F.count("*"), F.sum("id"), F.sum(F.hash("id", "name", "k", "r"))]
-    ours = mine.read(spark=bench.spark).agg(*sums).first()
+    ours = mine.read(spark=bench.session).agg(*sums).first()
     theirs = bench.read_peer(peer).agg(*sums).first()
     assert ours == theirs, (ours, theirs)
 
 
-def _section(bench: Bench, title: str, rows: list[list[object]], note: str) -> tuple[str, str]:
-    note += (
-        " After it both tables had equal counts and sums. Memory is the most that a process had (VmHWM): of deltars in"
-        " its own process without Spark, of delta-spark the JVM of the session."
-    )
-    return f"{title}, beside delta-spark {DELTA}", f"{note}\n\n{table([*HEADER, 'memory, MiB: ours / theirs'], rows)}"
+_NOTE = (
+    " After it both tables had equal counts and sums. Memory is the most that a process had (VmHWM): of deltars in its "
+    "own process without Spark, of delta-spark the JVM of the session."
+)
 
-
-PARTS: dict[str, Callable[[Bench], tuple[str, str]]] = {
-    "compaction": compaction,
-    "z_order": z_order,
-}
-
-if __name__ == "__main__":
-    run_parts(PARTS, __doc__ or "")
+LANES = [
+    Lane(
+        "compaction",
+        "Compaction",
+        "{sizes.rows:,} rows of eight columns in {sizes.files:,} files." + _NOTE,
+        compaction,
+        {"quick": Sizes(500_000, 100, 2), "full": Sizes()},
+        is_main=False,
+    ),
+    Lane(
+        "z_order",
+        "Z-order",
+        "{sizes.rows:,} rows of eight columns in 20 files." + _NOTE,
+        z_order,
+        {"quick": Sizes(500_000, 100, 2), "full": Sizes()},
+        is_main=False,
+    ),
+]

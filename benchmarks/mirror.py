@@ -1,14 +1,11 @@
 """The mirror: how far readers lag behind commits, how fast a backlog is published, how long a large checkpoint takes.
 
-    python -m benchmarks.mirror [--quick] [--only lag,backlog,checkpoint]
-
-The catalog is on PostgreSQL with default durability; tables lie on local disk, and every file is synced. The peer for
+The catalog is on PostgreSQL with default durability; tables are on local disk, and every file is synced. The peer for
 checkpoints is delta-rs, which writes one of the very same table in the same run.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import statistics
@@ -16,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -28,8 +25,9 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 import deltars
-from benchmarks.report import table, write_section
-from benchmarks.rig import SCHEMA, add_file, add_table, durable_server, in_own_process
+from benchmarks.figures import OURS, RATE, Figure, Side, Target
+from benchmarks.lane import Lane
+from benchmarks.rig import SCHEMA, Rig, add_file, add_table, in_own_process
 from deltars.mirror import Publisher
 from deltars.mirror.files.checkpoint import write_checkpoint
 from deltars.protocol.log_files import checkpoint_path
@@ -37,72 +35,58 @@ from deltars.storage import open_storage
 from deltars.store.mirror.checkpoint_state import CheckpointRows
 from tests.support.memory import peak_mib
 from tests.support.postgres import PostgresServer
-from tests.support.run_directory import RunDirectory
 
 TABLES = 10
+PEER = "delta-rs"
+P99_MS = {50: 50, 500: 150}
 
 
-@dataclass
+@dataclass(frozen=True)
 class Sizes:
-    lag_seconds: float = 60.0
-    commits_a_second: int = 50
+    seconds: float = 60.0
+    rates: tuple[int, ...] = (50, 500)
     backlog_versions: int = 500
     files: int = 1_000_000
     rounds: int = 3
 
 
-QUICK = Sizes(lag_seconds=8.0, backlog_versions=60, files=100_000, rounds=1)
+SIZES = {
+    "tiny": Sizes(1.0, (50,), 5, 500, 1),
+    "quick": Sizes(8.0, (50, 500), 100, 100_000, 1),
+    "full": Sizes(),
+}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small sizes, nothing is written to the docs")
-    parser.add_argument("--only", default=",".join(PARTS))
-    arguments = parser.parse_args()
-    sizes = QUICK if arguments.quick else Sizes()
-    run = RunDirectory()
-    try:
-        server = durable_server()
-        for name in arguments.only.split(","):
-            title, body = PARTS[name](server, sizes)
-            print(f"\n{title}\n\n{body}", flush=True)
-            if not arguments.quick:
-                write_section(title, "make bench-mirror", body)
-    finally:
-        run.close()
+# -- lag ---------------------------------------------------------------------------------------------------------------
 
 
-# -- lag -------------------------------------------------------------------------------------------------------
-
-
-def lag(server: PostgresServer, sizes: Sizes) -> tuple[str, str]:
+def lag(rig: Rig, sizes: Sizes) -> list[Figure]:
     """Committers at a steady rate; a commit's lag ends when its file is there."""
-    rows: list[list[object]] = []
-    for mode in ("inline", "async"):
-        with _new_catalog(server, mirror=mode) as catalog, ExitStack() as running:
-            if mode == "async":
-                running.enter_context(_reconciler(_uris[catalog.uri]))
-            tables = [catalog.create_table(f"t{number}", SCHEMA) for number in range(TABLES)]
-            _until_published(catalog)
-            begun = time.perf_counter()
-            commits = _commit_steadily(catalog, [table.id for table in tables], sizes)
-            rate = len(commits) / (time.perf_counter() - begun)
-            _until_published(catalog)
-            lags = sorted(_lags_ms(catalog, tables, commits))
-        p50, p95, p99 = (statistics.quantiles(lags, n=100)[p - 1] for p in (50, 95, 99))
-        figures = [f"{value:.0f}" for value in (p50, p95, p99, lags[-1])]
-        rows.append([mode, f"{len(lags):,}", f"{rate:.0f}", *figures, "p95 below 250 ms"])
-    note = (
-        f"{sizes.commits_a_second} commits a second over {TABLES} tables, one file each, by {TABLES} threads of one "
-        "process; from the commit (`commit_ts`) until its file stands in `_delta_log`. A checkpoint every 10 versions "
-        "included. `inline`: that process publishes too. `async`: a `deltars mirror run` does, as users run it."
-    )
-    header = ["mirror", "commits", "a second", "p50 ms", "p95", "p99", "most", "target"]
-    return "Lag of the mirror", f"{note}\n\n{table(header, rows)}"
+    return [_lag(rig, sizes, mode, rate) for rate in sizes.rates for mode in ("inline", "async")]
+
+
+def _lag(rig: Rig, sizes: Sizes, mode: str, a_second: int) -> Figure:
+    with _new_catalog(rig.server, mirror=mode) as catalog, ExitStack() as running:
+        if mode == "async":
+            running.enter_context(reconciler(_uris[catalog.uri]))
+        tables = [catalog.create_table(f"t{number}", SCHEMA) for number in range(TABLES)]
+        _until_published(catalog)
+        begun = time.perf_counter()
+        commits = _commit_steadily(catalog, [table.id for table in tables], sizes, a_second)
+        rate = len(commits) / (time.perf_counter() - begun)
+        _until_published(catalog)
+        lags = sorted(_lags_ms(catalog, tables, commits))
+    p50, p99 = statistics.median(lags), lags[min(len(lags) - 1, int(len(lags) * 0.99))]
+    due = round(a_second * sizes.seconds)
+    # Commits that were due and could not be made in time count as failed.
+    late = due - round(rate * sizes.seconds) if rate < a_second * 0.95 else 0
+    what = f"{mode}, {a_second} commits a second"
+    return Figure(what, "ms", {OURS: Side([p50], p50, p99, failed=late)}, targets=[Target("p99_ms", P99_MS[a_second])])
 
 
 @contextmanager
-def _reconciler(uri: str) -> Iterator[None]:
+def reconciler(uri: str) -> Iterator[None]:
+    """`deltars mirror run`, as users run it."""
     environment = os.environ | {"DELTARS_CATALOG": uri}
     process = subprocess.Popen([sys.executable, "-m", "deltars.cli", "mirror", "run"], env=environment)
     try:
@@ -113,16 +97,18 @@ def _reconciler(uri: str) -> Iterator[None]:
             raise RuntimeError(f"the reconciler ended with {process.returncode}")
 
 
-def _commit_steadily(catalog: deltars.Catalog, tables: list[UUID], sizes: Sizes) -> dict[tuple[UUID, int], int]:
+def _commit_steadily(
+    catalog: deltars.Catalog, tables: list[UUID], sizes: Sizes, a_second: int
+) -> dict[tuple[UUID, int], int]:
     """The time of every commit, in µs, by table and version."""
     writer = deltars.SqlTxnLogWriter(catalog)
     commits: dict[tuple[UUID, int], int] = {}
-    pause_s = TABLES / sizes.commits_a_second
+    pause_s = TABLES / a_second
     begin = time.monotonic()
 
     def commit(table_id: UUID, offset: float) -> None:
         version, next_at = 0, begin + offset
-        while next_at < begin + sizes.lag_seconds:
+        while next_at < begin + sizes.seconds:
             time.sleep(max(0.0, next_at - time.monotonic()))
             next_at += pause_s
             version += 1
@@ -148,13 +134,13 @@ def _lags_ms(
     ]
 
 
-# -- a backlog -------------------------------------------------------------------------------------------------
+# -- a backlog ---------------------------------------------------------------------------------------------------------
 
 
-def backlog(server: PostgresServer, sizes: Sizes) -> tuple[str, str]:
+def backlog(rig: Rig, sizes: Sizes) -> list[Figure]:
     rates = []
     for _ in range(sizes.rounds):
-        with _new_catalog(server, mirror="off") as catalog:
+        with _new_catalog(rig.server, mirror="off") as catalog:
             writer = deltars.SqlTxnLogWriter(catalog)
             for number in range(TABLES):
                 table_id = catalog.create_table(f"t{number}", SCHEMA).id
@@ -165,62 +151,31 @@ def backlog(server: PostgresServer, sizes: Sizes) -> tuple[str, str]:
                 list(pool.map(catalog._session.publisher.publish_pending, catalog._session.publisher.status.due()))
             took = time.perf_counter() - begun
             assert all(not status.is_pending for status in catalog.mirror_status())
-            [checkpoints] = {
-                len(list(Path(table.location, "_delta_log").glob("*.checkpoint.parquet"))) for table in catalog.tables()
-            }
             rates.append(TABLES * sizes.backlog_versions / took)
-    what = f"{TABLES} tables, {sizes.backlog_versions} versions each"
-    spread = f"{min(rates):,.0f} to {max(rates):,.0f}"
-    rows = [[what, f"{statistics.median(rates):,.0f}", spread, checkpoints, "500"]]
-    header = ["backlog", "versions a second", "spread", "checkpoints a table", "target"]
-    return "Publishing a backlog", f"The reconciler's own way, 5 tables at a time.\n\n{table(header, rows)}"
+    what = f"versions of {TABLES} tables, {sizes.backlog_versions} each"
+    return [Figure(what, RATE, {OURS: Side(rates)}, targets=[Target("at_least", 4_000)])]
 
 
-# -- a large checkpoint ----------------------------------------------------------------------------------------
+# -- a large checkpoint ------------------------------------------------------------------------------------------------
 
 
-def checkpoint(server: PostgresServer, sizes: Sizes) -> tuple[str, str]:
-    with _new_catalog(server, mirror="off", timeout=3600) as catalog:
+def checkpoint(rig: Rig, sizes: Sizes) -> list[Figure]:
+    with _new_catalog(rig.server, mirror="off", timeout=3600) as catalog:
         uri, table_id = catalog.uri, catalog.create_table("big", SCHEMA).id
         deltars.SqlTxnLogWriter(catalog).commit(table_id, 1, add_table(sizes.files), operation="WRITE")
         location = Path(catalog.table("big").location)
     catalog_uri = _uris[uri]
     in_own_process(_publish, catalog_uri, table_id)
-    ours, theirs, memory, peer_memory = [], [], 0.0, 0.0
+    ours, theirs = [], []
     for _ in range(sizes.rounds):
-        took, memory = in_own_process(_our_checkpoint, catalog_uri, table_id)
-        ours.append(took)
-        took, peer_memory = in_own_process(_their_checkpoint, str(location))
-        theirs.append(took)
-    ratios = [their / our for our, their in zip(ours, theirs, strict=True)]
-    size = (location / checkpoint_path(1)).stat().st_size / 2**20
-    rows = [
-        [
-            f"{sizes.files:,}",
-            f"{statistics.median(ours):.1f}",
-            f"{statistics.median(theirs):.1f}",
-            f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
-            "1.2",
-            f"{memory:,.0f}",
-            f"{peer_memory:,.0f}",
-            f"{size:,.0f}",
-        ]
-    ]
-    header = [
-        "files",
-        "deltars, s",
-        "delta-rs, s",
-        "times as fast",
-        "target",
-        "memory, MiB",
-        "delta-rs' memory",
-        "file, MiB",
-    ]
-    note = (
-        "From the catalog, or from the published log, to the finished checkpoint: opening the table included for both. "
-        "Memory is the most that the process had."
-    )
-    return "A large checkpoint", f"{note}\n\n{table(header, rows)}"
+        ours.append(in_own_process(_our_checkpoint, catalog_uri, table_id))
+        theirs.append(in_own_process(_their_checkpoint, str(location)))
+    sides = {
+        name: Side([seconds for seconds, _ in seen], memory_mib=max(mib for _, mib in seen))
+        for name, seen in ((OURS, ours), (PEER, theirs))
+    }
+    what = f"checkpoint of {sizes.files:,} files"
+    return [Figure(what, "s", sides, targets=[Target("faster", 1.2, PEER)])]
 
 
 def _publish(uri: str, table_id: UUID) -> None:
@@ -274,11 +229,28 @@ def _until_published(catalog: deltars.Catalog) -> None:
         time.sleep(0.05)
 
 
-PARTS: dict[str, Callable[[PostgresServer, Sizes], tuple[str, str]]] = {
-    "lag": lag,
-    "backlog": backlog,
-    "checkpoint": checkpoint,
-}
-
-if __name__ == "__main__":
-    main()
+LANES = [
+    Lane(
+        "mirror_lag",
+        "Lag of the mirror",
+        "{sizes.seconds:.0f} seconds of commits at a steady rate over 10 tables, one file each, by 10 threads of one "
+        "process; from the commit (`commit_ts`) until its file is in `_delta_log`. A checkpoint every 10 versions is "
+        "included. `inline`: that process publishes too. `async`: a `deltars mirror run` does. Failed are commits that "
+        "were due and could not be made in time.",
+        lag,
+        SIZES,
+        missed=(
+            "each version's file is synced to the disk, and its directory too, before it counts as published. At 500 "
+            "commits a second, committers and publishers of one machine with two cores share their processor time."
+        ),
+    ),
+    Lane("mirror_backlog", "Publishing a backlog", "The reconciler's own way, 5 tables at a time.", backlog, SIZES),
+    Lane(
+        "mirror_checkpoint",
+        "A large checkpoint",
+        "From the catalog, or from the published log, to the finished checkpoint: opening the table included for both. "
+        "Memory is the most that the process had.",
+        checkpoint,
+        SIZES,
+    ),
+]

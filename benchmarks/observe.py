@@ -1,7 +1,5 @@
 """What it costs a commit to be watched: by nobody, by metrics, by spans.
 
-    python -m benchmarks.observe [--quick]
-
 One process commits to one table, watched in turns: each round gives every way the same number of commits, one after
 the other, so that what slows one slows all. What is compared is the processor's time of the committing process, and
 beside it the exporters' own: waiting for the database, or for a busy machine, would hide what they cost.
@@ -9,12 +7,11 @@ beside it the exporters' own: waiting for the database, or for a busy machine, w
 
 from __future__ import annotations
 
-import argparse
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -23,17 +20,23 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from prometheus_client import CollectorRegistry
 
 import deltars
-from benchmarks.report import table, write_section
-from benchmarks.rig import SCHEMA, add_file, durable_server, new_catalog
+from benchmarks.figures import OURS, Figure, Side, Target
+from benchmarks.lane import Lane
+from benchmarks.rig import SCHEMA, Rig, add_file, new_catalog
 from deltars import observe
 from deltars.log.commit import Commit, Committed, TableCommit
 from deltars.observe.metrics import Metrics
 from deltars.observe.spans import Spans
 from deltars.store.commit.event import commit_ended
-from tests.support.run_directory import RunDirectory
 
-TITLE = "What being watched costs a commit"
-TARGET = 0.03
+UNWATCHED, METRICS, SPANS = f"{OURS}, unwatched", OURS, f"{OURS}, spans"
+SHARE_PERCENT = 3
+
+
+@dataclass(frozen=True)
+class Sizes:
+    rounds: int = 5
+    commits: int = 60
 
 
 class Nowhere(SpanExporter):
@@ -61,49 +64,32 @@ class Timed:
         self.seconds = 0.0
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, nothing is written to the docs")
-    arguments = parser.parse_args()
-    run = RunDirectory()
-    try:
-        body = measure(new_catalog(durable_server()), rounds=2 if arguments.quick else 5)
-        print(f"\n{TITLE}\n\n{body}", flush=True)
-        if not arguments.quick:
-            write_section(TITLE, "make bench-observe", body)
-    finally:
-        run.close()
-
-
-def measure(uri: str, rounds: int, commits: int = 60) -> str:
+def watched(rig: Rig, sizes: Sizes) -> list[Figure]:
     provider = TracerProvider()
     provider.add_span_processor(BatchSpanProcessor(Nowhere()))
-    rows: list[list[object]] = []
-    with deltars.connect(uri) as catalog:
-        for what, commit, each in (
-            ("`SqlTxnLogWriter.commit`, one file", _raw(catalog), commits),
-            ("`begin`, `stage`, `commit` of two tables, published", _transaction(catalog), commits // 4),
+    figures = []
+    with deltars.connect(new_catalog(rig.server)) as catalog:
+        for what, commit, commits in (
+            ("`SqlTxnLogWriter.commit`, one file", _raw(catalog), sizes.commits),
+            ("`begin`, `stage`, `commit` of two tables, published", _transaction(catalog), max(1, sizes.commits // 4)),
         ):
             ways: dict[str, Timed | None] = {
-                "nobody": None,
-                "metrics": Timed(Metrics(CollectorRegistry())),
-                "spans": Timed(Spans(provider)),
+                METRICS: Timed(Metrics(CollectorRegistry())),
+                UNWATCHED: None,
+                SPANS: Timed(Spans(provider)),
             }
-            rows += _ways(what, commit, ways, rounds, each)
-    header = ["what", "watched by", "p50 ms", "CPU of the client, ms", "ratio of that: median (spread)"]
-    header += ["of it for watching, µs", "share of the CPU", "share of the commit", "target"]
-    note = f"The load of the machine was {os.getloadavg()[1]:.0f}."
-    return f"{note}\n\n{table(header, rows)}"
+            figures += _ways(what, commit, ways, sizes.rounds, commits)
+    return figures
 
 
 def _ways(
     what: str, commit: Callable[[], None], ways: dict[str, Timed | None], rounds: int, commits: int
-) -> list[list[object]]:
+) -> list[Figure]:
+    """The processor's time of a commit, and the share of its whole time that is for watching."""
     for _ in range(commits):
         commit()
     times: dict[str, list[float]] = {way: [] for way in ways}
-    cpu: dict[str, list[float]] = {way: [] for way in ways}
-    medians: dict[str, list[float]] = {way: [] for way in ways}
+    cpu_ms: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(rounds):
         seen: dict[str, list[float]] = {way: [] for way in ways}
         for _ in range(commits):
@@ -114,29 +100,21 @@ def _ways(
                     seen[way].append(time.process_time() - began_cpu)
                     times[way].append(time.perf_counter() - began)
         for way in ways:
-            cpu[way] += seen[way]
-            medians[way].append(statistics.median(seen[way]))
-    rows: list[list[object]] = []
+            cpu_ms[way].append(statistics.median(seen[way]) * 1000)
     unwatched = _unwatched()
+    share = {}
     for way, exporter in ways.items():
-        median, whole = statistics.median(cpu[way]), statistics.median(times[way])
-        ratios = [mine / off for mine, off in zip(medians[way], medians["nobody"], strict=True)]
         spent = unwatched if exporter is None else unwatched + statistics.median(exporter.seen)
-        ratio = f"{statistics.median(ratios):.3f} ({min(ratios):.2f} to {max(ratios):.2f})"
-        rows.append(
-            [
-                what,
-                way,
-                f"{whole * 1000:.2f}",
-                f"{median * 1000:.2f}",
-                "" if exporter is None else ratio,
-                f"{spent * 1e6:.1f}",
-                f"{spent / median:.2%}",
-                f"{spent / whole:.2%}",
-                f"{TARGET:.0%}" if way == "metrics" else "",
-            ]
-        )
-    return rows
+        share[way] = spent / statistics.median(times[way]) * 100
+    return [
+        Figure(f"{what}: CPU", "ms", {way: Side(values) for way, values in cpu_ms.items()}),
+        Figure(
+            f"{what}: share for watching",
+            "%",
+            {way: Side([value]) for way, value in share.items()},
+            targets=[Target("at_most", SHARE_PERCENT)],
+        ),
+    ]
 
 
 @contextmanager
@@ -191,5 +169,12 @@ def _transaction(catalog: deltars.Catalog) -> Callable[[], None]:
     return commit
 
 
-if __name__ == "__main__":
-    main()
+LANES = [
+    Lane(
+        "observe",
+        "What being watched costs a commit",
+        "deltars with metrics, beside the same without exporters and with spans. CPU is that of the client.",
+        watched,
+        {"tiny": Sizes(1, 4), "quick": Sizes(2, 40), "full": Sizes()},
+    ),
+]

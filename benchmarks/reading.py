@@ -1,6 +1,4 @@
-"""The log reader against delta-rs (deltalake) that opens the same table from its checkpoint.
-
-    python -m benchmarks.reading [--quick] [--only snapshots,where,opening,embedded]
+"""Reading the log beside delta-rs (deltalake), which opens the same table from its checkpoint.
 
 The files of the table are the same in the catalog and in the peer's `_delta_log`. Each measurement is a process of its
 own, so that its memory is its own; rounds alternate between us and the peer, and ratios are taken round by round.
@@ -8,10 +6,8 @@ own, so that its memory is its own; rounds alternate between us and the peer, an
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,14 +19,11 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 import deltars
-from benchmarks.report import table, write_section
-from benchmarks.rig import durable_server, in_own_process, new_catalog
+from benchmarks.figures import OURS, Figure, Side, Target, percentiles_ms, timed
+from benchmarks.lane import Lane
+from benchmarks.rig import Rig, in_own_process, new_catalog
 from deltars.protocol import AddFile, Metadata, Protocol, encode_action, schema_from_ddl
-from deltars.uri import parse_catalog_uri
 from tests.support.memory import peak_mib
-from tests.support.postgres import PostgresServer
-from tests.support.run_directory import RunDirectory
-from tests.support.witness import postgres_connection
 
 SCHEMA = "id BIGINT, name STRING, value BIGINT, part INT"
 PARTITIONS = 1_000
@@ -43,114 +36,80 @@ PEER_COLUMNS = (*LIST_COLUMNS, "modification_time", "stats")
 """What delta-rs lists of a file."""
 
 ADBC, PSYCOPG = "ADBC", "psycopg"
+PEER = "delta-rs"
+LARGE = 1_000_000
+"""The size that the absolute targets are for."""
 
 
 @dataclass(frozen=True)
 class Sizes:
+    files: int = LARGE
     rounds: int = 5
-    files: int = 1_000_000
-    versions: int = 100_000
-    tables: int = 10_000
     repeats: int = 200
 
 
-QUICK = Sizes(rounds=2, files=50_000, versions=2_000, tables=200, repeats=50)
+SIZES = {"tiny": Sizes(500, 1, 5), "quick": Sizes(50_000, 2, 50), "full": Sizes()}
 
 
 @dataclass(frozen=True)
 class Took:
-    """One measurement in a process of its own."""
+    """One measurement in its own process."""
 
     seconds: float
     memory_mib: float
     rows: int
 
 
-@dataclass
-class Bench:
-    """The table of so many files, made when it is first needed."""
+def filled(rig: Rig, files: int) -> tuple[str, UUID]:
+    """The table of so many files on PostgreSQL."""
 
-    server: PostgresServer
-    sizes: Sizes
-    directory: Path
-    _filled: tuple[str, UUID] | None = None
-    _peer: str | None = None
+    def make() -> tuple[str, UUID]:
+        uri = new_catalog(rig.server)
+        return uri, in_own_process(fill, uri, files)
 
-    def filled(self) -> tuple[str, UUID]:
-        if self._filled is None:
-            uri = new_catalog(self.server)
-            self._filled = uri, in_own_process(fill, uri, self.sizes.files)
-        return self._filled
-
-    def peer(self) -> str:
-        if self._peer is None:
-            self._peer = str(self.directory / "peer")
-            in_own_process(write_peer, self._peer, self.sizes.files)
-        return self._peer
+    return rig.once(f"table of {files} files", make)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small sizes, nothing is written to the docs")
-    parser.add_argument("--only", default=",".join(PARTS))
-    arguments = parser.parse_args()
-    chosen = arguments.only.split(",")
-    run = RunDirectory()
-    try:
-        with tempfile.TemporaryDirectory() as directory:
-            bench = Bench(durable_server(), QUICK if arguments.quick else Sizes(), Path(directory))
-            for name, measure in PARTS.items():
-                if name in chosen:
-                    title, body = measure(bench)
-                    print(f"\n{title}\n\n{body}", flush=True)
-                    if not arguments.quick:
-                        write_section(title, "make bench-log", body)
-    finally:
-        run.close()
+def bounded(sizes: Sizes, kind: str, bound: float) -> list[Target]:
+    """A target in seconds, which holds for the full size alone."""
+    return [Target(kind, bound)] if sizes.files >= LARGE else []  # type: ignore[arg-type]
 
 
 # -- the whole list ----------------------------------------------------------------------------------------------------
 
 
-def snapshots(bench: Bench) -> tuple[str, str]:
-    uri, table_id = bench.filled()
-    peer = bench.peer()
-    ways: dict[str, Callable[[], Took]] = {"delta-rs, from its checkpoint": lambda: in_own_process(read_peer, peer)}
+def snapshots(rig: Rig, sizes: Sizes) -> list[Figure]:
+    uri, table_id = filled(rig, sizes.files)
+    peer = str(rig.new_directory("delta-rs") / "peer")
+    in_own_process(write_peer, peer, sizes.files)
     asked = {"with statistics": PEER_COLUMNS, "every column": None, "path, size, partition values": LIST_COLUMNS}
-    for what, columns in asked.items():
-        for driver in (ADBC, PSYCOPG):
-            ways[f"{driver}: {what}"] = partial(in_own_process, read_all, uri, table_id, driver, columns)
     targets = {
-        f"{ADBC}: with statistics": "3 × as fast, half the memory",
-        f"{ADBC}: path, size, partition values": "1 s",
+        "with statistics": [Target("faster", 4, PEER), Target("memory", 0.5, PEER)],
+        "path, size, partition values": bounded(sizes, "at_most", 0.8),
     }
-    seen: dict[str, list[Took]] = {name: [] for name in ways}
-    for _ in range(bench.sizes.rounds):
-        for name, measure in ways.items():
-            took = measure()
-            assert took.rows == bench.sizes.files, f"{name}: {took.rows} files"
-            seen[name].append(took)
-    theirs = next(iter(seen.values()))
-    rows: list[list[object]] = []
-    for name, ours in seen.items():
-        times = [peer.seconds / mine.seconds for peer, mine in zip(theirs, ours, strict=True)]
-        rows.append(
-            [
-                name,
-                f"{statistics.median(took.seconds for took in ours):.2f}",
-                f"{statistics.median(times):.1f} ({min(times):.1f} to {max(times):.1f})",
-                f"{statistics.median(took.memory_mib for took in ours):,.0f}",
-                targets.get(name, ""),
-            ]
-        )
-    header = ["way", "s", "times as fast as delta-rs: median (spread)", "memory, MiB", "target"]
-    note = (
-        f"A table of {bench.sizes.files:,} live files on PostgreSQL, opened and listed into Arrow: with the columns "
-        "that delta-rs lists (path, size, modification time, partition values, statistics), with all thirteen, or "
-        "with three. "
-        "Memory is what the process grew by, its result included."
-    )
-    return "Snapshots into Arrow", f"{note}\n\n{table(header, rows)}"
+    figures = []
+    for what, columns in asked.items():
+        ways: dict[str, Callable[[], Took]] = {
+            OURS: partial(in_own_process, read_all, uri, table_id, ADBC, columns),
+            f"{OURS}, {PSYCOPG}": partial(in_own_process, read_all, uri, table_id, PSYCOPG, columns),
+            PEER: partial(in_own_process, read_peer, peer),
+        }
+        seen: dict[str, list[Took]] = {name: [] for name in ways}
+        for number in range(sizes.rounds):
+            turns = list(ways.items())
+            for name, measure in turns if number % 2 else reversed(turns):
+                took = measure()
+                assert took.rows == sizes.files, f"{name}: {took.rows} files"
+                seen[name].append(took)
+        sides = {
+            name: Side(
+                [took.seconds for took in all_of],
+                memory_mib=statistics.median(took.memory_mib for took in all_of),
+            )
+            for name, all_of in seen.items()
+        }
+        figures.append(Figure(what, "s", sides, targets=targets.get(what, [])))
+    return figures
 
 
 def read_all(uri: str, table_id: UUID, driver: str, columns: tuple[str, ...] | None) -> Took:
@@ -182,70 +141,45 @@ def _choose(catalog: deltars.Catalog, driver: str) -> None:
 # -- a part of it ------------------------------------------------------------------------------------------------------
 
 
-def searches(files: int) -> dict[str, tuple[str, str]]:
-    """What is asked, as `where`, and the time it may take."""
+def searches(files: int) -> dict[str, tuple[str, float]]:
+    """What is asked, as `where`, and the milliseconds it may take on PostgreSQL."""
     few = max(1, files // 1_000)
     return {
-        "a partition: 0.1 % of the files": ("part = 7", "0.5 s"),
-        "a column with statistics: 0.1 % of the files": (f"value BETWEEN 0 AND {few - 1}", "0.5 s"),
-        "a point on the range-indexed column": (f"id = {files // 2 * 1_000}", "10 ms"),
-        "a column with statistics: every file": ("value >= 0", ""),
+        "a point on the range-indexed column": (f"id = {files // 2 * 1_000}", 2),
+        "a partition: 0.1 % of the files": ("part = 7", 100),
+        "a column with statistics: 0.1 % of the files": (f"value BETWEEN 0 AND {few - 1}", 100),
     }
 
 
-def where(bench: Bench) -> tuple[str, str]:
-    uri, table_id = bench.filled()
-    rows: list[list[object]] = []
-    for name, (condition, target) in searches(bench.sizes.files).items():
-        seen, kept = in_own_process(search, uri, table_id, condition, bench.sizes.rounds * 4)
-        rows.append([name, f"{kept:,}", f"{statistics.median(seen) * 1000:.1f}", f"{max(seen) * 1000:.1f}", target])
-    header = ["where", "files kept", "p50 ms", "slowest ms", "target"]
-    note = f"Of {bench.sizes.files:,} live files on PostgreSQL, those that may hold a matching row, with all columns."
-    return "Files by where", f"{note}\n\n{table(header, rows)}"
+def where(rig: Rig, sizes: Sizes) -> list[Figure]:
+    uri, table_id = filled(rig, sizes.files)
+    figures = []
+    for what, (condition, bound_ms) in searches(sizes.files).items():
+        seen = in_own_process(search, uri, table_id, condition, sizes.rounds * 4)
+        figures.append(timed(what, seen, *bounded(sizes, "at_most", bound_ms)))
+    return figures
 
 
-def search(uri: str, table_id: UUID, condition: str, times: int) -> tuple[list[float], int]:
+def search(uri: str, table_id: UUID, condition: str, times: int) -> list[float]:
     with deltars.connect(uri) as catalog:
         snapshot = deltars.SqlTxnLogReader(catalog).snapshot(table_id)
-        seen, kept = [], 0
-        for _ in range(times):
-            begun = time.perf_counter()
-            kept = snapshot.select_files(where=condition).num_rows
-            seen.append(time.perf_counter() - begun)
-        return seen, kept
+        return list(repeated(lambda: snapshot.select_files(where=condition).num_rows, times, warm_up=1))
 
 
 # -- opening -----------------------------------------------------------------------------------------------------------
 
 
-def opening(bench: Bench) -> tuple[str, str]:
-    sizes = bench.sizes
-    uri, full = bench.filled()
-    with deltars.connect(uri) as catalog:
-        known = {entry.name: entry.id for entry in catalog.tables()}
-        empty = known.get("empty") or catalog.create_table("empty", SCHEMA).id
-        long = known.get("long") or catalog.create_table("long", SCHEMA).id
-    alone = in_own_process(open_often, uri, empty, sizes.repeats)
-    _give_history(uri, long, sizes.versions)
-    rows: list[list[object]] = [_opened("1 version, no file", alone, alone)]
-    rows.append(_opened(f"{sizes.files:,} live files", in_own_process(open_often, uri, full, sizes.repeats), alone))
-    rows.append(_opened(f"{sizes.versions:,} versions", in_own_process(open_often, uri, long, sizes.repeats), alone))
-    _give_company(uri, empty, sizes.tables)
-    among = in_own_process(open_often, uri, empty, sizes.repeats)
-    rows.append(_opened(f"1 version, no file, among {sizes.tables:,} tables", among, alone))
-    with tempfile.TemporaryDirectory() as directory:
-        peer = str(Path(directory) / "peer")
-        write_peer(peer, 1)
-        rows.append(_opened("delta-rs: 1 file", in_own_process(open_peer_often, peer, sizes.repeats), alone))
-    header = ["table", "p50 ms", "p99 ms", "times the small table", "target"]
-    note = "Version, schema and protocol of a table on PostgreSQL, over a connection of the pool."
-    return "Opening a table", f"{note}\n\n{table(header, rows)}"
-
-
-def _opened(name: str, seen: list[float], alone: list[float]) -> list[object]:
-    p50, p99 = (statistics.quantiles(seen, n=100)[p - 1] * 1000 for p in (50, 99))
-    target = "" if name.startswith("delta-rs") else "2 ms"
-    return [name, f"{p50:.2f}", f"{p99:.2f}", f"{statistics.median(seen) / statistics.median(alone):.2f}", target]
+def opening(rig: Rig, sizes: Sizes) -> list[Figure]:
+    uri, full = filled(rig, sizes.files)
+    peer = str(rig.new_directory("delta-rs") / "peer")
+    write_peer(peer, 1)
+    seen = in_own_process(open_often, uri, full, sizes.repeats)
+    theirs = in_own_process(open_peer_often, peer, sizes.repeats)
+    sides = {
+        OURS: Side([statistics.median(seen) * 1000], *percentiles_ms(seen)),
+        f"{PEER}, 1 file": Side([statistics.median(theirs) * 1000], *percentiles_ms(theirs)),
+    }
+    return [Figure(f"{sizes.files:,} files", "ms", sides, targets=bounded(sizes, "at_most", 2))]
 
 
 def open_often(uri: str, table_id: UUID, times: int) -> list[float]:
@@ -258,15 +192,15 @@ def open_often(uri: str, table_id: UUID, times: int) -> list[float]:
             assert len(snapshot.schema.names) == 4
             assert snapshot.protocol.min_reader_version == 1
 
-        return list(_timed(look, times))
+        return list(repeated(look, times))
 
 
 def open_peer_often(location: str, times: int) -> list[float]:
-    return list(_timed(lambda: DeltaTable(location).schema(), times))
+    return list(repeated(lambda: DeltaTable(location).schema(), times))
 
 
-def _timed(work: Callable[[], object], times: int) -> Iterator[float]:
-    for _ in range(10):
+def repeated(work: Callable[[], object], times: int, warm_up: int = 10) -> Iterator[float]:
+    for _ in range(warm_up):
         work()
     for _ in range(times):
         begun = time.perf_counter()
@@ -274,57 +208,25 @@ def _timed(work: Callable[[], object], times: int) -> Iterator[float]:
         yield time.perf_counter() - begun
 
 
-def _give_history(uri: str, table_id: UUID, versions: int) -> None:
-    """Versions that changed nothing; not one by one, for it is opening that is measured."""
-    with postgres_connection(parse_catalog_uri(uri)) as connection:
-        connection.execute(
-            "INSERT INTO dl_table_versions"
-            " (table_id, version, committed_at, commit_ts, in_commit_timestamp, txn_id, operation)"
-            " SELECT %s, version, now(), version, version, gen_random_uuid(), 'WRITE'"
-            " FROM generate_series(1, %s::bigint) AS version",
-            [table_id, versions],
-        )
-        connection.execute("UPDATE dl_tables SET current_version = %s WHERE table_id = %s", [versions, table_id])
-
-
-def _give_company(uri: str, table_id: UUID, tables: int) -> None:
-    """Tables like this one."""
-    with postgres_connection(parse_catalog_uri(uri)) as connection:
-        connection.execute("CREATE TEMP TABLE others (id uuid, n int)")
-        connection.execute("INSERT INTO others SELECT gen_random_uuid(), n FROM generate_series(1, %s) n", [tables])
-        for clone in _CLONES:
-            connection.execute(clone, [table_id])
-
-
 # -- SQLite and DuckDB -------------------------------------------------------------------------------------------------
 
 
-def embedded(bench: Bench) -> tuple[str, str]:
-    rows: list[list[object]] = []
+def embedded(rig: Rig, sizes: Sizes) -> list[Figure]:
+    figures = []
+    bounds = {"sqlite": (20, 200, 200)}
     for backend in ("sqlite", "duckdb"):
-        uri = f"deltasql://{backend}/{bench.directory}/{backend}.db"
-        table_id = in_own_process(fill, uri, bench.sizes.files)
-        whole = in_own_process(read_all, uri, table_id, "", None)
-        listed = in_own_process(read_all, uri, table_id, "", LIST_COLUMNS)
-        found = [
-            statistics.median(in_own_process(search, uri, table_id, condition, 3)[0]) * 1000
-            for condition, _ in searches(bench.sizes.files).values()
-        ]
-        opened = statistics.median(in_own_process(open_often, uri, table_id, bench.sizes.repeats)) * 1000
-        rows.append(
-            [
-                backend,
-                f"{whole.seconds:.2f}",
-                f"{whole.memory_mib:,.0f}",
-                f"{listed.seconds:.2f}",
-                *(f"{milliseconds:,.0f}" for milliseconds in found),
-                f"{opened:.2f}",
-            ]
-        )
-    header = ["backend", "all columns, s", "memory, MiB", "three columns, s"]
-    header += ["partition, ms", "statistics, ms", "point, ms", "opening, ms"]
-    note = f"The same table of {bench.sizes.files:,} live files, and the same questions."
-    return "Reading from SQLite and DuckDB", f"{note}\n\n{table(header, rows)}"
+        uri = rig.new_embedded_catalog(backend)
+        table_id = in_own_process(fill, uri, sizes.files)
+        for what, columns in (("every column", None), ("path, size, partition values", LIST_COLUMNS)):
+            took = in_own_process(read_all, uri, table_id, "", columns)
+            side = Side([took.seconds], memory_mib=took.memory_mib)
+            figures.append(Figure(f"{backend}: {what}", "s", {OURS: side}))
+        for at, (what, (condition, _)) in enumerate(searches(sizes.files).items()):
+            seen = in_own_process(search, uri, table_id, condition, 5)
+            targets = bounded(sizes, "at_most", bounds[backend][at]) if backend in bounds else []
+            figures.append(timed(f"{backend}: {what}", seen, *targets))
+        figures.append(timed(f"{backend}: opening", in_own_process(open_often, uri, table_id, sizes.repeats)))
+    return figures
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -337,8 +239,8 @@ def fill(uri: str, files: int) -> UUID:
         return made.id
 
 
-def add_table(files: int) -> pa.Table:
-    numbers = range(files)
+def add_table(files: int, start: int = 0) -> pa.Table:
+    numbers = range(start, start + files)
     # A step that shares no factor with the count: every value once, and neighbours far apart.
     values = [number * 7_919 % files for number in numbers]
     return pa.table(
@@ -376,37 +278,25 @@ def write_peer(location: str, files: int) -> None:
     DeltaTable(location).create_checkpoint()
 
 
-_CLONES = (
-    (
-        "INSERT INTO dl_tables (table_id, name, location, min_reader_version, min_writer_version, properties,"
-        " current_version, metadata_version, protocol_version, slot, created_at)"
-        " SELECT others.id, 'other' || n, '/other/' || n, min_reader_version, min_writer_version, properties,"
-        " current_version, metadata_version, protocol_version, slot, created_at"
-        " FROM dl_tables, others WHERE table_id = %s"
-    ),
-    (
-        "INSERT INTO dl_table_versions (table_id, version, committed_at, commit_ts, in_commit_timestamp, txn_id,"
-        " operation) SELECT others.id, version, committed_at, commit_ts, in_commit_timestamp, gen_random_uuid(),"
-        " operation FROM dl_table_versions, others WHERE table_id = %s"
-    ),
-    (
-        "INSERT INTO dl_metadata_updates (table_id, version, ord, metadata_id, format, schema_json, partition_columns,"
-        " properties) SELECT others.id, version, ord, metadata_id, format, schema_json, partition_columns, properties"
-        " FROM dl_metadata_updates, others WHERE table_id = %s"
-    ),
-    (
-        "INSERT INTO dl_protocol_updates (table_id, version, ord, min_reader_version, min_writer_version,"
-        " reader_features, writer_features) SELECT others.id, version, ord, min_reader_version, min_writer_version,"
-        " reader_features, writer_features FROM dl_protocol_updates, others WHERE table_id = %s"
-    ),
-)
+_TABLE = "A table of {sizes.files:,} live files on PostgreSQL"
 
-PARTS: dict[str, Callable[[Bench], tuple[str, str]]] = {
-    "snapshots": snapshots,
-    "where": where,
-    "opening": opening,
-    "embedded": embedded,
-}
-
-if __name__ == "__main__":
-    main()
+LANES = [
+    Lane(
+        "snapshots",
+        "Snapshots into Arrow",
+        f"{_TABLE}, opened and listed into Arrow: with the columns that delta-rs lists (path, size, modification time, "
+        "partition values, statistics), with all thirteen, or with three. delta-rs reads its checkpoint, and always "
+        "lists the same. Memory is what the process grew by, its result included.",
+        snapshots,
+        SIZES,
+    ),
+    Lane("where", "Files by where", f"{_TABLE}: those that may hold a matching row, with all columns.", where, SIZES),
+    Lane("opening", "Opening a table", f"{_TABLE}: version, schema and protocol, by an open catalog.", opening, SIZES),
+    Lane(
+        "embedded_reading",
+        "Reading from SQLite and DuckDB",
+        "The same table of {sizes.files:,} live files, and the same questions.",
+        embedded,
+        SIZES,
+    ),
+]

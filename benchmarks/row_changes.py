@@ -1,7 +1,5 @@
 """Row-level changes beside delta-spark, in one session, and beside deltalake, without Spark.
 
-    python -m benchmarks.row_changes [--quick] [--only rewritten,vectors,scan,arrow]
-
 Both sides run the same statements on tables of the same rows, in turns. After each part the tables are compared.
 """
 
@@ -11,6 +9,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import count
 
 import pyarrow as pa
@@ -18,35 +17,37 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 import deltars
-from benchmarks.report import table
-from benchmarks.rig import in_own_process
-from benchmarks.spark import HEADER, Bench, in_turns, line, run_parts
-from tests.support.delta_spark import DELTA
+from benchmarks.figures import OURS, Figure, Side, Target
+from benchmarks.lane import Lane
+from benchmarks.rig import Rig, in_own_process
+from benchmarks.spark_bench import SparkBench, beside, in_turns, prepared_in_turns
 
 FILES = 100
-ARROW_ROWS = 1_000_000
-TARGETS = {
-    "rewritten": {"merge": "2", "delete": "1.5", "update": "1.4", "upsert": "20", "partition": "20"},
-    "vectors": {"merge": "4", "delete": "3", "update": "2", "upsert": "20", "partition": "20"},
+TARGETS: dict[str, dict[str, float]] = {
+    "rewritten": {"merge": 2, "delete": 1.5, "update": 1.4, "upsert": 20, "partition": 20},
+    "vectors": {"merge": 4, "delete": 3, "update": 2, "upsert": 20, "partition": 20},
 }
+PEER = "delta-rs"
 
 
-def _rounds(bench: Bench) -> int:
-    return max(2, bench.sizes.append_rounds - 1)
+@dataclass(frozen=True)
+class Sizes:
+    rows: int = 5_000_000
+    rounds: int = 3
 
 
-def rewritten(bench: Bench) -> tuple[str, str]:
-    return _changes(bench, "rewritten")
+def rewritten(rig: Rig, sizes: Sizes) -> list[Figure]:
+    return _changes(rig.spark, sizes, "rewritten")
 
 
-def vectors(bench: Bench) -> tuple[str, str]:
-    return _changes(bench, "vectors")
+def vectors(rig: Rig, sizes: Sizes) -> list[Figure]:
+    return _changes(rig.spark, sizes, "vectors")
 
 
-def _changes(bench: Bench, storage: str) -> tuple[str, str]:
-    mine, peer = _pair(bench, storage)
+def _changes(bench: SparkBench, sizes: Sizes, storage: str) -> list[Figure]:
+    mine, peer = _pair(bench, sizes.rows, storage)
     peer_name = f"delta.`{peer}`"
-    size, spark = bench.sizes.rows, bench.spark
+    size, spark = sizes.rows, bench.session
     keys: Iterator[int] = count(1)
 
     def merge() -> tuple[Callable[[], object], Callable[[], object]]:
@@ -106,26 +107,17 @@ def _changes(bench: Bench, storage: str) -> tuple[str, str]:
         "update": ("UPDATE of 1 % of the rows", update),
         "upsert": ("upsert of 10 rows, from Arrow", upsert),
     }
-    rows = []
+    figures = []
     for key, (name, prepare) in lanes.items():
-        taken = prepared_in_turns(prepare, _rounds(bench))
+        taken = prepared_in_turns(prepare, sizes.rounds)
         _compare(bench, mine, peer)
-        rows.append(line(name, *taken, TARGETS[storage][key]))
-    rows.append(_partition(bench, storage))
-    note = (
-        f"{size:,} rows of eight columns in {FILES} files, clustered by `id`; "
-        + ("`delta.enableDeletionVectors` on both sides." if storage == "vectors" else "files are rewritten.")
-        + " After each line both tables had equal counts and sums."
-    )
-    title = (
-        "Row-level changes with deletion vectors" if storage == "vectors" else "Row-level changes by rewriting files"
-    )
-    return f"{title}, beside delta-spark {DELTA}", f"{note}\n\n{table(HEADER, rows)}"
+        figures.append(beside(name, *taken, TARGETS[storage][key]))
+    return [*figures, _partition(bench, sizes, storage)]
 
 
-def _partition(bench: Bench, storage: str) -> list[object]:
+def _partition(bench: SparkBench, sizes: Sizes, storage: str) -> Figure:
     name = f"partitions_{storage}"
-    frame = bench.source().repartition(2)
+    frame = bench.source(sizes.rows).repartition(2)
     properties = _properties(storage)
     bench.catalog.write(name, frame, partition_by=["p"], properties=properties)
     _peer_table(bench, frame, name, properties, "p")
@@ -134,65 +126,58 @@ def _partition(bench: Bench, storage: str) -> list[object]:
 
     def prepare() -> tuple[Callable[[], object], Callable[[], object]]:
         where = f"p = {next(numbers)}"
-        return lambda: mine.delete(where), lambda: bench.spark.sql(f"DELETE FROM {peer} WHERE {where}").collect()
+        return lambda: mine.delete(where), lambda: bench.session.sql(f"DELETE FROM {peer} WHERE {where}").collect()
 
-    taken = prepared_in_turns(prepare, _rounds(bench))
+    taken = prepared_in_turns(prepare, sizes.rounds)
     _compare(bench, mine, bench.peer(name))
-    return line("DELETE of one partition of 50", *taken, TARGETS[storage]["partition"])
+    return beside("DELETE of one partition of 50", *taken, TARGETS[storage]["partition"])
 
 
-def scan(bench: Bench) -> tuple[str, str]:
-    mine, peer = _pair(bench, "vectors", name="scanned_vectors")
+def scan(rig: Rig, sizes: Sizes) -> list[Figure]:
+    bench = rig.spark
+    mine, peer = _pair(bench, sizes.rows, "vectors", name="scanned_vectors")
     where = "id % 5 < 2"
     mine.delete(where)
-    bench.spark.sql(f"DELETE FROM delta.`{peer}` WHERE {where}").collect()
+    bench.session.sql(f"DELETE FROM delta.`{peer}` WHERE {where}").collect()
     _compare(bench, mine, peer)
     ways: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
         "one column": (
-            lambda: mine.read(spark=bench.spark).agg(F.sum("r")).collect(),
+            lambda: mine.read(spark=bench.session).agg(F.sum("r")).collect(),
             lambda: bench.read_peer(peer).agg(F.sum("r")).collect(),
         ),
         "every column": (
-            lambda: _hashed(mine.read(spark=bench.spark)).collect(),
+            lambda: _hashed(mine.read(spark=bench.session)).collect(),
             lambda: _hashed(bench.read_peer(peer)).collect(),
         ),
     }
-    rows = [line(f"scan, {name}", *in_turns(*way, bench.sizes.scan_rounds), "1") for name, way in ways.items()]
-    note = f"{bench.sizes.rows * 2 // 5:,} of {bench.sizes.rows:,} rows deleted by vectors, in {FILES} files."
-    return f"Scans of deleted rows, beside delta-spark {DELTA}", f"{note}\n\n{table(HEADER, rows)}"
+    return [beside(f"scan, {name}", *in_turns(*way, sizes.rounds), 1) for name, way in ways.items()]
 
 
 def _hashed(frame: DataFrame) -> DataFrame:
     return frame.agg(F.sum(F.hash(*frame.columns)))
 
 
-def arrow(bench: Bench) -> tuple[str, str]:
-    """Both sides in processes of their own, in turns, so that each one's memory is its own."""
-    size = min(ARROW_ROWS, bench.sizes.rows)
-    rows: list[list[object]] = []
+def arrow(rig: Rig, sizes: Sizes) -> list[Figure]:
+    """Both sides in their own processes, in turns, so that each one's memory is its own."""
+    figures = []
     for what in ("delete", "merge"):
-        found: dict[str, list[tuple[float, float]]] = {"ours": [], "theirs": []}
-        for number in range(bench.sizes.arrow_rounds):
-            sides = [("ours", _arrow_ours), ("theirs", _arrow_theirs)]
+        found: dict[str, list[tuple[float, float]]] = {OURS: [], PEER: []}
+        for number in range(sizes.rounds):
+            sides = [(OURS, _arrow_ours), (PEER, _arrow_theirs)]
             for side, work in sides if number % 2 else reversed(sides):
-                place = str(bench.directory / f"{what}-{side}-{number}")
-                found[side].append(in_own_process(work, place, what, size))
-        ours, theirs = ([seconds for seconds, _ in runs] for runs in found.values())
-        most = " / ".join(str(max(mib for _, mib in runs)) for runs in found.values())
-        rows.append([*line(f"{what} of 1,000 rows in {size:,}", ours, theirs, "1"), most])
-    header = [
-        "what",
-        "deltars, s",
-        "deltalake, s",
-        "times as fast: median (spread)",
-        "target",
-        "memory, MiB: ours / theirs",
-    ]
-    note = (
-        "Without Spark, from Arrow, on SQLite, published. Each round is a separate process, in which the same "
-        "statement has changed a table of ten rows before. Memory is the most that the process had (VmHWM)."
-    )
-    return "Row-level changes without Spark, beside deltalake", f"{note}\n\n{table(header, rows)}"
+                found[side].append(in_own_process(work, str(rig.new_directory(what)), what, sizes.rows))
+        figures.append(
+            Figure(
+                f"{what} of 1,000 rows in {sizes.rows:,}",
+                "s",
+                {
+                    side: Side([seconds for seconds, _ in runs], memory_mib=max(mib for _, mib in runs))
+                    for side, runs in found.items()
+                },
+                targets=[Target("faster", 1, PEER), Target("memory", 1, PEER)],
+            )
+        )
+    return figures
 
 
 def _arrow_rows(size: int) -> pa.Table:
@@ -249,23 +234,23 @@ def _properties(storage: str) -> dict[str, str]:
     return {"delta.enableDeletionVectors": str(storage == "vectors").lower()}
 
 
-def _pair(bench: Bench, storage: str, name: str | None = None) -> tuple[deltars.Table, str]:
+def _pair(bench: SparkBench, rows: int, storage: str, name: str | None = None) -> tuple[deltars.Table, str]:
     """The same rows in as many files on both sides, clustered by id."""
     name = name or f"changed_{storage}"
-    frame = bench.source().repartitionByRange(FILES, "id")
+    frame = bench.source(rows).repartitionByRange(FILES, "id")
     properties = _properties(storage)
     bench.catalog.write(name, frame, properties=properties)
     _peer_table(bench, frame, name, properties)
     return bench.catalog.table(name), bench.peer(name)
 
 
-def _peer_table(bench: Bench, frame: DataFrame, name: str, properties: dict[str, str], *partition_by: str) -> None:
+def _peer_table(bench: SparkBench, frame: DataFrame, name: str, properties: dict[str, str], *partition_by: str) -> None:
     writer = frame.write.format("delta").partitionBy(*partition_by)
     writer.options(**properties).save(bench.peer(name))
 
 
 def _filled(ids: DataFrame) -> DataFrame:
-    """The columns of `Bench.source` for these ids, with other values."""
+    """The columns of `SparkBench.source` for these ids, with other values."""
     return ids.selectExpr(
         "id",
         "id % 1000 AS k",
@@ -278,34 +263,47 @@ def _filled(ids: DataFrame) -> DataFrame:
     )
 
 
-def prepared_in_turns(
-    prepare: Callable[[], tuple[Callable[[], object], Callable[[], object]]], rounds: int
-) -> tuple[list[float], list[float]]:
-    """As `in_turns`, with other rows each round; preparing them is not measured."""
-    taken: tuple[list[float], list[float]] = ([], [])
-    for number in range(rounds + 1):
-        sides = list(zip(prepare(), taken, strict=True))
-        for work, seconds in sides if number % 2 else reversed(sides):
-            begun = time.perf_counter()
-            work()
-            if number:
-                seconds.append(time.perf_counter() - begun)
-    return taken
-
-
-def _compare(bench: Bench, mine: deltars.Table, peer: str) -> None:
+def _compare(bench: SparkBench, mine: deltars.Table, peer: str) -> None:
     sums = [F.count("*"), F.sum("id"), F.sum(F.hash("id", "name", "k"))]
-    ours = mine.read(spark=bench.spark).agg(*sums).first()
+    ours = mine.read(spark=bench.session).agg(*sums).first()
     theirs = bench.read_peer(peer).agg(*sums).first()
     assert ours == theirs, (ours, theirs)
 
 
-PARTS: dict[str, Callable[[Bench], tuple[str, str]]] = {
-    "rewritten": rewritten,
-    "vectors": vectors,
-    "scan": scan,
-    "arrow": arrow,
-}
+_ROWS = "{sizes.rows:,} rows of eight columns in 100 files, clustered by `id`"
+_SAME = "After each line both tables had equal counts and sums."
 
-if __name__ == "__main__":
-    run_parts(PARTS, __doc__ or "")
+LANES = [
+    Lane(
+        "row_changes_arrow",
+        "Row-level changes without Spark",
+        "From Arrow, on SQLite, published. Each round is a separate process, in which the same statement has changed a "
+        "table of ten rows before. Memory is the most that the process had (VmHWM).",
+        arrow,
+        {"tiny": Sizes(2_000, 2), "quick": Sizes(200_000, 2), "full": Sizes(1_000_000, 7)},
+    ),
+    Lane(
+        "row_changes_rewritten",
+        "Row-level changes by rewriting files",
+        f"{_ROWS}; files are rewritten. {_SAME}",
+        rewritten,
+        {"quick": Sizes(500_000, 2), "full": Sizes()},
+        is_main=False,
+    ),
+    Lane(
+        "row_changes_vectors",
+        "Row-level changes with deletion vectors",
+        f"{_ROWS}; `delta.enableDeletionVectors` on both sides. {_SAME}",
+        vectors,
+        {"quick": Sizes(500_000, 2), "full": Sizes()},
+        is_main=False,
+    ),
+    Lane(
+        "row_changes_scan",
+        "Scans of deleted rows",
+        f"{_ROWS}, of which two fifths were deleted by vectors.",
+        scan,
+        {"quick": Sizes(500_000, 2), "full": Sizes(rounds=5)},
+        is_main=False,
+    ),
+]

@@ -1,53 +1,44 @@
-"""Transactions over several tables: what a second table costs, a rebase, and beginning among many tables.
-
-python -m benchmarks.transactions [--quick]
-"""
+"""Transactions over several tables: what a second table costs, a rebase, and beginning among many tables."""
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import uuid4
 
 from sqlalchemy import insert
 
 import deltars
-from benchmarks.report import table, write_section
-from benchmarks.rig import SCHEMA, add_file, add_table, durable_server, new_catalog
+from benchmarks.figures import OURS, Figure, Side, Target, percentiles_ms, timed
+from benchmarks.lane import Lane
+from benchmarks.rig import SCHEMA, Rig, add_file, add_table, new_catalog
 from deltars.log.new_table import NewTable
 from deltars.store.schema import dl_tables
-from tests.support.postgres import PostgresServer
-from tests.support.run_directory import RunDirectory
 
-TITLE = "Transactions over several tables on PostgreSQL"
+ONE = "a commit to one table"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, nothing is written to the docs")
-    arguments = parser.parse_args()
-    run = RunDirectory()
-    try:
-        body = measure(durable_server(), rounds=30 if arguments.quick else 300)
-        print(f"\n{TITLE}\n\n{body}", flush=True)
-        if not arguments.quick:
-            write_section(TITLE, "make bench-log", body)
-    finally:
-        run.close()
+@dataclass(frozen=True)
+class Sizes:
+    rounds: int = 300
+    others: int = 1_000
+    """Commits of others that a rebase finds."""
+    tables: int = 10_000
+    wide_files: int = 1_000
+    """Files of each of ten tables in one commit."""
 
 
-def measure(server: PostgresServer, rounds: int) -> str:
-    with deltars.connect(new_catalog(server), mirror_wait=0.01) as catalog:
-        rows = [*_widths(catalog, rounds), _wide_and_many(catalog), _rebase(catalog, max(5, rounds // 30))]
-    with deltars.connect(new_catalog(server)) as catalog:
-        rows.append(_begin_among_many(catalog, tables=10_000, rounds=max(5, rounds // 10)))
-    return table(["what", "p50 ms", "p99 ms", "ratio to one table", "target"], rows)
+def several_tables(rig: Rig, sizes: Sizes) -> list[Figure]:
+    with deltars.connect(new_catalog(rig.server), mirror="off") as catalog:
+        figures = [*_widths(catalog, sizes.rounds), _wide_and_many(catalog, sizes.wide_files), _rebase(catalog, sizes)]
+    with deltars.connect(new_catalog(rig.server)) as catalog:
+        return [*figures, _begin_among_many(catalog, sizes.tables, max(5, sizes.rounds // 10))]
 
 
-def _widths(catalog: deltars.Catalog, rounds: int) -> list[list[object]]:
+def _widths(catalog: deltars.Catalog, rounds: int) -> list[Figure]:
     """One file a table; the widths take turns, so that noise hits them alike."""
     tables = [catalog.create_table(f"w{i}", SCHEMA).id for i in range(10)]
     seen: dict[int, list[float]] = {1: [], 2: [], 10: []}
@@ -56,44 +47,45 @@ def _widths(catalog: deltars.Catalog, rounds: int) -> list[list[object]]:
             tx = catalog.begin()
             for table_id in tables[:width]:
                 tx.stage(table_id, [add_file(number)])
-            times.append(_timed(lambda tx=tx: catalog._session.commit(tx._as_commit())))  # type: ignore[misc]
-    one = statistics.median(seen[1])
-    targets = {1: "", 2: "1.5 ×", 10: "3 ×"}
+            times.append(_commit_s(catalog, tx))
+    sides = {width: Side([statistics.median(times) * 1000], *percentiles_ms(times)) for width, times in seen.items()}
     return [
-        [f"commit to {width} table{'s' * (width > 1)}", *_times(times), _ratio(times, one), targets[width]]
-        for width, times in seen.items()
+        Figure(
+            f"commit to {width} tables", "ms", {OURS: sides[width], ONE: sides[1]}, targets=[Target("cost", 1.5, ONE)]
+        )
+        for width in (2, 10)
     ]
 
 
-def _wide_and_many(catalog: deltars.Catalog) -> list[object]:
+def _wide_and_many(catalog: deltars.Catalog, files: int) -> Figure:
     tables = [catalog.create_table(f"m{i}", SCHEMA).id for i in range(10)]
     times = []
     for _ in range(5):
         tx = catalog.begin()
         for table_id in tables:
-            tx.stage(table_id, add_table(1_000))
-        times.append(_timed(lambda tx=tx: catalog._session.commit(tx._as_commit())))  # type: ignore[misc]
-    return ["commit to 10 tables, 1,000 files each", *_times(times), "", "1,000 ms"]
+            tx.stage(table_id, add_table(files))
+        times.append(_commit_s(catalog, tx))
+    return timed(f"commit to 10 tables, {files:,} files each", times, Target("at_most", 150))
 
 
-def _rebase(catalog: deltars.Catalog, rounds: int) -> list[object]:
-    """An append under `serializable` that finds 1,000 commits of others before it."""
+def _rebase(catalog: deltars.Catalog, sizes: Sizes) -> Figure:
+    """An append under `serializable` that finds commits of others before it."""
     table_id = catalog.create_table("rebased", SCHEMA).id
     writer = deltars.SqlTxnLogWriter(catalog)
     times, version = [], 0
-    for _ in range(rounds):
+    for _ in range(max(3, sizes.rounds // 30)):
         reading = catalog.begin(isolation="serializable")
         reading.files(table_id, where="id = -1")
         reading.stage(table_id, [add_file(version)])
-        for _ in range(1_000):
+        for _ in range(sizes.others):
             version += 1
             writer.commit(table_id, version, [add_file(version)], operation="WRITE")
-        times.append(_timed(lambda tx=reading: catalog._session.commit(tx._as_commit())))  # type: ignore[misc]
+        times.append(_commit_s(catalog, reading))
         version += 1
-    return ["read, 1,000 commits of others, append: conflict check and commit", *_times(times), "", "20 ms"]
+    return timed(f"read, {sizes.others:,} commits of others, append: check and commit", times, Target("at_most", 20))
 
 
-def _begin_among_many(catalog: deltars.Catalog, tables: int, rounds: int) -> list[object]:
+def _begin_among_many(catalog: deltars.Catalog, tables: int, rounds: int) -> Figure:
     names = [NewTable(uuid4(), f"t{number}", f"/nowhere/{number}") for number in range(tables)]
     with catalog._session.database.write(60) as connection:
         connection.execute(
@@ -113,22 +105,25 @@ def _begin_among_many(catalog: deltars.Catalog, tables: int, rounds: int) -> lis
             ],
         )
     times = [_timed(catalog.begin) for _ in range(rounds)]
-    return [f"begin() among {tables:,} tables", *_times(times), "", "15 ms"]
+    return timed(f"begin() among {tables:,} tables", times, Target("at_most", 15))
+
+
+def _commit_s(catalog: deltars.Catalog, tx: deltars.Transaction) -> float:
+    return _timed(lambda: catalog._session.commit(tx._as_commit()))
 
 
 def _timed(work: Callable[[], object]) -> float:
     begun = time.perf_counter()
     work()
-    return (time.perf_counter() - begun) * 1000
+    return time.perf_counter() - begun
 
 
-def _times(times: list[float]) -> tuple[str, str]:
-    return f"{statistics.median(times):.2f}", f"{sorted(times)[int(len(times) * 0.99)]:.2f}"
-
-
-def _ratio(times: list[float], one: float) -> str:
-    return f"{statistics.median(times) / one:.2f}"
-
-
-if __name__ == "__main__":
-    main()
+LANES = [
+    Lane(
+        "transactions",
+        "Transactions over several tables",
+        "On PostgreSQL, one file a table unless the line says otherwise; the commit alone, nothing is published.",
+        several_tables,
+        {"tiny": Sizes(4, 5, 50, 10), "quick": Sizes(50, 200, 2_000), "full": Sizes()},
+    ),
+]

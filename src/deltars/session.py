@@ -8,6 +8,8 @@ from __future__ import annotations
 # Loaded here because Python refuses it once the main thread has ended, when another thread may still load late names.
 import concurrent.futures.thread  # noqa: F401
 import logging
+import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeGuard, TypeVar
 from uuid import UUID
 
-from deltars import log, mirror, store
+from deltars import log, mirror, storage, store
 from deltars.arguments import is_storable
 from deltars.config import Isolation, Settings, check_isolation, default_catalog
 from deltars.errors import (
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from deltars.store import AsOf, Cut, CutFinder, Cuts, Heartbeat, LogReader, LogWriter, MirrorMode, Tags
 
 _log = logging.getLogger(__name__)
+
+_BY_PATH = re.compile(r"(?:delta|deltasql)\.(.*/.*)", re.IGNORECASE | re.DOTALL)
 
 Part = TypeVar("Part")
 
@@ -271,7 +275,10 @@ class CatalogSession:
         return self.registry.missing(self.name_or_id(table))
 
     def name_or_id(self, table: object) -> str | UUID:
-        """Return the name or the id of a table that is given by name, id, URI or as a `Table`."""
+        """Return the name or the id of a table that is given by name, id, URI, path or as a `Table`.
+
+        A path is written as in Spark's SQL, delta.`/lake/features`, here without its quotes.
+        """
         if isinstance(table, UUID):
             return table
         if is_handle(table):
@@ -292,6 +299,10 @@ class CatalogSession:
             uri, name = parse_table_uri(table)
             self.refuse_other(uri, table)
             return name
+        location = path_in_name(table)
+        if location is not None:
+            found = self.registry.find_at(location)
+            return table if found is None else found.table_id
         try:
             return UUID(table)
         except ValueError:
@@ -323,6 +334,19 @@ class CatalogSession:
 
     def __reduce__(self) -> tuple[Callable[..., CatalogSession], tuple[CatalogUri, Settings]]:
         return CatalogSession, (self.uri, self.settings)
+
+
+def path_in_name(name: str) -> str | None:
+    """Return the location in a name such as delta./lake/features; None for other names, which have no slash."""
+    match = _BY_PATH.fullmatch(name)
+    return None if match is None else location_at(match[1])
+
+
+def location_at(path: str | os.PathLike[str]) -> str:
+    """Return the location of a path in its normal form. A relative path is in the working directory, as in Spark."""
+    text = os.fspath(path)
+    is_relative = bool(text) and not text.startswith("/") and ":" not in text
+    return str(storage.parse_location(os.path.abspath(text) if is_relative else text))
 
 
 def _failed(table_id: UUID, version: int, error: Exception) -> MirrorOutcome:

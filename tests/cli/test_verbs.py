@@ -126,6 +126,8 @@ def _hints() -> Iterator[str]:
 
 
 ONLY_IN_PROGRAMS = (
+    "table.changes(first, last).read()",
+    "Write deltars.table(",
     "Write catalog.table(",
     "begin the transaction with deltars.connect(",
     "or read without Spark: table.to_arrow()",

@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter, DataFrameWriterV2
 
 import deltars
@@ -323,3 +324,42 @@ def test_threads_join_a_transaction_knowingly(
     assert [table.name for table in catalog.tables()] == ["without"]
     assert "outside of transaction" in caplog.text
     assert "copy_context" in caplog.text
+
+
+def test_views_of_sql_are_read_as_their_tables_are_then(enabled: SparkSession) -> None:
+    enabled.sql("CREATE TABLE people (id BIGINT NOT NULL, name STRING) USING delta")
+    enabled.sql("CREATE OR REPLACE TEMP VIEW first_people AS SELECT id, name FROM people WHERE id < 10")
+    enabled.sql("INSERT INTO people VALUES (1, 'a'), (20, 'b')")
+    assert rows(enabled.table("first_people")) == [["1", "a"]]
+    assert rows(enabled.sql("SELECT v.id FROM first_people v JOIN people USING (id)")) == [["1"]]
+    assert rows(enabled.sql("SELECT id FROM first_people WHERE name = :name", {"name": "a"})) == [["1"]]
+    with deltars.begin():
+        enabled.sql("INSERT INTO people SELECT id + 1, name FROM first_people")
+        assert enabled.table("first_people").count() == 2
+    assert "first_people" in [row.tableName for row in enabled.sql("SHOW TABLES").collect()]
+    assert "people" in [row.tableName for row in enabled.sql("SHOW TABLES IN default LIKE 'peo*'").collect()]
+    assert "Scan" in enabled.sql("EXPLAIN SELECT id FROM first_people").collect()[0].plan
+    assert [field.nullable for field in enabled.table("people").schema] == [False, True]
+    assert rows(enabled.table("people").where("id = 2")) == [["2", "a"]]
+    enabled.range(3).createOrReplaceTempView("first_people")  # a view of Spark takes its place
+    assert enabled.table("first_people").count() == enabled.sql("SELECT * FROM first_people").count() == 3
+    enabled.sql("DROP VIEW first_people")
+    with pytest.raises(AnalysisException):
+        enabled.table("first_people")
+
+
+def test_merge_of_a_frame_goes_to_the_table(enabled: SparkSession, catalog: Catalog) -> None:
+    enabled.sql("CREATE TABLE people (id BIGINT, name STRING) USING delta")
+    enabled.sql("INSERT INTO people VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    news = enabled.createDataFrame([(1, "x"), (9, "y")], "id BIGINT, name STRING").alias("s")
+    on = F.expr("people.id = s.id")
+    with deltars.begin():
+        merge = news.mergeInto("default.people", on).whenMatched(F.expr("s.name = 'x'")).update({"name": F.lit("z")})
+        merge = merge.whenNotMatched().insertAll().whenNotMatchedBySource(F.expr("people.id = 3")).delete()
+        merge.merge()
+        assert catalog.table("people").version == 1
+    assert rows(enabled.table("people")) == [["1", "z"], ["2", "b"], ["9", "y"]]
+    with pytest.raises(ValidationError, match="no clause"):
+        news.mergeInto("people", on).merge()
+    with pytest.raises(ValidationError, match="no source columns"):
+        news.mergeInto("people", on).whenNotMatchedBySource().updateAll().merge()

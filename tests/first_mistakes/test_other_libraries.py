@@ -132,6 +132,18 @@ def test_whole_numbers_of_any_type_are_values_and_sql_is_cut_as_by_spark(tmp_pat
 OTHERS: dict[str, tuple[Call, str]] = {
     "connect by position": (lambda _, place: deltars.connect(place, "/data"), "takes its options by name"),  # type: ignore[call-arg]
     "catalog made by its class": (lambda _, place: deltars.Catalog(place), "deltars.connect(uri)"),
+    "table made by its class": (lambda _, __: deltars.Table("t"), "catalog.table("),  # type: ignore[arg-type, call-arg]
+    "compaction of deltalake": (lambda catalog, _: catalog.table("t").optimize.compact(), "Write table.optimize()."),  # type: ignore[attr-defined]
+    "Z-order of deltalake": (lambda catalog, _: catalog.table("t").optimize.z_order(["id"]), "zorder_by="),  # type: ignore[attr-defined]
+    "alter as a call": (lambda catalog, _: catalog.table("t").alter(), "table.alter.add_columns("),
+    "directory that is no table": (
+        lambda catalog, place: catalog.register_table("v", place.removeprefix("deltasql://sqlite/").rpartition("/")[0]),
+        "it holds notes.txt",
+    ),
+    "column of sets": (
+        lambda catalog, _: catalog.write("v", pd.DataFrame({"tags": [{"a"}, {"b", "c"}]})),
+        ".map(sorted)",
+    ),
     "table.write of a name": (lambda catalog, _: catalog.table("t").write("t", ROWS), "table.write(df, mode)"),  # type: ignore[arg-type]
     "mode that is a frame": (lambda catalog, _: catalog.write("t", ROWS, ROWS), "Known values: append"),
     "run of a function without the transaction": (lambda catalog, _: catalog.run(lambda: 1), "does not take one"),  # type: ignore[misc, arg-type]
@@ -160,6 +172,7 @@ OTHERS: dict[str, tuple[Call, str]] = {
 @pytest.mark.parametrize("what", OTHERS)
 def test_mistake_is_answered_by_what_to_do(what: str, catalog: deltars.Catalog, tmp_path: Path) -> None:
     call, said = OTHERS[what]
+    (tmp_path / "notes.txt").touch()
     with pytest.raises((deltars.DeltarsError, TypeError)) as caught:
         call(catalog, f"deltasql://sqlite/{tmp_path}/other.db")
     assert said in str(caught.value)

@@ -64,6 +64,8 @@ class Wire:
         """Of all connections, in both directions."""
         self.cuts_at: Callable[[int], bool] = lambda number: False
         """Whether the line breaks before this message, counted from 1, is passed on."""
+        self.translates = False
+        """Whether errors come in a language that no one here knows, as with another `lc_messages`."""
         self._upstream = upstream
         # A socket's path has to be short.
         self._directory = tempfile.TemporaryDirectory(prefix="wire-")
@@ -200,6 +202,8 @@ class _Line:
         while True:
             kind, body = _message(source)
             self._wire.pass_on()
+            if kind in (b"E", b"N") and self._wire.translates:
+                body = _translated(body)
             if not self._is_swallowing:
                 self._client.sendall(_framed(kind, body))
             elif kind in (b"Z", b"G"):  # done, or waiting for the rows of a COPY
@@ -213,6 +217,12 @@ class _Line:
 
 class _LineEnds(Exception):
     """Nothing more goes over this line."""
+
+
+def _translated(body: bytes) -> bytes:
+    """Replace what a server writes in its own language: severity, message, detail, hint and context."""
+    fields = [field for field in body.split(b"\0") if field]
+    return b"".join((b"%c%s" % (f[0], "ошибка".encode()) if f[:1] in b"SMDHW" else f) + b"\0" for f in fields) + b"\0"
 
 
 def _message(source: BinaryIO) -> tuple[bytes, bytes]:

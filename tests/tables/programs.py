@@ -507,15 +507,14 @@ def notebook(spark: SparkSession, tables: Any, root: Path) -> Seen:
     return printed.getvalue()
 
 
-def run(spark: SparkSession, tables: Any, name: str, root: str) -> Seen:
-    """Run a program of this module, and return what it saw as JSON has it."""
-    program: Program = globals()[name]
+def run(spark: SparkSession, tables: Any, program: Program, root: str) -> Seen:
+    """Run a program, and return what it saw as JSON has it."""
     return json.loads(json.dumps(program(spark, tables, Path(root)), default=str))
 
 
-def run_on_delta(spark: SparkSession, name: str, root: str) -> Seen:
-    """Run a program on delta-spark, in its process: its JAR has `delta.tables`."""
-    return run(spark, import_module("delta.tables"), name, root)
+def run_on_delta(spark: SparkSession, module: str, name: str, root: str) -> Seen:
+    """Run a program of a module on delta-spark, in its process: its JAR has `delta.tables`."""
+    return run(spark, import_module("delta.tables"), getattr(import_module(module), name), root)
 
 
 CORE: tuple[Program, ...] = (merge_errors, create_errors)

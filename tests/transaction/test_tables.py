@@ -41,7 +41,7 @@ def test_table_is_created_with_the_rest_of_the_transaction(catalog: deltars.Cata
     assert (detail.description, detail.partition_columns, detail.properties["team"]) == ("numbers", ("day",), "ml")
     assert [entry.operation for entry in catalog.table("a").history()] == ["CREATE TABLE"]
     [entry] = catalog.table("b").history()
-    assert (entry.operation, entry.committer, entry.txn_id) == ("TRANSACTION", "ada", tx.id)
+    assert (entry.operation, entry.committer, entry.txn_id) == ("CREATE TABLE AS SELECT", "ada", tx.id)
     assert catalog.table("b").to_arrow().num_rows == 2
 
 

@@ -375,6 +375,17 @@ def test_empty_partition_directories_go(catalog: deltars.Catalog) -> None:
     assert ids(table) == [2, 3]
 
 
+@pytest.mark.backends("sqlite")
+def test_forced_vacuum_deletes_young_files_that_no_writer_makes(catalog: deltars.Catalog) -> None:
+    table = overwritten(catalog, times=1)
+    for path in ("notes.txt", "folder/more.txt", "part-young.parquet", "deletion_vector_1.bin", "write-0/_temporary/x"):
+        put(table, path)
+    assert table.vacuum(full=True).files == ()
+    done = table.vacuum(**NOW, full=True)
+    assert [file.path for file in done.files] == ["folder/more.txt", "notes.txt"]
+    assert done.kept[KeptReason.YOUNG].files == 3
+
+
 def test_manifest_that_lists_other_files_goes(catalog: deltars.Catalog) -> None:
     table = overwritten(catalog, times=2)
     urls = [f"file://{table.location}/{path}\n".encode() for path in (*live(table, 1), *live(table))]

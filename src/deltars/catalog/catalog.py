@@ -126,12 +126,15 @@ class Catalog(RefusesVerbs, ActivityCalls, CutCalls, CatalogMaintenance):
         return Table(self._session, record)
 
     def register_table(self, name: str, location: str) -> Table:
-        """Register a table at version −1, for a program that commits version 0 itself."""
+        """Register a table at version −1, for a program that commits version 0 itself.
+
+        The directory may hold data files that it will name, and no other files.
+        """
         check_name(name)
         table_id = uuid4()
-        record = self._session.registry.register(
-            NewTable(table_id, name, transaction.location_of(self._session, name, table_id, location))
-        )
+        place = transaction.location_of(self._session, name, table_id, location)
+        transaction.refuse_foreign_files(self._session, name, place)
+        record = self._session.registry.register(NewTable(table_id, name, place))
         self._session.publish_registration(table_id)
         return Table(self._session, record)
 

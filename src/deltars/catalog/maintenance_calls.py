@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, NoReturn, Unpack
 from uuid import UUID
 
 from deltars import catalog, transaction
 from deltars.arguments import checks_calls
+from deltars.errors import NotSupportedYet
 from deltars.session import CatalogSession, TableLike
 
 if TYPE_CHECKING:
@@ -216,3 +217,15 @@ class TableMaintenance:
         `report` is called with the number of files deleted so far, and of all.
         """
         return catalog.vacuum_table(self._session, self.id, report, **options)
+
+
+def _refuses(said: str, instead: str) -> Callable[..., NoReturn]:
+    def refuse(*given: object, **options: object) -> NoReturn:
+        raise NotSupportedYet(f"table.optimize.{said} is not a call of deltars", hint=f"Write {instead}.")
+
+    return refuse
+
+
+# Programs for deltalake write table.optimize.compact(): a method has the attributes of its function.
+for _name, _call in {"compact": "table.optimize()", "z_order": "table.optimize(zorder_by=[…])"}.items():
+    setattr(TableMaintenance.optimize, _name, _refuses(_name, _call))

@@ -5,6 +5,7 @@
     BEGIN ATOMIC … END             one transaction over all statements in it, with the catalog's isolation
     BEGIN; …; COMMIT
     OPTIMIZE, VACUUM, RENAME TO    the call of the table, which commits by itself
+    GENERATE, CONVERT              the call of the catalog
 
 A text is parsed as a whole before any of its statements runs.
 """
@@ -17,8 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from deltars.catalog.changes import changes_of_table
+from deltars.catalog.convert import convert_directory
 from deltars.catalog.snapshot import CatalogSnapshot
 from deltars.catalog.table import Table
+from deltars.catalog.table_path import find_at, location_at
 from deltars.errors import ValidationError
 from deltars.predicate.source import Source
 from deltars.predicate.statements.binding import Arguments, Binder
@@ -28,7 +32,10 @@ from deltars.predicate.statements.tree import (
     Atomic,
     Begin,
     Commit,
+    Convert,
     DropTable,
+    Explain,
+    Generate,
     Name,
     Optimize,
     RenameTable,
@@ -37,14 +44,19 @@ from deltars.predicate.statements.tree import (
     Statement,
     Vacuum,
 )
+from deltars.session import CatalogSession
 from deltars.store.read.as_of import AsOf
 from deltars.transaction import Transaction
+from deltars.transaction.queries import ReadChanges, TableMoment
 from deltars.transaction.statements.engine import Engine
 from deltars.transaction.statements.execution import Execution
 from deltars.transaction.statements.rows import NOTHING, ArrowRows, DuckDBRows, Rows, one_row
+from deltars.transaction.statements.views import views_of
 
 if TYPE_CHECKING:
     from deltars.catalog.catalog import Catalog
+    from deltars.data.changes import ChangeScans
+    from deltars.log.moments import Moment
 
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 COMMITTED = pa.schema([("table", pa.string()), ("version", pa.int64())])
@@ -83,6 +95,8 @@ class StatementRun:
         self._catalog = catalog
         self._session = catalog._session
         self._engine = engine
+        engine.changes = read_changes(self._session)
+        engine.views = views_of(self._session, engine.session())
         self._as_of = as_of
         self._binder = Binder(Source(text, "statement"), args)
         self.transaction: Transaction | None = None
@@ -132,16 +146,26 @@ class StatementRun:
             case Atomic(statements):
                 return self._atomic(statements)
             case Select(query):
-                cut = CatalogSnapshot(self._session, self._session.cut(self._as_of))
-                return self._engine.query(cut, self._binder, query)
+                return self._engine.query(self._cut(), self._binder, query)
+            case Explain(query, mode):
+                return one_row(plan=self._engine.query(self._cut(), self._binder, query).plan(mode))
             case Optimize() | Vacuum():
                 return self._maintain(statement.action)
+            case Generate(table, mode):
+                with self._pointing().named(table):
+                    self._catalog.table(str(table)).generate(mode.lower())
+                return NOTHING
+            case Convert():
+                return self._convert(statement.action)
             case DropTable(table, if_exists, True):
                 return self._purge(table, if_exists)
             case AlterTable(table, (RenameTable(new),)):
                 return self._rename(table, new)
         with Transaction(self._session, isolation="serializable") as tx:
             return Execution(tx, self._binder, self._engine).run(statement)
+
+    def _cut(self) -> CatalogSnapshot:
+        return CatalogSnapshot(self._session, self._session.cut(self._as_of))
 
     def _atomic(self, statements: Sequence[Statement]) -> Rows:
         with Transaction(self._session) as tx:
@@ -188,6 +212,20 @@ class StatementRun:
         session = self._engine.session()
         return session is not None and str(session.conf.get(_RETENTION_CHECK, "true")).lower() == "false"
 
+    def _convert(self, action: Convert) -> Rows:
+        """Make a table of a directory of Parquet files. One that is a table already stays as it is."""
+        location = location_at(action.path)
+        if find_at(self._session, location) is None:
+            columns = action.partition_columns
+            convert_directory(
+                self._session,
+                location,
+                None,
+                partition_schema=None if columns is None else columns.text,
+                committer=None,
+            )
+        return NOTHING
+
     def _purge(self, name: Name, if_exists: bool) -> Rows:
         catalog = self._catalog
         if not (if_exists and not catalog.table_exists(str(name))):
@@ -199,6 +237,23 @@ class StatementRun:
         with self._pointing().named(name):
             self._catalog.rename_table(str(name), str(new))
         return NOTHING
+
+
+def read_changes(session: CatalogSession) -> ReadChanges:
+    """Return what reads the changed rows of a table of this catalog."""
+
+    def read(name: str, first: TableMoment, last: TableMoment | None) -> ChangeScans:
+        start, end = (None if one is None else _version_or_time(one) for one in (first, last))
+        assert start is not None
+        return changes_of_table(session, session.find(name), start, end)._scans
+
+    return read
+
+
+def _version_or_time(moment: TableMoment) -> int | Moment:
+    found = moment.timestamp if moment.version is None else moment.version
+    assert found is not None
+    return found
 
 
 def _hours(hours: float) -> timedelta:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from html import escape
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 from uuid import UUID
 
 from deltars import catalog, data, mirror, predicate, storage, transaction
@@ -38,6 +38,15 @@ if TYPE_CHECKING:
 @checks_calls
 class Table(TableChanges, TableMaintenance, RefusesVerbs, ArrowRows):
     """One table, made by `catalog.table()` or `deltars.table()`. Its id is its identity; its name may change."""
+
+    def __new__(cls, *given: Any) -> Self:
+        if len(given) != 2 or not isinstance(given[0], CatalogSession):
+            raise ValidationError(
+                "a Table is not made by its class",
+                field="table",
+                hint='Write deltars.table("features"), or catalog.table("features").',
+            )
+        return super().__new__(cls)
 
     def __init__(self, session: CatalogSession, record: TableRecord) -> None:
         self._session = session

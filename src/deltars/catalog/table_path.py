@@ -11,25 +11,14 @@
 from __future__ import annotations
 
 import os
-import re
-from uuid import uuid4
 
 from deltars import catalog
 from deltars.errors import ImportRefused, NotADeltaTable
-from deltars.session import CatalogSession
-from deltars.storage import parse_location
-from deltars.store.names import MAX_NAME_LENGTH, is_id
+from deltars.session import CatalogSession, location_at
 from deltars.store.registry import TableRecord
-from deltars.transaction.create_table import has_log
+from deltars.transaction.create_table import free_name, has_log
 
-_NOT_IN_NAMES = re.compile(r"[/\x00-\x1f\x7f]+")
-
-
-def location_at(path: str | os.PathLike[str]) -> str:
-    """Return the location of a path in its normal form. A relative path is in the working directory, as in Spark."""
-    text = os.fspath(path)
-    is_relative = bool(text) and not text.startswith("/") and ":" not in text
-    return str(parse_location(os.path.abspath(text) if is_relative else text))
+__all__ = ["find_at", "free_name", "location_at", "table_at"]
 
 
 def find_at(session: CatalogSession, path: str | os.PathLike[str]) -> TableRecord | None:
@@ -59,11 +48,3 @@ def table_at(session: CatalogSession, path: str | os.PathLike[str], *, imports: 
         session, location, free_name(session, location), read_only=False, take_over=False, report=None
     )
     return session.find(table_id)
-
-
-def free_name(session: CatalogSession, path: str | os.PathLike[str]) -> str:
-    """Return a name for a table at a path: that of its directory, with a suffix if another table has it."""
-    wanted = _NOT_IN_NAMES.sub("_", location_at(path).rstrip("/").rpartition("/")[2]).strip() or "table"
-    # A name that looks like a table's id would be taken for one.
-    wanted = wanted[: MAX_NAME_LENGTH - 9] if not is_id(wanted) else f"table_{wanted}"
-    return wanted if session.registry.find(wanted) is None else f"{wanted}_{uuid4().hex[:8]}"

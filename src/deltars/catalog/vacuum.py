@@ -28,7 +28,7 @@ class VacuumOptions(TypedDict, total=False):
     full: bool
     """Also list the directory, for files that no log names."""
     force: bool
-    """Allow a retention of less than 7 days."""
+    """Allow a retention of less than 7 days. With `full`, it is then also the age of files that no writer makes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,7 +234,7 @@ def _from_pandas(frame: Any) -> pa.Table:
             hint="Rename or drop one of them.",
         )
     try:
-        return pa.Table.from_pandas(frame, preserve_index=False)
+        rows = pa.Table.from_pandas(frame, preserve_index=False)
     except (OverflowError, UnicodeEncodeError) as error:
         raise _unfit(frame, error) from error
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError) as error:
@@ -246,6 +246,16 @@ def _from_pandas(frame: Any) -> pa.Table:
             if is_sparse
             else "Give each column one type, for example frame.astype({'column': 'string'}).",
         ) from error
+    for field in rows.schema:
+        # pyarrow makes arrays of sets, in an order that no one chose.
+        is_list = pa.types.is_list(field.type)
+        if is_list and any(isinstance(value, set | frozenset) for value in frame[field.name]):
+            raise ValidationError(
+                f"the column {field.name!r} of the pandas frame holds sets, and a table has no sets",
+                field=field.name,
+                hint=f"Make arrays of them, in an order: frame[{field.name!r}] = frame[{field.name!r}].map(sorted).",
+            )
+    return rows
 
 
 def _unfit(frame: Any, error: Exception) -> ValidationError:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 from deltars.catalog.catalog import Catalog
 from deltars.enabled.queries import Queries
 from deltars.enabled.reads import Reads
-from deltars.enabled.tables import Tables
+from deltars.enabled.tables import Tables, listed_tables
 from deltars.enabled.writes import Writes
 from deltars.errors import NotSupportedYet
+from deltars.spark.verbs.merge_writer import MergeRequest
+from deltars.spark.verbs.names import quoted
 from deltars.spark.verbs.request import ReadRequest, TableWriteRequest, WriteRequest
 from deltars.spark.verbs.wrapping import NOT_OURS
 
@@ -57,6 +58,8 @@ class CatalogVerbs:
         return self._reads.load(request, path)
 
     def table(self, request: ReadRequest, name: Sequence[str]) -> Any:
+        if len(name) == 1 and self._queries.views(request.session).has(name[0]):
+            return self._queries.sql(request.session, f"SELECT * FROM {quoted(name)}", None, {})
         return self._reads.table(request, name)
 
     def sql(self, session: Any, query: str, args: Any, frames: dict[str, Any]) -> Any:
@@ -67,9 +70,16 @@ class CatalogVerbs:
 
     def list_tables(self, session: Any, database: str | None, pattern: str | None) -> list[str]:
         """Return the names of the catalog's tables, which are beside those of the default database."""
-        if (database or session.catalog.currentDatabase()).lower() not in ("default", "spark_catalog.default"):
-            return []
-        return [name for name in self._tables.names() if _matches(name, pattern)]
+        return listed_tables(session, self._tables, database, pattern)
+
+    def has_table(self, session: Any, name: Sequence[str]) -> bool:
+        return self._tables.has(name) and not self._reads.is_view(session, name)
+
+    def merge(self, request: MergeRequest) -> None:
+        self._writes.merge(request)
+
+    def forget_view(self, session: Any, name: str) -> None:
+        self._queries.views(session).forget(name)
 
     def stream(self, source: str, verb: str) -> Any:
         if source != "delta":
@@ -79,8 +89,3 @@ class CatalogVerbs:
             hint="Write each batch: df.writeStream.foreachBatch(deltars.each_batch(fn)).start()"
             " (docs/guides/spark-pipelines.md).",
         )
-
-
-def _matches(name: str, pattern: str | None) -> bool:
-    """Return whether a name matches one of Spark's patterns: * is any text, and | is or."""
-    return pattern is None or any(fnmatchcase(name.lower(), one.strip().lower()) for one in pattern.split("|"))

@@ -30,6 +30,9 @@ _REFUSED = {
     "targetAlias": "use replaceWhere, or tx.merge(table, rows, on)",
     "writePartitionColumns": "leave it out: partition values are in the log",
 }
+_VERSIONS = ("delta.minreaderversion", "delta.minwriterversion")
+"""Properties that choose a protocol for a new table. The protocol of a catalog's table follows from its features."""
+_RESERVED = ("comment", "location", "provider", "owner", "external", "is_managed_location", "collation")
 _COMPRESSIONS = {"uncompressed": "none", "lz4_raw": "lz4", "lz4raw": "lz4"}
 
 
@@ -91,7 +94,13 @@ def new_table_properties(given: Mapping[str, str], settings: Mapping[str, str]) 
     defaults = {
         f"delta.{name.removeprefix(_DEFAULTS)}": value for name, value in settings.items() if name.startswith(_DEFAULTS)
     }
-    return defaults | {name: value for name, value in given.items() if name.lower().startswith("delta.")}
+    named = defaults | {name: value for name, value in given.items() if name.lower().startswith("delta.")}
+    return {name: value for name, value in named.items() if name.lower() not in _VERSIONS}
+
+
+def plain_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties that are the user's own. Spark reserves some names for what is no property."""
+    return {name: value for name, value in properties.items() if name.lower() not in (*_RESERVED, *_VERSIONS)}
 
 
 def _flag(name: str, value: str) -> bool:

@@ -12,6 +12,7 @@ from deltars.catalog.table_path import location_at, table_at
 from deltars.enabled.tables import SOURCES, Tables, name_in, path_in
 from deltars.errors import ValidationError
 from deltars.spark.plane import SparkPlane
+from deltars.spark.read.nullability import with_nullability
 from deltars.spark.verbs.names import quoted
 from deltars.spark.verbs.request import ReadRequest
 from deltars.spark.verbs.wrapping import NOT_OURS
@@ -68,7 +69,7 @@ class Reads:
     def table(self, request: ReadRequest, name: Sequence[str]) -> Any:
         path = path_in(name)
         if path is not None:
-            return self.load(request, path)
+            return self._read_at(request, location_at(path), _moment(request.options))
         if not self._tables.has(name) or self.is_view(request.session, name):
             return NOT_OURS
         moment = _moment(request.options)
@@ -94,10 +95,16 @@ class Reads:
             return self._read_changes(request, table)
         joined = self._tables.joined()
         if joined is not None and not moment.is_given:
-            return joined[0].read(table, spark=request.session)
-        return self._tables.catalog.read(
-            table, version=moment.version, timestamp=moment.timestamp, spark=request.session
-        )
+            staged = joined[1].readable(table)
+            assert staged.metadata is not None
+            return with_nullability(joined[0].read(table, spark=request.session), staged.metadata.schema)
+        moments: dict[str, Any] = {
+            "version": moment.version,
+            "timestamp": SparkPlane().moment(request.session, moment.timestamp),
+        }
+        snapshot = self._tables.catalog.table(table).snapshot(**moments)
+        frame = self._tables.catalog.read(table, version=snapshot.version, spark=request.session)
+        return with_nullability(frame, snapshot.schema)
 
     def _read_changes(self, request: ReadRequest, table: str | UUID) -> DataFrame:
         """Return the rows that committed versions changed, with Delta's options for the first and the last."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from typing import Any
 
 from deltars.catalog.catalog import Catalog
@@ -125,3 +126,15 @@ class Tables:
 
 def is_partitioned(table: StagedTable | None) -> bool:
     return table is not None and table.metadata is not None and bool(table.metadata.partition_columns)
+
+
+def listed_tables(session: Any, tables: Tables, database: str | None, pattern: str | None) -> list[str]:
+    """Return the names of the catalog's tables that a database of Spark shows: the default one shows them all."""
+    if (database or session.catalog.currentDatabase()).lower() not in ("default", "spark_catalog.default"):
+        return []
+    return [name for name in tables.names() if _matches(name, pattern)]
+
+
+def _matches(name: str, pattern: str | None) -> bool:
+    """Return whether a name matches one of Spark's patterns: * is any text, and | is or."""
+    return pattern is None or any(fnmatchcase(name.lower(), one.strip().lower()) for one in pattern.split("|"))

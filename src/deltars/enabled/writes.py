@@ -12,13 +12,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from deltars.catalog.table_path import free_name
-from deltars.enabled.options import new_table_properties, write_options
+from deltars.enabled.options import new_table_properties, plain_properties, write_options
 from deltars.enabled.tables import SOURCES, Tables, is_partitioned, name_in, path_in
 from deltars.errors import TableExists, TableNotFound, ValidationError
+from deltars.spark.change.expressions import alias_of
 from deltars.spark.schema import table_schema
+from deltars.spark.session import auto_merges
 from deltars.spark.verbs.conditions import as_condition, has_unmatched
+from deltars.spark.verbs.merge_writer import MergeRequest
 from deltars.spark.verbs.request import TableWriteRequest, WriteRequest
 from deltars.spark.verbs.wrapping import NOT_OURS
+from deltars.transaction.merge_builder import with_clause
 from deltars.transaction.options import WriteOptions
 from deltars.transaction.staged_table import StagedTable
 from deltars.transaction.transaction import Transaction
@@ -27,6 +31,7 @@ from deltars.transaction.view import View
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_SOURCE = "__deltars_source"
 Request = WriteRequest | TableWriteRequest
 
 
@@ -93,7 +98,7 @@ class Writes:
             if found is None and view.find(name) is not None:
                 # The transaction has created a table of this name, elsewhere.
                 name = f"{name}_{tx.id.hex[:8]}_{len(view.changed)}"
-            self._write(tx, view, request, name, settings, location=location if found is None else None)
+            self._write(tx, view, request, name, settings, location=location if found is None else None, by_path=True)
 
     def _write(
         self,
@@ -104,6 +109,7 @@ class Writes:
         settings: Mapping[str, str],
         *,
         location: str | None,
+        by_path: bool = False,
     ) -> None:
         _refuse_buckets(request)
         table = view.find(view.session.name_or_id(name))
@@ -121,7 +127,7 @@ class Writes:
         if location is not None:
             options["location"] = location
         target = name if table is None else table.table_id
-        tx.write(target, request.frame, request.mode, **options)  # type: ignore[arg-type]
+        tx._write(target, request.frame, request.mode, by_path, **options)  # type: ignore[arg-type]
 
     # -- DataFrameWriterV2 -----------------------------------------------------------------------------------------
 
@@ -214,11 +220,32 @@ class Writes:
                 location=location if table is None else None,
                 partition_by=request.partition_by or (),
                 cluster_by=request.cluster_by or (),
-                properties=new_table_properties(properties, settings) | _plain(request.properties),
+                properties=new_table_properties(properties, settings) | plain_properties(request.properties),
                 description=request.properties.get("comment"),
                 replace=replace,
             )
             tx.write(name, request.frame, "append", **self._options(request, None, settings, overwrites=False))
+
+    def merge(self, request: MergeRequest) -> None:
+        """Merge a frame into a table, as `df.mergeInto(name, condition)` describes it."""
+        if not request.clauses:
+            raise ValidationError(
+                "the merge has no clause", field="mergeInto", hint="Add one: whenMatched().updateAll()."
+            )
+        with self._tables.writing() as (tx, view):
+            table = self._existing(view, request.name)
+            merge = tx.merge(
+                table.table_id,
+                request.frame,
+                request.condition,
+                target_alias=request.name[-1],
+                source_alias=alias_of(request.frame) or _SOURCE,
+                merge_schema=request.evolves or auto_merges(request.frame.sparkSession),
+                spark=request.frame.sparkSession,
+            )
+            for clause in request.clauses:
+                merge = with_clause(merge, clause.kind, clause.action, clause.condition, clause.assignments)
+            merge.execute()
 
     # -- both ------------------------------------------------------------------------------------------------------
 
@@ -240,12 +267,6 @@ class Writes:
             # As in Delta: without partitions, all rows are replaced.
             options.pop("partition_overwrite", None)
         return options
-
-
-def _plain(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties that are the user's own. Spark reserves some names for what is no property."""
-    reserved = ("comment", "location", "provider", "owner", "external", "is_managed_location", "collation")
-    return {name: value for name, value in properties.items() if name.lower() not in reserved}
 
 
 def _settings(request: Request) -> Mapping[str, str]:

@@ -124,16 +124,27 @@ def _checked_by(path: str) -> str:
 
 
 def find_orphans(
-    unnamed: Iterable[ObjectInfo], unfinished: Iterable[ObjectInfo], *, now_us: int, min_age: timedelta
+    unnamed: Iterable[ObjectInfo],
+    unfinished: Iterable[ObjectInfo],
+    *,
+    now_us: int,
+    min_age: timedelta,
+    foreign_age: timedelta | None = None,
 ) -> Orphans:
-    """Split files that no version names into old and young ones. `now_us` is the time of the database."""
+    """Split files that no version names into old and young ones. `now_us` is the time of the database.
+
+    `foreign_age` is the minimum age of files that no writer of Delta makes; by default `min_age`.
+    """
     # Use the earlier of both clocks: a file may then seem younger than it is, but never older.
     now = min(datetime.now(UTC), from_microseconds(now_us))
     found = [Orphan(info.path, info.size, now - info.modified, is_unfinished=False) for info in unnamed]
     found += [Orphan(info.path, info.size, now - info.modified, is_unfinished=True) for info in unfinished]
     # A file modified in the future has a negative age, so it counts as young.
-    young = [orphan for orphan in found if min_age and orphan.age < min_age]
-    old = [orphan for orphan in found if not min_age or orphan.age >= min_age]
+    young: list[Orphan] = []
+    old: list[Orphan] = []
+    for orphan in found:
+        least = min_age if foreign_age is None or _may_be_written(orphan) else foreign_age
+        (young if least and orphan.age < least else old).append(orphan)
     return Orphans(
         tuple(sorted(old, key=lambda orphan: orphan.path)), len(young), sum(orphan.size_bytes for orphan in young)
     )
@@ -146,6 +157,11 @@ def check_min_age(min_age: Any) -> None:
             field="min_age",
             hint="Example: min_age=timedelta(hours=6)",
         )
+
+
+def _may_be_written(orphan: Orphan) -> bool:
+    """Return whether the file may belong to a running write: a data file, or one on the way to it."""
+    return orphan.is_unfinished or _UNFINISHED in orphan.path.split("/") or orphan.path.endswith((*_DATA, ".crc"))
 
 
 def _in_words(age: timedelta) -> str:

@@ -120,7 +120,9 @@ class Vacuum:
             status = self._checked(table_id)
             kept_for = self._retention(status, span, force=force)
             storage = self._publisher.storage_at(status.location)
-            made = self._plan(status, storage, kept_for, full=full)
+            # Files that no writer of Delta makes need no age: a forced retention is theirs too.
+            foreign_age = min(MIN_AGE, kept_for) if force else MIN_AGE
+            made = self._plan(status, storage, kept_for, foreign_age if full else None)
             if dry_run or self._condemn(made, storage):
                 break
         else:
@@ -199,16 +201,19 @@ class Vacuum:
 
     # -- plan ------------------------------------------------------------------------------------------------------
 
-    def _plan(self, status: MirrorStatus, storage: Storage, retention: timedelta, *, full: bool) -> _Planned:
-        listed = list(storage.list()) if full else []
+    def _plan(
+        self, status: MirrorStatus, storage: Storage, retention: timedelta, foreign_age: timedelta | None
+    ) -> _Planned:
+        """Plan the files to delete. Without `foreign_age`, files that no log names are left alone."""
+        listed = [] if foreign_age is None else list(storage.list())
         # The earlier of both clocks: a file may seem younger than it is, but never older.
         now = min(datetime.now(UTC), from_microseconds(status.now))
         # A retention longer than the time since 1970 keeps everything.
         before_us = max(0, to_microseconds(now) - retention // timedelta(microseconds=1))
         removals = self._rows.plan(status.table_id, before_us)
         plan = plan_removals(removals, storage)
-        if full:
-            self._plan_untracked(plan, status, storage, listed, now)
+        if foreign_age is not None:
+            self._plan_untracked(plan, status, storage, listed, now, foreign_age)
             keep_of_writers(plan, self._rows.living_writers(status.table_id, status.now))
         if plan.files:
             names = [info.path for info in listed]
@@ -216,10 +221,16 @@ class Vacuum:
             keep_matching(plan, KeptReason.OTHER_TABLE, others.has)
             keep_matching(plan, KeptReason.TAG, self._tagged_by_predecessors(status, storage).__contains__)
             keep_links(plan, storage)
-        return _Planned(status, removals.horizon, plan, full)
+        return _Planned(status, removals.horizon, plan, foreign_age is not None)
 
     def _plan_untracked(
-        self, plan: VacuumPlan, status: MirrorStatus, storage: Storage, listed: Sequence[ObjectInfo], now: datetime
+        self,
+        plan: VacuumPlan,
+        status: MirrorStatus,
+        storage: Storage,
+        listed: Sequence[ObjectInfo],
+        now: datetime,
+        foreign_age: timedelta,
     ) -> None:
         """Plan files that no log names: orphans, and lists of files for other engines that are out of date."""
         columns: Sequence[str] = ()
@@ -229,7 +240,9 @@ class Vacuum:
         unnamed = unnamed_files(
             status, storage, listed, partition_columns=columns, audit=self._audit, registry=self._registry
         )
-        orphans = find_orphans(unnamed.files, unnamed.unfinished, now_us=status.now, min_age=MIN_AGE)
+        orphans = find_orphans(
+            unnamed.files, unnamed.unfinished, now_us=status.now, min_age=MIN_AGE, foreign_age=foreign_age
+        )
         plan.keep(KeptReason.YOUNG, VacuumAmount(orphans.young_files, orphans.young_bytes))
         add_orphans(plan, orphans.old, now)
         old = [info for info in listed if info.path.startswith(_MANIFESTS) and now - info.modified >= MIN_AGE]

@@ -23,6 +23,7 @@ from deltars.errors import PredicateError
 from deltars.predicate.duckdb_sql import DuckDBText, Untranslatable, in_duckdb
 from deltars.predicate.parser import bind
 from deltars.predicate.source import Source, named_in
+from deltars.predicate.statements.change_ranges import ChangeRange, change_ranges_in
 from deltars.predicate.statements.moments import FoundMoment, moments_in
 from deltars.predicate.statements.tree import Fragment, Moment
 from deltars.predicate.syntax import names_of, operands
@@ -54,6 +55,7 @@ _CALLS = {
 }
 """The call for a statement that is no query, by its first words."""
 _FORMS = "Write VERSION AS OF 3, TIMESTAMP AS OF '2026-01-31', or features@v3, behind the name of a table."
+_CHANGES = "deltars_chg"
 _NO_QUERY = "only one query is allowed"
 _FIRST_WORDS = re.compile(r"(?:\s|--[^\n]*|/\*.*?\*/)*([a-z]+)\s*([a-z]*)", re.IGNORECASE | re.DOTALL)
 
@@ -68,6 +70,8 @@ class TableReference:
     """The position of its first character in the text."""
     moment: Moment | None = None
     """The version or the time that the query reads, if it says so."""
+    changes: ChangeRange | None = None
+    """The versions whose changed rows the query reads, instead of the table's rows."""
 
 
 class Query:
@@ -81,7 +85,10 @@ class Query:
             raise given.error_at(_NO_QUERY, 0, hint=f"Begin with SELECT or WITH. {call} does this.")
         self._moments = _moments(given)
         # A moment is no part of the query that Spark runs: the table's name becomes a frame of that moment.
-        self._source = given.without((found.start, found.end) for found in self._moments.values())
+        source = given.without((found.start, found.end) for found in self._moments.values())
+        # So are calls of table_changes, each of which becomes one name.
+        self._changes = {f"{_CHANGES}{place}": found for place, found in enumerate(change_ranges_in(source))}
+        self._source = source.with_names({(found.start, found.end): name for name, found in self._changes.items()})
         statements = self._source.statements()
         if len(statements) != 1 or not isinstance(statements[0], exp.Query):
             raise self._no_query("Run one query at a time.")
@@ -96,10 +103,6 @@ class Query:
         for end, found in self._moments.items():
             if end not in ends:
                 raise self._source.error_at("only a table can be read at a moment", found.start, hint=_FORMS)
-        for function in self._statement.find_all(exp.Anonymous):
-            if function.name.lower().startswith("table_changes"):
-                hint = "table.diff(old, new) compares two versions."
-                raise self._source.error("a query cannot read changes", function, hint=hint)
 
     @classmethod
     def inside(cls, whole: str, fragment: Fragment, prefix: str = "") -> Query:
@@ -114,12 +117,15 @@ class Query:
     @property
     def tables(self) -> list[TableReference]:
         """Return every table reference, in the order of the text."""
-        return [
-            TableReference(".".join(part.name for part in node.parts), start, found.moment if found else None)
-            for node in self._nodes
-            for start, end in [_span(node)]
-            for found in [self._moments.get(end)]
-        ]
+        return [self._reference(node) for node in self._nodes]
+
+    def _reference(self, node: exp.Table) -> TableReference:
+        start, end = _span(node)
+        changes = self._changes.get(node.name)
+        if changes is not None:
+            return TableReference(changes.table, start, changes=changes)
+        found = self._moments.get(end)
+        return TableReference(".".join(part.name for part in node.parts), start, found.moment if found else None)
 
     @property
     def source(self) -> Source:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 import sqlglot
@@ -118,6 +118,14 @@ class Source:
         text = self.text
         for start, end in spans:
             text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
+        return Source(text, self._field, self._shown)
+
+    def with_names(self, names: Mapping[tuple[int, int], str]) -> Source:
+        """Return the source with a name in place of each of these parts, which are longer. Positions stay."""
+        text = self.text
+        for (start, end), name in names.items():
+            rest = re.sub(r"[^\n]", " ", text[start + len(name) : end])
+            text = text[:start] + name + rest + text[end:]
         return Source(text, self._field, self._shown)
 
     def has(self, kind: TokenType) -> bool:

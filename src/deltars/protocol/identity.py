@@ -142,6 +142,16 @@ def latest_marks(then: StructType, now: StructType) -> StructType:
     return with_marks(then, marks) if marks else then
 
 
+def without_marks(schema: StructType) -> StructType:
+    """Return the schema of a table that has given no values yet."""
+    return StructType(
+        tuple(
+            replace(field, metadata={key: value for key, value in field.metadata.items() if key != HIGH_WATER_MARK})
+            for field in schema.fields
+        )
+    )
+
+
 def with_marks(schema: StructType, marks: Mapping[str, int]) -> StructType:
     """Return the schema with other high-water marks of its identity columns."""
     return StructType(

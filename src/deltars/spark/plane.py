@@ -107,14 +107,17 @@ class SparkPlane:
         self,
         spark: SparkSession | None,
         query: Query,
-        scans: Sequence[Scan],
+        scans: Sequence[Scan | ChangeScans],
         args: Mapping[str, Any] | Sequence[Any] | None = None,
     ) -> DataFrame:
         """Run a query over scans. Each table name in it is replaced by a frame."""
         session = running_session(spark)
         columns = query.columns([scan.schema for scan in scans])
         frames = {
-            f"table_{place}": read_scan(session, scan, columns=columns[place]) for place, scan in enumerate(scans)
+            f"table_{place}": read_changes(session, scan)
+            if isinstance(scan, ChangeScans)
+            else read_scan(session, scan, columns=columns[place])
+            for place, scan in enumerate(scans)
         }
         given = dict(args) if isinstance(args, Mapping) else None if args is None else list(args)
         try:

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from deltars.errors import ConfigError, ValidationError
 
+AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
 _DEFAULT = "python3"
 """What pyspark takes where nothing names a Python."""
 
@@ -63,3 +64,8 @@ def _is_stopped(session: Any) -> bool:
     except AttributeError:
         # A stopped session has no Java object behind it, and Spark offers no other way to find that out.
         return True
+
+
+def auto_merges(spark: Any) -> bool:
+    """Return whether a session lets writes and merges add columns to tables, by Delta's own setting."""
+    return spark is not None and str(spark.conf.get(AUTO_MERGE, "false")).lower() == "true"

@@ -22,6 +22,7 @@ from deltars.errors import ImportRefused, NotADeltaTable, TableNotFound
 from deltars.log.new_table import NO_VERSION
 from deltars.protocol import StructType
 from deltars.session import CatalogSession
+from deltars.spark.read.nullability import with_nullability
 from deltars.tables.exceptions import refuse
 from deltars.transaction import ChangeMetrics, MergeBuilder, Transaction
 from deltars.transaction.current import current_transaction
@@ -70,7 +71,9 @@ class BoundTable:
         return metadata.schema
 
     def read(self) -> DataFrame:
-        return self.table.read(spark=self.spark) if self.tx is None else self.tx.read(self.table_id, spark=self.spark)
+        if self.tx is not None:
+            return with_nullability(self.tx.read(self.table_id, spark=self.spark), self.schema)
+        return with_nullability(self.table.read(spark=self.spark), self.schema)
 
     def delete(self, where: Any, alias: str | None) -> ChangeMetrics:
         if self.tx is None:

@@ -12,7 +12,14 @@ from pyspark.sql.types import StructType
 from deltars.tables import binding, copying, frames, protocol_changes, restoring
 from deltars.tables.binding import BoundTable
 from deltars.tables.exceptions import DeltaIllegalArgumentException, deltas_errors, spark_error
-from deltars.tables.expressions import check_assignments, check_condition, check_on, check_values, rows_like
+from deltars.tables.expressions import (
+    as_they_are,
+    check_assignments,
+    check_condition,
+    check_on,
+    check_values,
+    rows_like,
+)
 from deltars.tables.merge_builder import DeltaMergeBuilder
 from deltars.tables.optimize_builder import DeltaOptimizeBuilder
 from deltars.tables.table_builder import DeltaTableBuilder, Verb
@@ -157,8 +164,7 @@ class DeltaTable:
             rows = rows_like(self._bound.spark, self._bound.schema, alias)
             check_on(rows, condition)
             check_assignments(rows, rows, set)
-            if set:
-                self._bound.update(set, condition, alias)
+            self._bound.update(set or as_they_are(self._bound.schema), condition, alias)
 
     def merge(self, source: DataFrame, condition: str | Column) -> DeltaMergeBuilder:
         """Begin a merge of a frame into the table."""

@@ -13,13 +13,12 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from deltars.predicate.statements.tokens import path_of
 from deltars.protocol import StructType
+from deltars.protocol.column_rules import is_computed
 from deltars.spark.change.expressions import analyse
 from deltars.spark.schema import schema_to_spark
 from deltars.tables.exceptions import refuse
-
-_KEEP_QUALIFIERS = ("Filter", "Sort", "Limit", "Offset", "Sample", "Deduplicate", "Repartition", "Hint", "Project")
-"""Operators of Spark Connect whose result has the qualifiers of its input."""
 
 
 def check_condition(condition: Any, argname: str = "'condition'") -> None:
@@ -69,6 +68,12 @@ def check_assignments(frame: DataFrame, target: DataFrame, values: Mapping[str, 
         check_on(frame, value)
 
 
+def as_they_are(schema: StructType) -> dict[str, Column]:
+    """Return an assignment that changes no value: delta-spark carries an update without assignments out."""
+    name = next((column.name for column in schema.fields if not is_computed(column)), schema.names[0])
+    return {path_of([name]): F.col(path_of([name]))}
+
+
 def check_in_merge(frame: DataFrame, expression: str | Column | None, where: str) -> None:
     """Raise Delta's error for an expression of a merge that names a column which is not there."""
     try:
@@ -87,26 +92,3 @@ def unresolved(name: str, where: str, frame: DataFrame, alias: str | None = None
         "DELTA_MERGE_UNRESOLVED_EXPRESSION",
         f"Cannot resolve {name} in {where} given columns {', '.join(prefix + column for column in frame.columns)}.",
     )
-
-
-def alias_of(frame: DataFrame) -> str | None:
-    """Return the alias by which the columns of a frame can be named: that of `frame.alias(…)`; None without one."""
-    jdf = getattr(frame, "_jdf", None)
-    if jdf is None:
-        return _connect_alias(getattr(frame, "_plan", None))
-    output = jdf.queryExecution().analyzed().output()
-    found = set()
-    for place in range(output.size()):
-        qualifier = output.apply(place).qualifier()
-        found.add(qualifier.last() if qualifier.size() else None)
-    [alias] = found if len(found) == 1 else [None]
-    return None if alias is None else str(alias)
-
-
-def _connect_alias(plan: Any) -> str | None:
-    while plan is not None:
-        kind = type(plan).__name__
-        if kind == "SubqueryAlias":
-            return str(plan._alias)
-        plan = getattr(plan, "_child", None) if kind in _KEEP_QUALIFIERS else None
-    return None

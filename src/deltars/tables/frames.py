@@ -26,7 +26,7 @@ from deltars.log.snapshot import HistoryEntry, Snapshot, Totals
 from deltars.protocol import column_mapping
 from deltars.protocol.clustering import clustering_columns
 from deltars.protocol.engine_info import ENGINE_INFO
-from deltars.protocol.features import FEATURE_PROPERTY
+from deltars.protocol.features import FEATURE_PROPERTY, FENCE
 from deltars.protocol.properties import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from deltars.protocol.stats import indexed_leaves
 from deltars.transaction import ChangeMetrics, Optimized, RestoredTable
@@ -163,6 +163,10 @@ _OWN_PROPERTIES = (IN_COMMIT_TIMESTAMPS, ENABLEMENT_VERSION, ENABLEMENT_TIMESTAM
 """Properties that every table of a catalog has. Nobody set them, so `detail` leaves them out."""
 
 
+_OWN_FEATURES = (FENCE, "inCommitTimestamp")
+"""Features that every table of a catalog has, for the same reason."""
+
+
 def history_frame(spark: SparkSession, history: Sequence[HistoryEntry]) -> DataFrame:
     return spark.createDataFrame([_history_row(entry) for entry in history], _HISTORY)
 
@@ -209,7 +213,7 @@ def detail_frame(spark: SparkSession, table: Table) -> DataFrame:
         shown_properties(detail.properties),
         detail.min_reader_version,
         detail.min_writer_version,
-        list(detail.table_features),
+        [name for name in detail.table_features if name not in _OWN_FEATURES],
     )
     return spark.createDataFrame([row], _DETAIL)
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from deltars.data.row_change import ClauseKind
 from deltars.predicate import named_in
 from deltars.protocol.column_rules import is_computed
+from deltars.spark.change.expressions import alias_of
+from deltars.spark.session import auto_merges
 from deltars.tables.binding import BoundTable
 from deltars.tables.exceptions import deltas_errors, refuse
 from deltars.tables.expressions import (
-    alias_of,
     check_condition,
     check_in_merge,
     check_values,
@@ -21,9 +22,13 @@ from deltars.tables.expressions import (
     unresolved,
 )
 from deltars.tables.frames import merge_frame
-from deltars.transaction import MergeBuilder
+from deltars.transaction.merge_builder import with_clause
 
-_KINDS = {"matched": "MATCHED", "not_matched": "NOT MATCHED", "not_matched_by_source": "NOT MATCHED BY SOURCE"}
+_KINDS: dict[ClauseKind, str] = {
+    "matched": "MATCHED",
+    "not_matched": "NOT MATCHED",
+    "not_matched_by_source": "NOT MATCHED BY SOURCE",
+}
 _TARGET, _SOURCE = "__deltars_target", "__deltars_source"
 """Aliases of sides that the program gave none."""
 
@@ -31,7 +36,9 @@ _TARGET, _SOURCE = "__deltars_target", "__deltars_source"
 class _Clause:
     """One clause as the program gave it."""
 
-    def __init__(self, kind: str, action: str, condition: Any, values: Any = None, *, takes_all: bool = False) -> None:
+    def __init__(
+        self, kind: ClauseKind, action: str, condition: Any, values: Any = None, *, takes_all: bool = False
+    ) -> None:
         self.kind = kind
         self.action = action
         self.condition = condition
@@ -105,12 +112,15 @@ class DeltaMergeBuilder:
         target_alias, source_alias = self._alias or self._bound.name or _TARGET, alias_of(self._source) or _SOURCE
         if self._alias is None and target_alias.lower() == source_alias.lower():
             target_alias = _TARGET
+        if not self._evolves and auto_merges(self._bound.spark):
+            return self.withSchemaEvolution().execute()
         with deltas_errors():
             self._check_order()
             self._check(target_alias, source_alias)
             merge = self._bound.merge(self._source, self._on(), target_alias=target_alias, source_alias=source_alias)
             for clause in self._clauses:
-                merge = _add(merge, clause)
+                values = None if clause.takes_all else clause.values
+                merge = with_clause(merge, clause.kind, clause.action, clause.condition, values)
             if self._evolves:
                 merge = merge.with_schema_evolution()
             return merge_frame(self._bound.spark, merge.execute())
@@ -125,7 +135,7 @@ class DeltaMergeBuilder:
         return on
 
     def _with(
-        self, kind: str, action: str, condition: Any, values: Any = None, *, takes_all: bool = False
+        self, kind: ClauseKind, action: str, condition: Any, values: Any = None, *, takes_all: bool = False
     ) -> DeltaMergeBuilder:
         check_condition(condition)
         clause = _Clause(kind, action, condition, values, takes_all=takes_all)
@@ -176,28 +186,6 @@ class DeltaMergeBuilder:
                 for column in schema.fields:
                     if column.name in missing and not is_computed(column):
                         raise unresolved(column.name, f"{verb} clause", self._source, shown)
-
-
-def _add(merge: MergeBuilder, clause: _Clause) -> MergeBuilder:
-    """Return the merge with one more clause."""
-    all_of: dict[tuple[str, str], Callable[..., MergeBuilder]] = {
-        ("matched", "update"): merge.when_matched_update_all,
-        ("not_matched", "insert"): merge.when_not_matched_insert_all,
-    }
-    some_of: dict[tuple[str, str], Callable[..., MergeBuilder]] = {
-        ("matched", "update"): merge.when_matched_update,
-        ("not_matched", "insert"): merge.when_not_matched_insert,
-        ("not_matched_by_source", "update"): merge.when_not_matched_by_source_update,
-    }
-    deletes: dict[str, Callable[..., MergeBuilder]] = {
-        "matched": merge.when_matched_delete,
-        "not_matched_by_source": merge.when_not_matched_by_source_delete,
-    }
-    if clause.action == "delete":
-        return deletes[clause.kind](clause.condition)
-    if clause.takes_all:
-        return all_of[clause.kind, clause.action](clause.condition)
-    return some_of[clause.kind, clause.action](clause.values, clause.condition)
 
 
 __all__ = ["DeltaMergeBuilder"]

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, LongType, StructField, StructType
 
 from deltars.catalog.table_path import find_at, free_name, location_at
+from deltars.enabled.options import new_table_properties
 from deltars.errors import TableExists
 from deltars.log.new_table import NO_VERSION
 from deltars.protocol import as_schema
@@ -178,7 +179,7 @@ class DeltaTableBuilder:
             "location": location,
             "partition_by": self._partition_by,
             "cluster_by": self._cluster_by,
-            "properties": self._properties,
+            "properties": new_table_properties({}, self._spark.conf.getAll) | self._properties,
             "description": self._comment,
             "if_not_exists": self._verb == "createIfNotExists",
             "replace": exists,

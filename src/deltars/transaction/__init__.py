@@ -7,7 +7,7 @@ from deltars.late_names import late_names
 if TYPE_CHECKING:
     from deltars.transaction.alter import Alter
     from deltars.transaction.change_metrics import ChangeMetrics
-    from deltars.transaction.create_table import commit_new_table, location_of
+    from deltars.transaction.create_table import commit_new_table, location_of, refuse_foreign_files
     from deltars.transaction.definition import StageChange
     from deltars.transaction.html import html_table
     from deltars.transaction.merge_builder import GivenMerge, MergeBuilder, begin_merge
@@ -34,7 +34,7 @@ else:
         {
             "alter": "Alter",
             "change_metrics": "ChangeMetrics",
-            "create_table": "commit_new_table location_of",
+            "create_table": "commit_new_table location_of refuse_foreign_files",
             "definition": "StageChange",
             "html": "html_table",
             "merge_builder": "GivenMerge MergeBuilder begin_merge",

@@ -9,11 +9,11 @@ tx.alter("features").add_constraint("positive", "id > 0")    is part of the tran
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from deltars.arguments import check_flags, checks_calls
 from deltars.data.conditions import Condition
-from deltars.errors import ValidationError
+from deltars.errors import NotSupportedYet, ValidationError
 from deltars.predicate import parse
 from deltars.protocol import as_names
 from deltars.protocol.properties import CONSTRAINT, check_known, is_kept_by_log, property_name
@@ -27,6 +27,13 @@ from deltars.verbs_to_come import RefusesVerbs
 @checks_calls
 class Alter(ColumnChanges, RefusesVerbs):
     """Changes of a table's schema and properties. A call returns how it raised the table's protocol, if it did."""
+
+    def __call__(self, *given: object, **options: object) -> NoReturn:
+        """Raise `NotSupportedYet`: each change has its own method."""
+        raise NotSupportedYet(
+            "alter is no call: each change is a method of it",
+            hint="Write table.alter.add_columns(…), .rename_column(…), .drop_columns(…) or .set_properties(…).",
+        )
 
     def add_constraint(self, name: str, condition: str) -> ProtocolUpgrade | None:
         """Add a constraint that every row must fulfil. Existing rows are checked first."""

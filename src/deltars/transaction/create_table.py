@@ -9,6 +9,7 @@ create_table(replace=True) ─────────────────�
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -49,10 +50,10 @@ from deltars.protocol.clustering import (
 )
 from deltars.protocol.log_files import LOG
 from deltars.protocol.properties import CONSTRAINT, ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, boolean_property
-from deltars.session import CatalogSession, after_commit
+from deltars.session import CatalogSession, after_commit, location_at
 from deltars.storage import Places, Relation, open_storage, parse_location, refuse_overwriting, refuse_unwritable
 from deltars.store.mirror.status import MirrorMode
-from deltars.store.names import check_name
+from deltars.store.names import MAX_NAME_LENGTH, check_name, is_id
 from deltars.store.registry import TableRecord
 from deltars.transaction.metadata import (
     IN_COMMIT_TIMESTAMPS,
@@ -70,6 +71,7 @@ CREATE, REPLACE = "CREATE TABLE", "CREATE OR REPLACE TABLE"
 # Names that begin with _ are reserved: the warehouse's `_deltars` directory is the catalog's. At most 100 characters,
 # because file systems allow 255 bytes.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+_NOT_IN_NAMES = re.compile(r"[/\x00-\x1f\x7f]+")
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _LEFTOVER = re.compile(rf"(?:.*/)?(?:part-\d{{5}}-{_UUID}\.c\d{{3}}\..*parquet|deletion_vector_{_UUID}\.bin)")
 """Data files as writers of Delta name them. Without a log, a transaction that was rolled back left them behind."""
@@ -306,6 +308,14 @@ def location_of(session: CatalogSession, name: str, table_id: UUID, location: st
     return place
 
 
+def free_name(session: CatalogSession, path: str | os.PathLike[str]) -> str:
+    """Return a name for a table at a path: that of its directory, with a suffix if another table has it."""
+    wanted = _NOT_IN_NAMES.sub("_", location_at(path).rstrip("/").rpartition("/")[2]).strip() or "table"
+    # A name that looks like a table's id would be taken for one.
+    wanted = wanted[: MAX_NAME_LENGTH - 9] if not is_id(wanted) else f"table_{wanted}"
+    return wanted if session.registry.find(wanted) is None else f"{wanted}_{uuid4().hex[:8]}"
+
+
 def claim_place(session: CatalogSession, place: str, warehouse: str | None) -> None:
     """Raise if no table may be stored at a place, or if it is inside the warehouse of another catalog."""
     if warehouse is None:
@@ -371,6 +381,18 @@ def check_directory(session: CatalogSession, name: str, place: str, *, is_given:
                 table=name,
                 field="location",
                 hint="Give an empty directory. To use existing Parquet files, read them and write their rows.",
+            )
+
+
+def refuse_foreign_files(session: CatalogSession, name: str, place: str) -> None:
+    """Raise if a directory holds files that are no data files: it is not the directory of a table."""
+    for found in open_storage(place, session.settings.storage_options).list(""):
+        if not found.path.startswith((".", "_")) and not found.path.endswith((".parquet", ".bin")):
+            raise ValidationError(
+                f"{place} is not the directory of a Delta table: it holds {found.path}",
+                table=name,
+                field="location",
+                hint="Give an empty directory, or that of the table; catalog.import_table(location) imports one.",
             )
 
 

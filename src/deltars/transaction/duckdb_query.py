@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from deltars.data.changes import ChangeScans
 from deltars.data.frames import duckdb_columns, library
 from deltars.data.reader import read_scan
 from deltars.data.scan import Scan
 from deltars.errors import ConfigError, DeltarsError, ValidationError
-from deltars.transaction.queries import QueryTables, tables_of
+from deltars.transaction.queries import QueryTables, ReadChanges, tables_of
 
 if TYPE_CHECKING:
     from deltars.predicate import Query
@@ -38,14 +39,16 @@ class NotForDuckDB(ValidationError):
 class DuckDBQuery:
     """A query that DuckDB runs. `doubt` says what DuckDB may compute otherwise than Spark; None: nothing."""
 
-    def __init__(self, tables: QueryTables, query: Query, binder: Binder | None = None) -> None:
+    def __init__(
+        self, tables: QueryTables, query: Query, binder: Binder | None = None, changes: ReadChanges | None = None
+    ) -> None:
         """Translate a query. Raise ConfigError without DuckDB, ValidationError if DuckDB cannot run the query."""
         # Imported late: sqlglot is slow to load.
         from deltars.predicate.duckdb_sql import Untranslatable
 
         self._duckdb = library("duckdb")
         self._query = query
-        self._tables = tables_of(tables, query, binder)
+        self._tables = tables_of(tables, query, binder, changes=changes)
         self._schemas = [table.schema for table in self._tables]
         query.check_columns(self._schemas)
         try:
@@ -83,6 +86,23 @@ class DuckDBQuery:
         finally:
             connection.close()
 
+    def plan(self) -> str:
+        """Return the files that are read of each table, and DuckDB's plan of the query."""
+        lines = []
+        for place, (scan, columns) in enumerate(zip(self.scans, self._columns(), strict=True)):
+            of = "changes" if isinstance(scan, ChangeScans) else f"{scan.files.num_rows} files"
+            lines.append(f"table_{place}: {self._query.tables[place].name}, {of}, columns {columns or 'all'}")
+        streams = [_Rows(scan, columns) for scan, columns in zip(self.scans, self._columns(), strict=True)]
+        connection = self._duckdb.connect(":memory:")
+        try:
+            with self._located(streams):
+                for place, stream in enumerate(streams):
+                    nothing = stream.schema.empty_table()
+                    connection.register(f"table_{place}", nothing)
+                return "\n".join([*lines, str(connection.sql(self._text.sql).explain())])
+        finally:
+            connection.close()
+
     def _batches(
         self, reader: pa.RecordBatchReader, schema: pa.Schema, streams: Sequence[_Rows]
     ) -> Iterator[pa.RecordBatch]:
@@ -116,7 +136,7 @@ class DuckDBQuery:
         return self._query.columns(self._schemas)
 
     @cached_property
-    def scans(self) -> list[Scan]:
+    def scans(self) -> list[Scan | ChangeScans]:
         """Scan of each table. A transaction remembers what they read, when they are made."""
         # The conditions have Spark's meaning. Where DuckDB's may differ, they must not choose its files.
         none = [None] * len(self._tables)
@@ -127,18 +147,26 @@ class DuckDBQuery:
 class _Rows:
     """Rows of a scan, as often as DuckDB asks for them: it may read a table twice in one query."""
 
-    def __init__(self, scan: Scan, columns: Sequence[str] | None) -> None:
+    def __init__(self, scan: Scan | ChangeScans, columns: Sequence[str] | None) -> None:
         self._scan = scan
         self._names = columns
         self.failure: DeltarsError | None = None
 
     @property
+    def schema(self) -> pa.Schema:
+        return self._opened().schema
+
+    @property
     def columns(self) -> str:
-        return duckdb_columns(read_scan(self._scan, columns=self._names).schema)
+        return duckdb_columns(self.schema)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        reader = read_scan(self._scan, columns=self._names)
+        reader = self._opened()
         return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader)).__arrow_c_stream__()
+
+    def _opened(self) -> pa.RecordBatchReader:
+        scan = self._scan
+        return scan.read() if isinstance(scan, ChangeScans) else read_scan(scan, columns=self._names)
 
     def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         try:

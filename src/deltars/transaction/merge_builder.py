@@ -212,6 +212,38 @@ class MergeBuilder(RefusesVerbs):
         return MergeBuilder(self._execute, merge, self._pending)
 
 
+def with_clause(
+    merge: MergeBuilder,
+    kind: ClauseKind,
+    action: str,
+    condition: Expression | None,
+    values: Assignments | None,
+) -> MergeBuilder:
+    """Return the merge with one more clause. Without `values`, an update or insert takes every column."""
+    match kind, action:
+        case "matched", "delete":
+            return merge.when_matched_delete(condition)
+        case "matched", _ if values is None:
+            return merge.when_matched_update_all(condition)
+        case "matched", _:
+            assert values is not None
+            return merge.when_matched_update(values, condition)
+        case "not_matched", _ if values is None:
+            return merge.when_not_matched_insert_all(condition)
+        case "not_matched", _:
+            assert values is not None
+            return merge.when_not_matched_insert(values, condition)
+        case _, "delete":
+            return merge.when_not_matched_by_source_delete(condition)
+    if values is None:
+        raise ValidationError(
+            "a row that no source row matches has no source columns to take",
+            field="updateAll",
+            hint="Name the columns and their values: update({…}).",
+        )
+    return merge.when_not_matched_by_source_update(values, condition)
+
+
 def _given(call: str, values: object, condition: object, field: str) -> Assignments:
     refuse_condition_first(call, values, condition, field=field, other="condition")
     if not isinstance(values, Mapping) or not values:
@@ -223,4 +255,4 @@ def _given(call: str, values: object, condition: object, field: str) -> Assignme
     return dict(values)
 
 
-__all__ = ["GivenMerge", "MergeBuilder", "Pending", "begin_merge"]
+__all__ = ["GivenMerge", "MergeBuilder", "Pending", "begin_merge", "with_clause"]

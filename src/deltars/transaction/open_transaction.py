@@ -204,7 +204,14 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         """
         self._write(table, df, mode, **options)
 
-    def _write(self, table: TableLike, df: Frame, mode: WriteMode = "append", **options: Unpack[WriteOptions]) -> int:
+    def _write(
+        self,
+        table: TableLike,
+        df: Frame,
+        mode: WriteMode = "append",
+        by_path: bool = False,
+        **options: Unpack[WriteOptions],
+    ) -> int:
         """Stage the rows of a frame, and return their number: 0 if the write is skipped."""
         check_keywords("write", options, WriteOptions)
         checked = CheckedWriteOptions(mode, **options)
@@ -213,7 +220,7 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         view = self._view_for(table)
         name = view.session.name_or_id(table)
         with self._lifetime.writing(view.name_of(name)):
-            write = TableWrite(view, plane, checked, df)
+            write = TableWrite(view, plane, checked, df, by_path=by_path)
             created: StagedTable | None = None
             while True:
                 base = view.find(name)

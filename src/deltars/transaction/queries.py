@@ -13,11 +13,11 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from uuid import UUID
 
 from deltars.data.scan import Scan
-from deltars.errors import ConfigError, PredicateError, ValidationError, located
+from deltars.errors import ConfigError, PredicateError, TableNotFound, ValidationError, located
 from deltars.log.moments import Moment
 from deltars.predicate import Predicate
 from deltars.protocol import StructType
@@ -27,6 +27,7 @@ from deltars.transaction.plane import spark_plane
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from deltars.data.changes import ChangeScans
     from deltars.predicate import Query, TableReference
     from deltars.predicate.statements.binding import Binder
     from deltars.predicate.statements.tree import Moment as WrittenMoment
@@ -40,7 +41,7 @@ class QueryTable:
     """A table of a query: its schema, and the scan of files that may hold rows which fulfil a condition."""
 
     schema: StructType
-    scan: Callable[[Predicate | None], Scan]
+    scan: Callable[[Predicate | None], Scan | ChangeScans]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +77,24 @@ def table_at(session: CatalogSession, table_id: UUID, name: str, moment: TableMo
     )
 
 
+ReadChanges: TypeAlias = "Callable[[str, TableMoment, TableMoment | None], ChangeScans]"
+"""Return the rows that versions of a table changed, from the first to the last, by default the current one."""
+
+
 def tables_of(
-    tables: QueryTables, query: Query, binder: Binder | None, spark: SparkSession | None = None
+    tables: QueryTables,
+    query: Query,
+    binder: Binder | None,
+    spark: SparkSession | None = None,
+    changes: ReadChanges | None = None,
 ) -> list[QueryTable]:
     """Return each table that a query names, in the order of its text; one that is named twice is fetched once."""
     found: dict[tuple[str, TableMoment | None], QueryTable] = {}
     named: list[QueryTable] = []
     for reference in query.tables:
+        if reference.changes is not None:
+            named.append(_changes(query, reference, binder, spark, changes))
+            continue
         with nullcontext() if reference.moment is None else located(table=reference.name):
             moment = None if reference.moment is None else _moment(query, reference.moment, binder, spark)
             key = reference.name.lower(), moment
@@ -91,15 +103,52 @@ def tables_of(
     return named
 
 
-def run_on_spark(tables: QueryTables, query: Query, binder: Binder, spark: SparkSession | None) -> DataFrame:
+def _changes(
+    query: Query,
+    reference: TableReference,
+    binder: Binder | None,
+    spark: SparkSession | None,
+    changes: ReadChanges | None,
+) -> QueryTable:
+    if changes is None:
+        raise query.error(
+            "table_changes reads committed versions, so it is no part of this transaction",
+            reference,
+            hint="Use catalog.sql(…), or table.changes(first, last).read().",
+        )
+    assert reference.changes is not None
+    first, last = (
+        None if one is None else _moment(query, one, binder, spark)
+        for one in (reference.changes.first, reference.changes.last)
+    )
+    assert first is not None
+    try:
+        scans = changes(reference.name, first, last)
+    except TableNotFound as error:
+        missing = query.error(error.message, reference, hint=error.hint or "")
+        raise TableNotFound(missing.message, table=reference.name, hint=error.hint) from None
+    return QueryTable(scans.schema, lambda where: scans)
+
+
+def run_on_spark(
+    tables: QueryTables,
+    query: Query,
+    binder: Binder,
+    spark: SparkSession | None,
+    changes: ReadChanges | None = None,
+) -> DataFrame:
     """Run a query on Spark. A name that is no table may be a temporary view of the session."""
     plane = spark_plane("query without Spark: the command deltars sql, or catalog.sql_to_arrow(query)")
-    views = [name for name in query.tables if not tables._has(name.name) and plane.has_view(spark, name.name)]
+    views = [
+        name
+        for name in query.tables
+        if name.changes is None and not tables._has(name.name) and plane.has_view(spark, name.name)
+    ]
     for view in views:
         if view.moment is not None:
             raise query.error("a view has no versions", view, hint="Read the table that it is made of.")
     query = query.without(views)
-    found = tables_of(tables, query, binder, spark)
+    found = tables_of(tables, query, binder, spark, changes)
     predicates = plane.predicates(spark, query, [table.schema for table in found])
     scans = [table.scan(predicate) for table, predicate in zip(found, predicates, strict=True)]
     return plane.query(spark, query, scans, binder.native(query.parameters))

@@ -181,7 +181,10 @@ class StagedTable:
     def as_commit(self, change_files: Sequence[CdcFile] = ()) -> TableCommit:
         operations = {step.operation for step in self._steps}
         [params, *more] = [dict(step.params) for step in self._steps]
-        if more:
+        filled = _created_and_filled([step.operation for step in self._steps])
+        if filled is not None:
+            operations = {filled}
+        elif more:
             params = {
                 "operations": [{"operation": step.operation, "parameters": dict(step.params)} for step in self._steps]
             }
@@ -329,6 +332,14 @@ def _as_files(columns: pa.Table, version: int) -> pa.Table:
         known["num_records"] = pa.array(map(num_records, known["stats"].to_pylist()), pa.int64())
     known["version"] = pa.repeat(pa.scalar(version, pa.int64()), count)
     return pa.table(known, schema=FILE_SCHEMA)
+
+
+def _created_and_filled(operations: Sequence[str]) -> str | None:
+    """Return Delta's one name for the two steps that create a table and write its first rows; None for others."""
+    match operations:
+        case ["CREATE TABLE" | "CREATE OR REPLACE TABLE" as created, "WRITE" | "CREATE TABLE AS SELECT"]:
+            return f"{created} AS SELECT"
+    return None
 
 
 __all__ = ["SEVERAL", "StagedTable", "Step", "adds_of", "files_without_row_ids", "removes_of"]

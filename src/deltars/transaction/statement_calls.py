@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from deltars.predicate.statements.tree import Statement
     from deltars.transaction.statements.engine import Engine
     from deltars.transaction.statements.rows import Rows
+    from deltars.transaction.statements.views import Views
 
 # What executes statements is imported late: it loads sqlglot, which most transactions do not need.
 
@@ -43,7 +44,8 @@ class StatementCalls(RowStatements):
 
         plane = spark_plane("tx.sql_to_arrow(statement)")
         session = plane.session(spark)
-        return self._execute_text(statement, args, Engine(session, prefers_spark=True)).to_spark(session)
+        engine = Engine(session, prefers_spark=True, views=self._views(session))
+        return self._execute_text(statement, args, engine).to_spark(session)
 
     def sql_to_arrow(
         self,
@@ -58,7 +60,13 @@ class StatementCalls(RowStatements):
         """
         from deltars.transaction.statements.engine import Engine
 
-        return self._execute_text(statement, args, Engine(spark)).to_arrow()
+        return self._execute_text(statement, args, Engine(spark, views=self._views(spark))).to_arrow()
+
+    def _views(self, spark: SparkSession | None) -> Views:
+        from deltars.transaction.queries import active_spark
+        from deltars.transaction.statements.views import views_of
+
+        return views_of(self._view_for("views").session, spark or active_spark())
 
     def _execute_text(self, text: str, args: Any, engine: Engine) -> Rows:
         from deltars.predicate.source import Source

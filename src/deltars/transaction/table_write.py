@@ -91,7 +91,11 @@ class _Replaced:
 class TableWrite:
     """One write of one frame to one table."""
 
-    def __init__(self, view: View, plane: DataPlane, options: CheckedWriteOptions, frame: Any) -> None:
+    def __init__(
+        self, view: View, plane: DataPlane, options: CheckedWriteOptions, frame: Any, *, by_path: bool = False
+    ) -> None:
+        """Prepare a write. `by_path`: the program named a directory, so a new table is the result of a plain write."""
+        self._by_path = by_path
         self._view = view
         self._plane = plane
         self._options = options
@@ -363,8 +367,9 @@ class TableWrite:
         options = self._options
         columns = ",".join(f'"{column}"' for column in metadata.partition_columns)
         params: dict[str, Any] = {"partitionBy": f"[{columns}]"}
-        if not table.new:
-            params["mode"] = options.mode.capitalize()
+        creates = table.new and not self._by_path
+        if not creates:
+            params["mode"] = "ErrorIfExists" if options.mode == "error" else options.mode.capitalize()
         if options.replace_where is not None:
             params["predicate"] = options.replace_where
         metrics = {
@@ -375,7 +380,7 @@ class TableWrite:
         if removed:
             metrics["numRemovedFiles"] = len(removed)
         rows = None if self._replaced is None else self._replaced.changed
-        return Step("CREATE TABLE AS SELECT" if table.new else "WRITE", params, metrics, changed=rows)
+        return Step("CREATE TABLE AS SELECT" if creates else "WRITE", params, metrics, changed=rows)
 
 
 def _suits(written: Metadata, now: Metadata) -> bool:

@@ -31,7 +31,7 @@ from deltars.log.snapshot import Snapshot, Totals
 from deltars.predicate import Predicate, conjunction
 from deltars.protocol import DomainMetadata, Metadata, StructType
 from deltars.protocol.clustering import CLUSTERING_FEATURE
-from deltars.session import CatalogSession, TableLike
+from deltars.session import CatalogSession, TableLike, path_in_name
 from deltars.store.names import name_key
 from deltars.store.read.cuts import CutTable
 from deltars.transaction.create_table import initial_actions, is_same_place, location_of
@@ -135,7 +135,10 @@ class View:
             found = self._cut.find(table)
             if found is None or found.table_id in self._dropped:
                 # A table that this transaction creates, by its id, or by a name that no table had at the cut.
-                staged = self._tables.values()
+                staged = [*self._tables.values()]
+                place = path_in_name(table) if isinstance(table, str) else None
+                if place is not None:
+                    return next((one for one in staged if is_same_place(place, one.location)), None)
                 return next((one for one in staged if table == one.table_id or key == name_key(one.name)), None)
             known = self._tables.get(found.table_id) or self._begun.get(found.table_id)
         if known is not None:

@@ -1,4 +1,4 @@
-"""DESCRIBE, SHOW, OPTIMIZE, VACUUM, RESTORE and REORG."""
+"""DESCRIBE, SHOW, EXPLAIN, OPTIMIZE, VACUUM, RESTORE, REORG, GENERATE and CONVERT."""
 
 from __future__ import annotations
 
@@ -6,35 +6,47 @@ from deltars.predicate.statements.moments import moment_at
 from deltars.predicate.statements.tokens import Cursor
 from deltars.predicate.statements.tree import (
     Action,
+    Convert,
     DescribeDetail,
     DescribeHistory,
     DescribeTable,
+    Explain,
     Fragment,
+    Generate,
+    Name,
     Optimize,
     Purge,
     Restore,
     ShowColumns,
+    ShowCreate,
+    ShowPartitions,
     ShowProperties,
     ShowTables,
     Vacuum,
 )
 
-_DESCRIBE = "Write DESCRIBE [TABLE] [EXTENDED] name, DESCRIBE HISTORY name, or DESCRIBE DETAIL name."
-_SHOW = "Write SHOW TABLES [LIKE 'pattern'], SHOW TBLPROPERTIES name, or SHOW COLUMNS IN name."
+_DESCRIBE = "Write DESCRIBE [TABLE] [EXTENDED] name [column], DESCRIBE HISTORY name, or DESCRIBE DETAIL name."
+_SHOW = (
+    "Write SHOW TABLES [LIKE 'pattern'], SHOW TBLPROPERTIES name, SHOW COLUMNS IN name, SHOW PARTITIONS name, or SHOW"
+    " CREATE TABLE name."
+)
 _OPTIMIZE = "Write OPTIMIZE name [WHERE condition] [ZORDER BY (columns)]."
 _VACUUM = "Write VACUUM name [LITE | FULL] [RETAIN n HOURS] [DRY RUN]."
 _RESTORE = "Write RESTORE TABLE name TO VERSION AS OF 3, or TO TIMESTAMP AS OF '2026-01-31'."
+_GENERATE = "Write GENERATE symlink_format_manifest FOR TABLE name."
+_CONVERT = "Write CONVERT TO DELTA parquet.`/lake/events` [PARTITIONED BY (day DATE)]."
+_MODES = "EXTENDED|FORMATTED|COST|CODEGEN|LOGICAL"
 _REORG = "Write REORG TABLE name [WHERE condition] APPLY (PURGE)."
 
 
 def describe(cursor: Cursor) -> Action:
     if cursor.take("HISTORY"):
-        table = cursor.name(hint=_DESCRIBE)
+        table = cursor.name_or_path(hint=_DESCRIBE)
         limit = _limit(cursor) if cursor.take("LIMIT") else None
         cursor.expect_end(_DESCRIBE)
         return DescribeHistory(table, limit)
     if cursor.take("DETAIL"):
-        table = cursor.name(hint=_DESCRIBE)
+        table = cursor.name_or_path(hint=_DESCRIBE)
         cursor.expect_end(_DESCRIBE)
         return DescribeDetail(table)
     if cursor.is_at("FUNCTION|DATABASE|SCHEMA|NAMESPACE|QUERY|CATALOG|SELECT|WITH|PROCEDURE") and cursor.ahead(
@@ -44,8 +56,9 @@ def describe(cursor: Cursor) -> Action:
     cursor.take("TABLE")
     is_extended = cursor.take("EXTENDED") or cursor.take("FORMATTED")
     table = cursor.name(hint=_DESCRIBE)
+    column = None if cursor.is_done else cursor.column(hint=_DESCRIBE)
     cursor.expect_end(_DESCRIBE)
-    return DescribeTable(table, is_extended)
+    return DescribeTable(table, is_extended, column)
 
 
 def _limit(cursor: Cursor) -> int:
@@ -77,13 +90,23 @@ def show(cursor: Cursor) -> Action:
     if cursor.take("COLUMNS"):
         cursor.expect("IN|FROM", hint=_SHOW)
         table = cursor.name(hint=_SHOW)
+        if cursor.take("IN|FROM"):
+            table = Name((cursor.identifier("the name of a schema", hint=_SHOW), *table.parts), table.position)
         cursor.expect_end(_SHOW)
         return ShowColumns(table)
+    if cursor.take("PARTITIONS"):
+        table = cursor.name(hint=_SHOW)
+        cursor.expect_end(_SHOW)
+        return ShowPartitions(table)
+    if cursor.take("CREATE", "TABLE"):
+        table = cursor.name(hint=_SHOW)
+        cursor.expect_end(_SHOW)
+        return ShowCreate(table)
     raise cursor.error(f"SHOW {cursor.next.text.upper()} is not supported", hint=_SHOW)
 
 
 def optimize(cursor: Cursor) -> Optimize:
-    table = cursor.name(hint=_OPTIMIZE)
+    table = cursor.name_or_path(hint=_OPTIMIZE)
     if cursor.is_at("FULL"):
         raise cursor.error("OPTIMIZE FULL is not supported", hint=_OPTIMIZE)
     where = cursor.until(("ZORDER", "BY"), what="a condition", hint=_OPTIMIZE) if cursor.take("WHERE") else None
@@ -102,9 +125,9 @@ def optimize(cursor: Cursor) -> Optimize:
 
 def vacuum(cursor: Cursor) -> Vacuum:
     cursor.take("TABLE")
-    table = cursor.name(hint=_VACUUM)
+    table = cursor.name_or_path(hint=_VACUUM)
     hours: float | None = None
-    dry_run = is_full = False
+    dry_run, is_full = False, True
     seen: set[str] = set()
     while not cursor.is_done:
         word = cursor.next.text.upper()
@@ -125,7 +148,9 @@ def vacuum(cursor: Cursor) -> Vacuum:
             is_full = True
         elif cursor.is_at("USING"):
             raise cursor.error("VACUUM USING INVENTORY is not supported", hint=_VACUUM)
-        elif not cursor.take("LITE"):
+        elif cursor.take("LITE"):
+            is_full = False
+        else:
             raise cursor.missing("RETAIN, DRY RUN, LITE or FULL", hint=_VACUUM)
         seen.add(word)
     return Vacuum(table, hours, dry_run, is_full)
@@ -133,13 +158,46 @@ def vacuum(cursor: Cursor) -> Vacuum:
 
 def restore(cursor: Cursor) -> Restore:
     cursor.take("TABLE")
-    table = cursor.name(hint=_RESTORE)
+    table = cursor.name_or_path(hint=_RESTORE)
     cursor.take("TO")
     moment = moment_at(cursor)
     if moment is None:
         raise cursor.missing("VERSION AS OF or TIMESTAMP AS OF", hint=_RESTORE)
     cursor.expect_end(_RESTORE)
     return Restore(table, moment)
+
+
+def generate(cursor: Cursor) -> Generate:
+    mode = (
+        cursor.string(hint=_GENERATE) if cursor.next.kind == "string" else cursor.identifier("a mode", hint=_GENERATE)
+    )
+    cursor.expect("FOR", "TABLE", hint=_GENERATE)
+    table = cursor.name_or_path(hint=_GENERATE)
+    cursor.expect_end(_GENERATE)
+    return Generate(table, mode)
+
+
+def convert(cursor: Cursor) -> Convert:
+    cursor.expect("TO", "DELTA", hint=_CONVERT)
+    position = cursor.position
+    parts = cursor.parts("a directory", hint=_CONVERT)
+    if len(parts) != 2 or parts[0].lower() != "parquet":
+        raise cursor.source.error_at("only a directory of Parquet files can be converted", position, hint=_CONVERT)
+    cursor.take("NO", "STATISTICS")
+    partitions = None
+    if cursor.take("PARTITIONED", "BY"):
+        partitions = cursor.parenthesized(hint=_CONVERT)
+    cursor.expect_end(_CONVERT)
+    return Convert(parts[1], position, partitions)
+
+
+def explain(cursor: Cursor) -> Explain:
+    mode = "simple"
+    if cursor.is_at(_MODES) and not cursor.ahead(1).matches(".", "AS"):
+        mode = cursor.advance().text.lower()
+    if not cursor.is_at("SELECT|WITH|FROM|("):
+        raise cursor.error("only a query can be explained", hint="Write EXPLAIN [EXTENDED | FORMATTED] SELECT ….")
+    return Explain(cursor.rest("a query", hint="Write EXPLAIN SELECT …."), mode)
 
 
 def reorg(cursor: Cursor) -> Purge:
@@ -156,4 +214,4 @@ def reorg(cursor: Cursor) -> Purge:
     return Purge(table, where)
 
 
-__all__ = ["describe", "optimize", "reorg", "restore", "show", "vacuum"]
+__all__ = ["convert", "describe", "explain", "generate", "optimize", "reorg", "restore", "show", "vacuum"]

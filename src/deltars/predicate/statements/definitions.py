@@ -1,4 +1,4 @@
-"""CREATE TABLE, ALTER TABLE and DROP TABLE."""
+"""CREATE TABLE, ALTER TABLE and DROP TABLE; CREATE TEMP VIEW and DROP VIEW."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from deltars.predicate.statements.tree import (
     ChangeColumn,
     ClusterBy,
     CreateTable,
+    CreateView,
     DropColumns,
     DropConstraint,
     DropTable,
+    DropView,
     Fragment,
     Place,
     RenameColumn,
@@ -23,6 +25,7 @@ from deltars.predicate.statements.tree import (
 )
 
 _CREATE = "Write CREATE TABLE name (id BIGINT, day DATE) [PARTITIONED BY (day)], or CREATE TABLE name AS SELECT …."
+_VIEW = "Write CREATE [OR REPLACE] TEMP VIEW name AS SELECT …."
 _ALTER = (
     "Write ALTER TABLE name ADD COLUMNS (…), RENAME COLUMN … TO …, DROP COLUMN …, ALTER COLUMN …,"
     " SET TBLPROPERTIES (…), UNSET TBLPROPERTIES (…), ADD CONSTRAINT … CHECK (…), DROP CONSTRAINT …,"
@@ -37,12 +40,13 @@ def create(cursor: Cursor, *, or_replace: bool = False, must_exist: bool = False
     """Read CREATE [OR REPLACE] TABLE and REPLACE TABLE, behind the word TABLE."""
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     table = cursor.name(hint=_CREATE)
-    if cursor.is_at("LIKE|CLONE|SHALLOW|DEEP"):
+    if cursor.is_at("CLONE|SHALLOW|DEEP"):
         raise cursor.error(
             f"CREATE TABLE … {cursor.next.text.upper()} is not supported", hint="catalog.copy_table copies a table."
         )
+    like = cursor.name(hint=_CREATE) if cursor.take("LIKE") else None
     columns = None
-    if cursor.is_at("(") and not cursor.ahead(1).matches("SELECT", "WITH", "VALUES"):
+    if like is None and cursor.is_at("(") and not cursor.ahead(1).matches("SELECT", "WITH", "VALUES"):
         columns = cursor.parenthesized(hint=_CREATE)
     found: dict[str, object] = {}
     while not cursor.is_done and not cursor.is_at("AS|SELECT|WITH|VALUES|FROM|TABLE|("):
@@ -53,10 +57,16 @@ def create(cursor: Cursor, *, or_replace: bool = False, must_exist: bool = False
         found[clause] = True
         found.update(values)
     query = None
-    if not cursor.is_done:
+    if like is not None:
+        cursor.expect_end(_CREATE)
+        if unknown := found.keys() & {"PARTITIONED BY", "CLUSTER BY", "COMMENT"}:
+            raise cursor.source.error_at(
+                f"CREATE TABLE … LIKE takes {min(unknown)} from the other table", like.position, hint="Leave it out."
+            )
+    elif not cursor.is_done:
         cursor.take("AS")
         query = cursor.rest("a query", hint=_CREATE)
-    if query is None and columns is None and "partition_columns" not in found:
+    if like is None and query is None and columns is None and "partition_columns" not in found:
         raise cursor.missing("columns or AS SELECT", hint=_CREATE)
     if query is not None and (columns is not None or "partition_columns" in found):
         at = columns.start if columns is not None else table.position
@@ -71,6 +81,7 @@ def create(cursor: Cursor, *, or_replace: bool = False, must_exist: bool = False
         or_replace=or_replace,
         must_exist=must_exist,
         if_not_exists=if_not_exists,
+        like=like,
         **values_only,  # type: ignore[arg-type]
     )
 
@@ -162,9 +173,27 @@ def _property_value(cursor: Cursor) -> str:
     raise cursor.missing("a value", hint=_PROPERTIES)
 
 
-def drop(cursor: Cursor) -> DropTable:
+def create_view(cursor: Cursor, *, or_replace: bool) -> CreateView:
+    """Read CREATE [OR REPLACE] TEMP VIEW, behind the word VIEW."""
+    if_not_exists = cursor.take("IF", "NOT", "EXISTS")
+    view = cursor.name(hint=_VIEW)
+    if len(view.parts) != 1:
+        raise cursor.source.error_at("a temporary view has a name without a schema", view.position, hint=_VIEW)
+    columns = cursor.names_in_parentheses("the name of a column", hint=_VIEW) if cursor.is_at("(") else ()
+    if cursor.take("COMMENT"):
+        cursor.string(hint="Write COMMENT 'text'.")
+    cursor.expect("AS", hint=_VIEW)
+    return CreateView(view, cursor.rest("a query", hint=_VIEW), columns, or_replace, if_not_exists)
+
+
+def drop(cursor: Cursor) -> DropTable | DropView:
     hint = "Write DROP TABLE [IF EXISTS] name."
-    if cursor.is_at("VIEW|SCHEMA|DATABASE|FUNCTION|TEMPORARY|INDEX|NAMESPACE|CATALOG"):
+    if cursor.take("VIEW"):
+        if_exists = cursor.take("IF", "EXISTS")
+        view = cursor.name(hint="Write DROP VIEW [IF EXISTS] name.")
+        cursor.expect_end("Write DROP VIEW [IF EXISTS] name.")
+        return DropView(view, if_exists)
+    if cursor.is_at("SCHEMA|DATABASE|FUNCTION|TEMPORARY|INDEX|NAMESPACE|CATALOG"):
         raise cursor.error(f"DROP {cursor.next.text.upper()} is not supported", hint="DROP TABLE drops a table.")
     cursor.expect("TABLE", hint=hint)
     if_exists = cursor.take("IF", "EXISTS")
@@ -311,4 +340,4 @@ def _column_change(cursor: Cursor, name: str) -> ChangeColumn:
     return ChangeColumn(name, place=place)
 
 
-__all__ = ["alter", "create", "drop"]
+__all__ = ["alter", "create", "create_view", "drop"]

@@ -20,8 +20,10 @@ from deltars.predicate.statements.tree import (
     Atomic,
     Begin,
     Commit,
+    Convert,
     DropTable,
     Fragment,
+    Generate,
     Optimize,
     RenameTable,
     Rollback,
@@ -47,17 +49,17 @@ _OPENING: Mapping[str, Callable[[Cursor], Action]] = {
     "VACUUM": commands.vacuum,
     "RESTORE": commands.restore,
     "REORG": commands.reorg,
+    "GENERATE": commands.generate,
+    "CONVERT": commands.convert,
+    "EXPLAIN": commands.explain,
 }
 _INSTEAD = {
-    "EXPLAIN": "catalog.sql(query).explain() does this.",
-    "CONVERT": "catalog.import_table(location) imports a table.",
     "COPY": "Use INSERT INTO, or catalog.write(table, rows).",
     "USE": "Write the whole name of the table: schema.table.",
     "SET": "Use spark.conf.set, or ALTER TABLE … SET TBLPROPERTIES.",
     "ANALYZE": "Statistics are written with every file.",
     "FSCK": "catalog.table(name).verify() compares the log with the files.",
     "CLONE": "catalog.copy_table copies a table.",
-    "GENERATE": "Readers of Delta read the published _delta_log.",
     "CACHE": "Use catalog.read(table).cache().",
     "REFRESH": "Every query reads the current version.",
     "UNDROP": "A dropped table's files can be imported: catalog.import_table(location).",
@@ -66,8 +68,8 @@ _INSTEAD = {
     "CALL": "There are no procedures.",
 }
 _KNOWN = (
-    "SELECT, INSERT, UPDATE, DELETE, MERGE, CREATE TABLE, ALTER TABLE, DROP TABLE, TRUNCATE, DESCRIBE, SHOW, OPTIMIZE,"
-    " VACUUM, RESTORE and REORG work"
+    "SELECT, INSERT, UPDATE, DELETE, MERGE, CREATE TABLE, CREATE TEMP VIEW, ALTER TABLE, DROP TABLE, TRUNCATE,"
+    " DESCRIBE, SHOW, EXPLAIN, OPTIMIZE, VACUUM, RESTORE, REORG, GENERATE and CONVERT work"
 )
 _ATOMIC = "Write BEGIN ATOMIC statement; statement; END."
 
@@ -218,6 +220,17 @@ def _creation(cursor: Cursor) -> Action:
         cursor.take("CREATE")
         or_replace = cursor.take("OR", "REPLACE")
     cursor.take("EXTERNAL")
+    cursor.take("LOCAL")
+    is_temporary = not must_exist and cursor.take("TEMP|TEMPORARY")
+    if is_temporary and cursor.take("VIEW"):
+        return definitions.create_view(cursor, or_replace=or_replace)
+    if is_temporary:
+        raise cursor.error(f"CREATE TEMP {cursor.next.text.upper()} is not supported", hint="Write CREATE TEMP VIEW.")
+    if cursor.is_at("VIEW"):
+        raise cursor.error(
+            "a catalog keeps tables, and no views",
+            hint="Write CREATE [OR REPLACE] TEMP VIEW name AS SELECT …; it lasts as long as the session.",
+        )
     if not cursor.take("TABLE"):
         what = "REPLACE" if must_exist else "CREATE"
         hint = "CREATE [OR REPLACE] TABLE creates a table; a schema is created with its first table."
@@ -244,6 +257,8 @@ def refuse_in_transaction(source: Source, statement: Statement) -> None:
     what = None
     if isinstance(action, Optimize | Vacuum):
         what = f"{type(action).__name__.upper()} commits by itself, and cannot be part of a transaction"
+    elif isinstance(action, Generate | Convert):
+        what = f"{type(action).__name__.upper()} writes files at once, and cannot be part of a transaction"
     elif isinstance(action, AlterTable) and any(isinstance(one, RenameTable) for one in action.changes):
         what = "ALTER TABLE … RENAME TO changes the catalog at once, and cannot be part of a transaction"
     elif isinstance(action, DropTable) and action.purge:

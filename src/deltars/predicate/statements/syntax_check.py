@@ -13,7 +13,9 @@ from deltars.predicate.statements.tree import (
     AlterTable,
     Atomic,
     CreateTable,
+    CreateView,
     Delete,
+    Explain,
     Fragment,
     Insert,
     Merge,
@@ -55,7 +57,7 @@ def _check(source: Source, fragment: Fragment) -> None:
 
 def _queries(action: Action) -> Iterator[Fragment]:
     match action:
-        case Select(query):
+        case Select(query) | Explain(query) | CreateView(_, query):
             yield query
         case Insert(source=Fragment() as query) | CreateTable(query=Fragment() as query):
             yield query

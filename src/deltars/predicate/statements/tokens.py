@@ -146,6 +146,16 @@ class Cursor:
         position = self.position
         return Name(self.parts("the name of a table", hint=hint), position)
 
+    def name_or_path(self, *, hint: str) -> Name:
+        """Read the name of a table, or its path as a string, as Delta's own commands take it."""
+        position = self.position
+        if self.next.kind != "string":
+            return self.name(hint=hint)
+        path = self.string(hint=hint)
+        if "/" not in path:
+            raise self.source.error_at(f"{path!r} is no path", position, hint="Write '/lake/features', or a name.")
+        return Name(("delta", path), position)
+
     def column(self, *, hint: str) -> str:
         """Read a column, or a field of a struct, as the path that `alter` and `update` take."""
         return path_of(self.parts("the name of a column", hint=hint))

@@ -131,6 +131,25 @@ class CreateTable:
     must_exist: bool = False
     """REPLACE TABLE, which needs a table to replace."""
     if_not_exists: bool = False
+    like: Name | None = None
+    """The table whose columns, partitions and properties the new one gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreateView:
+    """CREATE TEMP VIEW: a query by a name, for the rest of the session."""
+
+    view: Name
+    query: Fragment
+    columns: tuple[str, ...] = ()
+    or_replace: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DropView:
+    view: Name
+    if_exists: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +258,7 @@ class AlterTable:
 class DescribeTable:
     table: Name
     is_extended: bool
+    column: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +287,23 @@ class ShowProperties:
 @dataclass(frozen=True, slots=True)
 class ShowColumns:
     table: Name
+
+
+@dataclass(frozen=True, slots=True)
+class ShowPartitions:
+    table: Name
+
+
+@dataclass(frozen=True, slots=True)
+class ShowCreate:
+    table: Name
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    query: Fragment
+    mode: str
+    """simple, extended, formatted, cost or codegen, as Spark names them."""
 
 
 # -- maintenance -------------------------------------------------------------------------------------------------------
@@ -299,6 +336,23 @@ class Purge:
 
     table: Name
     where: Fragment | None
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """GENERATE symlink_format_manifest FOR TABLE …."""
+
+    table: Name
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
+class Convert:
+    """CONVERT TO DELTA parquet.`/lake/events`."""
+
+    path: str
+    position: int
+    partition_columns: Fragment | None
 
 
 # -- transactions ------------------------------------------------------------------------------------------------------
@@ -334,6 +388,8 @@ Action: TypeAlias = (
     | Merge
     | Truncate
     | CreateTable
+    | CreateView
+    | DropView
     | DropTable
     | AlterTable
     | DescribeTable
@@ -342,10 +398,15 @@ Action: TypeAlias = (
     | ShowTables
     | ShowProperties
     | ShowColumns
+    | ShowPartitions
+    | ShowCreate
+    | Explain
     | Optimize
     | Vacuum
     | Restore
     | Purge
+    | Generate
+    | Convert
     | Begin
     | Commit
     | Rollback

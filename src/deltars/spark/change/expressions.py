@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame
@@ -19,6 +20,8 @@ from deltars.predicate.source import Source
 from deltars.predicate.syntax import check_legal
 
 _INTERNAL = re.compile(r"`?__deltars_\w+`?")
+_KEEP_QUALIFIERS = ("Filter", "Sort", "Limit", "Offset", "Sample", "Deduplicate", "Repartition", "Hint", "Project")
+"""Operators of Spark Connect whose result has the qualifiers of its input."""
 
 
 def as_column(expression: Expression, what: str, field: str) -> Column:
@@ -87,3 +90,26 @@ def _reason(error: PySparkException) -> str:
     # Spark suggests similar names, of which some may be ours.
     text = re.sub(r"(, )?(`\w+`\.)?" + _INTERNAL.pattern, "", text).replace("[, ", "[")
     return text.strip().rstrip(".")
+
+
+def alias_of(frame: DataFrame) -> str | None:
+    """Return the alias by which the columns of a frame can be named: that of `frame.alias(…)`; None without one."""
+    jdf = getattr(frame, "_jdf", None)
+    if jdf is None:
+        return _connect_alias(getattr(frame, "_plan", None))
+    output = jdf.queryExecution().analyzed().output()
+    found = set()
+    for place in range(output.size()):
+        qualifier = output.apply(place).qualifier()
+        found.add(qualifier.last() if qualifier.size() else None)
+    [alias] = found if len(found) == 1 else [None]
+    return None if alias is None else str(alias)
+
+
+def _connect_alias(plan: Any) -> str | None:
+    while plan is not None:
+        kind = type(plan).__name__
+        if kind == "SubqueryAlias":
+            return str(plan._alias)
+        plan = getattr(plan, "_child", None) if kind in _KEEP_QUALIFIERS else None
+    return None

@@ -25,6 +25,7 @@ from pyspark.sql.catalog import Table
 
 from deltars.errors import DeltarsError
 from deltars.spark.verbs.errors import make_sparks
+from deltars.spark.verbs.merge_writer import MergeIntoWriter, MergeRequest
 from deltars.spark.verbs.names import parts_of
 from deltars.spark.verbs.request import (
     ReadRequest,
@@ -63,6 +64,9 @@ class Verbs(Protocol):
     def table_exists(self, session: Any, name: Sequence[str]) -> Any: ...
     def list_tables(self, session: Any, database: str | None, pattern: str | None) -> list[str]: ...
     def stream(self, source: str, verb: str) -> Any: ...
+    def has_table(self, session: Any, name: Sequence[str]) -> bool: ...
+    def merge(self, request: MergeRequest) -> None: ...
+    def forget_view(self, session: Any, name: str) -> None: ...
 
 
 Original = Callable[..., Any]
@@ -194,6 +198,34 @@ def _list_tables(
     return sorted([*theirs, *ours], key=lambda table: str(table.name))
 
 
+def _merge_into(verbs: Verbs, original: Original, frame: Any, table: str, condition: Any) -> Any:
+    name = parts_of(table)
+    if not verbs.has_table(frame.sparkSession, name):
+        return original(frame, table, condition)
+
+    def run(request: MergeRequest) -> None:
+        # Called by the program, outside of the verb that began the merge.
+        token = _is_inside.set(True)
+        try:
+            verbs.merge(request)
+        except DeltarsError as error:
+            make_sparks(error)
+            raise
+        finally:
+            _is_inside.reset(token)
+
+    return MergeIntoWriter(MergeRequest(frame, tuple(name), condition), run)
+
+
+def _replace_view(verbs: Verbs, original: Original, owner: Any, *args: Any, **keywords: Any) -> Any:
+    """Let Spark create or drop a temporary view; one of the same name that SQL created is gone then."""
+    done = original(owner, *args, **keywords)
+    name = args[0] if args else next(iter(keywords.values()), None)
+    if isinstance(name, str):
+        verbs.forget_view(session_of(owner), name.strip("`").replace("``", "`"))
+    return done
+
+
 def _stream(verb: str) -> Verb:
     def call(verbs: Verbs, original: Original, owner: Any, *args: Any, **keywords: Any) -> Any:
         source = keywords.get("format") or stream_source(owner)
@@ -215,7 +247,12 @@ _VERBS: dict[str, dict[str, Verb]] = {
     },
     "readwriter.DataFrameReader": {"load": _load, "table": _read_table},
     "session.SparkSession": {"table": _read_table, "sql": _sql},
-    "catalog.Catalog": {"tableExists": _table_exists, "listTables": _list_tables},
+    "catalog.Catalog": {"tableExists": _table_exists, "listTables": _list_tables, "dropTempView": _replace_view},
+    "dataframe.DataFrame": {
+        "mergeInto": _merge_into,
+        "createTempView": _replace_view,
+        "createOrReplaceTempView": _replace_view,
+    },
     "streaming.readwriter.DataStreamReader": {"load": _stream("readStream")},
     "streaming.readwriter.DataStreamWriter": {"start": _stream("writeStream")},
 }
@@ -281,6 +318,8 @@ def _wrap(connect: bool) -> None:
     package = "pyspark.sql.connect" if connect else "pyspark.sql"
     for path, methods in _VERBS.items():
         module, _, name = path.rpartition(".")
+        if path == "dataframe.DataFrame" and not connect:
+            module = "classic.dataframe"  # pyspark.sql.dataframe has the class that both derive from
         kind = getattr(import_module(f"{package}.{module}"), name)
         for method, verb in methods.items():
             original = kind.__dict__.get(method)

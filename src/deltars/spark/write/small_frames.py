@@ -7,8 +7,9 @@
       (a Python list is one for Spark)                    process if there are few
     anything else                                       Spark's tasks
 
-Operators above the leaves must not add rows. Frames whose small size is only an estimate (a file, the result of a join)
-are not treated as small, and no frame is evaluated twice. The source of a merge is another case: see `estimated_rows`.
+Operators above the leaves must not add rows, nor ask for several files (`repartition(10)`). Frames whose small size is
+only an estimate (a file, the result of a join) are not treated as small, and no frame is evaluated twice. The source of
+a merge is another case: see `estimated_rows`.
 """
 
 from __future__ import annotations
@@ -81,7 +82,12 @@ def can_become_arrow(frame: DataFrame) -> bool:
 def _is_bounded(plan: Any) -> bool:
     if (name := plan.nodeName()) in _BOUNDED_LEAVES:
         return True
-    return name in _NO_MORE_ROWS and all(map(_is_bounded, _children(plan)))
+    return name in _NO_MORE_ROWS and not _asks_for_files(plan) and all(map(_is_bounded, _children(plan)))
+
+
+def _asks_for_files(plan: Any) -> bool:
+    """Return whether the program asked for several files: repartition(10) is how programs for Spark do so."""
+    return bool(plan.nodeName() == "Repartition" and plan.shuffle() and plan.numPartitions() > 1)
 
 
 def _is_estimate(plan: Any) -> bool:

@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from deltars.errors import TableExists
+from deltars.predicate.statements.tokens import path_of
 from deltars.predicate.statements.tree import CreateTable, Fragment
-from deltars.protocol import StructType, as_schema
+from deltars.protocol import StructType, as_schema, column_mapping
+from deltars.protocol.clustering import clustering_columns
+from deltars.protocol.column_mapping import unmapped
+from deltars.protocol.identity import without_marks
+from deltars.protocol.properties import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
+from deltars.session import path_in_name
+from deltars.transaction.create_table import free_name
+from deltars.transaction.metadata import IN_COMMIT_TIMESTAMPS
 from deltars.transaction.plane import plane_for
 from deltars.transaction.statements.rows import NOTHING, Rows, one_row
 
@@ -37,6 +45,16 @@ def create(execution: Execution, action: CreateTable) -> Rows:
         "description": action.comment,
         "replace": exists,
     }
+    path = None if exists else path_in_name(name)
+    if path is not None:
+        if action.location is not None:
+            raise execution.binder.source.error_at(
+                "the table's name is its location", action.table.position, hint="Leave out LOCATION, or give a name."
+            )
+        options["location"], name = path, free_name(tx._view_for(name).session, path)
+    if action.like is not None:
+        _create_like(execution, action, name, options)
+        return NOTHING
     if action.query is None:
         tx.create_table(name, _schema(execution, action), **options)
         return NOTHING
@@ -48,6 +66,31 @@ def create(execution: Execution, action: CreateTable) -> Rows:
         tx.create_table(name, schema, **options)
         written = tx._write(name, frame)
     return one_row(num_affected_rows=written, num_inserted_rows=written)
+
+
+def _create_like(execution: Execution, action: CreateTable, name: str, options: dict[str, Any]) -> None:
+    """Create a table with the columns, partitions, clustering, comment and properties of another, and no rows."""
+    assert action.like is not None
+    other = execution.readable(action.like)
+    view = execution.tx._view_for(str(action.like))
+    metadata = other.metadata
+    assert metadata is not None
+    is_mapped = column_mapping(metadata.configuration) != "none"
+    clustered = clustering_columns(view.domains(other), metadata.schema, is_mapped=is_mapped)
+    options |= {
+        "partition_by": metadata.partition_columns,
+        "cluster_by": [path_of(path) for path in clustered],
+        "properties": {name: value for name, value in metadata.configuration.items() if not _is_own(name)}
+        | action.properties,
+        "description": metadata.description,
+    }
+    execution.tx.create_table(name, without_marks(unmapped(metadata.schema)), **options)
+
+
+def _is_own(name: str) -> bool:
+    """Return whether a property describes the table that has it, so that no other table can take it over."""
+    own = (IN_COMMIT_TIMESTAMPS, ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP, "delta.columnMapping.maxColumnId")
+    return name in own or name.startswith("delta.rowTracking.")
 
 
 def _schema(execution: Execution, action: CreateTable) -> StructType:

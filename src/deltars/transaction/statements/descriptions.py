@@ -17,9 +17,12 @@ from deltars.predicate.statements.tree import (
     DescribeHistory,
     DescribeTable,
     ShowColumns,
+    ShowCreate,
+    ShowPartitions,
     ShowProperties,
     ShowTables,
 )
+from deltars.predicate.tree import literal_sql
 from deltars.protocol import (
     ArrayType,
     DataType,
@@ -29,6 +32,7 @@ from deltars.protocol import (
     column_mapping,
     supported_features,
 )
+from deltars.protocol.actions import decode_partition_values
 from deltars.protocol.char_varchar import CHAR_VARCHAR
 from deltars.protocol.clustering import clustering_columns
 from deltars.protocol.engine_info import ENGINE_INFO
@@ -66,8 +70,12 @@ _DETAIL = pa.schema(
 )  # fmt: skip
 _COLUMNS = pa.schema([("col_name", pa.string()), ("data_type", pa.string()), ("comment", pa.string())])
 _TABLES = pa.schema([("namespace", pa.string()), ("tableName", pa.string()), ("isTemporary", pa.bool_())])
+_INFO = pa.schema([("info_name", pa.string()), ("info_value", pa.string())])
+_PARTITIONS = pa.schema([("partition", pa.string())])
+_CREATE = pa.schema([("createtab_stmt", pa.string())])
 _PROPERTIES = pa.schema([("key", pa.string()), ("value", pa.string())])
 _SPARK_TYPES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
+_NULL = "__HIVE_DEFAULT_PARTITION__"
 _ISOLATION = {
     "serializable": "Serializable",
     "strict": "Serializable",
@@ -75,7 +83,16 @@ _ISOLATION = {
     "snapshot": "SnapshotIsolation",
 }
 
-Description: TypeAlias = DescribeTable | DescribeHistory | DescribeDetail | ShowTables | ShowProperties | ShowColumns
+Description: TypeAlias = (
+    DescribeTable
+    | DescribeHistory
+    | DescribeDetail
+    | ShowTables
+    | ShowProperties
+    | ShowColumns
+    | ShowPartitions
+    | ShowCreate
+)
 
 
 def describe(execution: Execution, action: Description) -> Rows:
@@ -92,8 +109,14 @@ def describe(execution: Execution, action: Description) -> Rows:
     match action:
         case DescribeDetail():
             return _table(_DETAIL, [_detail(view, table)])
-        case DescribeTable(_, is_extended):
+        case DescribeTable(_, is_extended, None):
             return _table(_COLUMNS, _described(view, table, is_extended))
+        case DescribeTable(_, _, str() as column):
+            return _table(_INFO, _described_column(execution, table, action, column))
+        case ShowPartitions():
+            return _table(_PARTITIONS, _partitions(execution, view, table, action))
+        case ShowCreate():
+            return _table(_CREATE, [{"createtab_stmt": create_statement(view, table)}])
         case ShowProperties(_, key):
             return _table(_PROPERTIES, _properties(table, key))
     assert table.metadata is not None
@@ -198,6 +221,71 @@ def _described(view: View, table: StagedTable, is_extended: bool) -> list[dict[s
             _column("Table Properties", f"[{properties}]", ""),
         ]
     return rows
+
+
+def _described_column(
+    execution: Execution, table: StagedTable, action: DescribeTable, column: str
+) -> list[dict[str, Any]]:
+    assert table.metadata is not None
+    fields = {field.name.lower(): field for field in table.metadata.schema.fields}
+    field = fields.get(column.strip("`").lower())
+    if field is None:
+        raise execution.binder.source.error_at(
+            f"there is no column {column}",
+            action.table.position,
+            hint=f"The columns are: {', '.join(table.metadata.schema.names)}.",
+        )
+    values = {"col_name": field.name, "data_type": _declared(field), "comment": field.metadata.get("comment", "NULL")}
+    return [{"info_name": name, "info_value": value} for name, value in values.items()]
+
+
+def _partitions(execution: Execution, view: View, table: StagedTable, action: ShowPartitions) -> list[dict[str, Any]]:
+    """Return each partition as Spark shows it: day=2026-01-31/region=eu."""
+    assert table.metadata is not None
+    columns = table.metadata.partition_columns
+    if not columns:
+        raise execution.binder.source.error_at(
+            f"{table.name} has no partitions", action.table.position, hint="DESCRIBE DETAIL shows its files."
+        )
+    by_name = {field.name: field.physical_name for field in table.metadata.schema.fields}
+    found = set()
+    for values in view.files_to_move(table, None)["partition_values"].to_pylist():
+        given = decode_partition_values(values)
+        found.add(tuple(given.get(by_name[name]) for name in columns))
+    shown = ["/".join(f"{name}={value}" for name, value in zip(columns, row, strict=True)) for row in found]
+    return [{"partition": text.replace("=None", f"={_NULL}")} for text in sorted(shown)]
+
+
+def create_statement(view: View, table: StagedTable) -> str:
+    """Return the statement that creates a table with the same columns, partitions and properties."""
+    metadata = table.metadata
+    assert metadata is not None
+    is_mapped = column_mapping(metadata.configuration) != "none"
+    lines = [f"CREATE TABLE {_quoted(table.name)} ("]
+    lines += [",\n".join(f"  {_column_text(field)}" for field in metadata.schema.fields) + ")", "USING delta"]
+    clustered = clustering_columns(view.domains(table), metadata.schema, is_mapped=is_mapped)
+    if metadata.partition_columns:
+        lines.append(f"PARTITIONED BY ({', '.join(metadata.partition_columns)})")
+    if clustered:
+        lines.append(f"CLUSTER BY ({', '.join('.'.join(path) for path in clustered)})")
+    if metadata.description is not None:
+        lines.append(f"COMMENT {literal_sql(metadata.description)}")
+    lines.append(f"LOCATION {literal_sql(table.location)}")
+    properties = [
+        f"  {literal_sql(key)} = {literal_sql(value)}" for key, value in sorted(metadata.configuration.items())
+    ]
+    return "\n".join([*lines, "TBLPROPERTIES (", ",\n".join(properties) + ")"]) + "\n"
+
+
+def _column_text(field: StructField) -> str:
+    text = f"{_quoted(field.name)} {_declared(field).upper()}"
+    text += "" if field.nullable else " NOT NULL"
+    comment = field.metadata.get("comment")
+    return text if comment is None else f"{text} COMMENT {literal_sql(comment)}"
+
+
+def _quoted(name: str) -> str:
+    return ".".join(part if part.isidentifier() else f"`{part.replace('`', '``')}`" for part in name.split("."))
 
 
 def _declared(field: StructField) -> str:

@@ -11,8 +11,9 @@ from deltars.predicate import Query
 from deltars.predicate.statements.binding import Binder
 from deltars.predicate.statements.tree import Fragment
 from deltars.transaction.duckdb_query import DuckDBQuery, NotForDuckDB, has_duckdb
-from deltars.transaction.queries import QueryTables, active_spark, run_on_spark
+from deltars.transaction.queries import QueryTables, ReadChanges, active_spark, run_on_spark
 from deltars.transaction.statements.rows import DuckDBRows, Rows, SparkRows
+from deltars.transaction.statements.views import Views, expanded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,11 +32,18 @@ class Engine:
         *,
         prefers_spark: bool = False,
         start: Callable[[], SparkSession] | None = None,
+        views: Views | None = None,
+        changes: ReadChanges | None = None,
     ) -> None:
-        """Use this session, by default the active one. `start` makes one for what only Spark can do."""
+        """Use this session, by default the active one. `start` makes one for what only Spark can do.
+
+        `views` are the temporary views that queries can name. `changes` reads what `table_changes` names.
+        """
         self._given = spark
         self._start = start
         self.prefers_spark = prefers_spark
+        self.views = Views() if views is None else views
+        self.changes = changes
 
     def session(self) -> SparkSession | None:
         """Return the Spark session, if there is one. None is started."""
@@ -55,36 +63,61 @@ class Engine:
         return session
 
     @property
+    def evolves(self) -> bool:
+        """Whether the Spark session lets statements add columns to tables."""
+        session = self.session()
+        if session is None:
+            return False
+        from deltars.spark.session import auto_merges
+
+        return auto_merges(session)
+
+    @property
     def can_start(self) -> bool:
         """Whether a Spark session can be had that is not there yet."""
         return self._start is not None and self.session() is None
 
     def query(self, tables: QueryTables, binder: Binder, fragment: Fragment) -> Rows:
         """Return the rows of a query that is a part of the binder's text."""
-        whole = binder.source.text
-        prefix = _SELECT if _is_name(fragment.text) else ""
+        query, bound = self._parsed(binder, fragment)
         if not self.prefers_spark:
-            found = self._on_duckdb(tables, binder, fragment, prefix)
+            found = self._on_duckdb(tables, bound)
             if isinstance(found, Rows):
                 return found
             reason = found
         else:
             reason = "a query"
-        query = Query.inside(whole, _without_table(fragment), prefix)
         session = self.required_session(reason)
-        return SparkRows(run_on_spark(tables, query, binder, session))
+        if query is bound:
+            binder = Binder(bound.source, None)
+        return SparkRows(run_on_spark(tables, query, binder, session, self.changes))
 
-    def _on_duckdb(self, tables: QueryTables, binder: Binder, fragment: Fragment, prefix: str) -> Rows | str:
+    def _parsed(self, binder: Binder, fragment: Fragment) -> tuple[Query, Query]:
+        """Return the query as it is written, and with values for parameters; the latter twice if it names views."""
+        prefix = _SELECT if _is_name(fragment.text) else ""
+        inner, whole = _without_table(fragment), binder.source.text
+        query = Query.inside(whole, inner, prefix)
+        is_written = not any(self.views.has(one.name) for one in query.tables if one.changes is None)
+        if is_written and self.prefers_spark:
+            return query, query.without(())
+        bound = Query.inside(whole, Fragment(binder.bound(inner).text, inner.start), prefix)
+        if is_written:
+            return query, bound
+        bound = expanded(bound, self.views)
+        return bound, bound
+
+    def _on_duckdb(self, tables: QueryTables, query: Query) -> Rows | str:
         """Return the rows by DuckDB, or why Spark must run the query."""
         if not has_duckdb():
             return "DuckDB is not installed (pip install 'deltars[duckdb]')"
-        inner = _without_table(fragment)
-        bound = binder.bound(inner)
-        query = Query.inside(binder.source.text, Fragment(bound.text, inner.start), prefix)
-        if any(not tables._has(reference.name) for reference in query.tables) and self.session() is not None:
+        binder = Binder(query.source, None)
+        if (
+            any(reference.changes is None and not tables._has(reference.name) for reference in query.tables)
+            and self.session() is not None
+        ):
             return "it names a view of the session"
         try:
-            found = DuckDBQuery(tables, query, binder)
+            found = DuckDBQuery(tables, query, binder, self.changes)
         except NotForDuckDB as error:
             return error.message
         if found.doubt is not None:

@@ -7,17 +7,21 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from deltars.errors import DeltarsError, PredicateError, TableNotFound, ValidationError
+from deltars.predicate import Query
 from deltars.predicate.statements.binding import Binder, Bound
 from deltars.predicate.statements.parser import refuse_in_transaction
 from deltars.predicate.statements.tree import (
     AlterTable,
     Assignment,
     CreateTable,
+    CreateView,
     Delete,
     DescribeDetail,
     DescribeHistory,
     DescribeTable,
     DropTable,
+    DropView,
+    Explain,
     Fragment,
     Insert,
     Merge,
@@ -27,6 +31,8 @@ from deltars.predicate.statements.tree import (
     Restore,
     Select,
     ShowColumns,
+    ShowCreate,
+    ShowPartitions,
     ShowProperties,
     ShowTables,
     Statement,
@@ -34,7 +40,9 @@ from deltars.predicate.statements.tree import (
     Update,
 )
 from deltars.protocol import StructType
+from deltars.store.names import is_same_name
 from deltars.transaction.assignments import find_column
+from deltars.transaction.merge_builder import MergeBuilder, with_clause
 from deltars.transaction.queries import as_moment
 from deltars.transaction.spark_only import is_spark_only
 from deltars.transaction.staged_table import StagedTable
@@ -43,7 +51,6 @@ from deltars.transaction.statements.engine import Engine
 from deltars.transaction.statements.rows import NOTHING, Rows, one_row
 
 if TYPE_CHECKING:
-    from deltars.transaction.merge_builder import MergeBuilder
     from deltars.transaction.statement_calls import StatementCalls
 
 
@@ -86,6 +93,16 @@ class Execution:
                 return self._merge(statement.action)
             case CreateTable():
                 return creation.create(self, statement.action)
+            case CreateView():
+                return self._create_view(statement.action)
+            case DropView(view, if_exists):
+                if not self.engine.views.forget(str(view)) and not if_exists:
+                    raise self.binder.source.error_at(
+                        f"there is no view {view}", view.position, hint="Write DROP VIEW IF EXISTS, or DROP TABLE."
+                    )
+                return NOTHING
+            case Explain(query, mode):
+                return one_row(plan=self.engine.query(self.tx, self.binder, query).plan(mode))
             case DropTable(table, if_exists):
                 if not (if_exists and not self.tx._has(str(table))):
                     with self.named(table):
@@ -101,7 +118,14 @@ class Execution:
             case Purge(table, where):
                 return self._purge(table, where)
             case (
-                DescribeTable() | DescribeHistory() | DescribeDetail() | ShowTables() | ShowProperties() | ShowColumns()
+                DescribeTable()
+                | DescribeHistory()
+                | DescribeDetail()
+                | ShowTables()
+                | ShowProperties()
+                | ShowColumns()
+                | ShowPartitions()
+                | ShowCreate()
             ):
                 return descriptions.describe(self, statement.action)
         raise AssertionError(f"{type(statement.action).__name__} has no execution")
@@ -110,6 +134,10 @@ class Execution:
 
     def readable(self, name: Name) -> StagedTable:
         """Return a table that has a schema. An error points at the name."""
+        if self.engine.views.has(str(name)):
+            raise self.binder.source.error_at(
+                f"{name} is a temporary view", name.position, hint="Name the table, or drop the view: DROP VIEW."
+            )
         with self.named(name):
             return self.tx._view_for(str(name)).readable(str(name))
 
@@ -205,6 +233,7 @@ class Execution:
     def _merge(self, action: Merge) -> Rows:
         schema = self.schema(action.table)
         alias = action.alias or action.table.parts[-1]
+        evolves = action.evolves or self.engine.evolves
         on = self.binder.bound(action.on)
         parts: list[Bound] = [on]
         source = self.engine.query(self.tx, self.binder, action.source)
@@ -216,7 +245,7 @@ class Execution:
                     on.text,
                     target_alias=alias,
                     source_alias=action.source_alias,
-                    merge_schema=action.evolves,
+                    merge_schema=evolves,
                     spark=self.engine.session(),
                 )
                 with self.located(*parts):
@@ -243,23 +272,36 @@ class Execution:
         values: dict[str, Any] = {}
         if clause.assignments:
             values, more = self.assignments(
-                clause.assignments, action.table, action.alias, schema, keep=True, evolves=action.evolves
+                clause.assignments,
+                action.table,
+                action.alias,
+                schema,
+                keep=True,
+                evolves=action.evolves or self.engine.evolves,
             )
             parts += more
-        match clause.kind, clause.action:
-            case "matched", "delete":
-                return merge.when_matched_delete(condition)
-            case "matched", _ if clause.assignments is None:
-                return merge.when_matched_update_all(condition)
-            case "matched", _:
-                return merge.when_matched_update(values, condition)
-            case "not_matched", _ if clause.assignments is None:
-                return merge.when_not_matched_insert_all(condition)
-            case "not_matched", _:
-                return merge.when_not_matched_insert(values, condition)
-            case _, "delete":
-                return merge.when_not_matched_by_source_delete(condition)
-        return merge.when_not_matched_by_source_update(values, condition)
+        return with_clause(merge, clause.kind, clause.action, condition, None if clause.assignments is None else values)
+
+    def _create_view(self, action: CreateView) -> Rows:
+        views, name = self.engine.views, str(action.view)
+        if views.has(name) and not action.or_replace:
+            if action.if_not_exists:
+                return NOTHING
+            raise self.binder.source.error_at(
+                f"there is already a view {name}", action.view.position, hint="Write CREATE OR REPLACE TEMP VIEW."
+            )
+        text = self.binder.bound(action.query).text
+        # Names that are wrong are found now, not by the first query. The text says what the view's own name means.
+        self.engine.query(self.tx, self.binder, action.query)
+        if any(is_same_name(one.name, name) for one in Query(text).tables):
+            raise self.binder.source.error_at(
+                f"the view {name} would hide the table that it reads", action.view.position, hint="Use another name."
+            )
+        if action.columns:
+            names = ", ".join(f"`{column.replace('`', '``')}`" for column in action.columns)
+            text = f"SELECT * FROM ({text}\n) AS rows_of({names})"
+        views.put(name, text)
+        return NOTHING
 
     # -- whole tables ----------------------------------------------------------------------------------------------
 

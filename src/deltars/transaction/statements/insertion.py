@@ -38,7 +38,7 @@ def insert(execution: Execution, action: Insert) -> Rows:
     constants = _constants(execution, action, metadata)
     names = _names(execution, action, schema, constants)
     rows = _rows(execution, action, schema, names)
-    options: dict[str, Any] = {"merge_schema": action.evolves}
+    options: dict[str, Any] = {"merge_schema": action.evolves or execution.engine.evolves}
     if action.overwrites:
         condition = _of_partition(execution, action, schema) if constants else None
         options |= {"mode": "overwrite"} | ({"replace_where": condition} if condition else _dynamic(execution))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -31,6 +32,10 @@ class Rows(ABC):
     @abstractmethod
     def to_spark(self, spark: SparkSession | None) -> DataFrame: ...
 
+    @abstractmethod
+    def plan(self, mode: str) -> str:
+        """Return how the rows are computed, as the engine describes it."""
+
 
 class ArrowRows(Rows):
     """Rows that are there: the metrics of a change, a description."""
@@ -47,6 +52,9 @@ class ArrowRows(Rows):
 
     def to_spark(self, spark: SparkSession | None) -> DataFrame:
         return spark_plane().local_frame(spark, self.table)
+
+    def plan(self, mode: str) -> str:
+        return "rows that are in memory"
 
 
 class SparkRows(Rows):
@@ -65,6 +73,13 @@ class SparkRows(Rows):
     def to_spark(self, spark: SparkSession | None) -> DataFrame:
         found: DataFrame = self.frame
         return found
+
+    def plan(self, mode: str) -> str:
+        # Spark prints a plan; only its JVM and its server have the text.
+        printed = StringIO()
+        with redirect_stdout(printed):
+            self.frame.explain(mode=mode)
+        return printed.getvalue().strip()
 
 
 class DuckDBRows(Rows):
@@ -86,6 +101,9 @@ class DuckDBRows(Rows):
 
     def to_spark(self, spark: SparkSession | None) -> DataFrame:
         return spark_plane().local_frame(spark, self.to_arrow())
+
+    def plan(self, mode: str) -> str:
+        return self.query.plan()
 
 
 def one_row(**values: object) -> ArrowRows:

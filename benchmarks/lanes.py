@@ -1,0 +1,40 @@
+"""Every lane of the benchmark, by name. A lane that is not here is not run."""
+
+from __future__ import annotations
+
+from benchmarks import (
+    bulk,
+    commits,
+    growth,
+    imports,
+    maintenance,
+    mirror,
+    observe,
+    reading,
+    row_changes,
+    spark,
+    spark_scale,
+    streams,
+    transactions,
+    vacuum,
+)
+from benchmarks.lane import Lane
+
+_MODULES = (
+    commits,
+    transactions,
+    bulk,
+    imports,
+    reading,
+    growth,
+    mirror,
+    observe,
+    spark,
+    streams,
+    row_changes,
+    maintenance,
+    vacuum,
+    spark_scale,
+)
+
+LANES: dict[str, Lane] = {lane.name: lane for module in _MODULES for lane in module.LANES}
