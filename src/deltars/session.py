@@ -41,7 +41,7 @@ from deltars.uri import CatalogUri, is_uri, parse_table_uri
 if TYPE_CHECKING:
     from deltars.log import Commit, CommitOutcome, Committed, VersionTaken
     from deltars.mirror import MirrorOutcome, Publisher
-    from deltars.store import AsOf, Cut, CutFinder, Cuts, Heartbeat, LogReader, LogWriter, MirrorMode, Tags
+    from deltars.store import AsOf, Cut, CutFinder, Cuts, Heartbeat, Identities, LogReader, LogWriter, MirrorMode, Tags
 
 _log = logging.getLogger(__name__)
 
@@ -110,6 +110,10 @@ class CatalogSession:
     @_made_once
     def tags(self) -> Tags:
         return store.Tags(self.database)
+
+    @_made_once
+    def identities(self) -> Identities:
+        return store.Identities(self.database)
 
     @_made_once
     def writer(self) -> LogWriter:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deltars import Catalog, PredicateError, TableNotFound, ValidationError
+from deltars.transaction.table_write import TableWrite
 
 pytestmark = pytest.mark.backends("sqlite")
 
@@ -164,3 +165,28 @@ def test_manifest_and_conversion_are_statements(catalog: Catalog, run: Run, tmp_
             run(text)
     with catalog.begin() as tx, pytest.raises(PredicateError, match="cannot be part of a transaction"):
         tx.sql_to_arrow("GENERATE symlink_format_manifest FOR TABLE flat")
+
+
+def test_failure_after_the_commit_of_a_script_keeps_what_was_committed(
+    catalog: Catalog, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = "BEGIN; INSERT INTO t VALUES (3, 'x'); COMMIT; INSERT INTO t VALUES ('four', 'x'); DELETE FROM t"
+    with pytest.raises(ValidationError, match="cannot be assigned"):
+        catalog.sql_script(script)
+    assert run("SELECT count(*) FROM t") == [(3,)]
+    assert catalog.table("t").version == 1
+
+    def interrupt(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    # The rows of COMMIT are made after it.
+    with monkeypatch.context() as patch:
+        patch.setattr("deltars.catalog.statements._committed", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            catalog.sql_script("BEGIN; INSERT INTO t VALUES (4, 'x'); COMMIT")
+    assert catalog.table("t").version == 2
+    with monkeypatch.context() as patch:
+        patch.setattr(TableWrite, "_write_rows", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            catalog.sql_script("BEGIN; DELETE FROM t; INSERT INTO t VALUES (5, 'x'); COMMIT")
+    assert (catalog.table("t").version, catalog.table("t").count()) == (2, 4)

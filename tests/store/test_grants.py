@@ -128,7 +128,7 @@ def test_a_writer_creates_commits_removes_publishes_and_tags_but_deletes_nothing
         opened.tag("yours")
         opened.untag("yours")
         assert [tag.name for tag in opened.tags()] == ["mine"]
-    writable = {"dl_tables", "dl_mirror_status", "dl_writers", "dl_maintenance"}
+    writable = {"dl_tables", "dl_mirror_status", "dl_writers", "dl_maintenance", "dl_identities"}
     allowed = {"UPDATE": writable, "DELETE": {"dl_tags", "dl_writers"}}
     _refused_everywhere(catalog_uri, roles.writer, ["UPDATE", "DELETE"], allowed=allowed)
 

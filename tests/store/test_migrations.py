@@ -33,6 +33,7 @@ TABLES = {
     "dl_cdc_files",
     "dl_conflicts",
     "dl_domain_metadata",
+    "dl_identities",
     "dl_maintenance",
     "dl_metadata_updates",
     "dl_mirror_log",

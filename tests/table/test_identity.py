@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,10 +18,12 @@ import deltars
 from deltars.errors import ValidationError
 from deltars.protocol.identity import HIGH_WATER_MARK
 from tests.support.delta_spark import DeltaSpark
+from tests.support.soak import scaled
 
 # The subject is not the database.
 pytestmark = pytest.mark.backends("sqlite")
 
+ROUNDS = scaled(3, soak=100)
 DDL = "id BIGINT GENERATED ALWAYS AS IDENTITY (START WITH 10 INCREMENT BY 5), name STRING"
 
 
@@ -125,15 +129,71 @@ def test_numbers_end_where_bigint_ends(catalog: deltars.Catalog) -> None:
     assert table.version == 1
 
 
-def test_concurrent_writers_conflict_and_a_retry_gets_other_numbers(catalog: deltars.Catalog) -> None:
+@pytest.mark.backends("postgres", "sqlite", "duckdb")
+def test_concurrent_writers_get_different_numbers_and_do_not_conflict(catalog: deltars.Catalog) -> None:
     table = catalog.create_table("t", DDL)
-    tx = catalog.begin(isolation="serializable")
-    tx.write("t", names("late"))
+    catalog.write("t", names("first"))
+    late, later = catalog.begin(isolation="serializable"), catalog.begin(isolation="serializable")
+    late.write("t", names("late", "too"))
+    later.merge("t", names("later"), "t.name = s.name").when_not_matched_insert_all().execute()
     catalog.write("t", names("early"))
+    assert mark(table) == 30
+    late.commit()
+    assert mark(table) == 30  # the larger one stays
+    later.commit()
+    assert rows(table) == {"first": 10, "late": 15, "too": 20, "later": 25, "early": 30}
+    assert mark(table) == 30
+    changed = catalog.begin(isolation="serializable")
+    changed.write("t", names("lost"))
+    table.alter.add_columns("more INT")
     with pytest.raises(deltars.MetadataChanged):
-        tx.commit()
-    catalog.run(lambda tx: tx.write("t", names("late")), retries=2)
-    assert rows(table) == {"early": 10, "late": 15}
+        changed.commit()
+    strict = catalog.begin()
+    strict.write("t", names("lost"))
+    catalog.write("t", names("last"))
+    with pytest.raises(deltars.VersionConflict):
+        strict.commit()
+
+
+def test_what_was_reserved_and_not_used_is_free_again(catalog: deltars.Catalog) -> None:
+    table = catalog.create_table("t", DDL)
+    catalog.write("t", names("a"))
+    # The number of rows of a stream is not known before.
+    catalog.write("t", names("b", "c").to_reader())
+    with pytest.raises(deltars.SchemaMismatch):
+        catalog.write("t", pa.table({"name": [1.5]}))
+    catalog.write("t", names("d"))
+    assert rows(table) == {"a": 10, "b": 15, "c": 20, "d": 25}
+    tx = catalog.begin(isolation="serializable")
+    tx.write("t", names("e"))
+    tx.rollback()
+    catalog.write("t", names("f"))
+    assert rows(table)["f"] == 35  # a gap: the files of the transaction may have been read
+
+
+@pytest.mark.soak
+@pytest.mark.backends("postgres", "sqlite")
+def test_threads_and_processes_give_no_number_twice(catalog: deltars.Catalog, migrated_uri: str) -> None:
+    table = catalog.create_table("t", DDL)
+    program = f"""
+import deltars, pyarrow as pa
+with deltars.connect({migrated_uri!r}) as catalog:
+    for row in range({ROUNDS}):
+        catalog.write("t", pa.table({{"name": [f"{{PROCESS}}-{{row}}", f"{{PROCESS}}+{{row}}"]}}))
+"""
+    others = [subprocess.Popen([sys.executable, "-c", program.replace("PROCESS", str(one))]) for one in range(2)]
+
+    def write(number: int) -> None:
+        for row in range(ROUNDS):
+            catalog.write("t", names(f"thread {number}-{row}"))
+
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(write, range(3)))
+    assert [other.wait(timeout=60) for other in others] == [0, 0]
+    found = sorted(rows(table).values())
+    assert len(found) == len(set(found)) == 7 * ROUNDS
+    assert mark(table) == found[-1]
+    assert all((value - 10) % 5 == 0 for value in found)
 
 
 def test_threads_of_one_transaction_get_different_numbers(catalog: deltars.Catalog) -> None:

@@ -50,7 +50,7 @@ from deltars.transaction import Transaction
 from deltars.transaction.queries import ReadChanges, TableMoment
 from deltars.transaction.statements.engine import Engine
 from deltars.transaction.statements.execution import Execution
-from deltars.transaction.statements.rows import NOTHING, ArrowRows, DuckDBRows, Rows, one_row
+from deltars.transaction.statements.rows import NOTHING, ArrowRows, Rows, one_row
 from deltars.transaction.statements.views import views_of
 
 if TYPE_CHECKING:
@@ -172,9 +172,8 @@ class StatementRun:
             execution = Execution(tx, self._binder, self._engine)
             for statement in statements:
                 rows = execution.run(statement)
-            if isinstance(rows, DuckDBRows):
-                # Read before the commit: a query that fails must leave nothing.
-                rows = ArrowRows(rows.to_arrow())
+            # Read before the commit: a query that fails must leave nothing.
+            rows = rows.read_once()
         return rows
 
     # -- what commits by itself ------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@
     delta.identity.highWaterMark             the last value that was given, by the schema's newest version
     delta.identity.allowExplicitInsert       BY DEFAULT: rows may bring their own values; ALWAYS: they may not
 
-Every write that gives values raises the high-water mark in its commit. So two concurrent writers conflict, and no value
-is given twice.
+A writer reserves values before it writes rows (`store.identities`), so that no value is given twice. Its commit raises
+the high-water mark, and does not conflict with another one that does the same.
 """
 
 from __future__ import annotations

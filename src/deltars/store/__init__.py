@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from deltars.store.commit.winner import lost_race
     from deltars.store.commit.writer import LogWriter
     from deltars.store.heartbeat import Heartbeat
+    from deltars.store.identities import Identities, IdentityRange
     from deltars.store.mirror.status import MirrorMode
     from deltars.store.read.as_of import AsOf, CutFinder
     from deltars.store.read.cuts import Cut, Cuts
@@ -29,6 +30,7 @@ else:
             "commit.writer": "LogWriter",
             "grants": "grants",
             "heartbeat": "Heartbeat",
+            "identities": "Identities IdentityRange",
             "mirror.status": "MirrorMode",
             "read.as_of": "AsOf CutFinder",
             "read.cuts": "Cut Cuts",

@@ -63,7 +63,8 @@ class Search:
 def by_range(backend: Backend, intervals: Sequence[Interval], slot: int) -> Search:
     """Return the search for files whose range column overlaps one of these intervals, which are on its scale."""
     probe, files = backend.rows(_probes(intervals, slot), _PROBES), dl_add_files.alias("ranged")
-    class_, low, high = (literal_column(key) for key in RANGE_KEYS[backend.dialect])
+    keys: list[ColumnElement[Any]] = [literal_column(key) for key in RANGE_KEYS[backend.dialect]]
+    class_, low, high = keys
     matches = and_(
         files.c.removed_version.is_(None),
         class_ == probe.c["class"],

@@ -4,8 +4,8 @@
 |--------|-----------------------------------------------------------------------------------------------------------|
 | reader | read everything                                                                                           |
 | writer | read; insert; update `dl_tables`, `dl_mirror_status` and, of `dl_add_files`, the column `removed_version` |
-|        | and the two that repeat what `stats` says, `mins` and `maxs`; write `dl_maintenance` and `dl_writers`;    |
-|        | delete tags and announcements of writers                                                                  |
+|        | and the two that repeat what `stats` says, `mins` and `maxs`; write `dl_maintenance`, `dl_writers` and    |
+|        | `dl_identities`; delete tags and announcements of writers                                                 |
 | mirror | read; write `dl_mirror_status` and `dl_mirror_log`                                                        |
 
 None of them may delete anything else. The owner of the schema runs migrations, and sets the warehouse and the
@@ -39,8 +39,9 @@ _WRITTEN = (
     schema.dl_maintenance,
     schema.dl_reads,
     schema.dl_conflicts,
+    schema.dl_identities,
 )
-_UPDATED = (schema.dl_tables, schema.dl_mirror_status, schema.dl_writers, schema.dl_maintenance)
+_UPDATED = (schema.dl_tables, schema.dl_mirror_status, schema.dl_writers, schema.dl_maintenance, schema.dl_identities)
 _DELETED = (schema.dl_tags, schema.dl_writers)
 
 

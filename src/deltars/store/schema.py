@@ -14,9 +14,10 @@
     dl_maintenance        what vacuum, optimize and expire did: at most one row per table
     dl_reads              what committed transactions read: one row per transaction and table
     dl_conflicts          transactions that lost a race, and to which commit
+    dl_identities         last value that a writer reserved of each identity column
 
-Rows are only inserted, except in `dl_tables`, `dl_mirror_status`, `dl_add_files`, `dl_tags`, `dl_writers` and
-`dl_maintenance`. In `dl_add_files`,
+Rows are only inserted, except in `dl_tables`, `dl_mirror_status`, `dl_add_files`, `dl_tags`, `dl_writers`,
+`dl_maintenance` and `dl_identities`. In `dl_add_files`,
 `removed_version` (NULL while the file is live) makes a snapshot at V one range:
 `version <= V and (removed_version is null or removed_version > V)`. `mins` and `maxs` repeat the bounds in `stats`, in
 the order of the table's columns, and are rewritten when that order changes.
@@ -293,6 +294,17 @@ dl_tags = Table(
     Column("created_at", Instant, nullable=False),
     Column("committer", Text),
     Column("description", Text),
+)
+
+# No foreign key, for the reason below.
+dl_identities = Table(
+    "dl_identities",
+    metadata,
+    Column("table_id", Id, nullable=False),
+    # The physical name, which a renamed column keeps.
+    Column("column_name", Text, nullable=False),
+    Column("last_value", BigInteger),
+    PrimaryKeyConstraint("table_id", "column_name"),
 )
 
 # Neither has a foreign key: checking it would wait for the row lock of a running commit to the table.

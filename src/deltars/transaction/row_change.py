@@ -49,7 +49,7 @@ from deltars.transaction.assignments import is_spark_column, resolved
 from deltars.transaction.change_data import ChangedRows
 from deltars.transaction.change_metrics import ChangeMetrics, measured
 from deltars.transaction.changed_files import ChangedFiles, changed_rows, uses_vectors, without_rows
-from deltars.transaction.identity_marks import after_rows
+from deltars.transaction.identity_marks import counting
 from deltars.transaction.metadata import metadata_actions
 from deltars.transaction.options import CheckedChangeOptions
 from deltars.transaction.plane import spark_plane
@@ -255,9 +255,9 @@ class RowChange(ABC):
     ) -> None:
         """Write the rows that come, then delete those that go."""
         target = self._target(table, metadata)
-        updated = self._write(changes.rows, scan, metadata, target, planes)
+        updated = self._write(table, changes.rows, scan, metadata, target, planes)
         metadata = self._metadata or metadata
-        self._new += updated + self._write(changes.inserted_rows, scan, metadata, target, planes)
+        self._new += updated + self._write(table, changes.inserted_rows, scan, metadata, target, planes)
         self._files = without_rows(
             files, scan, changes.positions, planes.purges, target, by_vectors=uses_vectors(metadata)
         )
@@ -266,18 +266,25 @@ class RowChange(ABC):
             self._changed = changed_rows(files, changes, self._files, paths, planes.purges)
 
     def _write(
-        self, frames: Sequence[object], scan: Scan, metadata: Metadata, target: WriteTarget, planes: Planes
+        self,
+        table: StagedTable,
+        frames: Sequence[object],
+        scan: Scan,
+        metadata: Metadata,
+        target: WriteTarget,
+        planes: Planes,
     ) -> list[WrittenFile]:
         written: list[WrittenFile] = []
         for frame in frames:
-            data = planes.data.schema(frame)
-            whole = planes.data.with_computed_columns(frame, metadata.schema)
-            hidden = [name for name in scan.hidden_columns if name in data.names]
-            place = target.with_options(schema=with_hidden_columns(metadata.schema, hidden)) if hidden else target
-            some = planes.data.write(whole, place, conditions_of(metadata, data.names))
-            written += some
-            # The next frame's rows are counted after these.
-            self._metadata = metadata = after_rows(metadata, data.names, some)
+            data, session = planes.data.schema(frame), self._view.session
+            with counting(session, table, metadata, data.names, frame) as rows:
+                whole = planes.data.with_computed_columns(frame, rows.schema)
+                hidden = [name for name in scan.hidden_columns if name in data.names]
+                place = target.with_options(schema=with_hidden_columns(metadata.schema, hidden)) if hidden else target
+                some = planes.data.write(whole, place, conditions_of(metadata, data.names))
+                written += some
+                # The next frame's rows are counted after these.
+                self._metadata = metadata = rows.after(session, some)
         return written
 
     def _measured(self, changes: RowChanges, deleted: int | None, scan_s: float, rewrite_s: float) -> ChangeMetrics:

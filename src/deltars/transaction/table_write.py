@@ -53,7 +53,7 @@ from deltars.protocol.properties import boolean_property
 from deltars.transaction.change_data import ChangedRows
 from deltars.transaction.changed_files import changed_rows, uses_vectors, without_rows
 from deltars.transaction.create_table import check_directory, is_same_place
-from deltars.transaction.identity_marks import after_rows
+from deltars.transaction.identity_marks import counting
 from deltars.transaction.metadata import changed, metadata_actions, partition_column
 from deltars.transaction.options import CheckedWriteOptions, skipped_by
 from deltars.transaction.replaced_files import of_written_partitions, possibly_unmatched
@@ -305,9 +305,11 @@ class TableWrite:
         target = self._target(table, metadata, max_files)
         with self._located(table):
             refuse_given(metadata.schema, data.names)
-            frame = self._plane.with_computed_columns(self._frame, metadata.schema)
-            files = self._plane.write(frame, target, conditions)
-            return _Rows(table.metadata, after_rows(metadata, data.names, files), table.location, files)
+            session = self._view.session
+            with counting(session, table, metadata, data.names, self._frame) as rows:
+                frame = self._plane.with_computed_columns(self._frame, rows.schema)
+                files = self._plane.write(frame, target, conditions)
+                return _Rows(table.metadata, rows.after(session, files), table.location, files)
 
     def _target(self, table: StagedTable, metadata: Metadata, max_files: int | None) -> WriteTarget:
         options = self._options

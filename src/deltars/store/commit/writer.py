@@ -51,12 +51,14 @@ from deltars.log.new_table import NO_VERSION
 from deltars.log.table_rules import check_state
 from deltars.log.validation import check_commit
 from deltars.observe import Stopwatch, emit
+from deltars.protocol import Metadata
 from deltars.store.backends import Opening
 from deltars.store.commit import drop as drops
 from deltars.store.commit.bounds_rewrite import rewrite_bounds
 from deltars.store.commit.bulk import BATCH_ROWS
 from deltars.store.commit.concurrent_commits import Winners, files_read, find_expired, find_replaced
 from deltars.store.commit.event import commit_ended
+from deltars.store.commit.identity_marks import with_latest_marks, without_counting
 from deltars.store.commit.missing_files import find_missing
 from deltars.store.commit.plan import ROW_GROUPS, LockedTable, Plan
 from deltars.store.commit.state_cache import UNCOMMITTED, KnownState, StateCache
@@ -136,6 +138,7 @@ class LogWriter:
                 watch.enter("write")
                 if commit.committer is None:
                     commit = replace(commit, committer=self._database.backend.user(connection))
+                commit = with_latest_marks(commit, lambda table_id: self._metadata(connection, locked, table_id))
                 plan = self._plan(connection, commit, locked)
                 rewrite_bounds(connection, self._database.backend, plan.moved)
                 written = self._begin_writing(connection, plan, locked)
@@ -278,8 +281,11 @@ class LogWriter:
             return VersionTaken(row.table_id, row.name, expected, row.current_version)
         reads = commit.reads_of(row.table_id)
         matching = files_read(reads, expected, row, self._states.get(row.table_id), self._database.backend)
-        since = self._winners.since(connection, row.table_id, expected, evidence(mine, reads, level), matching)
+        since = list(self._winners.since(connection, row.table_id, expected, evidence(mine, reads, level), matching))
         verdict = find_conflicts(mine, reads, since, level)
+        uncounted = without_counting(connection, row.table_id, expected, since, verdict.conflict)
+        if uncounted is not None:
+            verdict = find_conflicts(mine, reads, uncounted, level)
         if verdict.conflict is None or verdict.is_settleable:
             expired = find_expired(connection, row, expected)
             if expired is not None or verdict.conflict is None:
@@ -327,6 +333,15 @@ class LogWriter:
             bulk_threshold=self._copy_threshold,
             records_reads=self._records_reads,
         )
+
+    def _metadata(self, connection: Connection, locked: dict[UUID, LockedTable], table_id: UUID) -> Metadata | None:
+        """Return a locked table's metadata; None before its first commit."""
+        row = locked[table_id]
+        known = self._states.get(table_id)
+        if known is None or not known.is_of(row.metadata_version, row.protocol_version, row.state_key):
+            self._states.load(connection, self._database.backend, [table_id])
+            known = self._states.get(table_id)
+        return None if known is None else known.state.metadata
 
     def _state(self, connection: Connection, table: TableCommit, row: LockedTable) -> KnownState:
         """Return the state the commit was validated against. If a newer one exists, validate against it first."""

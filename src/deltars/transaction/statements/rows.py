@@ -33,6 +33,10 @@ class Rows(ABC):
     def to_spark(self, spark: SparkSession | None) -> DataFrame: ...
 
     @abstractmethod
+    def read_once(self) -> Rows:
+        """Compute the rows now, and return them."""
+
+    @abstractmethod
     def plan(self, mode: str) -> str:
         """Return how the rows are computed, as the engine describes it."""
 
@@ -52,6 +56,9 @@ class ArrowRows(Rows):
 
     def to_spark(self, spark: SparkSession | None) -> DataFrame:
         return spark_plane().local_frame(spark, self.table)
+
+    def read_once(self) -> Rows:
+        return self
 
     def plan(self, mode: str) -> str:
         return "rows that are in memory"
@@ -73,6 +80,10 @@ class SparkRows(Rows):
     def to_spark(self, spark: SparkSession | None) -> DataFrame:
         found: DataFrame = self.frame
         return found
+
+    def read_once(self) -> Rows:
+        # The rows stay with Spark's executors: there may be more of them than fit here.
+        return SparkRows(self.frame.localCheckpoint(eager=True))
 
     def plan(self, mode: str) -> str:
         # Spark prints a plan; only its JVM and its server have the text.
@@ -101,6 +112,9 @@ class DuckDBRows(Rows):
 
     def to_spark(self, spark: SparkSession | None) -> DataFrame:
         return spark_plane().local_frame(spark, self.to_arrow())
+
+    def read_once(self) -> Rows:
+        return ArrowRows(self.to_arrow())
 
     def plan(self, mode: str) -> str:
         return self.query.plan()
