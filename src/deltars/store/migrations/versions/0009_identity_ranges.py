@@ -12,8 +12,8 @@ from alembic import op
 
 from deltars.store.types import Id
 
-revision = "0011"
-down_revision = "0010"
+revision = "0009"
+down_revision = "0008"
 
 
 def upgrade(views: Collection[str]) -> None:

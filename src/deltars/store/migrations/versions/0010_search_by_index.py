@@ -7,8 +7,8 @@ from collections.abc import Collection
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0012"
-down_revision = "0011"
+revision = "0010"
+down_revision = "0009"
 
 RANGE_CLASS = {
     "postgresql": (
