@@ -104,7 +104,8 @@ def is_met(figure: Figure, target: Target) -> bool | None:
 
 
 def _share(ours: float | None, theirs: float | None) -> float | None:
-    return None if ours is None or theirs is None else ours / theirs
+    # A small run may need no memory that can be measured.
+    return None if ours is None or not theirs else ours / theirs
 
 
 # -- making them -------------------------------------------------------------------------------------------------------
