@@ -78,7 +78,7 @@ def test_spilled_sort_gives_the_rows_of_one_in_memory(table: deltars.Table, monk
 def test_failed_sort_leaves_no_file_behind(table: deltars.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     scan, target = scanned(table)
     before = set(Path(table.location).rglob("*.parquet"))
-    monkeypatch.setattr("deltars.data.compaction._in_order", lambda rows, keys: (_ for _ in ()).throw(OSError("full")))
+    monkeypatch.setattr("deltars.data.compaction.in_order", lambda rows, keys: (_ for _ in ()).throw(OSError("full")))
     with pytest.raises(OSError, match="full"):
         write_bin(scan, Rewrite(target, (("a",),), memory_bytes=50_000))
     assert set(Path(table.location).rglob("*.parquet")) == before
