@@ -74,7 +74,7 @@ def test_interrupted_optimize_loses_no_row_and_the_next_run_finishes(
 
     refill(catalog)
     catalog.close()
-    stride = scaled(45, soak=1)
+    stride = scaled(20, soak=1)
     turn, kills, ended = seed() % stride, 0, -signal.SIGKILL
     while ended == -signal.SIGKILL:
         turn += stride

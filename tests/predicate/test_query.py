@@ -125,7 +125,6 @@ def test_columns_that_are_named_nowhere_are_not_needed(text: str, columns: list[
         ("SELECT * FROM features WHERE", "syntax error|too early"),
         ("SELECT * FROM features AT (VERSION => 3)", "form of a moment is not supported"),
         ("SELECT @v3 FROM features", "only a table can be read at a moment"),
-        ("SELECT * FROM table_changes('features', 0)", "cannot read changes"),
         ("", "empty"),
     ],
 )
