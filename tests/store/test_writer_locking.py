@@ -47,7 +47,8 @@ def test_second_writer_waits_while_the_first_is_between_check_and_commit(open_lo
     log = open_log(tap=tap).create()
     second = _second_writer(open_log, log)
     with tap.holding(WRITING) as hold:
-        first = Meanwhile(log.append, "first", version=1)
+        # With an id of the caller the commit takes two round trips, so that it can be held between lock and write.
+        first = Meanwhile(log.append, "first", version=1, txn_id=uuid4())
         hold.wait_until_reached()
         waiting = Meanwhile(second.append, "second", version=1)
         waiting.stays_for(0.5)
