@@ -75,10 +75,19 @@ def test_small_commit_locks_in_one_statement_and_writes_in_the_next(open_log: Op
 @pytest.mark.requirement("D-04")
 def test_version_is_checked_before_anything_is_written(open_log: OpenLog, tap: Tap) -> None:
     log = open_log(tap=tap, copy_threshold=10).create()
+    before = {**log.dump(), "dl_conflicts": []}
     for count in (1, 10):
         with tap.recording() as statements, pytest.raises(VersionConflict):
             log.commit([added(f"{i}") for i in range(count)], version=5)
-        assert _steps(statements[: statements.index("ROLLBACK")]) == ["begin", "limits", "lock"]
+        assert _steps(statements[:3]) == ["begin", "limits", "lock"]
+        if count == 1:
+            # Sent with the lock: it writes only if the locked row is as expected.
+            write, commit = statements[3:5]
+            assert "expected AS" in write
+            assert _steps([commit]) == ["commit"]
+        else:
+            assert statements[3] == "ROLLBACK"
+        assert {**log.dump(), "dl_conflicts": []} == before
 
 
 @pytest.mark.requirement("D-11", "D-04")
