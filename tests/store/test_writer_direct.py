@@ -203,7 +203,8 @@ def test_connection_lost_while_waiting_for_the_lock_is_settled(open_log: OpenLog
         waiting = Meanwhile(session.commit, commit)
         waiting.stays_for(0.2)
         ended = connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'deltars until%'"
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE application_name LIKE 'deltars until%' AND datname = current_database()"
         ).fetchall()
         assert ended == [(True,)]
     outcome = waiting.outcome()
