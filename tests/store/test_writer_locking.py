@@ -147,7 +147,7 @@ def test_writer_that_must_wait_too_long_gets_a_time_out(open_log: OpenLog, tap: 
     log = open_log(tap=tap).create()
     second = _second_writer(open_log, log, timeout=0.6)
     with tap.holding(WRITING) as hold:
-        first = Meanwhile(log.append, "first", version=1)
+        first = Meanwhile(log.append, "first", version=1, txn_id=uuid4())
         hold.wait_until_reached()
         for _ in range(2):
             started = time.monotonic()
@@ -169,7 +169,7 @@ def test_wait_that_ends_within_the_time_out_succeeds(open_log: OpenLog, tap: Tap
     log = open_log(tap=tap).create()
     second = _second_writer(open_log, log, timeout=30)
     with tap.holding(WRITING) as hold:
-        first = Meanwhile(log.append, "first", version=1)
+        first = Meanwhile(log.append, "first", version=1, txn_id=uuid4())
         hold.wait_until_reached()
         waiting = Meanwhile(second.append, "second", version=2)
         waiting.stays_for(1)
@@ -281,7 +281,7 @@ def test_stuck_writer_loses_its_lock_when_its_time_is_over(open_log: OpenLog, ta
     log = open_log(tap=tap, timeout=1.5).create()
     second = _second_writer(open_log, log, timeout=30)
     with tap.holding(WRITING) as hold:
-        stuck = Meanwhile(log.append, "stuck", version=1)
+        stuck = Meanwhile(log.append, "stuck", version=1, txn_id=uuid4())
         hold.wait_until_reached()
         assert second.append("second", version=1).version == 1
         hold.release()
@@ -372,7 +372,7 @@ def test_writer_that_waited_checks_the_version_that_the_first_left(open_log: Ope
     second = _second_writer(open_log, log)
     assert second.catalog.table(log.table_id).version == 0
     with tap.holding(WRITING) as hold:
-        first = Meanwhile(log.append, "same", version=1)
+        first = Meanwhile(log.append, "same", version=1, txn_id=uuid4())
         hold.wait_until_reached()
         conflicting = Meanwhile(second.append, "same", version=1)
         conflicting.stays_for(0.3)
