@@ -152,7 +152,7 @@ def test_writer_that_waited_for_the_lock_supersedes_what_the_first_added(
     log.append("old", version=1)
     other = open_log(name="other", copy_threshold=threshold)
     with tap.holding("dl_table_versions (") as hold:
-        first = Meanwhile(log.append, "same", version=2)
+        first = Meanwhile(log.append, "same", version=2, txn_id=uuid4())
         hold.wait_until_reached()
         waiting = Meanwhile(other.writer.commit, log.table_id, 3, second, operation="WRITE")
         waiting.stays_for(0.4)
