@@ -49,7 +49,7 @@ def test_read_that_goes_on_after_the_limit_is_interrupted_at_its_next_statement(
     database.backend.read_limit = TimeLimit(0.1)
     with database.read() as connection:
         time.sleep(0.25)  # It computes, between two statements.
-        with pytest.raises(Exception, match="(?i)interrupted"):
+        with pytest.raises(Exception, match=r"(?i)interrupted"):
             connection.execute(text(ENDLESS[backend])).all()
 
 
