@@ -366,7 +366,8 @@ def test_copy_does_not_replace_its_source_nor_another_place(
 def test_replaced_table_that_changes_meanwhile_stays(
     catalog: deltars.Catalog, source: deltars.Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dst = catalog.write("dst", rows(1)) and catalog.table("dst")
+    catalog.write("dst", rows(1))
+    dst = catalog.table("dst")
     before = files_below(catalog)
     copy_files = copies._copy_files
 
