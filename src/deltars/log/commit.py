@@ -69,6 +69,8 @@ class TableCommit:
     """Whether to refuse every newer version, at any isolation level."""
     restores: frozenset[int] = frozenset()
     """Older versions whose files are added again: a vacuum may be deleting them."""
+    drops_features: frozenset[str] = frozenset()
+    """Table features that the commit may drop: no live file and no metadata uses them any more."""
 
 
 @dataclass(frozen=True, slots=True)
