@@ -217,7 +217,9 @@ class Activity:
                 for part in _parts(keys):
                     versions = (and_(_versions.table_id == table, _versions.version == at) for table, at in part)
                     query = _commits(*details).where(or_(*versions), _versions.txn_id.in_(some))
-                    found += [CommitRow(*row, stages=stages.get(row.txn_id, {})) for row in connection.execute(query)]
+                    found += [
+                        replace(CommitRow(*row), stages=stages.get(row.txn_id, {})) for row in connection.execute(query)
+                    ]
         return found
 
     def published_at(self, txn_id: UUID) -> int | None:
