@@ -118,6 +118,8 @@ class Commit:
     """Tables that it drops. They get no version, and are none of `tables`."""
     announced: frozenset[UUID] = frozenset()
     """Tables for which the transaction announced itself as a writer."""
+    spent: Mapping[str, float] = field(default_factory=dict, compare=False)
+    """Seconds of each stage until the commit began (`log.stages`)."""
 
     @property
     def existing_tables(self) -> list[UUID]:
