@@ -13,16 +13,19 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
-from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, TypeAlias
+from weakref import WeakSet
 
 from sqlalchemy import Connection, Engine, Pool
 from sqlalchemy import exc as sa_exc
 from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.pool.base import _ConnectionRecord
 
 from deltars.observe import PoolUse
 
+_LOST_S = 1.0
+"""How often a caller that waits looks for room that a lost entry made: no one reports it."""
 _ATTEMPTS = 2
 """How many connections of the pool are replaced if they are dead. SQLAlchemy does the same."""
 
@@ -75,17 +78,16 @@ def info_of(connection: AnyConnection) -> dict[str, Any]:
 class WatchedPool(Pool):
     """Pool that counts its callers and how long they waited.
 
-    A caller takes a permit, then the idle connection that was returned last, or else a new one.
+    It knows its lent entries by weak references only: one that an interrupt takes from its borrower makes room again.
     """
 
     def __init__(self, creator: Any, pool_size: int, timeout: float, **options: Any) -> None:
         super().__init__(creator, **options)
         self._size = pool_size
         self._timeout_s = timeout
-        self._permits: SimpleQueue[None] = SimpleQueue()
-        for _ in range(pool_size):
-            self._permits.put(None)
         self._idle: list[ConnectionPoolEntry] = []
+        self._entries: WeakSet[ConnectionPoolEntry] = WeakSet()
+        self._change = threading.Condition()
         self._counting = threading.Lock()
         self._waiting = self._asked = 0
         self._waited_s = 0.0
@@ -99,8 +101,9 @@ class WatchedPool(Pool):
             raise
 
     def use(self) -> PoolUse:
-        in_use = self._size - self._permits.qsize()
-        return PoolUse(self._size, in_use, len(self._idle), self._waiting, self._asked, self._waited_s)
+        idle = len(self._idle)
+        in_use = len(self._entries) - idle
+        return PoolUse(self._size, in_use, idle, self._waiting, self._asked, self._waited_s)
 
     # -- what SQLAlchemy calls -----------------------------------------------------------------------------------
 
@@ -108,22 +111,15 @@ class WatchedPool(Pool):
         with self._counting:
             self._asked += 1
         try:
-            self._permits.get(block=False)
-        except Empty:
-            self._wait()
-        try:
             return self._idle.pop()
         except IndexError:
-            pass  # None is idle.
-        try:
-            return self._create_connection()
-        except BaseException:
-            self._permits.put(None)
-            raise
+            return self._wait()
 
     def _do_return_conn(self, record: ConnectionPoolEntry) -> None:
         self._idle.append(record)
-        self._permits.put(None)
+        if self._waiting:
+            with self._change:
+                self._change.notify()
 
     def dispose(self) -> None:
         while self._idle:
@@ -149,18 +145,26 @@ class WatchedPool(Pool):
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _wait(self) -> None:
-        began = time.perf_counter()
-        with self._counting:
+    def _wait(self) -> ConnectionPoolEntry:
+        """Return a new entry if there is room, or wait for one. Its connection is opened by who takes it."""
+        began = time.monotonic()
+        with self._change:
             self._waiting += 1
-        try:
-            self._permits.get(timeout=self._timeout_s)
-        except Empty:
-            raise sa_exc.TimeoutError(f"all {self._size} connections were in use for {self._timeout_s} s") from None
-        finally:
-            with self._counting:
+            try:
+                while True:
+                    with suppress(IndexError):
+                        return self._idle.pop()
+                    if len(self._entries) < self._size:
+                        entry = _ConnectionRecord(self, connect=False)
+                        self._entries.add(entry)
+                        return entry
+                    left_s = began + self._timeout_s - time.monotonic()
+                    if left_s <= 0:
+                        raise sa_exc.TimeoutError(f"all {self._size} connections are in use")
+                    self._change.wait(min(left_s, _LOST_S))
+            finally:
                 self._waiting -= 1
-                self._waited_s += time.perf_counter() - began
+                self._waited_s += time.monotonic() - began
 
     def _open(self, entry: ConnectionPoolEntry) -> Any:
         """Return the open connection of an entry; replace one that the listeners of "checkout" refuse."""

@@ -31,13 +31,13 @@ class Prepared:
         if schema is not None:
             self.text = form.text.replace(_quoted(dialect, _SCHEMA), _quoted(dialect, schema))
         self.names = form.names
-        self._constants = constants
+        self.constants: Mapping[str, Any] = constants
 
     def values(self, given: Given) -> Sequence[Any]:
         """Return the values of the parameters in their order. One that is not given has its constant, or None."""
         if isinstance(given, list):
             return given
-        constants = self._constants
+        constants = self.constants
         return [given[name] if name in given else constants.get(name) for name in self.names]
 
 

@@ -116,7 +116,7 @@ class DirectCommits:
         write, values = self._statements.at_once(rows)
         if sum([len(value) for value in values if type(value) is str]) > MOST_BYTES:
             return None
-        opening = Opening([(self._statements.lock(1), [table_id]), (write, values)])
+        opening = Opening([(self._statements.lock(1), {"table_0": table_id}), (write, values)])
         try:
             # From the sending on, whatever is lost, the transaction may have committed.
             locked, written = self._database.run_at_once(timeout_s, opening, lambda: watch.enter("commit"))
@@ -148,7 +148,7 @@ class DirectCommits:
         timeout_s: float,
         watch: Stopwatch,
     ) -> _Locked | VersionTaken | None:
-        opening = Opening([(self._statements.lock_and_stamp(), [str(table.table_id)])])
+        opening = Opening([(self._statements.lock_and_stamp(), {"table_0": str(table.table_id)})])
         with self._database.brief_write(timeout_s, opening) as connection:
             watch.enter("check")
             if not opening.rows:

@@ -109,6 +109,16 @@ _COLUMNS: dict[str, tuple[SaColumn[Any], ...]] = {
 
 CONDITIONS = "conditions"
 """Name of the row whose values are no table's: what a table must be like for a write that is sent with its lock."""
+_CONDITION_NAMES = (
+    "table_0",
+    "is_blind",
+    "expected",
+    "base_ts",
+    "expected_metadata",
+    "expected_protocol",
+    "expected_key",
+    "allow_diverged",
+)
 _OWN_ROWS = frozenset({TRANSACTION, VERSIONS, CONDITIONS})
 
 _encode = msgspec.json.Encoder().encode
@@ -121,6 +131,8 @@ _Source: TypeAlias = tuple[str, str, Callable[[Any], Any] | None]
 
 _ALL_ROWS = ""
 """Key for all rows of a table, as one document."""
+_CONSTANTS = "constants"
+"""Name of the row of the statement's own constants."""
 
 
 class Shape(NamedTuple):
@@ -204,19 +216,21 @@ class CommitStatements:
         if known is None:
             known = self._at_once[shape] = self._sources(shape)
         statement, sources = known
+        given = {**rows, _CONSTANTS: [statement.constants]}
         values = []
         for name, key, plain in sources:
-            value = rows[name] if key == _ALL_ROWS else rows[name][0].get(key)
+            value = given[name] if key == _ALL_ROWS else given[name][0].get(key)
             values.append(value if plain is None or value is None else plain(value))
         return statement, values
 
     def _sources(self, shape: Shape) -> tuple[Prepared, list[_Source]]:
         [statement] = self.write(shape)
-        sources: dict[str, _Source] = {}
+        sources: dict[str, _Source] = {name: (_CONSTANTS, name, None) for name in statement.constants}
         for name in (*shape.kinds, TRANSACTION, VERSIONS):
             sources[f"rows_{name}"] = (name, _ALL_ROWS, _as_document)
             sources |= {parameter: (name, key, plain) for key, parameter, plain in self._parameters(name)}
-        return statement, [sources.get(name, (CONDITIONS, name, None)) for name in statement.names]
+        sources |= {name: (CONDITIONS, name, None) for name in _CONDITION_NAMES}
+        return statement, [sources[name] for name in statement.names]
 
     def _parameters(self, name: str) -> list[_Parameter]:
         if name not in self._single:

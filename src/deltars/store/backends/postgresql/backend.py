@@ -275,7 +275,7 @@ class PostgreSQL(Backend):
         # relies on time stamps not being before the start of their transaction, even if the clock is set back between
         # the two, so the later one is used.
         moment = func.greatest(func.clock_timestamp(), func.now())
-        return cast(func.extract("epoch", moment) * 1_000_000, BigInteger)
+        return cast(func.extract("epoch", moment) * literal_column("1000000"), BigInteger)
 
     def begun_us(self) -> ColumnElement[int]:
         return cast(func.extract("epoch", func.now()) * literal_column("1000000"), BigInteger)
