@@ -303,6 +303,7 @@ def test_ctrl_c_at_any_moment_leaves_a_usable_pool_and_a_known_outcome(open_log:
     moments = counted.places
     step = max(1, len(moments) // scaled(60, soak=len(moments)))
     for moment in moments[seed() % step :: step]:
+        log.append()  # after the last interrupt the pool may have had to open a connection
         version, commit = log.version, made(log, [added(f"at {moment}")])
         try:
             with Interrupt(moment):

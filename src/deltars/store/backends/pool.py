@@ -84,7 +84,7 @@ class WatchedPool(Pool):
     def __init__(self, creator: Any, pool_size: int, timeout: float, **options: Any) -> None:
         super().__init__(creator, **options)
         self._size = pool_size
-        self._timeout_s = timeout
+        self.timeout_s = timeout
         self._idle: list[ConnectionPoolEntry] = []
         self._entries: WeakSet[ConnectionPoolEntry] = WeakSet()
         self._change = threading.Condition()
@@ -130,7 +130,7 @@ class WatchedPool(Pool):
         return WatchedPool(
             self._creator,
             self._size,
-            self._timeout_s,
+            self.timeout_s,
             recycle=self._recycle,
             echo=self.echo,
             logging_name=self._orig_logging_name,
@@ -158,7 +158,7 @@ class WatchedPool(Pool):
                         entry = _ConnectionRecord(self, connect=False)
                         self._entries.add(entry)
                         return entry
-                    left_s = began + self._timeout_s - time.monotonic()
+                    left_s = began + self.timeout_s - time.monotonic()
                     if left_s <= 0:
                         raise sa_exc.TimeoutError(f"all {self._size} connections are in use")
                     self._change.wait(min(left_s, _LOST_S))

@@ -124,16 +124,15 @@ class DirectCommits:
             if not self._backend.is_outcome_unknown(driver_error(error)):
                 watch.enter("lock")
             raise
-        watch.enter("check")
-        if not locked:
-            return None
-        row = LockedTable(table.table_id, *locked[0][1:])
         if not written:
-            return self._taken(commit, table, row)
-        [(version, commit_ts, began_us)] = written
-        row.current_version = version - 1
-        # The stages cannot be watched from here. The time stamp was taken when the lock was there.
+            watch.enter("check")
+            return self._taken(commit, table, LockedTable(table.table_id, *locked[0][1:])) if locked else None
+        # Still in the stage "commit": an interrupt must not say that the transaction did not commit. The stages cannot
+        # be watched from here. The time stamp was taken when the lock was there.
         watch.enter("commit")
+        [(version, commit_ts, began_us)] = written
+        row = LockedTable(table.table_id, *locked[0][1:])
+        row.current_version = version - 1
         watch.move("commit", "lock", max(0, commit_ts - began_us) / 1_000_000)
         return row, commit_ts
 
