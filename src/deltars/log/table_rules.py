@@ -55,7 +55,7 @@ def _state_after(commit: TableCommit, before: TableState) -> TableState:
         if isinstance(action, Metadata):
             metadata = action
         elif isinstance(action, Protocol):
-            problem = check_protocol_change(protocol, action)
+            problem = check_protocol_change(protocol, action, commit.drops_features)
             if problem:
                 refuse(commit, problem, position, "protocol")
             protocol = action

@@ -11,7 +11,6 @@ does, are handled in this process; otherwise Spark runs a job.
 
 from __future__ import annotations
 
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -33,7 +32,7 @@ from deltars.data.row_change import ChangePlane, Delete, Expression, Merge, RowC
 from deltars.data.row_ids import FILE_COLUMNS, reading_ids, with_hidden_columns
 from deltars.data.scan import SCAN_COLUMNS, Scan
 from deltars.data.write_target import WriteTarget, WrittenFile
-from deltars.errors import ConfigError, PredicateError, ValidationError, located
+from deltars.errors import PredicateError, ValidationError, located
 from deltars.log.arrow_adds import file_keys
 from deltars.log.commit import RowGroup
 from deltars.log.coverage import split_files
@@ -52,10 +51,10 @@ from deltars.transaction.changed_files import ChangedFiles, changed_rows, uses_v
 from deltars.transaction.identity_marks import counting
 from deltars.transaction.metadata import metadata_actions
 from deltars.transaction.options import CheckedChangeOptions
-from deltars.transaction.plane import spark_plane
+from deltars.transaction.plane import running_spark, spark_plane
 from deltars.transaction.read_size import is_small
 from deltars.transaction.result import SkippedWrite
-from deltars.transaction.spark_only import spark_only
+from deltars.transaction.spark_only import only_with_spark, spark_only
 from deltars.transaction.staged_table import StagedTable, Step
 from deltars.transaction.view import View
 
@@ -167,16 +166,7 @@ class RowChange(ABC):
         return "UTC" if session is None else spark_plane().zone(session)
 
     def _spark(self) -> SparkSession | None:
-        """Return the given session, or the active one; None if there is none. None is started for this."""
-        if self._options.spark is not None or "pyspark" in sys.modules:
-            try:
-                from deltars.spark.session import running_session
-
-                return running_session(self._options.spark)
-            except (ConfigError, ModuleNotFoundError):
-                if self._options.spark is not None:
-                    raise
-        return None
+        return running_spark(self._options.spark)
 
     def _refusal(
         self, statement: Delete | Update | Merge, schema: StructType, source: StructType | None = None
@@ -204,9 +194,7 @@ class RowChange(ABC):
         """Return the planes of Spark. `reason` says why Arrow cannot do it."""
         session = self._spark()
         if session is None:
-            raise ValidationError(
-                f"only Spark can do this: {reason}", hint="Start a Spark session first, or pass one as spark=…."
-            )
+            raise only_with_spark(reason)
         from deltars.spark.change.plane import SparkChanges
 
         changes = SparkChanges(session)
@@ -286,6 +274,23 @@ class RowChange(ABC):
                 # The next frame's rows are counted after these.
                 self._metadata = metadata = rows.after(session, some)
         return written
+
+    def _move(self, table: StagedTable, files: pa.Table, scan: Scan, target: WriteTarget) -> None:
+        """Write these files again, each by itself, without the rows that their vectors delete. No row changes."""
+        planes = self._planes(None, files)
+        nothing = {place: BitMap64() for place in range(files.num_rows)}
+        written = planes.purges.purge(scan, nothing, target)
+        # Rows that left a file in this transaction are a change of data, for readers that follow the log.
+        staged = set(file_keys(table.added()))
+        is_staged = [key in staged for key in file_keys(files)]
+        for data_change in (False, True):
+            places = [place for place in nothing if is_staged[place] is data_change]
+            new = [file for place in places for file in written.get(place, ())]
+            self._files.moved(files.take(pa.array(places, pa.int64())), new, data_change=data_change)
+        if self._metadata is not None and has_feed(self._metadata.configuration):
+            paths = files["path"].to_pylist()
+            moved = {file.add.path: paths[place] for place, new in written.items() for file in new}
+            self._changed = ChangedRows(rewritten=frozenset(file_keys(files)), moved=moved)
 
     def _measured(self, changes: RowChanges, deleted: int | None, scan_s: float, rewrite_s: float) -> ChangeMetrics:
         files = self._files
@@ -403,21 +408,7 @@ class PurgeFiles(RowChange):
         files = found.filter(pc.is_valid(found["deletion_vector"]))
         if tracks_rows(metadata) and files.num_rows:
             self._refuse_for(table, metadata, moves_rows=True)
-        scan = self._scan(table, metadata, files)
-        planes = self._planes(None, files)
-        nothing = {place: BitMap64() for place in range(files.num_rows)}
-        written = planes.purges.purge(scan, nothing, self._target(table, metadata))
-        # Rows that left a file in this transaction are a change of data, for readers that follow the log.
-        staged = set(file_keys(table.added()))
-        is_staged = [key in staged for key in file_keys(files)]
-        for data_change in (False, True):
-            places = [place for place in nothing if is_staged[place] is data_change]
-            new = [file for place in places for file in written.get(place, ())]
-            self._files.moved(files.take(pa.array(places, pa.int64())), new, data_change=data_change)
-        if has_feed(metadata.configuration):
-            paths = files["path"].to_pylist()
-            moved = {file.add.path: paths[place] for place, new in written.items() for file in new}
-            self._changed = ChangedRows(rewritten=frozenset(file_keys(files)), moved=moved)
+        self._move(table, files, self._scan(table, metadata, files), self._target(table, metadata))
         return self._measured(RowChanges({}), 0, 0.0, time.perf_counter() - began)
 
 

@@ -30,7 +30,7 @@ from deltars.observe import Stopwatch
 from deltars.protocol import AddFile, CdcFile, Txn
 from deltars.store.backends import Opening
 from deltars.store.commit.next_version import NextVersion, is_next, made
-from deltars.store.commit.plan import ROW_GROUPS, LockedTable, read_rows, transaction_row, version_row
+from deltars.store.commit.plan import ROW_GROUPS, LockedTable, read_rows, stages_row, transaction_row, version_row
 from deltars.store.commit.state_cache import UNCOMMITTED, KnownState, StateCache
 from deltars.store.commit.statements import CONDITIONS, READS, TRANSACTION, VERSIONS, CommitStatements, Shape
 from deltars.store.database import Database
@@ -113,6 +113,7 @@ class DirectCommits:
                 "allow_diverged": self._allow_diverged,
             }
         ]
+        self._note_stages(rows, commit, watch)
         write, values = self._statements.at_once(rows)
         if sum([len(value) for value in values if type(value) is str]) > MOST_BYTES:
             return None
@@ -158,6 +159,7 @@ class DirectCommits:
                 return self._taken(commit, table, row)
             watch.enter("write")
             _place(rows, row)
+            self._note_stages(rows, commit, watch)
             single = frozenset([name for name, documents in rows.items() if len(documents) == 1])
             values = self._statements.values(rows, single)
             values["commit_ts"] = commit_ts
@@ -209,6 +211,10 @@ class DirectCommits:
         if commit.read and self._records_reads and (read := list(read_rows(commit))):
             rows[READS] = read
         return rows
+
+    def _note_stages(self, rows: dict[str, list[Row]], commit: Commit, watch: Stopwatch) -> None:
+        if self._records_reads:
+            rows[TRANSACTION][0]["stages"] = stages_row(commit, watch.stages)
 
 
 _Locked: TypeAlias = tuple[LockedTable, int]

@@ -21,6 +21,7 @@ from deltars.log.conflicts import is_blind_append
 from deltars.log.file_rules import num_records
 from deltars.log.new_table import NO_VERSION
 from deltars.log.read_description import condition_of, kind_of
+from deltars.log.stages import to_microseconds
 from deltars.log.table_rules import ROW_TRACKING_DOMAIN
 from deltars.protocol import AddFile, DomainMetadata, Metadata, Protocol, RemoveFile
 from deltars.store import schema
@@ -85,6 +86,7 @@ class Plan:
         self._commit = commit
         self._backend = backend
         self._bulk_threshold = bulk_threshold
+        self._records = records_reads
         for table in commit.tables:
             self._add_table(table, locked[table.table_id], states[table.table_id])
         self._put(TRANSACTION, transaction_row(commit, commit.committer))
@@ -93,6 +95,11 @@ class Plan:
         }
         for row in read_rows(commit) if records_reads else ():
             self._put(READS, row)
+
+    def note_stages(self, stages: Mapping[str, float]) -> None:
+        """Record how long the transaction took so far: before its commit, and in these stages of it."""
+        if self._records:
+            self.rows[TRANSACTION][0]["stages"] = stages_row(self._commit, stages)
 
     def _put(self, table: str, row: Row) -> None:
         self.rows.setdefault(table, []).append(row)
@@ -155,6 +162,10 @@ def transaction_row(commit: Commit, committer: str | None) -> Row:
         "committer": committer,
         "user_metadata": commit.user_metadata,
     }
+
+
+def stages_row(commit: Commit, stages: Mapping[str, float]) -> Row:
+    return to_microseconds({**commit.spent, **stages})
 
 
 def read_rows(commit: Commit) -> Iterator[Row]:
