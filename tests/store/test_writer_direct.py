@@ -250,7 +250,7 @@ def test_long_statistics_take_the_usual_way(log: Log) -> None:
 def test_time_stamps_follow_the_servers_clock_and_never_go_back(log: Log) -> None:
     with clock_of(log.catalog) as clock:
         log.append("before")
-        stamps = []
+        stamps: list[float] = []
         for offset_s in (0, HOUR_S, 0, -HOUR_S, 2 * HOUR_S):
             clock.set(offset_s)
             with only_one_trip(log):
