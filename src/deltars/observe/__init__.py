@@ -1,6 +1,6 @@
 """Log lines, metrics, spans and lineage of deltars, all made from the same events (`events`)."""
 
-from deltars.observe.channel import Exporter, attach, detach, emit, is_heard, is_watched
+from deltars.observe.channel import Exporter, attach, detach, emit, is_watched
 from deltars.observe.events import (
     BatchEnded,
     CommitEnded,
@@ -53,7 +53,6 @@ __all__ = [
     "detach",
     "emit",
     "error_fields",
-    "is_heard",
     "is_watched",
     "json_logs",
     "openlineage",

@@ -50,7 +50,8 @@ from deltars.log.conflicts import evidence, find_conflicts, level_of
 from deltars.log.new_table import NO_VERSION
 from deltars.log.table_rules import check_state
 from deltars.log.validation import check_commit
-from deltars.observe import CommitEnded, Stopwatch, emit, is_heard
+from deltars.observe import CommitEnded, Stopwatch, emit
+from deltars.observe.channel import is_heard
 from deltars.protocol import Metadata
 from deltars.store.backends import Opening
 from deltars.store.commit import drop as drops
