@@ -6,6 +6,8 @@ WORKERS ?= 2
 MINUTES ?= 30
 PYTEST_ARGS ?=
 LANES ?=
+# Tests start hundreds of processes: each would compile the sources again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint types imports quick unit coverage format soak soak-all test-spark-matrix bench bench-quick docs notebooks requirements constraints clean

@@ -44,7 +44,11 @@ _RUN = pytest.StashKey[RunDirectory]()
 _OURS = ("DELTARS_TEST_", "DELTARS_GOLDEN", "DELTARS_SOAK", "DELTARS_SEED", "DELTARS_MINUTES")
 
 hypothesis.settings.register_profile(
-    "test", deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "test",
+    deadline=None,
+    print_blob=True,
+    max_examples=50,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.register_profile("soak", hypothesis.settings.get_profile("test"), max_examples=5_000)
 
@@ -161,8 +165,11 @@ def _is_for_soak(item: pytest.Item) -> bool:
 
     On DuckDB run the tests of the store, those that name it, and those that prove a requirement.
     """
-    if any(one.kwargs.get("only") for one in item.iter_markers("soak")):
-        return True
+    callspec = getattr(item, "callspec", None)
+    backend = callspec.params.get("backend") if callspec is not None else None
+    for one in item.iter_markers("soak"):
+        if one.kwargs.get("only") or backend in one.kwargs.get("on", ()):
+            return True
     if item.get_closest_marker("duckdb") is None or item.get_closest_marker("requirement") is not None:
         return False
     named = item.get_closest_marker("backends")

@@ -21,6 +21,7 @@ TABLE_ID = UUID("00000000-0000-0000-0000-000000000001")
 OWN_FIELDS: dict[str, Any] = {
     "action": 3,
     "field": "path",
+    "condition": "DELTA_FEATURE_DROP_FEATURE_NOT_PRESENT",
     "position": 4,
     "limit": 10,
     "asked": 11,

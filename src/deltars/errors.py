@@ -147,6 +147,15 @@ class SourceConsumed(ValidationError):
     """The source of the rows can be read only once and was read before; nothing was changed."""
 
 
+class FeatureNotDropped(ValidationError):
+    """A table feature cannot be dropped, or not yet."""
+
+    def __init__(self, message: str, *, condition: str | None = None, **where: Any) -> None:
+        self.condition = condition
+        """Delta's name for the reason, such as DELTA_FEATURE_DROP_FEATURE_NOT_PRESENT."""
+        super().__init__(message, **where)
+
+
 class PredicateError(ValidationError):
     """A `where` condition cannot be parsed; nothing was read or changed."""
 

@@ -160,6 +160,7 @@ CALLS: Mapping[str, Mapping[str, str]] = {
         "is_deltatable": "catalog.table_exists(name)",
         "upgradeTableProtocol": "table.alter.set_properties(…): a property brings the features that it needs",
         "addFeatureSupport": "table.alter.set_properties(…): a property brings the features that it needs",
+        "dropFeatureSupport": "table.drop_feature(feature)",
         "add_feature": "table.alter.set_properties(…): a property brings the features that it needs",
         "partitions": "table.detail(partitions=True)",
         "get_add_actions": "table.files()",

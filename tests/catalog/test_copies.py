@@ -319,3 +319,64 @@ def test_copy_that_is_alive_or_was_committed_loses_nothing(
     assert not list(note.parent.iterdir())
     assert ids(copy) == ids(source)
     assert copy.verify(deep=True).is_ok
+
+
+@pytest.mark.backends("sqlite", "postgres", "duckdb")
+def test_copy_replaces_a_table_as_its_next_version(catalog: deltars.Catalog, source: deltars.Table) -> None:
+    properties = {"delta.enableDeletionVectors": "true", "delta.columnMapping.mode": "name"}
+    other = catalog.create_table("other", "id BIGINT, day STRING", partition_by="day", properties=properties)
+    other.write(pa.table({"id": list(range(500)), "day": ["a"] * 500}))
+    other.delete("id % 7 <> 0")
+    old = catalog.copy_table("src", "dst", version=1)
+    for again in range(2):
+        new = catalog.copy_table("other", "dst", replace=True)
+        assert (new.id, new.location, new.version) == (old.id, old.location, again + 1)
+        assert ids(new) == [number for number in range(500) if number % 7 == 0]
+    assert new.snapshot().metadata.id == str(old.id)
+    assert new.detail().partition_columns == ("day",)
+    assert ids(catalog.table("other")) == ids(new)
+    assert (new.history(1)[0].operation, new.history(1)[0].metrics["numRemovedFiles"]) == ("CLONE", "1")
+    assert new.to_arrow(version=0)["id"].to_pylist() == [1, 2]
+    assert new.verify(deep=True, orphans=True).is_ok
+    # Ids of rows are not given twice, although the source's files have some.
+    back = catalog.copy_table("src", "dst", version=1, replace=True)
+    assert min(back.files()["base_row_id"].to_pylist()) >= 2
+    back.write(rows(5), "append")
+    assert ids(back) == [1, 2, 5]
+    new.restore(2)
+    assert ids(new)[:2] == [0, 7]
+
+
+def test_copy_does_not_replace_its_source_nor_another_place(
+    catalog: deltars.Catalog, source: deltars.Table, tmp_path: Path
+) -> None:
+    catalog.write("dst", rows(1))
+    with pytest.raises(ValidationError, match="a copy of itself"):
+        catalog.copy_table("src", "SRC", replace=True)
+    with pytest.raises(ValidationError, match="stays there"):
+        catalog.copy_table("src", "dst", location=str(tmp_path / "other"), replace=True)
+    catalog.table("dst").alter.set_properties({"delta.appendOnly": "true"})
+    before = files_below(catalog)
+    with pytest.raises(ValidationError, match="append-only"):
+        catalog.copy_table("src", "dst", replace=True)
+    assert files_below(catalog) == before
+    assert ids(catalog.copy_table("src", "new", replace=True)) == [3]
+
+
+def test_replaced_table_that_changes_meanwhile_stays(
+    catalog: deltars.Catalog, source: deltars.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog.write("dst", rows(1))
+    dst = catalog.table("dst")
+    before = files_below(catalog)
+    copy_files = copies._copy_files
+
+    def while_another_appends(planned: copies._Planned) -> None:
+        copy_files(planned)
+        catalog.write("dst", rows(2))
+
+    monkeypatch.setattr(copies, "_copy_files", while_another_appends)
+    with pytest.raises(deltars.VersionConflict):
+        catalog.copy_table("src", "dst", replace=True)
+    assert ids(dst) == [1, 2]
+    assert len(files_below(catalog) - before) == 1

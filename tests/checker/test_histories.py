@@ -91,20 +91,20 @@ def test_missing_read_lock_is_found(catalog: deltars.Catalog, catalog_uri: str) 
     assert anomalies.WRITE_SKEW in _with_bug(catalog, catalog_uri, sabotage.no_read_lock, "serializable", CROSSWISE)
 
 
-@pytest.mark.soak
+@pytest.mark.soak(on=["duckdb"])
 @pytest.mark.backends("postgres", "duckdb")
 def test_pauses_of_planted_bugs_alone_break_nothing(catalog: deltars.Catalog, catalog_uri: str) -> None:
     assert _with_bug(catalog, catalog_uri, sabotage.pauses, "serializable", CROSSWISE) == set()
 
 
-@pytest.mark.soak
+@pytest.mark.soak(on=["sqlite", "duckdb"])
 @pytest.mark.control("N1")
 def test_missing_version_check_is_found(catalog: deltars.Catalog, catalog_uri: str) -> None:
     found = _with_bug(catalog, catalog_uri, sabotage.no_version_check, "strict")
     assert found & {anomalies.LOST_UPDATE, anomalies.SINGLE}
 
 
-@pytest.mark.soak
+@pytest.mark.soak(on=["sqlite", "duckdb"])
 @pytest.mark.control("N3")
 def test_missing_cut_is_found(catalog: deltars.Catalog, catalog_uri: str) -> None:
     found = _with_bug(catalog, catalog_uri, sabotage.no_cut, "snapshot")

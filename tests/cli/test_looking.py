@@ -74,6 +74,8 @@ def test_a_table_and_its_transaction_are_looked_at_from_all_sides(
         ("features", 0, 3),
         ("labels", 0, 3),
     ]
+    assert {"open", "data", "lock"} <= {each["stage"] for each in txn["stages"]}
+    assert all(each["seconds"] > 0 for each in txn["stages"])
     assert [table["version"] for table in _json(run, "cut", str(rewritten.id), *at)] == [0, 0]
     assert [table["version"] for table in _json(run, "cut", *at)] == [1, 0]
     resolved = _json(run, "resolve", str(rewritten.id), *at)

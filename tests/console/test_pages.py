@@ -132,7 +132,10 @@ def test_transaction_shows_tables_reads_and_the_races_it_won(client: TestClient,
     assert [(one["table"], one["version"], one["rows_added"]) for one in page["tables"]] == [(HOSTILE, 1, 3)]
     assert [(one["table"], one["version"], one["condition"]) for one in page["read"]] == [("features", 1, "`id` > 2")]
     assert page["tables"][0]["publication_s"] >= 0
+    assert page["stages"] == catalog.transaction(derived).stages
+    assert {"open", "read", "data", "validate", "lock", "publish"} <= page["stages"].keys()
     text = client.get(f"/transaction/{derived}").text
+    assert all(f'<th scope="row">{stage}</th>' in text for stage in page["stages"])
     assert "&lt;b&gt;derived&lt;/b&gt;" in text
     assert "<b>" not in text
     won = catalog.conflicts()[0].winning_txn_id

@@ -95,7 +95,10 @@ def peak(uri: str, times: int, sort_memory: int | None) -> float:
         return peak_mib()
 
 
-@pytest.mark.parametrize("sort_memory", [None, 4 << 20], ids=["compaction", "spilled sort"])
+@pytest.mark.parametrize(
+    "sort_memory",
+    [pytest.param(None, id="compaction", marks=pytest.mark.soak(only=True)), pytest.param(4 << 20, id="spilled sort")],
+)
 def test_memory_does_not_grow_with_the_bin(
     catalog: deltars.Catalog, migrated_uri: str, sort_memory: int | None
 ) -> None:

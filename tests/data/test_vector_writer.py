@@ -20,6 +20,7 @@ from deltars.errors import StorageError
 from deltars.storage import Storage, open_storage
 from tests.mirror.test_readers import by_deltalake, by_duckdb
 from tests.support.handmade_log import HandmadeLog, add, features, metadata_of, schema_of
+from tests.support.soak import scaled
 
 FEW = BitMap64([0, 3, 99])
 RUN = BitMap64(range(5_000))
@@ -63,7 +64,7 @@ def test_bitmap_of_the_caller_is_not_changed(storage: Storage) -> None:
     assert rows.serialize() == before
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=scaled(20, soak=2_000), deadline=None)
 @given(st.dictionaries(st.integers(), st.sets(st.integers(0, 2**45)) | st.sets(st.integers(0, 500), min_size=100)))
 def test_any_rows_are_read_back(rows: dict[int, set[int]]) -> None:
     storage = open_storage(f"memory://{uuid.uuid4()}/t")

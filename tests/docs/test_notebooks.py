@@ -10,9 +10,14 @@ import pytest
 
 from scripts.notebooks import NOTEBOOKS, run
 
+CHOSEN = [
+    pytest.param(path, id=path.stem, marks=pytest.mark.soak(only="SparkSession" in path.read_text()))
+    for path in sorted(NOTEBOOKS.glob("*.ipynb"))
+]
+"""Each with a Spark of its own takes half a minute: those run in `make soak-all` and in `make notebooks`."""
 
-@pytest.mark.xdist_group("spark")  # one JVM at a time is enough for two cores
-@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
+
+@pytest.mark.parametrize("path", CHOSEN)
 def test_a_notebook_returns_the_outputs_it_was_saved_with(path: Path, tmp_path: Path) -> None:
     saved = outputs(nbformat.read(path, as_version=4))
     assert saved, "run `make notebooks`"

@@ -13,7 +13,7 @@ from tests.enabled.jobs import BROAD, CORE, Job
 from tests.support.delta_spark import DeltaSpark
 
 pytestmark = pytest.mark.backends("sqlite")
-ALL = [*CORE, *(pytest.param(job, marks=pytest.mark.soak(only=True)) for job in BROAD)]
+ALL = [CORE[0], *(pytest.param(job, marks=pytest.mark.soak(only=True)) for job in (*CORE[1:], *BROAD))]
 
 
 @pytest.fixture

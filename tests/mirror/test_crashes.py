@@ -48,7 +48,7 @@ def check_finished(ledger: Ledger, tables: dict[str, UUID], version_maps: int) -
     assert entries >= {str(table) for table in tables.values()}
 
 
-@pytest.mark.soak
+@pytest.mark.soak(on=["postgres"])
 @pytest.mark.backends("postgres", "sqlite")
 def test_process_killed_before_any_call_to_the_storage_leaves_a_log_that_is_finished_later(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch

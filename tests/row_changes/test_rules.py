@@ -171,10 +171,10 @@ def test_names_that_need_quotes_and_look_like_aliases_work(
 @pytest.mark.parametrize(
     ("by_spark", "properties"),
     [
-        pytest.param(False, {}, id="arrow-rewritten"),
+        pytest.param(False, {}, id="arrow-rewritten", marks=pytest.mark.soak(only=True)),
         pytest.param(False, VECTORS, id="arrow-vectors"),
         pytest.param(True, {"delta.columnMapping.mode": "id"}, id="spark-rewritten"),
-        pytest.param(True, VECTORS, id="spark-vectors"),
+        pytest.param(True, VECTORS, id="spark-vectors", marks=pytest.mark.soak(only=True)),
     ],
 )
 def test_rows_keep_their_ids(

@@ -278,6 +278,7 @@ def test_positions_and_rows_of_an_update_come_from_one_evaluation(
 # -- Spark Connect -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak(only=True)
 def test_changes_by_spark_connect(connect_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scan = numbered(tmp_path / "a b", "by literals", 4)
     with connected(connect_url) as remote:

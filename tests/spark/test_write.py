@@ -417,6 +417,7 @@ def test_cancelled_job_changes_nothing(catalog: deltars.Catalog, spark: SparkSes
     assert sorted(catalog.table("events").to_arrow()["id"].to_pylist()) == [0, 1, 2]
 
 
+@pytest.mark.soak(only=True)
 def test_task_that_is_tried_again_writes_no_row_twice_and_loses_none(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.spark.attempts", str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)

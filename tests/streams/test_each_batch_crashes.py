@@ -115,7 +115,7 @@ def _disturb(feed: Feed, times: int, disturb: Callable[[int], object]) -> None:
 @pytest.mark.backends("sqlite")
 @pytest.mark.promise("N1", "N2")
 def test_killed_drivers_lose_no_row_and_write_none_twice(catalog: deltars.Catalog, tmp_path: Path) -> None:
-    kills = scaled(5, soak=100)
+    kills = scaled(1, soak=100)
     with feeding(catalog, tmp_path) as feed:
         _disturb(feed, kills, lambda _: feed.kill())
         assert feed.starts == kills + 2, f"a driver ended by itself: {feed.said()}"

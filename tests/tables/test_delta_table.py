@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import deltars
 from deltars.tables import ConcurrentAppendException, DeltaAnalysisException, DeltaTable
-from deltars.tables.exceptions import deltas_errors
+from deltars.tables.exceptions import DeltaTableFeatureException, deltas_errors
 from tests.support.spark import connected
 
 pytestmark = pytest.mark.backends("sqlite")
@@ -105,9 +105,34 @@ def test_clone_copies_files_and_a_shallow_one_is_refused_by_name(
     assert _ids(table.clone("second")) == [2, 3]
     with pytest.raises(UnsupportedOperationException, match="DELTA_UNSUPPORTED_SHALLOW_CLONE"):
         table.clone("third", isShallow=True)
-    with pytest.raises(UnsupportedOperationException, match="cannot replace"):
-        table.clone("second", replace=True)
+    with pytest.raises(AnalysisException, match="DELTA_UNSUPPORTED_CLONE_REPLACE_SAME_TABLE"):
+        table.clone("features", replace=True)
+    with pytest.raises(AnalysisException, match="already a table"):
+        table.clone("second")
+    second = catalog.table("second")
+    again = table.cloneAtVersion(0, "second", replace=True, properties={"mine": "2"})
+    assert (_ids(again), catalog.table("second").id) == ([1, 2, 3], second.id)
+    assert [row.operation for row in again.history().collect()] == ["SET TBLPROPERTIES", "CLONE", "CLONE"]
+    assert _ids(table.clone(str(tmp_path / "copy"), replace=True)) == [2, 3]
     assert not catalog.table_exists("third")
+
+
+def test_feature_is_dropped_with_the_files_that_need_it(
+    session: SparkSession, catalog: deltars.Catalog, features: deltars.Table
+) -> None:
+    features.alter.set_properties({"delta.enableDeletionVectors": "true"})
+    table = DeltaTable.forName(session, "features")
+    table.delete("id = 1")
+    table.dropFeatureSupport("deletionVectors")
+    detail = table.detail().collect()[0]
+    assert (detail.tableFeatures, detail.properties, _ids(table)) == (["appendOnly", "invariants"], {}, [2, 3])
+    for feature, condition in (("deletionVectors", "FEATURE_NOT_PRESENT"), ("nope", "UNSUPPORTED_CLIENT_FEATURE")):
+        with pytest.raises(
+            DeltaTableFeatureException, match=rf"^\[DELTA_FEATURE_DROP_{condition}\] Cannot drop"
+        ) as caught:
+            table.dropFeatureSupport(feature)
+        assert isinstance(caught.value, deltars.FeatureNotDropped)
+        assert caught.value.getCondition() == f"DELTA_FEATURE_DROP_{condition}"
 
 
 def test_errors_are_those_of_spark_and_of_deltars(session: SparkSession, features: deltars.Table) -> None:

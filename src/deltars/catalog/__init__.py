@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from deltars.catalog.convert import convert_directory
     from deltars.catalog.copies import Copy, copy_tables
     from deltars.catalog.expire import Expired, expire_history, purge_dropped
+    from deltars.catalog.feature_drop import drop_feature
     from deltars.catalog.growth import table_growth
     from deltars.catalog.handover import adopt, import_table, release
     from deltars.catalog.log_acceptance import LogComparison, accept_log, compare_log
@@ -64,6 +65,7 @@ else:
             "convert": "convert_directory",
             "copies": "Copy copy_tables",
             "expire": "Expired expire_history purge_dropped",
+            "feature_drop": "drop_feature",
             "growth": "table_growth",
             "handover": "adopt import_table release",
             "log_acceptance": "LogComparison accept_log compare_log",

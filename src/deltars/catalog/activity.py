@@ -12,6 +12,7 @@ from deltars.errors import ValidationError
 from deltars.log.moments import Moment, from_microseconds, to_microseconds
 from deltars.log.read_description import ReadKind
 from deltars.log.snapshot import as_whole
+from deltars.log.stages import with_publication
 from deltars.session import CatalogSession, TableLike
 from deltars.store.read.activity import Activity, CommitRow, ConflictRow, LineageRow, Window
 from deltars.transaction.html import html_table
@@ -48,6 +49,8 @@ class TransactionSummary:
     """Time at which the last of them was published; None if one is not."""
     read: tuple[RecordedRead, ...] = field(default=())
     """What it read, where that was recorded."""
+    stages: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of each stage, where that was recorded: those until `committed_at`, and `publish` from then on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +203,7 @@ def _summary(made: list[CommitRow], names: Mapping[UUID, str], reads: Sequence[R
     first = made[0]
     published = [commit.published_at for commit in made]
     times = [at for at in published if at is not None]
+    published_us = max(times) if len(times) == len(published) else None
     return TransactionSummary(
         first.txn_id,
         from_microseconds(first.commit_ts),
@@ -207,8 +211,9 @@ def _summary(made: list[CommitRow], names: Mapping[UUID, str], reads: Sequence[R
         first.isolation,
         tuple(sorted({commit.operation for commit in made})),
         dict(sorted((names.get(commit.table_id, str(commit.table_id)), commit.version) for commit in made)),
-        from_microseconds(max(times)) if len(times) == len(published) else None,
+        from_microseconds(published_us) if published_us is not None else None,
         tuple(reads),
+        with_publication(first.stages, first.commit_ts, published_us),
     )
 
 

@@ -1,6 +1,6 @@
-"""Copy tables of one cut to new tables, in one transaction.
+"""Copy tables of one cut to new tables, or in place of others, in one transaction.
 
-files of the old version ──storage──▶ a new directory ──▶ version 0 (CLONE) of the new table
+files of the old version ──storage──▶ a new directory ──▶ version 0 (CLONE) of a new table, or the next of an old one
                           └ killed: a full vacuum deletes the new directory (`unfinished_copies`)
 """
 
@@ -27,7 +27,7 @@ from deltars.store.registry import TableRecord
 from deltars.transaction import Transaction
 from deltars.transaction.create_table import location_of
 from deltars.transaction.restoration import files_of
-from deltars.transaction.table_copy import copied_table, refuse_absolute_vectors
+from deltars.transaction.table_copy import copied_table, refuse_absolute_vectors, replaced_table
 
 FILES_AT_ONCE = 16
 """Files that are copied at the same time."""
@@ -41,6 +41,8 @@ class Copy:
     name: str
     version: int | None = None
     location: str | None = None
+    replace: bool = False
+    """Whether a table of this name is replaced. It keeps its id, its location and its history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class _Planned:
     source: Storage
     target: Storage
     paths: Sequence[str]
+    replaces: str | None = None
+    """Directory for the new files of a table that is replaced."""
 
 
 def copy_tables(
@@ -71,12 +75,13 @@ def copy_tables(
         planned = _plan(session, copies, as_of)
         new_ids = [each.new.table_id for each in planned]
         try:
-            write_notes(session, map(_note, planned))
+            # New files of a table that is replaced are below its directory, where a full vacuum finds them.
+            write_notes(session, [_note(each) for each in planned if each.replaces is None])
             for each in planned:
                 tx._view_for(each.new.name).announce(each.new.table_id)
                 with located(table=each.source_name):
                     _copy_files(each)
-                tx._stage(tx._view_for(each.new.name), *copied_table(each.new, each.snapshot, each.source))
+                _stage(tx, each)
         except BaseException:
             _delete(planned)
             delete_notes(session, new_ids)
@@ -87,11 +92,22 @@ def copy_tables(
             # Nothing was committed, for certain.
             _delete(planned)
             delete_notes(session, new_ids)
+            if any(each.replaces is not None for each in planned):
+                raise
             raise TableExists(
                 f"another transaction created one of {', '.join(copy.name for copy in copies)}", table=conflict.table
             ) from conflict
         delete_notes(session, new_ids)
     return [session.find(each.new.table_id) for each in planned]
+
+
+def _stage(tx: Transaction, planned: _Planned) -> None:
+    view = tx._view_for(planned.new.table_id if planned.replaces else planned.new.name)
+    if planned.replaces is None:
+        tx._stage(view, *copied_table(planned.new, planned.snapshot, planned.source))
+        return
+    table = view.readable(planned.new.table_id)
+    tx._stage(view, *replaced_table(view, table, planned.snapshot, planned.source, planned.replaces))
 
 
 def _check_names(session: CatalogSession, copies: Sequence[Copy]) -> None:
@@ -100,13 +116,26 @@ def _check_names(session: CatalogSession, copies: Sequence[Copy]) -> None:
         if any(is_same_name(copy.name, other.name) for other in copies[:number]):
             raise ValidationError(f"two tables would be named {copy.name!r}", field="name")
         existing = session.registry.find(copy.name)
-        if existing is not None:
+        if existing is not None and not (copy.replace and existing.current_version != NO_VERSION):
             raise TableExists(
                 f"there is already a table named {existing.name!r}, at {existing.location}",
                 table=existing.name,
                 table_id=existing.table_id,
-                hint="Use another name, or drop the table first.",
+                hint="Use another name, or replace=True, or drop the table first.",
             )
+        if existing is not None:
+            _check_replaced(session, copy, existing)
+
+
+def _check_replaced(session: CatalogSession, copy: Copy, existing: TableRecord) -> None:
+    if session.find(copy.source).table_id == existing.table_id:
+        raise ValidationError(f"the table {existing.name} cannot be replaced by a copy of itself", field="name")
+    if copy.location is not None and str(parse_location(copy.location)) != existing.location.rstrip("/"):
+        raise ValidationError(
+            f"the table {existing.name} is at {existing.location}, and stays there",
+            field="location",
+            hint="Omit the location, or use another name.",
+        )
 
 
 def _plan(session: CatalogSession, copies: Sequence[Copy], as_of: AsOf | None) -> list[_Planned]:
@@ -123,10 +152,16 @@ def _plan(session: CatalogSession, copies: Sequence[Copy], as_of: AsOf | None) -
         with located(table=found.name, table_id=str(found.table_id)):
             refuse_absolute_vectors(snapshot.files)
             paths = files_of(source, snapshot.files)
-        table_id = uuid4()
-        place = _place(session, copy, table_id)
+        replaced = session.registry.find(copy.name)
+        if replaced is None:
+            table_id = uuid4()
+            new, directory = NewTable(table_id, copy.name, _place(session, copy, table_id)), None
+            place = new.location
+        else:
+            new, directory = NewTable(replaced.table_id, replaced.name, replaced.location), uuid4().hex[:8]
+            place = f"{new.location.rstrip('/')}/{directory}"
         target = open_storage(place, session.settings.storage_options)
-        planned.append(_Planned(NewTable(table_id, copy.name, place), snapshot, found.name, source, target, paths))
+        planned.append(_Planned(new, snapshot, found.name, source, target, paths, directory))
     return planned
 
 

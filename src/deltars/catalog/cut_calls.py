@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from deltars import catalog
-from deltars.arguments import checks_calls
+from deltars.arguments import check_flags, checks_calls
 from deltars.catalog.table import Table
 from deltars.errors import ValidationError, brief
 from deltars.session import CatalogSession, TableLike, as_tables
@@ -81,14 +81,19 @@ class CutCalls:
         as_of: AsOf | None = None,
         version: int | None = None,
         location: str | None = None,
+        replace: bool = False,
         committer: str | None = None,
     ) -> Table:
         """Copy a table, by default as it is now, to a new table, and return it.
 
         Data files and deletion vectors are copied by the storage, not read. Schema, properties, statistics and row ids
         stay; the history begins with version 0. Raise `TableExists` if there is a table of this name.
+
+        With `replace`, a table of this name gets the copy as its next version: its rows, schema and properties. It
+        keeps its location and its history, and rows get new ids. Raise `VersionConflict` if it changes meanwhile.
         """
-        copy = catalog.Copy(source, name, version, location)
+        check_flags(replace=replace)
+        copy = catalog.Copy(source, name, version, location, replace)
         [record] = catalog.copy_tables(self._session, [copy], as_of=as_of, committer=committer)
         return Table(self._session, record)
 

@@ -218,6 +218,17 @@ class TableMaintenance:
         """
         return catalog.vacuum_table(self._session, self.id, report, **options)
 
+    def drop_feature(self, feature: str, *, truncate_history: bool = False, spark: SparkSession | None = None) -> None:
+        """Drop a table feature, so that programs that do not know it can read the table again.
+
+        Files that need it are written again first, in a separate commit: those with deletion vectors, those with
+        physical column names, those with narrower types. Older versions keep the feature, and can be restored.
+        `truncate_history` deletes versions older than a day, as `expire` does, if no later one uses the feature. Raise
+        `FeatureNotDropped` if the table cannot lose the feature, or not yet, and `VersionConflict` if another
+        transaction commits meanwhile. Many files are written again by the Spark session, if there is one.
+        """
+        catalog.drop_feature(self._session, self.id, feature, truncate_history=truncate_history, spark=spark)
+
 
 def _refuses(said: str, instead: str) -> Callable[..., NoReturn]:
     def refuse(*given: object, **options: object) -> NoReturn:

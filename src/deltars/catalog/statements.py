@@ -5,6 +5,7 @@
     BEGIN ATOMIC … END             one transaction over all statements in it, with the catalog's isolation
     BEGIN; …; COMMIT
     OPTIMIZE, VACUUM, RENAME TO    the call of the table, which commits by itself
+    DROP FEATURE
     GENERATE, CONVERT              the call of the catalog
 
 A text is parsed as a whole before any of its statements runs.
@@ -33,6 +34,7 @@ from deltars.predicate.statements.tree import (
     Begin,
     Commit,
     Convert,
+    DropFeature,
     DropTable,
     Explain,
     Generate,
@@ -159,6 +161,12 @@ class StatementRun:
                 return self._convert(statement.action)
             case DropTable(table, if_exists, True):
                 return self._purge(table, if_exists)
+            case AlterTable(table, (DropFeature(feature, truncates),)):
+                with self._pointing().named(table):
+                    self._catalog.table(str(table)).drop_feature(
+                        feature, truncate_history=truncates, spark=self._engine.session()
+                    )
+                return NOTHING
             case AlterTable(table, (RenameTable(new),)):
                 return self._rename(table, new)
         with Transaction(self._session, isolation="serializable") as tx:

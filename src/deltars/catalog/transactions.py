@@ -10,9 +10,11 @@ from uuid import UUID
 from deltars.errors import TransactionNotFound
 from deltars.log.bounds import known_num_records
 from deltars.log.moments import from_microseconds
+from deltars.log.stages import with_publication
 from deltars.log.transaction_id import TxnId, as_txn_id
 from deltars.protocol import AddFile, Metadata, Protocol, RemoveFile
 from deltars.session import CatalogSession
+from deltars.store.read.activity import Activity
 from deltars.store.read.committed_versions import CommittedTransaction, CommittedVersion
 
 
@@ -47,6 +49,8 @@ class TransactionDetail:
     """Tables whose version of this transaction the catalog still has."""
     expired: Mapping[str, int] = field(default_factory=dict)
     """Versions that it also made and that are expired, by the table's name, or by its id if the table was purged."""
+    stages: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of each stage, where that was recorded: those until `committed_at`, and `publish` from then on."""
 
 
 def transaction_detail(session: CatalogSession, txn_id: TxnId) -> TransactionDetail:
@@ -68,6 +72,7 @@ def transaction_detail(session: CatalogSession, txn_id: TxnId) -> TransactionDet
         isolation,
         tuple(tables),
         _expired(session, found),
+        with_publication(found.stages, found.commit_ts, Activity(session.database).published_at(found.txn_id)),
     )
 
 

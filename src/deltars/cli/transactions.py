@@ -11,6 +11,7 @@ import deltars
 from deltars.cli.options import with_common_options
 from deltars.cli.output import Output
 from deltars.errors import ValidationError
+from deltars.log.stages import STAGES
 from deltars.log.transaction_id import as_txn_id
 
 
@@ -25,7 +26,7 @@ def _as_txn_id(_context: click.Context, _parameter: click.Parameter, text: str) 
 @click.argument("txn_id", metavar="ID", callback=_as_txn_id)
 @with_common_options
 def txn(txn_id: UUID, catalog: str | None, output: Output) -> None:
-    """Show what a transaction changed: its tables, and the files and rows of each.
+    """Show what a transaction changed: its tables, and the files and rows of each; and how long its stages took.
 
     ID is a UUID, or the text that was given as begin(txn_id=…).
 
@@ -36,7 +37,8 @@ def txn(txn_id: UUID, catalog: str | None, output: Output) -> None:
     """
     with deltars.connect(catalog, migrate=False) as opened:
         found = asdict(opened.transaction(txn_id))
-    output.report(found, {"tables": found.pop("tables")})
+    stages = [{"stage": name, "seconds": took, "what": STAGES.get(name)} for name, took in found.pop("stages").items()]
+    output.report(found, {"tables": found.pop("tables"), "stages": stages})
 
 
 @click.command

@@ -33,6 +33,7 @@ from deltars.catalog.charts import size_text
 from deltars.console.model import OUTCOMES, ConsoleModel, LaneFilter, Swimlanes
 from deltars.console.security import Guard
 from deltars.errors import DatabaseError, DeltarsError, TableNotFound, TimeoutError, TransactionNotFound
+from deltars.log.stages import STAGES
 
 _HERE = Path(__file__).parent
 MOST_PAGES = 1_000_000
@@ -80,7 +81,7 @@ class _Pages:
             lstrip_blocks=True,
         )
         self._environment.filters.update(when=_when, size=_size, count=_count, seconds=_seconds, part=_part)
-        self._environment.globals.update(uri=uri, window=_query)
+        self._environment.globals.update(uri=uri, window=_query, STAGES=STAGES)
 
     def routes(self, path: str, template: str, model: Model) -> list[Route]:
         as_json = "/overview.json" if path == "/" else f"{path}.json"
@@ -106,7 +107,7 @@ class _Pages:
         return respond
 
     async def _found(self, model: Model, request: Request) -> Any:
-        """Return what a page shows. PostgreSQL ends a statement that takes too long; elsewhere its thread is left."""
+        """Return what a page shows. The database ends a statement that takes too long, and with it the thread."""
         with anyio.move_on_after(PATIENCE_S):
             return await anyio.to_thread.run_sync(model, self._model, request, abandon_on_cancel=True)
         raise TimeoutError(
@@ -216,6 +217,8 @@ def _count(number: int | None) -> str:
 def _seconds(seconds: float | None) -> str:
     if seconds is None:
         return "–"
+    if seconds < 0.1:
+        return f"{seconds * 1000:.1f} ms"
     for limit, unit, name in ((1, 0.001, "ms"), (120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
         if seconds < limit:
             return f"{seconds / unit:.0f} {name}"

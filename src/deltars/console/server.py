@@ -12,15 +12,16 @@ import uvicorn
 from deltars.catalog import Catalog
 from deltars.console.app import create_app
 from deltars.errors import ConfigError
+from deltars.store.backends.time_limit import TimeLimit
 
 LOOPBACK = "127.0.0.1"
-STATEMENT_MS = 15_000
-"""Longest statement of a page, on PostgreSQL."""
+STATEMENT_S = 15
+"""Longest statement of a page."""
 
 
 def make_sessions_read_only() -> None:
     """Let every PostgreSQL session of this process only read, and end statements that take too long."""
-    options = f"-c default_transaction_read_only=on -c statement_timeout={STATEMENT_MS}"
+    options = f"-c default_transaction_read_only=on -c statement_timeout={STATEMENT_S}s"
     os.environ["PGOPTIONS"] = f"{os.environ.get('PGOPTIONS', '')} {options}".strip()
 
 
@@ -37,6 +38,7 @@ class ConsoleServer:
             raise ConfigError(
                 f"port {port} cannot be used: {error.strerror}", hint="Choose another with --port, or 0 for any."
             ) from None
+        catalog._session.database.backend.read_limit = TimeLimit(STATEMENT_S)
         self.port: int = self._socket.getsockname()[1]
         self._token = token or secrets.token_urlsafe(24)
         hosts = [f"{name}:{self.port}" for name in (LOOPBACK, "localhost")]

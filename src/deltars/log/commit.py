@@ -69,6 +69,8 @@ class TableCommit:
     """Whether to refuse every newer version, at any isolation level."""
     restores: frozenset[int] = frozenset()
     """Older versions whose files are added again: a vacuum may be deleting them."""
+    drops_features: frozenset[str] = frozenset()
+    """Table features that the commit may drop: no live file and no metadata uses them any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,8 @@ class Commit:
     """Tables that it drops. They get no version, and are none of `tables`."""
     announced: frozenset[UUID] = frozenset()
     """Tables for which the transaction announced itself as a writer."""
+    spent: Mapping[str, float] = field(default_factory=dict, compare=False)
+    """Seconds of each stage until the commit began (`log.stages`)."""
 
     @property
     def existing_tables(self) -> list[UUID]:

@@ -40,7 +40,7 @@ def check_state(commit: TableCommit, state: TableState) -> None:
             case Metadata():
                 metadata = action
             case Protocol():
-                problem = check_protocol_change(protocol, action)
+                problem = check_protocol_change(protocol, action, commit.drops_features)
                 if problem:
                     refuse(commit, problem, position, "protocol")
                 protocol = action

@@ -65,14 +65,14 @@ def mapped(metadata: Metadata, before: Metadata | None = None) -> Metadata:
         name = field.name if keeps_names else f"col-{uuid4()}"
         return replace(field, metadata={COLUMN_ID: last, PHYSICAL_NAME: name, **field.metadata})
 
-    schema = _each_field(known, assign)
+    schema = each_field(known, assign)
     configuration = {**metadata.configuration, MAX_COLUMN_ID: str(last)}
     return msgspec.structs.replace(_with_schema(metadata, schema), configuration=configuration)
 
 
 def unmapped(schema: StructType) -> StructType:
     """Return the schema without ids and physical names."""
-    return _each_field(schema, _unmapped)
+    return each_field(schema, _unmapped)
 
 
 def check_mapping(metadata: Metadata) -> str | None:
@@ -115,7 +115,7 @@ def _with_schema(metadata: Metadata, schema: StructType) -> Metadata:
     return msgspec.structs.replace(metadata, schema_string=schema.to_json())
 
 
-def _each_field(schema: StructType, change: Callable[[StructField], StructField]) -> StructType:
+def each_field(schema: StructType, change: Callable[[StructField], StructField]) -> StructType:
     """Return the schema with `change` applied to every field, parents before children, also in arrays and maps."""
     return StructType(tuple(_changed(change(field), change) for field in schema.fields))
 
@@ -127,7 +127,7 @@ def _changed(field: StructField, change: Callable[[StructField], StructField]) -
 def _inside(type_: DataType, change: Callable[[StructField], StructField]) -> DataType:
     match type_:
         case StructType():
-            return _each_field(type_, change)
+            return each_field(type_, change)
         case ArrayType():
             return replace(type_, element_type=_inside(type_.element_type, change))
         case MapType():

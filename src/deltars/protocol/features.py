@@ -9,7 +9,7 @@ themselves are up to the code that writes the data files.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from deltars.errors import ValidationError, brief
@@ -146,8 +146,11 @@ def check_protocol(protocol: Protocol) -> str | None:
     return _check_features(protocol)
 
 
-def check_protocol_change(old: Protocol | None, new: Protocol) -> str | None:
-    """Return why a table may not change from one protocol to the other, or None if it may."""
+def check_protocol_change(old: Protocol | None, new: Protocol, drops: Collection[str] = ()) -> str | None:
+    """Return why a table may not change from one protocol to the other, or None if it may.
+
+    `drops` are features that the table no longer uses, and that the change may drop.
+    """
     problem = check_protocol(new)
     if problem is not None or old is None:
         return problem
@@ -155,9 +158,9 @@ def check_protocol_change(old: Protocol | None, new: Protocol) -> str | None:
         ("reader", old.min_reader_version, new.min_reader_version),
         ("writer", old.min_writer_version, new.min_writer_version),
     ):
-        if after < before:
+        if after < before and not drops:
             return f"the {kind} version may not go down from {before} to {after}"
-    dropped = supported_features(old) - supported_features(new)
+    dropped = supported_features(old) - supported_features(new) - {*drops}
     if dropped:
         return f"a table's features may not be dropped: {', '.join(sorted(dropped))}"
     return None

@@ -128,7 +128,7 @@ PROPERTIES: tuple[TableProperty, ...] = (
     TableProperty("delta.dataSkippingStatsColumns", "a list of columns, with commas between them", has_effect=True),
     _number("delta.dataSkippingStringPrefixLength", 1, has_effect=True),
     _interval(DELETED_FILE_RETENTION, has_effect=True),
-    _interval("delta.dropFeatureTruncateHistory.retentionDuration"),
+    _interval("delta.dropFeatureTruncateHistory.retentionDuration", has_effect=True),
     TableProperty("delta.enableChangeDataCapture", "true or false", refused="it is now delta.enableChangeDataFeed"),
     _boolean("delta.enableChangeDataFeed", has_effect=True),
     _boolean("delta.enableDeletionVectors", has_effect=True),

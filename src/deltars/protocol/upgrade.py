@@ -29,7 +29,7 @@ _FOR_READERS = {
 
 @dataclass(frozen=True, slots=True)
 class ProtocolUpgrade:
-    """An upgrade of a table's protocol by a change of its definition. A protocol never goes down again."""
+    """An upgrade of a table's protocol by a change of its definition. `Table.drop_feature` is the way back."""
 
     before: Protocol
     after: Protocol

@@ -110,6 +110,8 @@ dl_transactions = Table(
     Column("committer", Text),
     Column("user_metadata", Text),
     Column("participants", json_type()),
+    # For people: microseconds of each stage until the time stamp (`log.stages`).
+    Column("stages", json_type()),
 )
 
 dl_table_versions = Table(

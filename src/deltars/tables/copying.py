@@ -30,7 +30,7 @@ def cloned(
     version: int | None = None,
     timestamp: str | None = None,
 ) -> BoundTable:
-    """Copy a table, its files included, to a new one: at a path, or of a name."""
+    """Copy a table, its files included, to a new one or in place of one: at a path, or of a name."""
     if is_shallow:
         raise spark_error(
             DeltaUnsupportedOperationException,
@@ -39,18 +39,18 @@ def cloned(
             " the other.",
             hint="Use isShallow=False, which copies the files inside the object store.",
         )
-    if replace:
-        raise spark_error(
-            DeltaUnsupportedOperationException,
-            "DELTA_UNSUPPORTED_CLONE_REPLACE",
-            "A clone cannot replace a table.",
-            hint="Drop the target first, or clone to a new name.",
-        )
     if timestamp is not None:
         version = bound.table.snapshot(timestamp=moment_of(bound, timestamp)).version
     path = _path_of(target)
-    name = name_in(target) if path is None else free_name(bound.session, path)
-    copy = catalog.Copy(bound.table_id, name, version, None if path is None else location_at(path))
+    existing = bound.session.registry.find(name_in(target)) if path is None else find_at(bound.session, path)
+    name = name_in(target) if path is None else free_name(bound.session, path) if existing is None else existing.name
+    if existing is not None and existing.table_id == bound.table_id:
+        raise refuse(
+            "DELTA_UNSUPPORTED_CLONE_REPLACE_SAME_TABLE",
+            f"\nYou tried to REPLACE an existing table ({existing.name}) with CLONE. This operation is\nunsupported."
+            " Try a different target for CLONE or delete the table at the current target.",
+        )
+    copy = catalog.Copy(bound.table_id, name, version, None if path is None else location_at(path), replace)
     [record] = catalog.copy_tables(bound.session, [copy], as_of=None, committer=None)
     if properties:
         Table(bound.session, record).alter.set_properties(properties)

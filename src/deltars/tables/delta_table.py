@@ -248,12 +248,12 @@ class DeltaTable:
             protocol_changes.add_feature(self._bound.table, featureName)
 
     def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None) -> None:  # noqa: N802, N803
-        """Refuse to drop a table feature: the protocol of a table never goes back."""
+        """Drop a table feature. Files that need it are written again first."""
         _check_str(featureName, "featureName")
         if truncateHistory is not None:
             _check_bool(truncateHistory, "truncateHistory")
         with deltas_errors():
-            protocol_changes.drop_feature(self._bound.table, featureName)
+            self._bound.table.drop_feature(featureName, truncate_history=bool(truncateHistory), spark=self._bound.spark)
 
     # -- copies ------------------------------------------------------------------------------------------------------
 

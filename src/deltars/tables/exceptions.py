@@ -25,6 +25,7 @@ from deltars.errors import (
     ConcurrentDeleteRead,
     ConcurrentTransaction,
     DeltarsError,
+    FeatureNotDropped,
     MetadataChanged,
     ProtocolChanged,
     TableNotFound,
@@ -68,7 +69,7 @@ class DeltaUnsupportedOperationException(SparkError, ValidationError, Unsupporte
     """The operation is not supported; nothing was changed."""
 
 
-class DeltaTableFeatureException(SparkError, ValidationError):
+class DeltaTableFeatureException(SparkError, FeatureNotDropped):
     """A table feature cannot be added or dropped; nothing was changed."""
 
 
@@ -158,6 +159,9 @@ def translated(error: DeltarsError) -> SparkError:
             table=error.table,
             hint=error.hint,
         )
+    if isinstance(error, FeatureNotDropped):
+        where = {"table": error.table, "table_id": error.table_id, "hint": error.hint}
+        return spark_error(DeltaTableFeatureException, error.condition, error.message, **where)
     return _as(DeltaAnalysisException, error)
 
 

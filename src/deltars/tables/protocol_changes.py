@@ -49,30 +49,5 @@ def add_feature(table: Table, name: str) -> None:
         table.alter.set_properties({f"{FEATURE_PROPERTY}{feature}": "supported"})
 
 
-def drop_feature(table: Table, name: str) -> None:
-    """Raise why the feature cannot be dropped."""
-    feature = _known(name)
-    if feature is None:
-        raise spark_error(
-            DeltaTableFeatureException,
-            "DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE",
-            f"Cannot drop {name} because it is not supported by this Delta version.\nConsider using Delta with a higher"
-            " version.",
-        )
-    if feature not in supported_features(table.snapshot().protocol):
-        raise spark_error(
-            DeltaTableFeatureException,
-            "DELTA_FEATURE_DROP_FEATURE_NOT_PRESENT",
-            f"Cannot drop {feature} from this table because it is not currently present in the table's protocol.",
-        )
-    raise spark_error(
-        DeltaTableFeatureException,
-        "DELTA_FEATURE_DROP_NONREMOVABLE_FEATURE",
-        f"Cannot drop {feature} because dropping this feature is not supported.",
-        hint="The older versions of the table need it, and they stay readable. To be rid of it, write the rows to a new"
-        " table.",
-    )
-
-
 def _known(name: str) -> str | None:
     return next((known for known in FEATURES if known.lower() == name.lower() and known != FENCE), None)

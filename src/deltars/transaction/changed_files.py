@@ -65,7 +65,7 @@ class ChangedFiles:
     def moved(self, files: pa.Table, written: Sequence[WrittenFile], *, data_change: bool = False) -> None:
         """Replace whole files by others that hold the same rows. `data_change`: the transaction changed them before."""
         self.removes += removes_of(files, data_change=data_change)
-        self.vectors_removed += len(files)
+        self.vectors_removed += len(files) - files["deletion_vector"].null_count
         self.written += [
             replace(file, add=msgspec.structs.replace(file.add, data_change=data_change)) for file in written
         ]

@@ -21,6 +21,8 @@ from enum import StrEnum
 from uuid import UUID
 
 from deltars.errors import CommitUnknown, DeltarsError, TransactionClosed
+from deltars.log.stages import DATA, OPEN, PROGRAM, READ
+from deltars.observe import Stopwatch
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +40,9 @@ class Lifetime:
         self.txn_id = txn_id
         self.phase = Phase.OPEN
         self.lock = threading.RLock()
-        self._num_writing = 0
+        self._watch = Stopwatch(PROGRAM)
+        # Time in which threads are in several stages at once counts for the first of these.
+        self._busy = {DATA: 0, READ: 0, OPEN: 0}
         self._staged: list[str] = []
         self._forgotten: weakref.finalize[[UUID, list[str], int], object] | None = None
 
@@ -58,7 +62,7 @@ class Lifetime:
     def writing(self, table: str | None = None) -> Iterator[None]:
         """Count a write in progress. An error of another library, such as Spark, gets a note of where it happened."""
         with self.open():
-            self._num_writing += 1
+            self._count(DATA, 1)
         try:
             yield
         except DeltarsError:
@@ -67,8 +71,30 @@ class Lifetime:
             error.add_note(f"deltars: {'' if table is None else f'table {table}, '}transaction {self.txn_id}")
             raise
         finally:
-            with self.lock:
-                self._num_writing -= 1
+            self._count(DATA, -1)
+
+    @contextmanager
+    def spending(self, stage: str) -> Iterator[None]:
+        """Count the time of a call for a stage."""
+        self._count(stage, 1)
+        try:
+            yield
+        finally:
+            self._count(stage, -1)
+
+    def _count(self, stage: str, change: int) -> None:
+        with self.lock:
+            self._busy[stage] += change
+            for name, count in self._busy.items():
+                if count:
+                    return self._watch.enter(name)
+            self._watch.enter(PROGRAM)
+
+    def spent(self) -> dict[str, float]:
+        """Return the seconds of each stage so far. Together they are the time since the beginning."""
+        with self.lock:
+            self._watch.stop()
+            return dict(self._watch.stages)
 
     def end(self, phase: Phase) -> None:
         """Leave the open phase. Later calls raise `TransactionClosed`."""
@@ -87,8 +113,8 @@ class Lifetime:
         self.phase = phase
         if self._forgotten is not None:
             self._forgotten.detach()
-        if self._num_writing:
-            many = f"{self._num_writing} write{' was' if self._num_writing == 1 else 's were'}"
+        if writing := self._busy[DATA]:
+            many = f"{writing} write{' was' if writing == 1 else 's were'}"
             _log.warning("transaction %s ended while %s still running; their rows are not committed", self.txn_id, many)
 
     def refuse_closed(self) -> None:

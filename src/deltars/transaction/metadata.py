@@ -44,10 +44,10 @@ def raised(protocol: Protocol, needed: Set[str]) -> list[Action]:
 
 def check_new_metadata(metadata: Metadata) -> Metadata:
     """Check the metadata of a new table, and return it with its columns mapped."""
-    return _checked(_with_row_id_columns(mapped(metadata)))
+    return _checked(with_row_id_columns(mapped(metadata)))
 
 
-def _with_row_id_columns(metadata: Metadata) -> Metadata:
+def with_row_id_columns(metadata: Metadata) -> Metadata:
     """Name the columns that keep the ids of rows which move to another file, if the table tracks rows."""
     if not tracks_rows(metadata) or materialized_names(metadata.configuration):
         return metadata
@@ -57,7 +57,7 @@ def _with_row_id_columns(metadata: Metadata) -> Metadata:
 
 def changed(metadata: Metadata, **fields: Any) -> Metadata:
     """Return the metadata with other fields. A new schema is checked."""
-    after = _with_row_id_columns(mapped(msgspec.structs.replace(metadata, **fields), before=metadata))
+    after = with_row_id_columns(mapped(msgspec.structs.replace(metadata, **fields), before=metadata))
     return after if after.schema_string == metadata.schema_string else _checked(after)
 
 

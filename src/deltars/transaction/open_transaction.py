@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 from uuid import UUID, uuid4
 
@@ -30,6 +30,7 @@ from deltars.errors import (
 from deltars.log.commit import Commit, Committed, RowGroup, VersionTaken
 from deltars.log.moments import Moment
 from deltars.log.new_table import NO_VERSION
+from deltars.log.stages import OPEN, READ
 from deltars.log.table_rules import tracks_rows
 from deltars.log.transaction_id import as_txn_id
 from deltars.log.validation import as_actions
@@ -131,10 +132,11 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         transaction remembers what it read: under `strict` and the serializable levels, it fails with a conflict if
         another transaction changes that first.
         """
-        view = self._view_for(table)
-        staged = view.readable(table)
-        assert staged.metadata is not None
-        return view.files(staged, None if where is None else parse(where, staged.metadata.schema))
+        with self._reading():
+            view = self._view_for(table)
+            staged = view.readable(table)
+            assert staged.metadata is not None
+            return view.files(staged, None if where is None else parse(where, staged.metadata.schema))
 
     def read(
         self,
@@ -149,12 +151,16 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         `where`, `columns` and `spark` are those of `Table.read`. The transaction remembers what it read, as for
         `files`.
         """
-        view = self._view_for(table)
-        staged = view.readable(table)
-        assert staged.metadata is not None
-        plane = spark_plane()
-        scan = view.scan(staged, plane.predicate(spark, where, staged.metadata.schema))
-        return plane.read(spark, scan, where=where, columns=columns)
+        with self._reading():
+            view = self._view_for(table)
+            staged = view.readable(table)
+            assert staged.metadata is not None
+            plane = spark_plane()
+            scan = view.scan(staged, plane.predicate(spark, where, staged.metadata.schema))
+            return plane.read(spark, scan, where=where, columns=columns)
+
+    def _reading(self) -> AbstractContextManager[None]:
+        return self._lifetime.spending(READ)
 
     def _scan_of(self, table: TableLike, where: str | None) -> Scan:
         """Return a scan for the reads without Spark (`to_pandas` …). It is remembered as read, as for `files`."""
@@ -503,8 +509,9 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         """Take the snapshot that all reads and version checks of the transaction use."""
         began_ns, self._began = time.time_ns(), time.perf_counter()
         self._limits = self._limits.within(session.settings)
-        self._earlier = session.writer.find_committed(self.id) if self._is_repeatable else None
-        self._view = View(session, self._lifetime)
+        with self._lifetime.spending(OPEN):
+            self._earlier = session.writer.find_committed(self.id) if self._is_repeatable else None
+            self._view = View(session, self._lifetime)
         isolation = self._isolation or session.isolation
         emit(TransactionBegun(session.database.source, self.id, isolation, began_ns))
         return self._view

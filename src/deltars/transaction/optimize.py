@@ -40,6 +40,7 @@ from deltars.log.compaction import (
     Bin,
     in_steps,
 )
+from deltars.log.stages import DATA
 from deltars.protocol.clustering import CLUSTERING
 from deltars.session import CatalogSession, after_commit
 from deltars.store.imports.table_hold import check_writable
@@ -178,6 +179,7 @@ class _Run:
         )
         for bins in in_steps(plan.bins, step_bytes):
             with self._announced() as step:
+                began = time.perf_counter()
                 try:
                     written = write(scan, [one.places for one in bins], rewrite)
                 except StorageError as error:
@@ -186,7 +188,7 @@ class _Run:
                         raise
                     continue
                 done = [_written(plan, one, files) for one, files in zip(bins, written, strict=True)]
-                self._commit(plan, done, step.txn_id)
+                self._commit(plan, done, step.txn_id, time.perf_counter() - began)
 
     @contextmanager
     def _announced(self) -> Iterator[_Step]:
@@ -236,12 +238,12 @@ class _Run:
         )
         return Rewrite(target, plan.sort_by, PROVIDER if plan.cluster_by else None)
 
-    def _commit(self, plan: OptimizePlan, bins: list[_WrittenBin], txn_id: UUID) -> None:
-        """Commit the bins, or those of them that no concurrent commit has changed."""
+    def _commit(self, plan: OptimizePlan, bins: list[_WrittenBin], txn_id: UUID, took_s: float) -> None:
+        """Commit the bins, which took so long to write, or those that no concurrent commit has changed."""
         for attempt in range(1, MAX_COMMITS + 1):
             if not bins:
                 return
-            commit = self._as_commit(plan, bins, txn_id)
+            commit = replace(self._as_commit(plan, bins, txn_id), spent={DATA: took_s})
             try:
                 committed = self._session.commit(commit)
             except VersionConflict as conflict:

@@ -4,8 +4,8 @@
                                   ├──▶ diff  add c again: same path, vector, statistics and row ids
     version 3 ── files a b c    ──┘          metadata of version 3
 
-As in Delta, the protocol never goes back, and the progress of applications (`txn`) stays. What the whole log depends on
-stays too: in-commit timestamps, row tracking, the ids of mapped columns.
+As in Delta, no feature leaves the protocol, and the progress of applications (`txn`) stays. What the whole log depends
+on stays too: in-commit timestamps, row tracking, the ids of mapped columns.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from deltars.protocol import (
     check_protocol,
     column_mapping,
     mapped,
+    needed_features,
 )
 from deltars.protocol.column_mapping import COLUMN_MAPPING, MAX_COLUMN_ID, unmapped
 from deltars.protocol.deletion_vectors import relative_path as vector_path
@@ -46,7 +47,7 @@ from deltars.session import CatalogSession
 from deltars.storage import Storage, open_storage
 from deltars.storage.table_files import relative_path
 from deltars.store.read.as_of import AsOf
-from deltars.transaction.metadata import IN_COMMIT_TIMESTAMPS, metadata_actions
+from deltars.transaction.metadata import IN_COMMIT_TIMESTAMPS, raised
 from deltars.transaction.staged_table import StagedTable, Step, adds_of, removes_of
 from deltars.transaction.view import View
 
@@ -140,10 +141,12 @@ def restoration(view: View, table: StagedTable, target: Snapshot, timestamp: Mom
         )
     _check_files(view.session, table, added, target.version)
     metadata = restored_metadata(table.metadata, target.metadata)
-    actions: list[Action] = []
-    if metadata != table.metadata:
-        actions += metadata_actions(table.protocol, metadata)
-        _check_protocol(table, actions, target.version)
+    needed = needed_features(metadata.schema, metadata.configuration)
+    if added["deletion_vector"].null_count < added.num_rows:
+        needed |= {"deletionVectors"}  # which the table may have dropped since
+    actions = raised(table.protocol, needed)
+    _check_protocol(table, actions, target.version)
+    actions += [metadata] if metadata != table.metadata else []
     actions += _domains(view, table, target)
     result = RestoredTable(
         table.name,
@@ -178,7 +181,8 @@ def restored_metadata(now: Metadata, then: Metadata) -> Metadata:
     then = then if schema is then.schema else msgspec.structs.replace(then, schema_string=schema.to_json())
     restored = msgspec.structs.replace(then, id=now.id, configuration=configuration)
     was, is_now = column_mapping(then.configuration), column_mapping(now.configuration)
-    if was != is_now and (was, is_now) != ("none", "name"):
+    # A mapping that the table has dropped since comes back with the files.
+    if is_now != "none" and was != is_now and (was, is_now) != ("none", "name"):
         raise ValidationError(
             f"the version has {COLUMN_MAPPING}={was}, which cannot be had again: the table has {is_now} by now",
             field=COLUMN_MAPPING,

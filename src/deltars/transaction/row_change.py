@@ -287,6 +287,23 @@ class RowChange(ABC):
                 self._metadata = metadata = rows.after(session, some)
         return written
 
+    def _move(self, table: StagedTable, files: pa.Table, scan: Scan, target: WriteTarget) -> None:
+        """Write these files again, each by itself, without the rows that their vectors delete. No row changes."""
+        planes = self._planes(None, files)
+        nothing = {place: BitMap64() for place in range(files.num_rows)}
+        written = planes.purges.purge(scan, nothing, target)
+        # Rows that left a file in this transaction are a change of data, for readers that follow the log.
+        staged = set(file_keys(table.added()))
+        is_staged = [key in staged for key in file_keys(files)]
+        for data_change in (False, True):
+            places = [place for place in nothing if is_staged[place] is data_change]
+            new = [file for place in places for file in written.get(place, ())]
+            self._files.moved(files.take(pa.array(places, pa.int64())), new, data_change=data_change)
+        if self._metadata is not None and has_feed(self._metadata.configuration):
+            paths = files["path"].to_pylist()
+            moved = {file.add.path: paths[place] for place, new in written.items() for file in new}
+            self._changed = ChangedRows(rewritten=frozenset(file_keys(files)), moved=moved)
+
     def _measured(self, changes: RowChanges, deleted: int | None, scan_s: float, rewrite_s: float) -> ChangeMetrics:
         files = self._files
         written = [file.add for file in (*files.written, *self._new)]
@@ -403,21 +420,7 @@ class PurgeFiles(RowChange):
         files = found.filter(pc.is_valid(found["deletion_vector"]))
         if tracks_rows(metadata) and files.num_rows:
             self._refuse_for(table, metadata, moves_rows=True)
-        scan = self._scan(table, metadata, files)
-        planes = self._planes(None, files)
-        nothing = {place: BitMap64() for place in range(files.num_rows)}
-        written = planes.purges.purge(scan, nothing, self._target(table, metadata))
-        # Rows that left a file in this transaction are a change of data, for readers that follow the log.
-        staged = set(file_keys(table.added()))
-        is_staged = [key in staged for key in file_keys(files)]
-        for data_change in (False, True):
-            places = [place for place in nothing if is_staged[place] is data_change]
-            new = [file for place in places for file in written.get(place, ())]
-            self._files.moved(files.take(pa.array(places, pa.int64())), new, data_change=data_change)
-        if has_feed(metadata.configuration):
-            paths = files["path"].to_pylist()
-            moved = {file.add.path: paths[place] for place, new in written.items() for file in new}
-            self._changed = ChangedRows(rewritten=frozenset(file_keys(files)), moved=moved)
+        self._move(table, files, self._scan(table, metadata, files), self._target(table, metadata))
         return self._measured(RowChanges({}), 0, 0.0, time.perf_counter() - began)
 
 

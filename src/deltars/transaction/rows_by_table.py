@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -29,27 +30,35 @@ class RowsByTable(ABC):
     def _scan_of(self, table: TableLike, where: str | None) -> Scan:
         """Return the files of a table that may hold a matching row, with all that is needed to read them."""
 
+    def _reading(self) -> AbstractContextManager[None]:
+        """Count the time of a read, if it is part of something that is timed."""
+        return nullcontext()
+
     def to_arrow_batch_reader(
         self, table: TableLike, *, where: str | None = None, columns: Sequence[str] | None = None
     ) -> pa.RecordBatchReader:
         """Return the rows of a table as a stream of record batches."""
-        return stream(self._scan_of(table, where), columns)
+        with self._reading():
+            return stream(self._scan_of(table, where), columns)
 
     def to_arrow(self, table: TableLike, *, where: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows of a table as a pyarrow table."""
-        return self.to_arrow_batch_reader(table, where=where, columns=columns).read_all()
+        with self._reading():
+            return self.to_arrow_batch_reader(table, where=where, columns=columns).read_all()
 
     def to_pandas(
         self, table: TableLike, *, where: str | None = None, columns: Sequence[str] | None = None
     ) -> pandas.DataFrame:
         """Return the rows of a table as a pandas DataFrame."""
-        return as_pandas(self.to_arrow_batch_reader(table, where=where, columns=columns))
+        with self._reading():
+            return as_pandas(self.to_arrow_batch_reader(table, where=where, columns=columns))
 
     def to_polars(
         self, table: TableLike, *, where: str | None = None, columns: Sequence[str] | None = None
     ) -> polars.DataFrame:
         """Return the rows of a table as a Polars DataFrame."""
-        return as_polars(self.to_arrow_batch_reader(table, where=where, columns=columns))
+        with self._reading():
+            return as_polars(self.to_arrow_batch_reader(table, where=where, columns=columns))
 
     def to_duckdb(
         self,

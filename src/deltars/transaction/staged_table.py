@@ -49,6 +49,8 @@ class Step:
     """Older version whose files the step adds again."""
     changed: ChangedRows | None = None
     """Rows that the step changes, if the table has a change data feed and files alone do not show them."""
+    drops_feature: str | None = None
+    """Table feature that the step drops."""
 
 
 class StagedTable:
@@ -203,6 +205,7 @@ class StagedTable:
             metrics={name: str(count) for name, count in metrics.items()},
             is_exact=self.is_exact,
             restores=frozenset(step.restores for step in self._steps if step.restores is not None),
+            drops_features=frozenset(step.drops_feature for step in self._steps if step.drops_feature is not None),
         )
 
     # -- as the transaction sees it ------------------------------------------------------------------------------

@@ -45,7 +45,8 @@ class StatementCalls(RowStatements):
         plane = spark_plane("tx.sql_to_arrow(statement)")
         session = plane.session(spark)
         engine = Engine(session, prefers_spark=True, views=self._views(session))
-        return self._execute_text(statement, args, engine).to_spark(session)
+        with self._reading():
+            return self._execute_text(statement, args, engine).to_spark(session)
 
     def sql_to_arrow(
         self,
@@ -60,7 +61,8 @@ class StatementCalls(RowStatements):
         """
         from deltars.transaction.statements.engine import Engine
 
-        return self._execute_text(statement, args, Engine(spark, views=self._views(spark))).to_arrow()
+        with self._reading():
+            return self._execute_text(statement, args, Engine(spark, views=self._views(spark))).to_arrow()
 
     def _views(self, spark: SparkSession | None) -> Views:
         from deltars.transaction.queries import active_spark

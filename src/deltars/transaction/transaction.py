@@ -23,6 +23,7 @@ from uuid import UUID
 from deltars.arguments import checks_calls
 from deltars.errors import DeltarsError, ValidationError
 from deltars.log.commit import Commit, Committed, Drop
+from deltars.log.stages import PUBLISH, in_order
 from deltars.observe import Lineage, Outcome, Stopwatch, TransactionEnded, emit
 from deltars.session import HasSession, TableLike, after_commit
 from deltars.transaction.auto_compaction import compact_after_write
@@ -100,10 +101,10 @@ class Transaction(StatementCalls):
             return self._result
         changed, dropped, session = view.changed, view.dropped, view.session
         names = {staged.table_id: staged.name for staged in changed}
-        watch = Stopwatch("validate")
+        spent, watch = self._lifetime.spent(), Stopwatch("validate")
         try:
             committed = self._repeated(names.keys()) or session.commit(
-                self._as_commit(), timeout_s=self._timeout_s, watch=watch, settle=Settler(view)
+                self._as_commit(spent), timeout_s=self._timeout_s, watch=watch, settle=Settler(view)
             )
             # Set before publication: a failure there does not undo the commit.
             self._result = TransactionResult(
@@ -112,7 +113,9 @@ class Transaction(StatementCalls):
                 {names[table_id]: version for table_id, version in committed.versions.items()},
                 dict(committed.versions),
                 skipped=skipped,
+                stages=in_order(spent | watch.stages),
             )
+            publishing = time.perf_counter()
             self._lifetime.phase = Phase.COMMITTED
             session.heartbeat.end(self.id, withdraw=committed is self._earlier)
         except BaseException as error:
@@ -131,7 +134,9 @@ class Transaction(StatementCalls):
                 if outcome.failure is not None:
                     outcome.failure.located(txn_id=self.id)
             self._result = replace(
-                self._result, mirror={names[table_id]: outcome for table_id, outcome in outcomes.items()}
+                self._result,
+                mirror={names[table_id]: outcome for table_id, outcome in outcomes.items()},
+                stages={**self._result.stages, PUBLISH: time.perf_counter() - publishing},
             )
             if committed is not self._earlier:
                 written = {table.table_id: (table.name, table.metadata) for table in changed if table.metadata}
@@ -212,8 +217,8 @@ class Transaction(StatementCalls):
         resolve = f" (catalog.resolve({str(self.id)!r}) finds out)" if phase is Phase.UNKNOWN else ""
         return f"<Transaction {self.id} {phase}{resolve}: {staged or 'nothing staged'}>"
 
-    def _as_commit(self) -> Commit:
-        """Return what is staged as a commit for the store."""
+    def _as_commit(self, spent: Mapping[str, float] | None = None) -> Commit:
+        """Return what is staged as a commit for the store. `spent` has the seconds of each stage so far."""
         view = self._view
         if view is None:
             raise ValidationError("the transaction has staged nothing yet", txn_id=self.id)
@@ -230,6 +235,7 @@ class Transaction(StatementCalls):
             bases=view.bases,
             drops=[Drop(table.table_id, table.version) for table in view.dropped],
             announced=view.session.heartbeat.pause(self.id),
+            spent=spent or {},
         )
 
 

@@ -14,6 +14,7 @@ from deltars.predicate.statements.tree import (
     CreateView,
     DropColumns,
     DropConstraint,
+    DropFeature,
     DropTable,
     DropView,
     Fragment,
@@ -29,7 +30,7 @@ _VIEW = "Write CREATE [OR REPLACE] TEMP VIEW name AS SELECT …."
 _ALTER = (
     "Write ALTER TABLE name ADD COLUMNS (…), RENAME COLUMN … TO …, DROP COLUMN …, ALTER COLUMN …,"
     " SET TBLPROPERTIES (…), UNSET TBLPROPERTIES (…), ADD CONSTRAINT … CHECK (…), DROP CONSTRAINT …,"
-    " CLUSTER BY (…) or RENAME TO …."
+    " DROP FEATURE …, CLUSTER BY (…) or RENAME TO …."
 )
 _ADD = "Write ADD COLUMNS (name TYPE [COMMENT 'text'] [FIRST | AFTER column], …)."
 _CHANGE = "Write ALTER COLUMN name TYPE …, COMMENT '…', SET NOT NULL, DROP NOT NULL, SET DEFAULT …, FIRST or AFTER …."
@@ -224,6 +225,11 @@ def _changes(cursor: Cursor) -> tuple[Alteration, ...]:
         if_exists = cursor.take("IF", "EXISTS")
         name = cursor.identifier("the name of a constraint", hint="Write DROP CONSTRAINT name.")
         return (DropConstraint(name, if_exists),)
+    if cursor.take("DROP", "FEATURE"):
+        hint = "Write DROP FEATURE deletionVectors, or DROP FEATURE deletionVectors TRUNCATE HISTORY."
+        is_text = cursor.next.kind == "string"
+        feature = cursor.string(hint=hint) if is_text else cursor.identifier("the name of a feature", hint=hint)
+        return (DropFeature(feature, cursor.take("TRUNCATE", "HISTORY")),)
     if cursor.take("RENAME", "COLUMN"):
         hint = "Write RENAME COLUMN old TO new."
         old = cursor.column(hint=hint)

@@ -21,6 +21,7 @@ from deltars.predicate.statements.tree import (
     Begin,
     Commit,
     Convert,
+    DropFeature,
     DropTable,
     Fragment,
     Generate,
@@ -261,6 +262,8 @@ def refuse_in_transaction(source: Source, statement: Statement) -> None:
         what = f"{type(action).__name__.upper()} writes files at once, and cannot be part of a transaction"
     elif isinstance(action, AlterTable) and any(isinstance(one, RenameTable) for one in action.changes):
         what = "ALTER TABLE … RENAME TO changes the catalog at once, and cannot be part of a transaction"
+    elif isinstance(action, AlterTable) and any(isinstance(one, DropFeature) for one in action.changes):
+        what = "ALTER TABLE … DROP FEATURE commits by itself, and cannot be part of a transaction"
     elif isinstance(action, DropTable) and action.purge:
         what = "DROP TABLE … PURGE deletes files, and cannot be part of a transaction"
     elif isinstance(action, Begin | Commit | Rollback | Atomic):

@@ -227,6 +227,12 @@ class ClusterBy:
 
 
 @dataclass(frozen=True, slots=True)
+class DropFeature:
+    name: str
+    truncates_history: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RenameTable:
     new: Name
 
@@ -241,6 +247,7 @@ Alteration: TypeAlias = (
     | AddConstraint
     | DropConstraint
     | ClusterBy
+    | DropFeature
     | RenameTable
 )
 

@@ -11,7 +11,7 @@ import getpass
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -50,8 +50,9 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from deltars import late_arrow
 from deltars.errors import DatabaseError, DeltarsError, TimeoutError
 from deltars.store.backends.file_system import catalogs_named_like
-from deltars.store.backends.pool import AnyConnection, BareConnection
+from deltars.store.backends.pool import AnyConnection, BareConnection, driver_connection
 from deltars.store.backends.prepared import Prepared
+from deltars.store.backends.time_limit import TimeLimit
 from deltars.uri import CatalogUri, uri_of_file
 
 if TYPE_CHECKING:
@@ -111,6 +112,9 @@ class Backend(ABC):
 
     has_file_indexes: ClassVar[bool] = False
     """Whether indexes find live files by the range of their range column and by partition; see `store.file_search`."""
+
+    read_limit: TimeLimit | None = None
+    """Longest read, if the database runs in this process and reads are limited."""
 
     def __init__(self, uri: CatalogUri) -> None:
         self.uri = uri
@@ -191,6 +195,10 @@ class Backend(ABC):
     @abstractmethod
     def read_transaction(self, engine: Engine) -> AbstractContextManager[Connection]:
         """Open a transaction that cannot write, whose statements all see one state. It blocks no other transaction."""
+
+    def limited(self, connection: AnyConnection) -> AbstractContextManager[None]:
+        """Apply `read_limit` to what a connection reads."""
+        return nullcontext() if self.read_limit is None else self.read_limit.on(driver_connection(connection))
 
     def look_up(self, engine: Engine, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         """Run one reading statement in a separate transaction and return its rows."""
@@ -429,3 +437,11 @@ class Backend(ABC):
 def first_line(error: BaseException) -> str:
     """Return the first line of a driver's message; the rest is detail for developers of the driver."""
     return str(error).strip().partition("\n")[0]
+
+
+def read_too_long() -> TimeoutError:
+    """Return the error of a read that `Backend.read_limit` ended."""
+    return TimeoutError(
+        "the database was reading for too long, and was interrupted",
+        hint="Read less at once, such as a shorter window of time.",
+    )

@@ -39,7 +39,7 @@ from sqlalchemy import column as sa_column
 from sqlalchemy import table as sa_table
 
 from deltars.errors import ConfigError, DatabaseError, DeltarsError, TimeoutError
-from deltars.store.backends.base import Backend, Opening, Query, first_line
+from deltars.store.backends.base import Backend, Opening, Query, first_line, read_too_long
 from deltars.store.backends.pool import WatchedPool
 from deltars.store.backends.prepared import QueryCache
 from deltars.store.types import Id
@@ -106,7 +106,8 @@ class DuckDB(Backend):
             assert driver is not None
             driver.execute("BEGIN TRANSACTION READ ONLY")
             try:
-                yield connection
+                with self.limited(connection):
+                    yield connection
             finally:
                 driver.execute("ROLLBACK")
 
@@ -164,6 +165,8 @@ class DuckDB(Backend):
             return True
 
     def classify(self, error: BaseException) -> DeltarsError:
+        if isinstance(error, duckdb.InterruptException):
+            return read_too_long()
         if isinstance(error, duckdb.ConstraintException):
             return DatabaseError(first_line(error), sqlstate="constraint", constraint=first_line(error))
         if isinstance(error, duckdb.TransactionException):

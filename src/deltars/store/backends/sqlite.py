@@ -42,7 +42,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from deltars import late_arrow
 from deltars.backoff import Backoff
 from deltars.errors import DatabaseError, DeltarsError, TimeoutError
-from deltars.store.backends.base import Backend, Opening, Query, Rows, first_line
+from deltars.store.backends.base import Backend, Opening, Query, Rows, first_line, read_too_long
 from deltars.store.backends.file_system import networked_file_system
 from deltars.store.backends.pool import (
     AnyConnection,
@@ -146,13 +146,14 @@ class SQLite(Backend):
 
     @contextmanager
     def read_transaction(self, engine: Engine) -> Iterator[Connection]:
-        with engine.connect() as connection, connection.begin():
+        with engine.connect() as connection, connection.begin(), self.limited(connection):
             yield connection
 
     def look_up_each(self, engine: Engine, queries: Sequence[tuple[Prepared, Mapping[str, Any]]]) -> list[Rows]:
         with pool_of(engine).lend() as connection:
             _begin_reading(connection)
-            answers = [self.run(connection, statement, values) for statement, values in queries]
+            with self.limited(connection):
+                answers = [self.run(connection, statement, values) for statement, values in queries]
             connection.driver.commit()
             return answers
 
@@ -250,6 +251,8 @@ class SQLite(Backend):
                 "another process kept the catalog locked for longer than the timeout allows",
                 hint="Retry, or raise the timeout.",
             )
+        if code == "SQLITE_INTERRUPT":
+            return read_too_long()
         if code.startswith("SQLITE_CONSTRAINT"):
             _, _, constraint = str(error).partition(": ")
             return DatabaseError(first_line(error), sqlstate=code, constraint=constraint or code)

@@ -97,7 +97,7 @@ class DirectCommits:
     ) -> Direct | VersionTaken | None:
         table_id, expected = table.table_id, table.expected_version
         plan = self._plan(commit, _expected_row(table, known), known)
-        single, values = self._values(plan)
+        single, values = self._values(plan, watch)
         base = commit.bases.get(table_id)
         values |= {
             "table_0": str(table_id),
@@ -148,7 +148,7 @@ class DirectCommits:
                 return self._taken(commit, table, row)
             watch.enter("write")
             plan = self._plan(commit, row, known)
-            single, values = self._values(plan)
+            single, values = self._values(plan, watch)
             values["commit_ts"] = commit_ts
             for statement in self._statements.write(_shape(plan, single)):
                 self._backend.run(connection, statement, values)
@@ -187,7 +187,8 @@ class DirectCommits:
             records_reads=self._records_reads,
         )
 
-    def _values(self, plan: Plan) -> tuple[frozenset[str], dict[str, Any]]:
+    def _values(self, plan: Plan, watch: Stopwatch) -> tuple[frozenset[str], dict[str, Any]]:
+        plan.note_stages(watch.stages)
         single = frozenset([name for name, rows in plan.rows.items() if len(rows) == 1])
         return single, self._statements.values(plan.rows, single)
 

@@ -21,6 +21,7 @@ from deltars.log.conflicts import is_blind_append
 from deltars.log.file_rules import num_records
 from deltars.log.new_table import NO_VERSION
 from deltars.log.read_description import condition_of, kind_of
+from deltars.log.stages import to_microseconds
 from deltars.log.table_rules import ROW_TRACKING_DOMAIN, tracks_rows
 from deltars.protocol import AddFile, DomainMetadata, Metadata, Protocol, RemoveFile
 from deltars.store import schema
@@ -85,6 +86,7 @@ class Plan:
         self._commit = commit
         self._backend = backend
         self._bulk_threshold = bulk_threshold
+        self._records = records_reads
         for table in commit.tables:
             self._add_table(table, locked[table.table_id], states[table.table_id])
         self._put(
@@ -109,6 +111,11 @@ class Plan:
                     row["version"] = version
             [transaction] = self.rows[TRANSACTION]
             transaction["participants"] = {str(table_id): version}
+
+    def note_stages(self, stages: Mapping[str, float]) -> None:
+        """Record how long the transaction took so far: before its commit, and in these stages of it."""
+        if self._records:
+            self.rows[TRANSACTION][0]["stages"] = to_microseconds({**self._commit.spent, **stages})
 
     def _put(self, table: str, row: Row) -> None:
         self.rows.setdefault(table, []).append(row)

@@ -36,8 +36,10 @@ from sqlalchemy import (
     or_,
     select,
     true,
+    type_coerce,
 )
 from sqlalchemy import Column as SaColumn
+from sqlalchemy.dialects.postgresql import JSONB
 
 from deltars.store import schema
 from deltars.store.backends import Backend, Prepared
@@ -399,6 +401,9 @@ class _Writes:
         if self._locked is not None:
             version = select(self._locked.c.version).scalar_subquery()
             row["participants"] = func.jsonb_build_object(bindparam("table_0", type_=Text()), version)
+            # The time stamp was taken when the lock was there. NULL, which means not to record, stays NULL.
+            waited = func.jsonb_build_object(literal_column("'lock'"), commit_ts - self._backend.begun_us())
+            row["stages"] = type_coerce(rows.c.stages, JSONB()).concat(waited)
         return insert(dl_transactions).from_select(list(row), select(*row.values()))
 
     def _insert_versions(self, commit_ts: ColumnElement[int]) -> Any:

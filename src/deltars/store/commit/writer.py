@@ -158,7 +158,7 @@ class LogWriter:
                 commit = with_latest_marks(commit, lambda table_id: self._metadata(connection, locked, table_id))
                 plan = self._plan(connection, commit, locked)
                 rewrite_bounds(connection, self._database.backend, plan.moved)
-                written = self._begin_writing(connection, plan, locked)
+                written = self._begin_writing(connection, plan, locked, watch)
                 # Only the write shows whether a removed file was live, so COMMIT must wait for its result. A drop needs
                 # the write's time stamp.
                 and_commit = self._database.backend.chains_writes and not plan.removals and not commit.drops
@@ -377,8 +377,12 @@ class LogWriter:
             check_state(table, known.state)
         return known
 
-    def _begin_writing(self, connection: Connection, plan: Plan, locked: dict[UUID, LockedTable]) -> _Written:
+    def _begin_writing(
+        self, connection: Connection, plan: Plan, locked: dict[UUID, LockedTable], watch: Stopwatch
+    ) -> _Written:
         loaded, removed = self._load(connection, plan)
+        watch.enter("write")
+        plan.note_stages(watch.stages)
         rest = {name: rows for name, rows in plan.rows.items() if name not in loaded}
         single = frozenset(name for name, rows in rest.items() if len(rows) == 1)
         values = self._statements.values(rest, single)

@@ -15,13 +15,14 @@ Every query goes by an index, over the tables that are asked for. Times are micr
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from uuid import UUID
 
 from sqlalchemy import BigInteger, ColumnElement, FromClause, Select, and_, cast, func, literal, or_, select
 
 from deltars.log.read_description import ReadKind
+from deltars.log.stages import from_microseconds
 from deltars.store.database import Readable
 from deltars.store.schema import (
     dl_add_files,
@@ -74,9 +75,11 @@ class CommitRow:
     published_at: int | None
     """None if it is not published yet, or is not known to be."""
     operation_params: Mapping[str, Any] | None = None
-    """Only of `commits_of`, as are the next two."""
+    """Only of `commits_of`, as are the next three."""
     metrics: Mapping[str, Any] | None = None
     user_metadata: str | None = None
+    stages: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of each stage of the transaction until its time stamp, if they were recorded (`log.stages`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,17 +209,24 @@ class Activity:
         details = (_versions.operation_params, _versions.metrics, _versions.user_metadata)
         with self._database.read() as connection:
             for some in _parts(txn_ids):
-                chosen = select(dl_transactions.c.participants).where(dl_transactions.c.txn_id.in_(some))
-                keys = {
-                    (UUID(table), version)
-                    for (made,) in connection.execute(chosen)
-                    for table, version in (made or {}).items()
-                }
+                about = dl_transactions.c
+                chosen = select(about.txn_id, about.participants, about.stages).where(about.txn_id.in_(some))
+                rows = connection.execute(chosen).all()
+                keys = {(UUID(table), version) for row in rows for table, version in (row.participants or {}).items()}
+                stages = {row.txn_id: from_microseconds(row.stages) for row in rows}
                 for part in _parts(keys):
                     versions = (and_(_versions.table_id == table, _versions.version == at) for table, at in part)
                     query = _commits(*details).where(or_(*versions), _versions.txn_id.in_(some))
-                    found += [CommitRow(*row) for row in connection.execute(query)]
+                    found += [
+                        replace(CommitRow(*row), stages=stages.get(row.txn_id, {})) for row in connection.execute(query)
+                    ]
         return found
+
+    def published_at(self, txn_id: UUID) -> int | None:
+        """Return when the last version of a transaction was published; None if one is not, or is not known to be."""
+        times = [commit.published_at for commit in self.commits_of([txn_id])]
+        known = [at for at in times if at is not None]
+        return max(known) if known and len(known) == len(times) else None
 
     def density(self, window: Window, buckets: int) -> list[DensityRow]:
         """Return how many commits there are per table in each of so many equal slices of the window."""

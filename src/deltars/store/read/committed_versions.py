@@ -34,6 +34,7 @@ from sqlalchemy import (
 )
 
 from deltars.errors import VersionNotFound
+from deltars.log.stages import from_microseconds
 from deltars.protocol import Action
 from deltars.store import schema
 from deltars.store.backends import Prepared, Rows
@@ -90,6 +91,8 @@ class CommittedTransaction:
     tables: Mapping[UUID, CommittedVersion]
     participants: Mapping[str, int] = field(default_factory=dict)
     """Version of every table that it wrote, by table id; those that the catalog no longer has too."""
+    stages: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of each stage until its time stamp, if they were recorded (`log.stages`)."""
 
 
 class ManyActions:
@@ -192,7 +195,15 @@ class CommittedVersions:
             for found in map(_with_all_actions, self.next(table_id, version, 1))
         }
         participants = row.participants or {}
-        return CommittedTransaction(txn_id, row.commit_ts, row.committer, row.user_metadata, tables, participants)
+        return CommittedTransaction(
+            txn_id,
+            row.commit_ts,
+            row.committer,
+            row.user_metadata,
+            tables,
+            participants,
+            from_microseconds(row.stages),
+        )
 
     def _look_up_while_there(
         self,

@@ -65,7 +65,7 @@ class Execution:
     def run(self, statement: Statement) -> Rows:
         """Carry out a statement, and return its rows. One that cannot be part of a transaction raises."""
         refuse_in_transaction(self.binder.source, statement)
-        with readable_spark_errors(statement):
+        with self.tx._reading(), readable_spark_errors(statement):
             try:
                 return self._run(statement)
             except ValidationError as error:
