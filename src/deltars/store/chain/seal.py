@@ -87,6 +87,8 @@ class Seals:
             # Not waiting for the disk: the next run seals again what a crash of the server lost.
             with self._database.write(_TIMEOUT_S, Opening((), waits_for_disk=False)) as connection:
                 connection.execute(self._database.backend.insert_unless_present(dl_chain), rows)
+            if len(rows) < VERSIONS_AT_ONCE:
+                return Head(rows[-1]["version"], rows[-1]["link"])
 
     def open_base(self, table_id: UUID) -> None:
         """Record that rows of expired versions are about to be deleted."""
