@@ -30,7 +30,7 @@ from deltars.cli import main
 from deltars.console.app import create_app
 from deltars.observe.lineage import LineageEvents
 from deltars.uri import CatalogUri, parse_catalog_uri
-from tests.console.history import fill
+from tests.console.history import fill, rows
 from tests.support import witness
 from tests.support.canaries import Canaries, every_log, every_start
 from tests.support.dump import dump
@@ -209,7 +209,7 @@ def _failing(catalog: deltars.Catalog, uri: str) -> dict[str, Callable[[], objec
         "of a name": lambda: deltars.connect(uri.removeprefix("deltasql://")),
         "of a table's name": lambda: catalog.table(uri),
         "name of a table": lambda: catalog.create_table(uri, "id BIGINT"),
-        "another catalog": lambda: catalog.write(uri.replace("?", "/t?").replace("5432", "5433"), []),
+        "another catalog": lambda: catalog.write(uri.replace("?", "/t?").replace("5432", "5433"), rows(1)),
         "warehouse": lambda: deltars.connect(uri, warehouse=uri),
         "wrong setting": lambda: deltars.connect(uri, pool_size=0),
         "storage": lambda: catalog.create_table("on_s3", "id BIGINT", location="s3://bucket/t"),

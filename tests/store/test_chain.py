@@ -187,7 +187,7 @@ def test_forgery_is_found(catalog: deltars.Catalog, table: deltars.Table) -> Non
 def test_owner_who_forges_the_whole_chain_is_found_by_a_head_that_was_kept(
     catalog: deltars.Catalog, table: deltars.Table
 ) -> None:
-    kept = table.verify(chain=True).chain_head
+    kept = str(table.verify(chain=True).chain_head)
     catalog.write("t", rows(7))
     later = table.verify(chain=kept)
     assert (later.is_ok, later.unsealed_versions) == (True, 0)
@@ -212,7 +212,7 @@ def test_owner_who_forges_the_whole_chain_is_found_by_a_head_that_was_kept(
 def test_chain_holds_through_the_life_of_a_table(
     catalog: deltars.Catalog, table: deltars.Table, tmp_path: Path
 ) -> None:
-    head = table.verify(chain=True).chain_head
+    head = str(table.verify(chain=True).chain_head)
     table.optimize()
     table.restore(3)
     catalog.tag("kept")

@@ -205,7 +205,7 @@ def _version(version: int | None) -> str:
     return "none" if version is None else str(version)
 
 
-def _numbers(stored: Any) -> list[float | None] | None:
+def _numbers(stored: str | list[float | None] | None) -> list[float | None] | None:
     """Return bounds as they are stored: SQLite has them as JSON."""
     if not isinstance(stored, str):
         return stored
