@@ -32,6 +32,7 @@ from deltars.observe.events import (
     VersionPublished,
     WriteSkipped,
 )
+from deltars.redaction import redacted
 
 FIELDS = (
     "catalog",
@@ -225,7 +226,8 @@ class JsonFormatter(logging.Formatter):
         attributes: Mapping[str, Any] = record.__dict__
         document |= {name: attributes[name] for name in FIELDS if attributes.get(name) is not None}
         if record.exc_info:
-            document["traceback"] = self.formatException(record.exc_info)
+            # Errors of deltars have no credentials, but those of exporters may quote a URL.
+            document["traceback"] = redacted(self.formatException(record.exc_info))
         return json.dumps(document, ensure_ascii=False, default=str)
 
 
