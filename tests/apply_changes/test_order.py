@@ -28,45 +28,58 @@ def _sorted(rows: list[Row]) -> list[str]:
     return sorted(repr(sorted(row.items())) for row in rows)
 
 
-def _check(catalog: deltars.Catalog, spark: SparkSession, name: str, wanted: Any, *, type: int, **options: Any) -> None:
-    rounds = scaled(1, soak=100)
+@pytest.fixture(params=["here", pytest.param("spark", marks=pytest.mark.soak(only=True))])
+def spark_or_here(request: pytest.FixtureRequest) -> SparkSession | None:
+    """Who applies the events: Spark, or this process."""
+    return request.getfixturevalue("spark") if request.param == "spark" else None
+
+
+def _check(
+    catalog: deltars.Catalog, spark: SparkSession | None, name: str, wanted: Any, *, type: int, **options: Any
+) -> None:
+    rounds = scaled(3, soak=300) if spark is None else scaled(1, soak=30)
     for number in range(rounds):
         draw = random.Random(seed() + number)
         events = stream(draw, draw.randrange(10, 30))
         table = f"{name}{number}"
         for batch in batches(draw, events, 3):
+            rows = _frame(batch)
+            # A frame of Spark is applied by Spark.
+            frame = rows if spark is None else spark.createDataFrame(rows)
             with catalog.begin(isolation="serializable") as tx:
                 tx.apply_changes(
                     table,
-                    _frame(batch),
+                    frame,
                     keys="id",
                     sequence_by="at",
                     apply_as_deletes="gone",
                     stored_as_scd_type=type,  # type: ignore[arg-type]
-                    spark=spark,
                     **options,
                 )
         found = catalog.table(table).to_arrow().to_pylist()
         assert _sorted(found) == _sorted(wanted(events)), f"DELTARS_SEED={seed()}, round {number}: {events}"
-    record(f"change feeds in any order, {name}", streams=rounds)
+    place = "in this process" if spark is None else "on Spark"
+    record(f"change feeds in any order, {name}, {place}", streams=rounds)
 
 
-def test_last_states_do_not_depend_on_the_order_of_arrival(catalog: deltars.Catalog, spark: SparkSession) -> None:
-    _check(catalog, spark, "states", last_states, type=1, except_column_list="gone")
+def test_last_states_do_not_depend_on_the_order_of_arrival(
+    catalog: deltars.Catalog, spark_or_here: SparkSession | None
+) -> None:
+    _check(catalog, spark_or_here, "states", last_states, type=1, except_column_list="gone")
 
 
-@pytest.mark.soak(only=True)
-def test_histories_do_not_depend_on_the_order_of_arrival(catalog: deltars.Catalog, spark: SparkSession) -> None:
-    _check(catalog, spark, "history", history, type=2, except_column_list=["gone", "at"])
+def test_histories_do_not_depend_on_the_order_of_arrival(
+    catalog: deltars.Catalog, spark_or_here: SparkSession | None
+) -> None:
+    _check(catalog, spark_or_here, "history", history, type=2, except_column_list=["gone", "at"])
 
 
-@pytest.mark.soak(only=True)
 def test_histories_of_some_columns_do_not_depend_on_the_order_of_arrival(
-    catalog: deltars.Catalog, spark: SparkSession
+    catalog: deltars.Catalog, spark_or_here: SparkSession | None
 ) -> None:
     _check(
         catalog,
-        spark,
+        spark_or_here,
         "tracked",
         lambda events: history(events, tracked=["name"]),
         type=2,

@@ -37,13 +37,9 @@ def drop_feature(
     record = session.find(table_id)
     with located(table=record.name, table_id=str(table_id)):
         snapshot = session.reader.snapshot(table_id)
-        feature = feature_to_drop(name, snapshot.protocol, snapshot.metadata, snapshot.domains)
-        if truncate_history and not feature.is_reader:
-            raise FeatureNotDropped(
-                "The particular feature does not require history truncation.",
-                condition="DELTA_FEATURE_DROP_HISTORY_TRUNCATION_NOT_ALLOWED",
-                hint="Drop it without truncating the history.",
-            )
+        feature = feature_to_drop(
+            name, snapshot.protocol, snapshot.metadata, snapshot.domains, truncates=truncate_history
+        )
         was_used = _rewrite(session, table_id, feature, spark)
         if truncate_history:
             _refuse_used_lately(session, table_id, feature, was_used=was_used)

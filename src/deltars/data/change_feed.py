@@ -6,12 +6,13 @@ id  name  city  op  ts        keys="id", sequence_by="ts", except_column_list=["
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from deltars.arguments import check_flags
-from deltars.data.row_change import Expression
+from deltars.data.row_change import Expression, KeyValues
+from deltars.data.scan import Scan
 from deltars.errors import ValidationError, brief
 from deltars.protocol import StructType, as_names
 
@@ -70,6 +71,12 @@ class ChangeFeed:
             _names(track_history_column_list),
             _names(track_history_except_column_list),
         )
+        if not isinstance(sequence_by, str) and not type(sequence_by).__module__.startswith("pyspark."):
+            raise ValidationError(
+                f"sequence_by must be a column's name or a Spark Column, got {brief(sequence_by)}",
+                field="sequence_by",
+                hint='Write sequence_by="changed_at".',
+            )
         if not feed.keys:
             raise ValidationError("keys must name at least one column", field="keys", hint='Write keys=["id"].')
         _refuse_both("column_list", feed.column_list, feed.except_column_list)
@@ -156,6 +163,89 @@ class FeedColumns:
         return FeedColumns(each(self.keys), each(self.values), each(self.tracked), sequence)
 
 
+class Events(Protocol):
+    """Events, one for each key and sequence, of which every use gives the same rows."""
+
+    @property
+    def columns(self) -> FeedColumns: ...
+    @property
+    def sequence(self) -> str:
+        """Column of the sequence."""
+
+    @property
+    def deleted(self) -> str:
+        """Column that says whether the event deletes. Then its values are null."""
+
+    @property
+    def sequence_type(self) -> Any: ...
+    @property
+    def found_keys(self) -> Sequence[KeyValues] | None:
+        """Values of the keys that are in the events; None if there are no events."""
+
+    def schema_with(self, more: Mapping[str, Any], *, only_keys: bool = False) -> StructType:
+        """Return the schema of a table with the kept columns, or only the keys, and more columns."""
+
+
+class FeedPlane(Protocol):
+    """What finds out how a table changes: Spark, or this process. Frames are of the plane's own kind."""
+
+    def opened(self, source: Any) -> tuple[Any, Sequence[str]]:
+        """Return the source as a frame, and the names of its columns."""
+
+    def events(self, source: Any, feed: ChangeFeed, given: FeedColumns, table: StructType | None) -> Any:
+        """Return the events of a frame. `table` is the schema of the target, if it exists."""
+
+    def rows(self, events: Any, scan: Scan, columns: Sequence[str] | None) -> Any:
+        """Return the rows of a scan that have a key of the events."""
+
+    def last(self, events: Any, known: Sequence[Any], *, ignore_nulls: bool) -> tuple[Any, str]:
+        """Return the last event of each key, and the name of a column that says whether a delete came before it.
+
+        `known` have the keys and a sequence: events up to it change nothing. With `ignore_nulls`, a null takes the
+        value of the event before it, up to a delete.
+        """
+
+    def history(self, events: Any, rows: Any, hidden: Any, *, ignore_nulls: bool) -> tuple[Any, Any, str]:
+        """Return what changes in the history and in the hidden events, and the column of the action.
+
+        `rows` and `hidden` are those of the events' keys; None if there is no table.
+        """
+
+
+def null_in_events(key: str | None, count: int) -> ValidationError:
+    """Return the error for events without a key, or without a sequence (None)."""
+    what, field = ("sequence_by", "sequence_by") if key is None else (f"the key {key}", key)
+    return ValidationError(
+        f"{what} is null in {count} event{'s' if count > 1 else ''}",
+        field=field,
+        hint="Filter these events out, or repair them.",
+    )
+
+
+def contradiction(key: Mapping[str, object], at: object) -> ValidationError:
+    """Return the error for two different events of one key that have one sequence."""
+    shown = ", ".join(f"{name} = {value}" for name, value in key.items())
+    return ValidationError(
+        f"two different events have one sequence: {shown}, sequence {at}",
+        field="sequence_by",
+        hint="Choose a sequence that orders the events of each key, or leave one of them out.",
+    )
+
+
+def no_order(kind: str) -> ValidationError:
+    """Return the error for a sequence whose values cannot be sorted."""
+    return ValidationError(f"sequence_by is of type {kind}, which has no order", field="sequence_by")
+
+
+def no_start() -> ValidationError:
+    """Return the error for a row of a history that does not say when it begins."""
+    return ValidationError(
+        f"a row of the table has no {START_AT}, so its place in the history is not known",
+        field=START_AT,
+        hint=f"Give every row a {START_AT} before you apply changes to its key.",
+    )
+
+
 def _names(names: str | Sequence[str] | None) -> tuple[str, ...] | None:
     return None if names is None else as_names(names)
 
@@ -182,4 +272,17 @@ def _found(names: Iterable[str], source: Sequence[str], field: str) -> tuple[str
     return tuple(found)
 
 
-__all__ = ["DELETED", "END_AT", "SEQUENCE", "START_AT", "ChangeFeed", "FeedColumns"]
+__all__ = [
+    "DELETED",
+    "END_AT",
+    "SEQUENCE",
+    "START_AT",
+    "ChangeFeed",
+    "Events",
+    "FeedColumns",
+    "FeedPlane",
+    "contradiction",
+    "no_order",
+    "no_start",
+    "null_in_events",
+]

@@ -22,6 +22,7 @@ _NAMES = {
     "condition": "condition",
     "constraint": "condition",
     "replace_where": "condition",
+    "apply_as_deletes": "condition",
     "query": "query",
     "statement": "statement",
     "expression": "expression",

@@ -44,10 +44,12 @@ _PROPERTIES = {
 """Properties that go with a feature, besides the one that enables it."""
 
 
-def feature_to_drop(name: str, protocol: Protocol, metadata: Metadata, domains: Collection[str]) -> TableFeature:
+def feature_to_drop(
+    name: str, protocol: Protocol, metadata: Metadata, domains: Collection[str], *, truncates: bool = False
+) -> TableFeature:
     """Return the feature of this name, in any case. Raise `FeatureNotDropped` if the table cannot lose it.
 
-    `domains` are those in force.
+    `domains` are those in force. `truncates` says whether the history is truncated too.
     """
     feature = next((one for known, one in FEATURES.items() if known.lower() == name.lower() and known != FENCE), None)
     if feature is None:
@@ -57,13 +59,19 @@ def feature_to_drop(name: str, protocol: Protocol, metadata: Metadata, domains: 
             condition="DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE",
             hint=f"The features that can be dropped are {', '.join(_DROPPABLE)}.",
         )
-    if feature.name not in _DROPPABLE:
-        raise _not_removable(feature.name, "Write the rows to a new table to be rid of it.")
     supported = features_of(protocol)
     if feature.name not in supported:
         raise FeatureNotDropped(
             f"Cannot drop {feature.name} from this table because it is not currently present in the table's protocol.",
             condition="DELTA_FEATURE_DROP_FEATURE_NOT_PRESENT",
+        )
+    if feature.name not in _DROPPABLE:
+        raise _not_removable(feature.name, "Write the rows to a new table to be rid of it.")
+    if truncates and not feature.is_reader:
+        raise FeatureNotDropped(
+            "The particular feature does not require history truncation.",
+            condition="DELTA_FEATURE_DROP_HISTORY_TRUNCATION_NOT_ALLOWED",
+            hint="Drop it without truncating the history.",
         )
     dependent = sorted(other for other in supported if other in FEATURES and feature.name in FEATURES[other].requires)
     if dependent:

@@ -8,7 +8,8 @@ The companion remembers what the target does not show, so that the order in whic
     SCD 1    target__tombstones        last delete of each key that is gone
     SCD 2    target__hidden_events     events that begin and end no row of the history
 
-Everything that can be refused is refused before the first change is staged.
+Everything that can be refused is refused before the first change is staged. `data.arrow_feed` finds what is different
+in this process, and `spark.change.feed_plane` on Spark.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from deltars.arguments import check_keywords
-from deltars.data.change_feed import DELETED, END_AT, SEQUENCE, START_AT, ChangeFeed
-from deltars.errors import ValidationError, located
+from deltars.data.arrow_feed import ArrowFeed
+from deltars.data.change_feed import DELETED, END_AT, SEQUENCE, START_AT, ChangeFeed, Events, FeedPlane
+from deltars.errors import PredicateError, ValidationError, located
 from deltars.protocol import StructType
 from deltars.session import TableLike
 from deltars.store.names import name_key
@@ -30,14 +32,15 @@ from deltars.transaction.change_metrics import ChangeMetrics, with_files_of
 from deltars.transaction.merge import key_condition, key_filter
 from deltars.transaction.merge_builder import MergeBuilder, Pending
 from deltars.transaction.options import ChangeOptions, CheckedChangeOptions
-from deltars.transaction.plane import Frame, plane_for, spark_plane
+from deltars.transaction.plane import Frame, plane_for, running_spark, spark_plane
+from deltars.transaction.read_size import SMALL_BYTES, is_small
+from deltars.transaction.spark_only import only_with_spark
 from deltars.transaction.staged_table import StagedTable, Step
 from deltars.transaction.view import View
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-    from deltars.spark.change.events import Events
     from deltars.transaction.row_statements import RowStatements
 
 TOMBSTONES = "__tombstones"
@@ -83,16 +86,55 @@ class _Application:
     def run(self, df: Frame) -> ChangeMetrics:
         if self._is_done():
             return ChangeMetrics(skipped=True)
-        from deltars.spark.change.events import event_columns, read_events
+        plane, events = self._read(df)
+        return self._history(plane, events) if self._feed.has_history else self._last(plane, events)
 
-        session = self._session(df)
-        frame, given = event_columns(session, df, self._feed)
+    def _read(self, df: Frame) -> tuple[FeedPlane, Events]:
+        """Read the events once, and choose who applies them: this process, if there is little to read."""
+        session = running_spark(self._checked.spark or getattr(df, "sparkSession", None))
+        source: object = df
+        if not type(df).__module__.startswith("pyspark."):
+            here = ArrowFeed("UTC" if session is None else spark_plane().zone(session))
+            rows, names = here.opened(df)
+            source = rows
+            try:
+                found = self._events(here, rows, names)
+                if session is None or self._is_small(found, rows.nbytes):
+                    return here, found
+            except PredicateError as error:
+                # An error without a position says that the text is valid, but only Spark can compute it.
+                if error.position is not None:
+                    raise
+                if session is None:
+                    raise only_with_spark(error.message) from error
+        by_spark = self._spark_feed(session)
+        return by_spark, self._events(by_spark, *by_spark.opened(source))
+
+    def _events(self, plane: FeedPlane, source: object, names: Sequence[str]) -> Events:
+        given = self._feed.columns(names)
         table = self._table(self._target)
         schema = None if table is None or table.metadata is None else table.metadata.schema
         if schema is not None:
             _check_table(schema, self._feed)
-        events = read_events(session, frame, self._feed, given, schema)
-        return self._history(session, events) if self._feed.has_history else self._last(session, events)
+        events: Events = plane.events(source, self._feed, given, schema)
+        return events
+
+    def _is_small(self, events: Events, source_bytes: int) -> bool:
+        """Return whether this process applies the events as fast as Spark, or faster."""
+        for name in (self._target, self._companion):
+            table = self._table(name)
+            if table is not None and table.metadata is not None:
+                predicate, _ = key_condition(events.found_keys, table.metadata)
+                if not is_small(self._view.files_to_move(table, predicate), source_bytes=source_bytes):
+                    return False
+        return source_bytes <= SMALL_BYTES
+
+    def _spark_feed(self, session: SparkSession | None) -> FeedPlane:
+        spark_plane()  # says what to install if pyspark is not there
+        from deltars.spark.change.feed_plane import SparkFeed
+        from deltars.spark.session import running_session
+
+        return SparkFeed(running_session(session))
 
     def _is_done(self) -> bool:
         """Return whether the batch was committed before: by this transaction's id, or by its application."""
@@ -109,23 +151,17 @@ class _Application:
 
     # -- SCD 1 -----------------------------------------------------------------------------------------------------
 
-    def _last(self, session: SparkSession, events: Events) -> ChangeMetrics:
-        from deltars.spark.change.last_events import last_events
-        from deltars.spark.change.source import hold
-
+    def _last(self, plane: FeedPlane, events: Events) -> ChangeMetrics:
         columns = events.columns
         sequence = columns.sequence or SEQUENCE
         ignores_nulls = self._feed.ignore_null_updates
-        known = self._rows(session, events, self._companion, [*columns.keys, SEQUENCE])
-        has_tombstones = known is not None or self._feed.apply_as_deletes is not None
+        tombstones = self._rows(plane, events, self._companion, [*columns.keys, SEQUENCE])
+        known = [] if tombstones is None else [tombstones]
+        has_tombstones = bool(known) or self._feed.apply_as_deletes is not None
         if ignores_nulls and self._has(self._target, sequence):
             # Which events of the batch are late decides which nulls of it count.
-            there = self._rows(session, events, self._target, [*columns.keys, sequence])
-            assert there is not None
-            there = there.toDF(*columns.keys, SEQUENCE)
-            known = there if known is None else known.union(there)
-        last, reset = last_events(events, known, ignore_nulls=ignores_nulls)
-        source = hold(session, last)
+            known.append(self._rows(plane, events, self._target, [*columns.keys, sequence]))
+        source, reset = plane.last(events, known, ignore_nulls=ignores_nulls)
         with self._staging():
             metrics = self._merge_last(events, source, sequence, reset)
             return with_files_of(metrics, self._merge_tombstones(events, source)) if has_tombstones else metrics
@@ -164,39 +200,25 @@ class _Application:
 
     # -- SCD 2 -----------------------------------------------------------------------------------------------------
 
-    def _history(self, session: SparkSession, events: Events) -> ChangeMetrics:
-        from deltars.spark.change.history import history_changes
-        from deltars.spark.change.source import hold
-
+    def _history(self, plane: FeedPlane, events: Events) -> ChangeMetrics:
         columns, kind = events.columns, events.sequence_type
         of_rows = events.schema_with({START_AT: kind, END_AT: kind})
         of_hidden = events.schema_with({SEQUENCE: kind, DELETED: "boolean"})
-        rows = self._rows(session, events, self._target, of_rows.names)
-        hidden = self._rows(session, events, self._companion, None)
-        changes = history_changes(
-            events,
-            events.nothing(of_rows) if rows is None else rows,
-            events.nothing(of_hidden) if hidden is None else hidden,
-            ignore_nulls=self._feed.ignore_null_updates,
-        )
-        row_source, hidden_source = hold(session, changes.rows), hold(session, changes.hidden)
+        rows = self._rows(plane, events, self._target, of_rows.names)
+        hidden = self._rows(plane, events, self._companion, None)
+        ignores_nulls = self._feed.ignore_null_updates
+        row_source, hidden_source, action = plane.history(events, rows, hidden, ignore_nulls=ignores_nulls)
         with self._staging():
             self._prepare(self._target, of_rows)
             self._prepare(self._companion, of_hidden)
             on = (*columns.keys, START_AT)
             merge = self._merge(self._target, row_source, on, self._options)
-            metrics = _by_action(merge, changes.action, on, (*columns.values, END_AT))
+            metrics = _by_action(merge, action, on, (*columns.values, END_AT))
             on = (*columns.keys, SEQUENCE)
             merge = self._merge(self._companion, hidden_source, on, self._companion_options)
-            return with_files_of(metrics, _by_action(merge, changes.action, on, (*columns.values, DELETED)))
+            return with_files_of(metrics, _by_action(merge, action, on, (*columns.values, DELETED)))
 
     # -- parts that both share -------------------------------------------------------------------------------------
-
-    def _session(self, df: Frame) -> SparkSession:
-        spark_plane()  # says what to install if pyspark is not there
-        from deltars.spark.session import running_session
-
-        return running_session(self._checked.spark or getattr(df, "sparkSession", None))
 
     def _table(self, name: str) -> StagedTable | None:
         return self._view.find(name)
@@ -205,9 +227,7 @@ class _Application:
         found = self._table(table)
         return found is not None and found.metadata is not None and column in found.metadata.schema.names
 
-    def _rows(
-        self, session: SparkSession, events: Events, name: str, columns: Sequence[str] | None
-    ) -> DataFrame | None:
+    def _rows(self, plane: FeedPlane, events: Events, name: str, columns: Sequence[str] | None) -> Any:
         """Return the rows of a table that have a key of the events; None if there is no table.
 
         Only rows with such keys count as read, so transactions that change other keys do not conflict.
@@ -218,8 +238,7 @@ class _Application:
         metadata, view = table.metadata, self._view
         predicate, keys = key_condition(events.found_keys, metadata)
         files = view.change_files(table, predicate, keys=keys, row_filter=key_filter(predicate, keys))
-        scan = view.scan_of(table, metadata, files)
-        return events.of_same_keys(spark_plane().read(session, scan, columns=columns))
+        return plane.rows(events, view.scan_of(table, metadata, files), columns)
 
     def _prepare(self, name: str, schema: StructType) -> None:
         """Create a table, or add the columns of the schema that it lacks."""

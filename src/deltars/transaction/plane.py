@@ -7,6 +7,7 @@ a frame arrives ──▶ plane_for(frame) ──▶ SparkPlane    Spark DataFra
 
 from __future__ import annotations
 
+import sys
 from datetime import date
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -51,6 +52,19 @@ def spark_plane(instead: str = "read without Spark: table.to_arrow(), to_pandas(
             hint=f"pip install 'deltars[spark]'; or {instead}.",
         ) from error
     return SparkPlane()
+
+
+def running_spark(given: SparkSession | None) -> SparkSession | None:
+    """Return the given session, or the active one; None if there is none. None is started for this."""
+    if given is not None or "pyspark" in sys.modules:
+        try:
+            from deltars.spark.session import running_session
+
+            return running_session(given)
+        except (ConfigError, ModuleNotFoundError):
+            if given is not None:
+                raise
+    return None
 
 
 def in_session_zone(session: CatalogSession, as_of: AsOf | None, spark: SparkSession | None) -> AsOf | None:

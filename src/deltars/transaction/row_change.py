@@ -11,7 +11,6 @@ does, are handled in this process; otherwise Spark runs a job.
 
 from __future__ import annotations
 
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -33,12 +32,12 @@ from deltars.data.row_change import ChangePlane, Delete, Expression, Merge, RowC
 from deltars.data.row_ids import FILE_COLUMNS, reading_ids, with_hidden_columns
 from deltars.data.scan import SCAN_COLUMNS, Scan
 from deltars.data.write_target import WriteTarget, WrittenFile
-from deltars.errors import ConfigError, PredicateError, ValidationError, located
+from deltars.errors import PredicateError, ValidationError, located
 from deltars.log.arrow_adds import file_keys
 from deltars.log.commit import RowGroup
 from deltars.log.coverage import split_files
 from deltars.log.snapshot import num_rows
-from deltars.log.table_rules import APPEND_ONLY, tracks_rows
+from deltars.log.table_state import APPEND_ONLY, tracks_rows
 from deltars.predicate import Predicate, Unknown, leaves_of, parse, unqualified
 from deltars.protocol import Action, Metadata, StructField, StructType, Txn
 from deltars.protocol.change_feed import has_feed
@@ -52,10 +51,10 @@ from deltars.transaction.changed_files import ChangedFiles, changed_rows, uses_v
 from deltars.transaction.identity_marks import counting
 from deltars.transaction.metadata import metadata_actions
 from deltars.transaction.options import CheckedChangeOptions
-from deltars.transaction.plane import spark_plane
+from deltars.transaction.plane import running_spark, spark_plane
 from deltars.transaction.read_size import is_small
 from deltars.transaction.result import SkippedWrite
-from deltars.transaction.spark_only import spark_only
+from deltars.transaction.spark_only import only_with_spark, spark_only
 from deltars.transaction.staged_table import StagedTable, Step
 from deltars.transaction.view import View
 
@@ -167,16 +166,7 @@ class RowChange(ABC):
         return "UTC" if session is None else spark_plane().zone(session)
 
     def _spark(self) -> SparkSession | None:
-        """Return the given session, or the active one; None if there is none. None is started for this."""
-        if self._options.spark is not None or "pyspark" in sys.modules:
-            try:
-                from deltars.spark.session import running_session
-
-                return running_session(self._options.spark)
-            except (ConfigError, ModuleNotFoundError):
-                if self._options.spark is not None:
-                    raise
-        return None
+        return running_spark(self._options.spark)
 
     def _refusal(
         self, statement: Delete | Update | Merge, schema: StructType, source: StructType | None = None
@@ -204,9 +194,7 @@ class RowChange(ABC):
         """Return the planes of Spark. `reason` says why Arrow cannot do it."""
         session = self._spark()
         if session is None:
-            raise ValidationError(
-                f"only Spark can do this: {reason}", hint="Start a Spark session first, or pass one as spark=…."
-            )
+            raise only_with_spark(reason)
         from deltars.spark.change.plane import SparkChanges
 
         changes = SparkChanges(session)

@@ -123,7 +123,7 @@ class RowStatements(OpenTransaction):
 
         The commit creates a table that does not exist. A second table, `target__tombstones` or
         `target__hidden_events`, remembers what the table does not show. The result counts the rows of the table, and
-        the files of both. It needs Spark.
+        the files of both. Frames of Spark, large ones, and Spark Columns need Spark.
         """
         from deltars.data.change_feed import ChangeFeed
         from deltars.transaction.apply_changes import apply_changes

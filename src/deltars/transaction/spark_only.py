@@ -6,7 +6,6 @@ the time zone          Arrow computes in UTC, Spark in the session's zone
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
@@ -17,18 +16,22 @@ from deltars.data.conditions import conditions_of
 from deltars.data.new_rows import resolved
 from deltars.data.read_schema import arrow_schema
 from deltars.data.row_change import Delete, Expression, Merge, Update
+from deltars.data.zones import UTC, depends_on_zone, has_moments
 from deltars.errors import PredicateError, ValidationError
-from deltars.predicate import named_in
-from deltars.protocol import Metadata, PrimitiveType, StructField, StructType
+from deltars.protocol import Metadata, StructType
 from deltars.protocol.column_rules import default_of, generation_of, has_rules, row_rules
-
-_UTC = ("UTC", "Etc/UTC", "Z", "+00:00", "GMT")
-_TIMES = re.compile(r"timestamp|current_|now\s*\(|date|unix", re.IGNORECASE)
 
 
 def is_spark_only(error: ValidationError) -> bool:
     """Return whether an error says that a Spark session is needed, and there is none."""
     return error.message.startswith("only Spark can ")
+
+
+def only_with_spark(reason: str | None) -> ValidationError:
+    """Return the error for what needs a Spark session, if there is none."""
+    return ValidationError(
+        f"only Spark can do this: {reason}", hint="Start a Spark session first, or pass one as spark=…."
+    )
 
 
 def spark_only(
@@ -42,7 +45,7 @@ def spark_only(
                 _try_rules(metadata, names)
             except PredicateError as error:
                 return error.message
-    if zone not in _UTC and _depends_on_zone(statement, metadata, source, frames):
+    if zone not in UTC and _depends_on_zone(statement, metadata, source, frames):
         return f"it depends on the session's time zone {zone}"
     return None
 
@@ -82,7 +85,7 @@ def _depends_on_zone(
 ) -> bool:
     """Return whether a condition or a value may have another result in another time zone."""
     schema = metadata.schema
-    names = [field.name for side in (schema, source or StructType()) for field in side.fields if _has_moments(field)]
+    sides = (schema, source or StructType())
     texts = [str(sql) for sql in expressions_of(statement)]
     if frames:
         texts += [sql for _, sql in row_rules(metadata)]
@@ -91,7 +94,7 @@ def _depends_on_zone(
         texts += [
             sql for field in schema.fields if field.name not in written and (sql := default_of(field)) is not None
         ]
-    if any(_TIMES.search(text) or named_in(text, names) for text in texts):
+    if any(depends_on_zone(text, *sides) for text in texts):
         return True
     return any(_converts_moments(*assigned, schema, source) for assigned in _assigned(statement))
 
@@ -110,12 +113,7 @@ def _converts_moments(
     """Return whether a value may change its type from or to a timestamp. A date is a midnight, but where?"""
     if not is_source or source is None:
         columns = {resolved(name, schema).path[0] for name, sql in values.items() if sql != "NULL"}
-        return any(_has_moments(schema[column]) for column in columns)
+        return any(has_moments(schema[column]) for column in columns)
     given = {field.name.lower(): field for field in source.fields}
     pairs = ((field, given[field.name.lower()]) for field in schema.fields)
-    return any(one.type != other.type and (_has_moments(one) or _has_moments(other)) for one, other in pairs)
-
-
-def _has_moments(field: StructField) -> bool:
-    types = StructType((field,)).types()
-    return any(isinstance(type_, PrimitiveType) and type_.name == "timestamp" for type_ in types)
+    return any(one.type != other.type and (has_moments(one) or has_moments(other)) for one, other in pairs)

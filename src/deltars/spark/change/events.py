@@ -12,16 +12,23 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
-from deltars.data.change_feed import SEQUENCE, START_AT, ChangeFeed, FeedColumns
+from deltars.data.change_feed import (
+    SEQUENCE,
+    START_AT,
+    ChangeFeed,
+    FeedColumns,
+    contradiction,
+    no_order,
+    null_in_events,
+)
+from deltars.data.column_names import free_names
 from deltars.data.row_change import KeyValues, Merge
-from deltars.errors import ValidationError, brief
 from deltars.protocol import StructType
 from deltars.spark.change.assignment import assigned
 from deltars.spark.change.expressions import analysis_errors, checked_condition
-from deltars.spark.change.source import as_frame, read_source, refuse_repeated
+from deltars.spark.change.source import read_source
 from deltars.spark.read.columns import quoted
-from deltars.spark.read.row_position import free_names
-from deltars.spark.schema import schema_from_spark, schema_to_spark, table_schema
+from deltars.spark.schema import schema_to_spark, table_schema
 from deltars.spark.write.checks import translate_task_errors
 
 _UNORDERED = (T.MapType, T.VariantType)
@@ -53,10 +60,6 @@ class Events:
             schema.add(name, kind)
         return table_schema(schema)
 
-    def nothing(self, schema: StructType) -> DataFrame:
-        """Return a frame with this schema and no rows."""
-        return self.frame.sparkSession.createDataFrame([], schema_to_spark(schema))
-
     def of_same_keys(self, rows: DataFrame) -> DataFrame:
         """Return the rows that have a key of the events."""
         keys = list(self.columns.keys)
@@ -67,13 +70,6 @@ class Events:
         return [*self.columns.kept, self.sequence, self.deleted]
 
 
-def event_columns(spark: SparkSession, source: object, feed: ChangeFeed) -> tuple[DataFrame, FeedColumns]:
-    """Return the source as a Spark frame, and the parts of its columns. No job runs."""
-    frame = as_frame(spark, source)
-    refuse_repeated(schema_from_spark(frame.schema))
-    return frame, feed.columns(frame.columns)
-
-
 def read_events(
     spark: SparkSession, frame: DataFrame, feed: ChangeFeed, given: FeedColumns, table: StructType | None
 ) -> Events:
@@ -82,9 +78,7 @@ def read_events(
     chosen, sequence, deleted = _chosen(frame, feed, given)
     types = {field.name: field.dataType for field in chosen.schema.fields}
     if not _has_order(types[sequence]):
-        raise ValidationError(
-            f"sequence_by is of type {types[sequence].simpleString()}, which has no order", field="sequence_by"
-        )
+        raise no_order(types[sequence].simpleString())
     wanted = _wanted(types, feed, given, columns, sequence, table)
     is_deleted = F.col(deleted)
     casts = []
@@ -117,12 +111,6 @@ def _chosen(frame: DataFrame, feed: ChangeFeed, columns: FeedColumns) -> tuple[D
     by = feed.sequence_by
     if isinstance(by, str):
         by = F.col(quoted(next(name for name in frame.columns if name.lower() == by.lower())))
-    elif not isinstance(by, Column):
-        raise ValidationError(
-            f"sequence_by must be a column's name or a Spark Column, got {brief(by)}",
-            field="sequence_by",
-            hint='Write sequence_by="changed_at".',
-        )
     is_deleted = F.lit(False)
     if feed.apply_as_deletes is not None:
         is_deleted = checked_condition(frame, feed.apply_as_deletes, "apply_as_deletes", "apply_as_deletes")
@@ -167,20 +155,10 @@ def _check(events: DataFrame, columns: FeedColumns, sequence: str, deleted: str)
     *counts, pair = row
     for name, count in zip(names, counts, strict=True):
         if count:
-            what, field = ("sequence_by", "sequence_by") if name == sequence else (f"the key {name}", name)
-            raise ValidationError(
-                f"{what} is null in {count} event{'s' if count > 1 else ''}",
-                field=field,
-                hint="Filter these events out, or repair them.",
-            )
+            raise null_in_events(None if name == sequence else name, count)
     if pair is not None:
         *key, at = pair
-        shown = ", ".join(f"{name} = {value}" for name, value in zip(columns.keys, key, strict=True))
-        raise ValidationError(
-            f"two different events have one sequence: {shown}, sequence {at}",
-            field="sequence_by",
-            hint="Choose a sequence that orders the events of each key, or leave one of them out.",
-        )
+        raise contradiction(dict(zip(columns.keys, key, strict=True)), at)
 
 
 def _has_order(kind: T.DataType) -> bool:

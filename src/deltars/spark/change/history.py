@@ -18,12 +18,11 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812
 
-from deltars.data.change_feed import DELETED, END_AT, SEQUENCE, START_AT
-from deltars.errors import ValidationError
+from deltars.data.change_feed import DELETED, END_AT, SEQUENCE, START_AT, no_start
+from deltars.data.column_names import free_names
 from deltars.spark.change.events import Events, comparable
 from deltars.spark.change.materialize import materialized
 from deltars.spark.read.columns import quoted
-from deltars.spark.read.row_position import free_names
 from deltars.spark.write.checks import translate_task_errors
 
 _HIDDEN, _ROW, _END, _NEW = range(4)
@@ -64,11 +63,7 @@ class _History:
     def changes(self) -> HistoryChanges:
         shaped = materialized(self._shaped(self._timeline()))
         if not shaped.where(F.col(self._sequence).isNull()).isEmpty():
-            raise ValidationError(
-                f"a row of the table has no {START_AT}, so its place in the history is not known",
-                field=START_AT,
-                hint=f"Give every row a {START_AT} before you apply changes to its key.",
-            )
+            raise no_start()
         keys, values = self._columns.keys, self._columns.values
         is_row = F.col(self._begins) & ~F.col(self._deleted)
         shown = [F.col(quoted(self._shown.get(name, name))).alias(name) for name in values]

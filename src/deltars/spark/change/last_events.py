@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from deltars.data.change_feed import SEQUENCE
+from deltars.data.column_names import free_names
 from deltars.spark.change.events import Events
 from deltars.spark.read.columns import quoted
-from deltars.spark.read.row_position import free_names
 
 
 def last_events(events: Events, known: DataFrame | None, *, ignore_nulls: bool) -> tuple[DataFrame, str]:

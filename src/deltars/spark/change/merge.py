@@ -21,6 +21,7 @@ from pyroaring import BitMap64
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from deltars.data.column_names import free_names
 from deltars.data.row_change import Merge, RowChanges, several_matches
 from deltars.data.scan import Scan
 from deltars.errors import ValidationError
@@ -33,7 +34,6 @@ from deltars.spark.change.rows import needed_columns, rows_like
 from deltars.spark.change.source import SparkSource
 from deltars.spark.change.target import TargetRows, place_columns, target_rows, with_row_ids
 from deltars.spark.read.columns import quoted
-from deltars.spark.read.row_position import free_names
 from deltars.spark.write.checks import translate_task_errors
 
 _SOURCE = -1

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from deltars.data.column_names import free_names
 from deltars.data.row_change import Delete, Expression, RowChanges, Update
 from deltars.data.row_ids import without_ids
 from deltars.data.scan import Scan
@@ -24,7 +25,6 @@ from deltars.spark.change.materialize import materialized
 from deltars.spark.change.positions import positions_of
 from deltars.spark.change.target import target_rows, with_row_ids
 from deltars.spark.read.columns import ScanColumns, quoted
-from deltars.spark.read.row_position import free_names
 from deltars.spark.write.checks import translate_task_errors
 
 

@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
+from deltars.data.column_names import free_names
 from deltars.data.plane import ArrowPlane, read_table
 from deltars.data.row_change import KeyValues, Merge, MergeSource
 from deltars.data.write_schema import file_schema, fit
@@ -33,7 +34,6 @@ from deltars.predicate.literals import zone_of
 from deltars.protocol import PrimitiveType, StructType, schema_from_arrow, schema_to_arrow
 from deltars.spark.change.materialize import materialized
 from deltars.spark.read.columns import quoted
-from deltars.spark.read.row_position import free_names
 from deltars.spark.schema import schema_to_spark, table_schema
 from deltars.spark.write.checks import translate_task_errors
 from deltars.spark.write.small_frames import estimated_rows, small_rows

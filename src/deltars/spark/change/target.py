@@ -19,13 +19,14 @@ from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from deltars.data.column_names import free_names
 from deltars.data.row_ids import FILE_COLUMNS
 from deltars.data.scan import Scan
 from deltars.spark.read.arrow import read_positions_by_arrow
 from deltars.spark.read.columns import ScanColumns, quoted
 from deltars.spark.read.deleted_rows import read_vectors
 from deltars.spark.read.files import DataFile
-from deltars.spark.read.row_position import free_names, position_columns, spellings
+from deltars.spark.read.row_position import position_columns, spellings
 from deltars.spark.read.scan import bypass_spark_cache, files_for_spark, open_part, read_by_field_ids, split_files
 
 _NOTHING_HIDDEN: Mapping[int, BitMap64] = {}

@@ -16,10 +16,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 from deltars.data.changes import ChangeScans
+from deltars.data.column_names import free_names
 from deltars.protocol import PrimitiveType
 from deltars.protocol.change_feed import CHANGE_TYPE, DELETE, INSERT
 from deltars.spark.read.columns import ScanColumns, quoted
-from deltars.spark.read.row_position import free_names
 from deltars.spark.read.scan import read_scan
 
 HERE_BYTES = 4 * 1024 * 1024

@@ -15,12 +15,13 @@ from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from deltars.data.column_names import free_names
 from deltars.data.deletion_vectors import read_vector
 from deltars.data.scan import Scan
 from deltars.errors import DeltarsError
 from deltars.protocol.actions import decode_deletion_vector
 from deltars.spark.read.files import DataFile
-from deltars.spark.read.row_position import file_keys, free_names, is_same_file, position_columns, spellings
+from deltars.spark.read.row_position import file_keys, is_same_file, position_columns, spellings
 from deltars.storage import open_storage
 
 MAX_BROADCAST_BYTES = 64 * 1024 * 1024

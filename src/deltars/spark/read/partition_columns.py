@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from deltars.data.column_names import free_names
 from deltars.data.scan import Scan
 from deltars.protocol import (
     NULL_PARTITION,
@@ -31,7 +32,7 @@ from deltars.protocol import (
 )
 from deltars.spark.read.columns import ScanColumns, quoted
 from deltars.spark.read.files import DataFile, PartitionValues, open_files
-from deltars.spark.read.row_position import file_keys, free_names, is_same_file, position_columns, with_position
+from deltars.spark.read.row_position import file_keys, is_same_file, position_columns, with_position
 
 MAX_SCANS = 16
 """Most scans that one read may consist of, one for each distinct combination of partition values."""

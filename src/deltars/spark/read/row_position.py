@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from itertools import count
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from deltars.data.column_names import free_names
 from deltars.data.scan import Scan
 from deltars.spark.read.manifest import file_uri
 
@@ -30,15 +30,6 @@ def position_columns(scan: Scan) -> PositionColumns:
     taken = {name.lower() for field in scan.schema.fields for name in (field.name, field.physical_name)}
     path, name, row = free_names(("path", "name", "row"), taken)
     return PositionColumns(path, name, row)
-
-
-def free_names(names: Collection[str], taken: Collection[str]) -> list[str]:
-    """Return a column name for each of these words. `taken` has the names that are in use, in lower case."""
-    for number in count():
-        free = [f"__deltars_{name}_{number}" for name in names]
-        if not any(name in taken for name in free):
-            return free
-    raise AssertionError("unreachable: some number is always free")
 
 
 def with_position(frame: DataFrame, position: PositionColumns) -> DataFrame:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from deltars.spark.read.row_position import free_names
+from deltars.data.column_names import free_names
 from deltars.spark.schema import schema_from_spark
 
 SMALL_BYTES = 4 * 1024 * 1024
