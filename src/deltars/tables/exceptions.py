@@ -18,7 +18,6 @@ from pyspark.errors import (
     UnsupportedOperationException,
 )
 
-from deltars.data.row_change import several_matches
 from deltars.errors import (
     ConcurrentAppend,
     ConcurrentDeleteDelete,
@@ -32,6 +31,7 @@ from deltars.errors import (
     ValidationError,
     VersionConflict,
 )
+from deltars.spark.verbs.errors import Py4JJavaError, deltas_words
 
 
 class SparkError(DeltarsError, PySparkException):
@@ -69,7 +69,7 @@ class DeltaUnsupportedOperationException(SparkError, ValidationError, Unsupporte
     """The operation is not supported; nothing was changed."""
 
 
-class DeltaTableFeatureException(SparkError, FeatureNotDropped):
+class DeltaTableFeatureException(SparkError, FeatureNotDropped, Py4JJavaError):
     """A table feature cannot be added or dropped; nothing was changed."""
 
 
@@ -115,6 +115,13 @@ _CONFLICTS: dict[type[VersionConflict], type[SparkError]] = {
     ConcurrentTransaction: ConcurrentTransactionException,
 }
 
+_REFUSALS: dict[type[PySparkException], type[SparkError]] = {
+    AnalysisException: DeltaAnalysisException,
+    IllegalArgumentException: DeltaIllegalArgumentException,
+    UnsupportedOperationException: DeltaUnsupportedOperationException,
+    PySparkException: DeltaTableFeatureException,
+}
+
 Error = TypeVar("Error", bound=SparkError)
 
 
@@ -150,18 +157,10 @@ def deltas_errors() -> Iterator[None]:
 
 def translated(error: DeltarsError) -> SparkError:
     """Return a refusal as Spark's error; one that Delta has words for, with these."""
-    if error.message == several_matches().message:
-        return spark_error(
-            DeltaUnsupportedOperationException,
-            "DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE",
-            "Cannot perform Merge as multiple source rows matched and attempted to modify the same\ntarget row in the"
-            " Delta table in possibly conflicting ways.",
-            table=error.table,
-            hint=error.hint,
-        )
-    if isinstance(error, FeatureNotDropped):
+    deltas = deltas_words(error)
+    if deltas is not None:
         where = {"table": error.table, "table_id": error.table_id, "hint": error.hint}
-        return spark_error(DeltaTableFeatureException, error.condition, error.message, **where)
+        return spark_error(_REFUSALS[deltas.kind], deltas.condition, deltas.words, **where)
     return _as(DeltaAnalysisException, error)
 
 
