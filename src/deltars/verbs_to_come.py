@@ -94,6 +94,12 @@ CALLS: Mapping[str, Mapping[str, str]] = {
         "list_views": "catalog.tables(): a catalog has no views",
         "describe": "catalog.table(name).detail()",
     },
+    "Scan": {
+        "to_arrow": "table.to_arrow(where=…, columns=[…])",
+        "to_pandas": "table.to_pandas(where=…, columns=[…])",
+        "to_polars": "table.to_polars(where=…, columns=[…])",
+        "to_duckdb": "table.to_duckdb(name, where=…)",
+    },
     "Table": {
         "optimise": "table.optimize()",
         "compact": "table.optimize()",
@@ -264,8 +270,9 @@ _OTHERS = {
     "Catalog": ". A table is opened by its name: catalog.table(name)",
     "CatalogSnapshot": ". A table is read by its name: cut.to_pandas(name), cut.read(name)",
     "Table": ". Columns are read by table.to_pandas(columns=[…]), rows by table.read()",
+    "TransactionResult": ". Versions are in result.versions, by the name of the table",
 }
-"""What to do about a name that nothing is known about. People take tables and columns for attributes."""
+"""What to do about a name that nothing is known about. People take tables and columns for attributes or keys."""
 
 
 def verb_to_come(name: str) -> Verb | None:
@@ -313,3 +320,7 @@ class RefusesVerbs:
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute {name!r}{meant}", name=name, obj=self
             )
+
+        def __getitem__(self, key):
+            kind = type(self).__name__
+            raise TypeError(f"{kind!r} object has no keys and no rows to go through{_OTHERS.get(kind, '')}")

@@ -6,8 +6,9 @@ import ast
 import copy
 import pickle
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -60,6 +61,7 @@ def test_call_of_another_library_is_answered_with_ours(tmp_path: Path) -> None:
             "CatalogSnapshot": cut,
             "MergeBuilder": merge,
             "Optimized": done,
+            "Scan": table.scan(),
         }
         for kind, calls in CALLS.items():
             for name, call in calls.items():
@@ -73,6 +75,32 @@ def test_call_of_another_library_is_answered_with_ours(tmp_path: Path) -> None:
         assert not hasattr(catalog, "delete")
         with pytest.raises(AttributeError, match="'MergeBuilder' object has no attribute 'nonsense'"):
             merge.nonsense  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_keys_and_loops_are_answered_with_the_call(tmp_path: Path) -> None:
+    with deltars.connect(tmp_path / "lake.db") as catalog:
+        result = catalog.write("t", pa.table({"id": [1]}))
+        for held, said in (
+            (catalog.table("t"), r"table\.to_pandas\(columns=\[…\]\)"),
+            (catalog.snapshot(), r"cut\.to_pandas\(name\)"),
+            (result, r"result\.versions"),
+        ):
+            uses: list[Callable[[Any], object]] = [lambda one: one["t"], list, lambda one: "t" in one]
+            for use in uses:
+                with pytest.raises(TypeError, match=said):
+                    use(held)
+        assert (list(catalog), catalog["t"].name) == (["t"], "t")
+
+
+def test_option_before_the_command_is_told_its_place(run: Run) -> None:
+    result = run("--catalog", "x.db", "tables")
+    assert result.exit_code == 2
+    assert "--catalog comes after the command: deltars COMMAND --catalog …" in result.stderr
+
+
+def test_misspelt_change_after_its_table_is_answered_with_the_change(run: Run) -> None:
+    for words in (("features", "add-columns"), ("add-columns", "features")):
+        assert "No such command 'add-columns'. (Did you mean one of: 'add-column'" in run("alter", *words).stderr
 
 
 def test_another_word_for_a_command_is_answered_with_the_command(run: Run) -> None:

@@ -13,9 +13,10 @@ import io
 import json
 import os
 import sys
+import traceback
 import urllib.request
 from collections.abc import Iterator
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def settings(directory: Path) -> dict[str, str]:
 
 
 def work(spark: SparkSession, asked: dict[str, Any]) -> list[str]:
-    """Tasks write and read with credentials; the plans, as they are explained."""
+    """Tasks write and read with credentials; all that can be seen of it."""
     with deltars.connect(asked["catalog"], warehouse=asked["warehouse"], storage_options=asked["options"]) as catalog:
         # A server of Spark Connect has none of our modules.
         def as_they_are(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -93,7 +94,51 @@ def work(spark: SparkSession, asked: dict[str, Any]) -> list[str]:
             catalog.sql("SELECT count(*) AS n FROM plain JOIN parted USING (id) WHERE id < 10", spark=spark),
         ]
         assert [len(frame.collect()) for frame in frames] == [40, 1]
-        return [explained(frame, mode) for frame in frames for mode in ("extended", "formatted", "codegen", "cost")]
+        seen = [explained(frame, mode) for frame in frames for mode in ("extended", "formatted", "codegen", "cost")]
+        return [*seen, *by_format(spark, asked, catalog), *processes()]
+
+
+def by_format(spark: SparkSession, asked: dict[str, Any], catalog: deltars.Catalog) -> Iterator[str]:
+    """What is seen of reads, writes and streams by `format("deltasql")`, whose options have the catalog's password."""
+    near = catalog.create_table("near", "id BIGINT", location=asked["near"])
+    catalog.write("near", pa.table({"id": [1, 2, 3]}))
+    secret = {"catalogSecret": asked["catalog"], "fs.s3a.secret.key": asked["option"]}
+
+    def read(**more: str) -> DataFrame:
+        return spark.read.format("deltasql").options(**secret, **more).load("near")
+
+    frame = read(where="id > 1")
+    assert frame.count() == 2
+    frame.write.format("deltasql").options(**secret).mode("append").save("near")
+    assert near.version == 2
+    yield from (explained(frame, mode) for mode in ("extended", "formatted", "codegen", "cost"))
+    yield repr(frame)
+    java = getattr(frame, "_jdf", None)
+    if java is not None:
+        yield java.queryExecution().toString()
+        yield java.queryExecution().analyzed().toJSON()
+        yield java.queryExecution().debug().codegenToSeq().toString()
+    try:
+        read(versionAsOf="99").count()
+    except Exception as error:  # of Spark's, by whichever way it comes
+        yield "".join(traceback.format_exception(error)) + repr(vars(error))
+    else:
+        raise AssertionError("the read did not fail")
+    stream = deltars.transactions_stream(spark, catalog=catalog)
+    query = stream.writeStream.format("noop").trigger(availableNow=True).start()
+    query.awaitTermination()
+    yield f"{query.recentProgress} {query.status} {query!r} {stream!r}"
+    said = io.StringIO()
+    with redirect_stdout(said):
+        query.explain(True)
+    yield said.getvalue()
+
+
+def processes() -> Iterator[str]:
+    """The command lines of all processes: those of Spark are among them."""
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            yield process.read_bytes().decode(errors="replace")
 
 
 def explained(frame: DataFrame, mode: str) -> str:

@@ -163,7 +163,10 @@ def test_the_mirror_reads_all_and_writes_only_its_own_tables(
         assert opened._session.publisher.publish_pending(table.id).published_version == 2
     own = {schema.dl_mirror_status.name, schema.dl_mirror_log.name}
     _refused_everywhere(
-        catalog_uri, roles.mirror, ["INSERT", "UPDATE", "DELETE"], allowed={"INSERT": own, "UPDATE": own}
+        catalog_uri,
+        roles.mirror,
+        ["INSERT", "UPDATE", "DELETE"],
+        allowed={"INSERT": own | {"dl_chain"}, "UPDATE": own},
     )
 
 

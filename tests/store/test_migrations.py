@@ -31,6 +31,7 @@ TABLES = {
     "dl_add_files",
     "dl_catalog",
     "dl_cdc_files",
+    "dl_chain",
     "dl_conflicts",
     "dl_domain_metadata",
     "dl_identities",

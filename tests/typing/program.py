@@ -241,6 +241,7 @@ def use_table(spark: SparkSession) -> None:
     table.files(version=1, where="id > 1")
     assert_type(table.scan(where="id > 1"), deltars.Scan)
     assert_type(table.verify(deep=True, orphans=True, min_age=timedelta(days=2)), deltars.Verification)
+    assert_type(table.verify(chain=True).chain_head, str | None)
     assert_type(table.clean_up_log(), list[str])
     assert_type(table.generate(), list[str])
     change(table.alter)

@@ -259,6 +259,7 @@ class Table(TableChanges, TableMaintenance, RefusesVerbs, ArrowRows):
         deep: bool = False,
         orphans: bool = False,
         min_age: timedelta | None = None,
+        chain: bool | str = False,
         report: Callable[[int], None] | None = None,
     ) -> Verification:
         """Compare the catalog with the published log and the data files, in both directions. Change nothing.
@@ -266,13 +267,16 @@ class Table(TableChanges, TableMaintenance, RefusesVerbs, ArrowRows):
         `deep` also reads every commit, checksum, checkpoint and data file's footer. `orphans` also lists files that
         the log never named and files that killed writers left unfinished, if they are at least `min_age` (a day) old:
         younger ones may belong to a transaction that has not committed yet. The result counts those in `young_files`.
-        `report` is called with the number of files compared so far.
+        `chain` also compares the catalog's rows with the hashes that sealed them, and finds rows that were changed past
+        deltars. The table needs the property `deltars.hashChain`. The `chain_head` of an earlier result, given as
+        `chain`, proves that the history up to it is the same. `report` is called with the number of files compared so
+        far.
         """
         check_flags(deep=deep, orphans=orphans)
         check_reports(report=report)
         verifier = mirror.Verifier(self._session.database, self._session.publisher)
         least = mirror.MIN_AGE if min_age is None else min_age
-        return verifier.verify(self.id, deep=deep, orphans=orphans, min_age=least, report=report)
+        return verifier.verify(self.id, deep=deep, orphans=orphans, min_age=least, chain=chain, report=report)
 
     def generate(self, mode: str = "symlink_format_manifest") -> list[str]:
         """Write manifests, lists of the current data files for engines that do not read Delta, and return their paths.

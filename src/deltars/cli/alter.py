@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeAlias
 
 import click
@@ -16,11 +17,16 @@ if TYPE_CHECKING:
     Change: TypeAlias = Callable[[deltars.Alter], deltars.ProtocolUpgrade | None]
 
 
+def _meant(word: str, commands: Iterable[str]) -> bool:
+    """Return whether a word is a command or a misspelt one."""
+    return bool(get_close_matches(word, commands, n=1, cutoff=0.75))
+
+
 class Alter(click.Group):
     """Group that also takes the table first, as SQL does: `deltars alter features add-column note STRING`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if len(args) > 1 and args[0] not in self.commands and args[1] in self.commands:
+        if len(args) > 1 and not _meant(args[0], self.commands) and _meant(args[1], self.commands):
             args[:2] = args[1::-1]
         return super().parse_args(ctx, args)
 

@@ -119,6 +119,16 @@ class Program(click.Group):
         own_process()
         return super().__call__(*args, **kwargs)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.option_name not in ("--catalog", "--json", "--verbose", "--debug"):
+                raise
+            raise click.UsageError(
+                f"{error.option_name} comes after the command: deltars COMMAND {error.option_name} …", error.ctx
+            ) from None
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

@@ -203,10 +203,20 @@ def properties(
     metavar="HOURS",
     help="Ignore younger orphans: a running job may still commit them.",
 )
+@click.option("--chain", is_flag=True, help="Also compare the catalog's rows with the hashes that sealed them.")
+@click.option("--head", metavar="HEAD", help="Head that an earlier --chain printed: the history up to it is the same.")
 @with_common_options
 @click.pass_context
 def verify(
-    context: click.Context, table: str, deep: bool, orphans: bool, min_age: int, catalog: str | None, output: Output
+    context: click.Context,
+    table: str,
+    deep: bool,
+    orphans: bool,
+    min_age: int,
+    chain: bool,
+    head: str | None,
+    catalog: str | None,
+    output: Output,
 ) -> None:
     """Compare the catalog with the _delta_log and the data files of TABLE, in both directions. Changes nothing.
 
@@ -217,9 +227,13 @@ def verify(
       deltars verify features
       deltars verify features --deep --orphans --json
       deltars verify features --orphans --min-age 0
+      deltars verify features --chain
     """
     with catalog_with(table, catalog) as opened, counting(f"Comparing {table}", "files") as report:
-        found = opened.table(table).verify(deep=deep, orphans=orphans, min_age=timedelta(hours=min_age), report=report)
+        age = timedelta(hours=min_age)
+        found = opened.table(table).verify(
+            deep=deep, orphans=orphans, min_age=age, chain=chain if head is None else head, report=report
+        )
     compared = f"{found.commits} commits and {found.data_files} data files of {found.table}"
     output.records(
         [asdict(finding) for finding in found.findings],
@@ -232,6 +246,9 @@ def verify(
             " job may still commit them. --min-age 0 lists them too.",
             err=True,
         )
+    if found.chain_head is not None:
+        unsealed = f" {found.unsealed_versions} versions are not sealed yet." if found.unsealed_versions else ""
+        click.echo(f"The head of the hash chain is {found.chain_head}.{unsealed}", err=True)
     context.exit(0 if found.is_ok else 1)
 
 

@@ -16,12 +16,13 @@ from deltars.predicate import Predicate
 from deltars.protocol import AddFile, ColumnMapping, Metadata, StructField, StructType, as_names, column_mapping
 from deltars.protocol.column_mapping import value_names
 from deltars.storage import parse_location
+from deltars.verbs_to_come import RefusesVerbs
 
 SCAN_COLUMNS = ("path", "size", "modification_time", "partition_values", "deletion_vector")
 
 
 @dataclass(frozen=True)
-class Scan:
+class Scan(RefusesVerbs):
     """The files of one version of a table, and how to read them."""
 
     root: str

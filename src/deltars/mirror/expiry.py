@@ -27,6 +27,7 @@ from deltars.mirror.warehouse import version_map_path
 from deltars.protocol.log_files import LAST_CHECKPOINT, LOG, version_of
 from deltars.protocol.properties import log_retention_ms
 from deltars.storage import Storage
+from deltars.store.chain.check import check_chain
 from deltars.store.database import Database
 from deltars.store.history.deletion import ExpiredTransaction, HistoryDeletion
 from deltars.store.history.plan import ExpiryPlan, Retention, read_plan
@@ -82,12 +83,33 @@ class Expiry:
         is_cleaning = status.is_published_to and self._properties(status).get(CLEAN_UP, "true").lower() != "false"
         if is_cleaning:
             self._ensure_checkpoint(storage, status, base)
+        has_chain = self._open_chain(status)
         kept = self._deletion.mark(plan.table_id, plan.first_version)
         versions = self._deletion.delete(plan.table_id, kept)
+        if has_chain:
+            self._publisher.seals.close_base(plan.table_id)
         files = self._clean_up(storage, status, kept[0]) if is_cleaning else 0
         if versions:
             _log.info("table %s: expired %s versions; version %s is the first", status.name, versions, kept[-1])
         return as_result(plan, versions, files)
+
+    def _open_chain(self, status: MirrorStatus) -> bool:
+        """Check a table's hash chain before rows that it covers go. Return whether the table has one."""
+        seals = self._publisher.seals
+        if not seals.has_chain(status.table_id):
+            return False
+        seals.seal(status.table_id)
+        checked = check_chain(self._database, status.table_id)
+        broken = [] if checked is None else [one for one in checked.problems if not one.is_unfinished_expiry]
+        if broken:
+            raise LogDiverged(
+                f"the table's hash chain is broken, so nothing is expired: {broken[0].place}: {broken[0].detail}",
+                table=status.name,
+                hint=f"See all that differs: deltars verify --chain {status.name}",
+            )
+        self._deletion.check_right()
+        seals.open_base(status.table_id)
+        return True
 
     def forget_activity(self, table_id: UUID, before_us: int) -> None:
         """Delete what was recorded of a table before a time, for people: its reads, and the races for it."""

@@ -39,6 +39,8 @@ from deltars.mirror.warehouse import Warehouse
 from deltars.observe import PublicationFailed, VersionPublished, emit
 from deltars.protocol.log_files import LOG, checksum_path
 from deltars.storage import Storage, open_storage, parse_location
+from deltars.store.chain.property import is_chained
+from deltars.store.chain.seal import Seals
 from deltars.store.commit.next_version import NextVersion
 from deltars.store.database import Database
 from deltars.store.mirror.lease import new_owner
@@ -88,6 +90,7 @@ class Publisher:
         self.tag_files = TagFiles(database, self.records, self.warehouse, self.storage_at)
         self.settings_file = SettingsFile(self.records, self.warehouse, self.storage_at)
         self.checkpointer = Checkpointer(database, self.status, interval=checkpoint_interval)
+        self.seals = Seals(database)
         self._checksums = Checksums(database)
         self._fast_lane = FastLane(database.source, self.status, self._checksums, self.storage_at)
         self._background = Background()
@@ -117,8 +120,12 @@ class Publisher:
         try:
             if mode is MirrorMode.OFF:
                 return outcomes
-            if next_version is not None and (published := self._publish_next(next_version(), mode)) is not None:
-                return {published.table_id: published}
+            if next_version is not None:
+                new = next_version()
+                if (published := self._publish_next(new, mode)) is not None:
+                    if is_chained(new.metadata.configuration):
+                        self.seal(new.table, published.table_id)
+                    return {published.table_id: published}
             targets = self._targets(versions)
             modes = {key: mode or (targets[key].mode if key in targets else None) or self._mode for key in versions}
             if MirrorMode.ASYNC in modes.values():
@@ -126,6 +133,9 @@ class Publisher:
             inline = {key: version for key, version in versions.items() if modes[key] is MirrorMode.INLINE}
             is_quick = len(inline) == 1 and all(_is_local(targets.get(key)) for key in inline)
             outcomes |= self._committers.serve(inline, concurrency=concurrency, wait_s=wait_s, is_quick=is_quick)
+            for key in inline:
+                if key in targets and targets[key].is_chained:
+                    self.seal(str(key), key)
         except Exception:
             with suppress(Exception):
                 _log.exception(
@@ -158,7 +168,14 @@ class Publisher:
         outcome, run = self._publish_until(table_id, stop=stop)
         if run is not None and (due := run.due_checkpoint) is not None:
             (self._checkpoint_in_background if checkpoint_in_background else self._checkpoint)(due)
+        if run is not None and run.status.is_chained:
+            self.seal(run.status.name, table_id)
         return outcome
+
+    def seal(self, table: str, table_id: UUID) -> None:
+        """Seal the committed versions of a table with a hash chain. What fails is sealed by the next publisher."""
+        with _optional("the seal of the newest versions of table %s", table):
+            self.seals.seal(table_id)
 
     def republish(self, table_id: UUID, location: str, version: int) -> bool:
         """Write the missing file of a published commit again. Return False if it exists, or the version is expired."""

@@ -144,6 +144,9 @@ class Reconciler:
         pool.submit(self._repair_warehouse)
 
     def _repair(self, status: MirrorStatus) -> tuple[list[Repair], list[str]]:
+        if status.is_chained:
+            # Its committer was killed, or does not publish.
+            self._publisher.seal(status.name, status.table_id)
         try:
             return self._attempt(
                 f"table {status.name} could not be inspected", lambda: self._repairs.repair_table(status)

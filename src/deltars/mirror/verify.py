@@ -6,6 +6,7 @@
 |           | its size, and so does every deletion vector                                                         |
 | deep      | actions, checksum and checkpoint of every commit with the catalog's; rows of every live data file   |
 | orphans   | files that no version names, and unfinished files of killed writers (`mirror/orphans.py`)           |
+| chain     | rows of the catalog with the hashes that sealed them (`store/chain`)                                |
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deltars.errors import DeltarsError, HistoryExpired
+from deltars.errors import DeltarsError, HistoryExpired, ValidationError, brief
 from deltars.log.bounds import known_num_records
 from deltars.mirror.checkpoint_content import LiveFile, read_checkpoint, vector_id
 from deltars.mirror.divergence import is_log_ours
@@ -50,6 +51,9 @@ from deltars.protocol.log_files import (
 )
 from deltars.protocol.paths import is_absolute
 from deltars.storage import ObjectInfo, Storage
+from deltars.store.chain.check import ChainCheck, check_chain
+from deltars.store.chain.property import CHAIN_PROPERTY
+from deltars.store.chain.seal import Head
 from deltars.store.database import Database
 from deltars.store.mirror.audit import AuditRows
 from deltars.store.mirror.checkpoint_state import CheckpointRows, FileSums
@@ -66,6 +70,8 @@ class Problem(StrEnum):
     DIFFERENT = "different"
     DIVERGED = "diverged"
     ORPHAN = "orphan"
+    CHANGED = "changed"
+    """Rows of the catalog that are not what was committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,10 @@ class Verification:
     young_files: int = 0
     """Orphans left out because a running transaction may still commit them; `young_bytes` is their total size."""
     young_bytes: int = 0
+    chain_head: str | None = None
+    """Newest seal of the hash chain, if it was checked. Keep it elsewhere, and give it to a later `verify(chain=…)`."""
+    unsealed_versions: int = 0
+    """Committed versions that the hash chain does not cover yet."""
 
     @property
     def is_ok(self) -> bool:
@@ -101,6 +111,7 @@ class Verification:
 
 class Verifier:
     def __init__(self, database: Database, publisher: Publisher) -> None:
+        self._database = database
         self._publisher = publisher
         self._rows = CheckpointRows(database)
         self._audit = AuditRows(database)
@@ -113,11 +124,13 @@ class Verifier:
         deep: bool = False,
         orphans: bool = False,
         min_age: timedelta = MIN_AGE,
+        chain: bool | str = False,
         report: Callable[[int], None] | None = None,
     ) -> Verification:
         """Compare. `report` is called with the number of files compared so far."""
         check_min_age(min_age)
         status = self._publisher.status.read(table_id)
+        sealed = None if chain is False else self._check_chain(status, chain)
         storage = self._publisher.storage_at(status.location)
         # Other transactions may commit meanwhile. So read what must exist before listing the files, and what may exist
         # after it.
@@ -133,6 +146,8 @@ class Verifier:
         if deep:
             findings += [*check.checksums(), *check.checkpoints()]
         findings += check.data_files(deep=deep)
+        if sealed is not None:
+            findings += [Discrepancy(Problem.CHANGED, one.place, one.detail) for one in sealed.problems]
         found = check.orphans(listed, min_age) if orphans else Orphans()
         findings += [
             Discrepancy(Problem.ORPHAN, storage.url_of(o.path), o.detail, o.size_bytes, o.age.total_seconds())
@@ -148,7 +163,22 @@ class Verifier:
             findings=tuple(findings),
             young_files=found.young_files,
             young_bytes=found.young_bytes,
+            chain_head=None if sealed is None else str(sealed.head),
+            unsealed_versions=0 if sealed is None else sealed.num_unsealed,
         )
+
+    def _check_chain(self, status: MirrorStatus, chain: bool | str) -> ChainCheck:
+        if not isinstance(chain, bool | str):
+            raise ValidationError(f"chain must be true, false or a head, got {brief(chain)}", field="chain")
+        checked = check_chain(self._database, status.table_id, Head.of(chain) if isinstance(chain, str) else None)
+        if checked is None:
+            raise ValidationError(
+                "the table has no hash chain",
+                table=status.name,
+                field="chain",
+                hint=f"Turn it on: catalog.set_properties({status.name!r}, {{'{CHAIN_PROPERTY}': 'true'}}).",
+            )
+        return checked
 
 
 @dataclass(frozen=True, slots=True)

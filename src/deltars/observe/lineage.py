@@ -34,6 +34,7 @@ from openlineage.client.generated.schema_dataset import SchemaDatasetFacet, Sche
 from openlineage.client.generated.symlinks_dataset import Identifier, SymlinksDatasetFacet
 
 from deltars.observe.events import Event, Lineage, Outcome, ReadTable, TransactionEnded, WrittenTable
+from deltars.redaction import redacted
 
 WAITING = 1_000
 """Most transactions that wait for delivery. Further ones are dropped, so that a dead server costs no memory."""
@@ -88,7 +89,8 @@ class LineageEvents:
                 for made in run_events(event, found):
                     self._client.emit(made)
             except Exception as error:
-                _log.warning("OpenLineage events of transaction %s are dropped: %s", event.txn_id, error)
+                # The address of the server may contain a password.
+                _log.warning("OpenLineage events of transaction %s are dropped: %s", event.txn_id, redacted(str(error)))
             finally:
                 waiting.task_done()
 

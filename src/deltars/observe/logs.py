@@ -32,6 +32,7 @@ from deltars.observe.events import (
     VersionPublished,
     WriteSkipped,
 )
+from deltars.redaction import redacted
 
 FIELDS = (
     "catalog",
@@ -54,6 +55,20 @@ _commits = logging.getLogger("deltars.commit")
 _mirror = logging.getLogger("deltars.mirror")
 _streams = logging.getLogger("deltars.stream")
 _maintenance = logging.getLogger("deltars.maintenance")
+
+
+_WENT_WELL: dict[type, tuple[logging.Logger, int]] = {
+    TransactionEnded: (_transactions, logging.INFO),
+    CommitEnded: (_commits, logging.DEBUG),
+    VersionPublished: (_mirror, logging.DEBUG),
+}
+"""Logger and level of the events of every commit, if all went well."""
+
+
+def is_logged(kind: type[Event]) -> bool:
+    """Return whether an event of this kind is logged if all went well."""
+    found = _WENT_WELL.get(kind)
+    return found is not None and found[0].isEnabledFor(found[1])
 
 
 def log_event(event: Event) -> None:
@@ -211,7 +226,8 @@ class JsonFormatter(logging.Formatter):
         attributes: Mapping[str, Any] = record.__dict__
         document |= {name: attributes[name] for name in FIELDS if attributes.get(name) is not None}
         if record.exc_info:
-            document["traceback"] = self.formatException(record.exc_info)
+            # Errors of deltars have no credentials, but those of exporters may quote a URL.
+            document["traceback"] = redacted(self.formatException(record.exc_info))
         return json.dumps(document, ensure_ascii=False, default=str)
 
 

@@ -109,6 +109,7 @@ PROPERTIES: tuple[TableProperty, ...] = (
     _choice("deltars.mirror", "inline", "async", "off", has_effect=True),
     TableProperty("deltars.rangeColumn", "a column with statistics", has_effect=True),
     _number("deltars.autoCompact.minNumFiles", 2, has_effect=True),
+    _boolean("deltars.hashChain", has_effect=True),
     TableProperty("deltars.demo", "true", ("true",)),
     _boolean("delta.appendOnly", has_effect=True),
     _boolean("delta.autoOptimize"),

@@ -6,7 +6,7 @@
 | writer | read; insert; update `dl_tables`, `dl_mirror_status` and, of `dl_add_files`, the column `removed_version` |
 |        | and the two that repeat what `stats` says, `mins` and `maxs`; write `dl_maintenance`, `dl_writers` and    |
 |        | `dl_identities`; delete tags and announcements of writers                                                 |
-| mirror | read; write `dl_mirror_status` and `dl_mirror_log`                                                        |
+| mirror | read; write `dl_mirror_status` and `dl_mirror_log`; insert into `dl_chain`                                |
 
 None of them may delete anything else. The owner of the schema runs migrations, and sets the warehouse and the
 isolation level. A migration that creates a table gives no role any right to it: `missing` finds the roles to grant
@@ -28,6 +28,8 @@ from deltars.store.database import Database
 from deltars.store.migrations.revisions import MIGRATION_TIMEOUT_S, check
 
 _MIRROR = (schema.dl_mirror_status, schema.dl_mirror_log)
+_SEALED = schema.dl_chain
+"""Only inserted into: nobody but the owner can change a seal."""
 _WRITTEN = (
     schema.dl_tables,
     schema.dl_transactions,
@@ -40,6 +42,7 @@ _WRITTEN = (
     schema.dl_reads,
     schema.dl_conflicts,
     schema.dl_identities,
+    _SEALED,
 )
 _UPDATED = (schema.dl_tables, schema.dl_mirror_status, schema.dl_writers, schema.dl_maintenance, schema.dl_identities)
 _DELETED = (schema.dl_tags, schema.dl_writers)
@@ -112,6 +115,7 @@ def _needed(kind: Literal["reader", "writer", "mirror"]) -> set[tuple[str, str]]
         needed.add(("DELETE", schema.dl_tags.name))
     elif kind == "mirror":
         needed |= {(right, table.name) for right in ("INSERT", "UPDATE") for table in _MIRROR}
+        needed.add(("INSERT", _SEALED.name))
     return needed
 
 
@@ -159,7 +163,8 @@ def _writing(within: sql.Identifier, role: sql.Identifier) -> list[sql.Composed]
 
 
 def _mirroring(within: sql.Identifier, role: sql.Identifier) -> list[sql.Composed]:
-    return [_on("INSERT, UPDATE", within, table.name, role) for table in _MIRROR]
+    written = [_on("INSERT, UPDATE", within, table.name, role) for table in _MIRROR]
+    return [*written, _on("INSERT", within, _SEALED.name, role)]
 
 
 def _on(right: LiteralString, within: sql.Identifier, table: str, role: sql.Identifier) -> sql.Composed:

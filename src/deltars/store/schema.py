@@ -15,6 +15,7 @@
     dl_reads              what committed transactions read: one row per transaction and table
     dl_conflicts          transactions that lost a race, and to which commit
     dl_identities         last value that a writer reserved of each identity column
+    dl_chain              hashes of versions, of tables that have a hash chain (`store/chain`)
 
 Rows are only inserted, except in `dl_tables`, `dl_mirror_status`, `dl_add_files`, `dl_tags`, `dl_writers`,
 `dl_maintenance` and `dl_identities`. In `dl_add_files`,
@@ -307,6 +308,20 @@ dl_identities = Table(
     Column("column_name", Text, nullable=False),
     Column("last_value", BigInteger),
     PrimaryKeyConstraint("table_id", "column_name"),
+)
+
+# No foreign key, for the reason below.
+dl_chain = Table(
+    "dl_chain",
+    metadata,
+    Column("table_id", Id, nullable=False),
+    # -1 is the base: what an expiry left of older versions.
+    _version(),
+    # Hash of the version's rows, and the link to the version before it.
+    Column("content", Text, nullable=False),
+    Column("link", Text, nullable=False),
+    Column("sealed_at", BigInteger, nullable=False),
+    PrimaryKeyConstraint("table_id", "version"),
 )
 
 # Neither has a foreign key: checking it would wait for the row lock of a running commit to the table.

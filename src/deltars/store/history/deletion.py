@@ -153,6 +153,7 @@ class HistoryDeletion:
         """Delete the history of a dropped table."""
         for table in (dl_table_versions, *schema.ACTION_TABLES, dl_mirror_log, dl_writers, dl_reads, dl_conflicts):
             self._delete(table, table_id, true())
+        self._delete(schema.dl_chain, table_id, true())
         self._delete(schema.dl_identities, table_id, true())
 
     def delete_activity(self, table_id: UUID, before_us: int) -> None:

@@ -101,7 +101,7 @@ class Reversal:
                     hint="Check again what would be discarded, then run the command again.",
                 )
             self._forget_transactions(connection, table_id, after)
-            for part in (*schema.ACTION_TABLES, dl_table_versions, dl_mirror_log):
+            for part in (*schema.ACTION_TABLES, dl_table_versions, dl_mirror_log, schema.dl_chain):
                 connection.execute(delete(part).where(part.c.table_id == table_id, part.c.version > after))
             connection.execute(
                 update(dl_add_files)

@@ -34,6 +34,7 @@ from deltars.errors import TableNotFound
 from deltars.redaction import redacted
 from deltars.store import schema
 from deltars.store.backends import AnyConnection, Opening, Rows
+from deltars.store.chain.property import is_chained
 from deltars.store.database import Database
 from deltars.store.imports.table_hold import HELD
 from deltars.store.mirror import lease
@@ -100,6 +101,8 @@ class Target:
 
     location: str
     mode: MirrorMode | None
+    is_chained: bool = False
+    """Whether the table has a hash chain (`store/chain`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,8 @@ class MirrorStatus:
     """Mode set by the table's property; None if it sets none."""
     is_dropped: bool = False
     """A dropped table is not published, repaired or checkpointed: its directory may be gone."""
+    is_chained: bool = False
+    """Whether the table has a hash chain (`store/chain`)."""
     is_frozen: bool = False
     """Whether the table is held (`imports.table_hold`): its log may be ahead of the catalog."""
     pending_since: int | None = None
@@ -169,7 +174,7 @@ class MirrorStatusStore:
         """Return the location and mirror mode of each of these tables."""
         document = _encode([{"table_id": str(table_id)} for table_id in table_ids]).decode()
         rows = map(TARGETS.read, self._database.look_up(self._statements.targets, {"tables": document}))
-        return {row["table_id"]: Target(row["location"], mode_of(row["properties"])) for row in rows}
+        return {row["table_id"]: target_of(row) for row in rows}
 
     def announce(self) -> None:
         """Notify listening publishers if the database can; polling publishers notice the commit a little later."""
@@ -392,9 +397,14 @@ def _status_of(row: Mapping[str, Any] | RowMapping) -> MirrorStatus:
         now=row["now"],
         mode=mode_of(row["properties"]),
         is_dropped=row["dropped_at"] is not None,
+        is_chained=is_chained(row["properties"]),
         is_frozen=row["protocol_version"] == HELD,
         pending_since=row.get("pending_since"),
     )
+
+
+def target_of(row: Mapping[str, Any]) -> Target:
+    return Target(row["location"], mode_of(row["properties"]), is_chained(row["properties"]))
 
 
 def mode_of(properties: Mapping[str, str] | None) -> MirrorMode | None:
