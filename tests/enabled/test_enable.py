@@ -199,17 +199,17 @@ def test_errors_are_ours_and_sparks(enabled: SparkSession, catalog: Catalog, tmp
     with pytest.raises(AnalysisException) as caught:
         enabled.createDataFrame([("x",)], "id STRING").write.format("delta").mode("append").save(path)
     assert isinstance(caught.value, SchemaMismatch)
-    with pytest.raises(IllegalArgumentException, match=r"^\[DELTA_VACUUM_RETENTION_PERIOD_TOO_SHORT\]") as caught:
+    with pytest.raises(IllegalArgumentException, match=r"^\[DELTA_VACUUM_RETENTION_PERIOD_TOO_SHORT\]") as short:
         enabled.sql(f"VACUUM '{path}' RETAIN 0 HOURS")
-    assert isinstance(caught.value, ValidationError)
+    assert isinstance(short.value, ValidationError)
     with pytest.raises(AnalysisException, match=r"^\[UNRESOLVED_COLUMN\.WITH_SUGGESTION\]"):
         enabled.sql(f"UPDATE delta.`{path}` SET id = nope")
     enabled.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES (delta.appendOnly = true)")
     with pytest.raises(UnsupportedOperationException, match=r"^\[DELTA_CANNOT_MODIFY_APPEND_ONLY\]"):
         enabled.sql(f"DELETE FROM delta.`{path}`")
-    with pytest.raises(Py4JJavaError, match=r"^\[DELTA_FEATURE_DROP_NONREMOVABLE_FEATURE\]") as caught:
+    with pytest.raises(Py4JJavaError, match=r"^\[DELTA_FEATURE_DROP_NONREMOVABLE_FEATURE\]") as kept:
         enabled.sql(f"ALTER TABLE delta.`{path}` DROP FEATURE appendOnly")
-    assert isinstance(pickle.loads(pickle.dumps(caught.value)), deltars.FeatureNotDropped)
+    assert isinstance(pickle.loads(pickle.dumps(kept.value)), deltars.FeatureNotDropped)
     version = catalog.table("t").version
     enabled.range(0).write.format("delta").mode("append").save(path)
     enabled.sql(f"INSERT INTO delta.`{path}` SELECT * FROM delta.`{path}` WHERE id > 99")

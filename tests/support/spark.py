@@ -30,7 +30,7 @@ def speed_settings() -> dict[str, str]:
 @contextmanager
 def compiled(spark: SparkSession) -> Iterator[None]:
     """Let the session generate code: without it, Spark cannot list tables of its own."""
-    before = spark.conf.get(_FACTORY)
+    before = str(spark.conf.get(_FACTORY))
     spark.conf.set(_FACTORY, "FALLBACK")
     yield
     spark.conf.set(_FACTORY, before)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import (
     AnalysisException,
     IllegalArgumentException,
@@ -31,7 +32,7 @@ from deltars.errors import (
     ValidationError,
     VersionConflict,
 )
-from deltars.spark.verbs.errors import Py4JJavaError, deltas_words
+from deltars.spark.verbs.errors import deltas_words
 
 
 class SparkError(DeltarsError, PySparkException):
@@ -69,7 +70,7 @@ class DeltaUnsupportedOperationException(SparkError, ValidationError, Unsupporte
     """The operation is not supported; nothing was changed."""
 
 
-class DeltaTableFeatureException(SparkError, FeatureNotDropped, Py4JJavaError):
+class DeltaTableFeatureException(SparkError, FeatureNotDropped, Py4JJavaError):  # type: ignore[misc]
     """A table feature cannot be added or dropped; nothing was changed."""
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import (
     AnalysisException,
     IllegalArgumentException,
@@ -31,11 +32,6 @@ from deltars.errors import (
     VersionNotFound,
 )
 
-try:
-    from py4j.protocol import Py4JJavaError
-except ImportError:  # a client of Spark Connect alone
-    Py4JJavaError = PySparkException
-
 
 class InvalidInSpark(ValidationError, AnalysisException):
     """The request is not valid; nothing was changed."""
@@ -49,7 +45,7 @@ class UnsupportedInSpark(ValidationError, UnsupportedOperationException):
     """The operation is not supported; nothing was changed."""
 
 
-class FeatureNotDroppedInSpark(FeatureNotDropped, PySparkException, Py4JJavaError):
+class FeatureNotDroppedInSpark(FeatureNotDropped, PySparkException, Py4JJavaError):  # type: ignore[misc]
     """A table feature cannot be dropped, or not yet. In delta-spark, Python gets the error of the JVM as it is."""
 
 
