@@ -18,10 +18,12 @@ from uuid import UUID
 from sqlalchemy import Connection, Select, and_, select
 
 from deltars.errors import TimestampTooEarly, ValidationError, VersionNotFound
+from deltars.log.commit import Commit, Committed
 from deltars.log.moments import Moment, from_milliseconds, to_milliseconds
 from deltars.log.new_table import NO_VERSION
 from deltars.log.snapshot import HistoryEntry, Snapshot, as_whole
 from deltars.log.transaction_id import TxnId, as_txn_id
+from deltars.protocol import Metadata, Protocol
 from deltars.store.database import Readable
 from deltars.store.names import was_dropped
 from deltars.store.read.committed_versions import CommittedTransaction, CommittedVersion, CommittedVersions
@@ -94,7 +96,12 @@ class LogReader:
             version = self._version_at(table_id, timestamp)
         elif version is not None:
             version = _as_version(version, "version", hint="A time goes to timestamp=, a tag to as_of=.")
-        found = self._headers.current(table_id) if version is None else self._headers.at(table_id, version)
+        if version is None:
+            found = self._headers.current(table_id)
+        elif commit_ts is None or is_living:
+            found = self._headers.at(table_id, version)
+        else:
+            found = self._headers.known(table_id, version, commit_ts)
         if is_living and found.is_dropped:
             raise was_dropped(table_id)
         if commit_ts is not None and found.commit_ts != commit_ts:
@@ -118,6 +125,16 @@ class LogReader:
             contents,
             (found.txn_id, found.commit_ts),
         )
+
+    def follow(self, commit: Commit, committed: Committed) -> None:
+        """Note the version that a commit made, so that the next transaction need not look it up."""
+        if len(commit.tables) != 1 or commit.is_repeatable:
+            return
+        [table] = commit.tables
+        base = commit.bases.get(table.table_id)
+        is_next = base is not None and committed.versions.get(table.table_id) == base.version + 1
+        if base is not None and is_next and not any(isinstance(one, (Metadata, Protocol)) for one in table.actions):
+            self._headers.follow(table.table_id, base, committed.txn_id, committed.commit_ts)
 
     def changes(self, table_id: UUID, from_version: int, to_version: int | None = None) -> Iterator[CommittedVersion]:
         """Yield the versions from `from_version` to `to_version` or the current one, both included, oldest first."""

@@ -32,6 +32,7 @@ from sqlalchemy import (
 )
 
 from deltars.errors import HistoryExpired, TableNotFound, VersionNotFound
+from deltars.log.commit import Base
 from deltars.log.moments import from_milliseconds
 from deltars.log.new_table import NO_VERSION
 from deltars.protocol import Action, Metadata, Protocol
@@ -66,6 +67,9 @@ _COMMIT: tuple[ColumnElement[Any], ...] = (
 )
 
 
+MAX_REMEMBERED = 10_000
+
+
 class VersionHeader(NamedTuple):
     current_version: int
     """Current version of the table, which may be a later one."""
@@ -85,6 +89,35 @@ class VersionHeaders:
 
     def __init__(self, database: Readable) -> None:
         self._database = database
+        self._known: dict[UUID, VersionHeader] = {}
+        """Last header of each table that was read or followed."""
+
+    def known(self, table_id: UUID, version: int, commit_ts: int) -> VersionHeader:
+        """Return the header of a version that was committed then, from memory if it is there."""
+        known = self._known.get(table_id)
+        if known is None or (known.version, known.commit_ts) != (version, commit_ts):
+            known = self.at(table_id, version)
+            self._remember(table_id, known)
+        return known
+
+    def follow(self, table_id: UUID, base: Base, txn_id: UUID, commit_ts: int) -> None:
+        """Note the version after `base`, which changed neither metadata nor protocol."""
+        known = self._known.get(table_id)
+        if known is None or (known.version, known.commit_ts) != (base.version, base.commit_ts):
+            return
+        following = known._replace(
+            current_version=base.version + 1,
+            version=base.version + 1,
+            in_commit_timestamp=max(commit_ts // 1000, known.in_commit_timestamp + 1),
+            txn_id=str(txn_id),
+            commit_ts=commit_ts,
+        )
+        self._remember(table_id, following)
+
+    def _remember(self, table_id: UUID, header: VersionHeader) -> None:
+        while len(self._known) >= MAX_REMEMBERED:
+            self._known.pop(next(iter(self._known)), None)
+        self._known[table_id] = header
 
     def current(self, table_id: UUID) -> VersionHeader:
         return self._read(self._open_current, table_id, None)
