@@ -96,12 +96,7 @@ class LogReader:
             version = self._version_at(table_id, timestamp)
         elif version is not None:
             version = _as_version(version, "version", hint="A time goes to timestamp=, a tag to as_of=.")
-        if version is None:
-            found = self._headers.current(table_id)
-        elif commit_ts is None or is_living:
-            found = self._headers.at(table_id, version)
-        else:
-            found = self._headers.known(table_id, version, commit_ts)
+        found = self._headers.current(table_id) if version is None else self._headers.at(table_id, version)
         if is_living and found.is_dropped:
             raise was_dropped(table_id)
         if commit_ts is not None and found.commit_ts != commit_ts:
@@ -113,6 +108,7 @@ class LogReader:
                 field="version",
                 hint="Take a new snapshot, or begin a new transaction.",
             )
+        self._headers.remember(table_id, found)
         contents = TableContents(
             self._database, table_id, found.version, found.slot, found.metadata, found.metadata_version
         )
@@ -125,6 +121,14 @@ class LogReader:
             contents,
             (found.txn_id, found.commit_ts),
         )
+
+    def known_state(self, table_id: UUID, version: int, commit_ts: int) -> tuple[Metadata, Protocol] | None:
+        """Return metadata and protocol of a version that was committed then, if they are remembered.
+
+        Its files must not be read without a look-up: the database may have been restored meanwhile.
+        """
+        known = self._headers.known(table_id, version, commit_ts)
+        return None if known is None else (known.metadata, known.protocol)
 
     def follow(self, commit: Commit, committed: Committed) -> None:
         """Note the version that a commit made, so that the next transaction need not look it up."""

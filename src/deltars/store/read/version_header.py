@@ -92,18 +92,18 @@ class VersionHeaders:
         self._known: dict[UUID, VersionHeader] = {}
         """Last header of each table that was read or followed."""
 
-    def known(self, table_id: UUID, version: int, commit_ts: int) -> VersionHeader:
-        """Return the header of a version that was committed then, from memory if it is there."""
+    def known(self, table_id: UUID, version: int, commit_ts: int) -> VersionHeader | None:
+        """Return the header of a version that was committed then, if it is remembered.
+
+        It does not say whether the database still has the version: it may have been restored meanwhile.
+        """
         known = self._known.get(table_id)
-        if known is None or (known.version, known.commit_ts) != (version, commit_ts):
-            known = self.at(table_id, version)
-            self._remember(table_id, known)
-        return known
+        return known if known is not None and (known.version, known.commit_ts) == (version, commit_ts) else None
 
     def follow(self, table_id: UUID, base: Base, txn_id: UUID, commit_ts: int) -> None:
         """Note the version after `base`, which changed neither metadata nor protocol."""
-        known = self._known.get(table_id)
-        if known is None or (known.version, known.commit_ts) != (base.version, base.commit_ts):
+        known = self.known(table_id, base.version, base.commit_ts)
+        if known is None:
             return
         following = known._replace(
             current_version=base.version + 1,
@@ -112,9 +112,9 @@ class VersionHeaders:
             txn_id=str(txn_id),
             commit_ts=commit_ts,
         )
-        self._remember(table_id, following)
+        self.remember(table_id, following)
 
-    def _remember(self, table_id: UUID, header: VersionHeader) -> None:
+    def remember(self, table_id: UUID, header: VersionHeader) -> None:
         while len(self._known) >= MAX_REMEMBERED:
             self._known.pop(next(iter(self._known)), None)
         self._known[table_id] = header
