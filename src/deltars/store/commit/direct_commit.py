@@ -229,7 +229,9 @@ def _place(rows: dict[str, list[Row]], locked: LockedTable) -> None:
     version = locked.current_version + 1
     for name, documents in rows.items():
         for row in documents if name not in (TRANSACTION, READS) else ():
-            row["version"], row["slot"] = version, locked.slot
+            row["version"] = version
+    for row in rows.get(ADDS, ()):
+        row["slot"] = locked.slot
     rows[VERSIONS][0] |= {"last_ict": locked.last_ict, "next_row_id": locked.next_row_id}
     rows[TRANSACTION][0]["participants"] = {str(locked.table_id): version}
 
