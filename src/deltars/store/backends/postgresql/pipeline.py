@@ -9,14 +9,15 @@ this alone took longer than the server needed to run it. psycopg does the waitin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import generators
 from psycopg.abc import PQGen
 from psycopg.adapt import Transformer
-from psycopg.errors import error_from_result
-from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
+from psycopg.errors import DuplicatePreparedStatement, error_from_result
+from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 from psycopg.waiting import Wait
 
@@ -33,12 +34,22 @@ class Step(NamedTuple):
 
 
 def prepare(connection: AnyConnection, statement: Prepared) -> bytes:
-    """Prepare a statement once per connection, and return its name on the server."""
+    """Prepare a statement once per connection, and return its name on the server.
+
+    The name follows from the text. A pooler that does not know prepared statements may give this client a session in
+    which another one has prepared its own: under a name of ours there is our statement, or none.
+    """
     names: dict[Prepared, bytes] = info_of(connection).setdefault("deltars_prepared", {})
     if statement not in names:
         driver = driver_of(connection)
-        name = b"deltars_%d" % len(names)
-        _raise_for(driver, driver.pgconn.prepare(name, statement.text.encode()))
+        text = statement.text.encode()
+        name = b"deltars_" + sha256(text).hexdigest()[:32].encode()
+        if name not in names.values():
+            is_idle = driver.info.transaction_status is TransactionStatus.IDLE
+            error = _error(driver, driver.pgconn.prepare(name, text))
+            # In a transaction, the error has ended it.
+            if error is not None and not (is_idle and isinstance(error, DuplicatePreparedStatement)):
+                raise error
         names[statement] = name
     return names[statement]
 
@@ -141,12 +152,6 @@ def _error(driver: psycopg.Connection[Any], result: PGresult) -> psycopg.Error |
     if result.status == ExecStatus.PIPELINE_ABORTED:
         return psycopg.errors.PipelineAborted("an earlier statement failed")
     return error_from_result(result, driver.info.encoding)
-
-
-def _raise_for(driver: psycopg.Connection[Any], result: PGresult) -> None:
-    error = _error(driver, result)
-    if error is not None:
-        raise error
 
 
 # Converters by type OID: integers. Everything else stays text.
