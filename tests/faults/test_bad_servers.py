@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
+import pyarrow as pa
 import pytest
 from sqlalchemy import text
 
@@ -187,14 +188,15 @@ def test_pooler_of_transactions_serves_or_refuses_and_runs_no_statement_of_anoth
         with deltars.connect(uri, pool_size=1) as one, postgres_connection(parse_catalog_uri(uri)) as other:
             one.tables()
             # The other client takes the session in which the statement was prepared.
+            said, names = "", {"left", "right"}
             with other.transaction():
                 other.execute("SELECT 1")
                 try:
-                    assert {table.name for table in one.tables()} == {"left", "right"}
+                    names = {table.name for table in one.tables()}
                 except deltars.DatabaseError as refusal:
-                    assert refusal.sqlstate == "26000"
-                    assert "PgBouncer 1.21" in str(refusal)
-                    assert "session pooling" in str(refusal)
+                    said = f"{refusal.sqlstate} {refusal}"
+    assert names == {"left", "right"}
+    assert not said or all(text in said for text in ("26000", "PgBouncer 1.21", "session pooling"))
     # Whatever was said to the clients is true.
     assert auditor.audit(catalog) == []
 
@@ -203,10 +205,10 @@ def test_statement_has_a_name_of_its_text(catalog: deltars.Catalog, catalog_uri:
     with deltars.connect(catalog_uri, pool_size=1) as other:
         prepared: list[dict[str, str]] = []
         for one in (catalog, other):
-            one.table("left").history()
+            one.write("left", pa.table({"id": [1], "state": ["paid"]}))
             with one._session.database.read() as connection:
                 query = text("SELECT name, statement FROM pg_prepared_statements WHERE name LIKE 'deltars%'")
-                prepared.append({name: statement for name, statement in connection.execute(query)})
+                prepared.append({row.name: row.statement for row in connection.execute(query)})
     first, second = prepared
     assert first.keys() & second.keys()
     assert all(first[name] == second[name] for name in first.keys() & second.keys())
