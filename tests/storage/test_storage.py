@@ -16,6 +16,7 @@ import pytest
 
 from deltars.errors import StorageError, ValidationError
 from deltars.storage import Storage, open_storage
+from deltars.storage.arrow_stream import arrow_stream
 
 LOG_FILE = "_delta_log/00000000000000000000.json"
 
@@ -173,6 +174,16 @@ def test_writer_that_fails_leaves_nothing(storage: Storage) -> None:
     assert not storage.exists("a")
     with pytest.raises(ValueError, match="closed"):
         writer.write(b"more")
+
+
+def test_stream_that_outlives_its_file_says_nothing(storage: Storage, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ZeroDivisionError), storage.open_writer("t/a.parquet") as writer:  # noqa: PT012
+        stream = arrow_stream(writer)
+        stream.write(b"half of a file")
+        raise ZeroDivisionError
+    del stream
+    assert capfd.readouterr().err == ""
+    assert not storage.exists("t/a.parquet")
 
 
 def test_large_write_is_never_seen_in_part(storage: Storage) -> None:

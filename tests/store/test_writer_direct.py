@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -27,6 +30,8 @@ from deltars.store.commit.direct_commit import DirectCommits
 from deltars.store.commit.writer import LogWriter
 from deltars.uri import parse_catalog_uri
 from tests.store.conftest import OpenLog
+from tests.support.clock import clock_of
+from tests.support.interrupts import Clock as Interrupt
 from tests.support.log import Log, added, metadata, removed, row_groups
 from tests.support.soak import scaled, seed
 from tests.support.tap import Tap
@@ -37,6 +42,7 @@ from tests.support.witness import postgres_connection
 pytestmark = pytest.mark.backends("postgres")
 
 WRITING = "dl_table_versions ("
+HOUR_S = 3_600
 
 
 @pytest.fixture
@@ -239,6 +245,80 @@ def test_transaction_that_was_settled_as_aborted_never_commits(log: Log) -> None
 def test_long_statistics_take_the_usual_way(log: Log) -> None:
     with pytest.raises(AssertionError, match="usual way"), only_one_trip(log):
         log.append("long", operation_params={"note": "x" * 70_000}, version=2)
+
+
+def test_time_stamps_follow_the_servers_clock_and_never_go_back(log: Log) -> None:
+    with clock_of(log.catalog) as clock:
+        log.append("before")
+        stamps: list[float] = []
+        for offset_s in (0, HOUR_S, 0, -HOUR_S, 2 * HOUR_S):
+            clock.set(offset_s)
+            with only_one_trip(log):
+                stamps.append(log.append(version=len(stamps) + 3).commit_ts / 1e6 - time.time())
+    assert stamps == pytest.approx([0, HOUR_S, HOUR_S, HOUR_S, 2 * HOUR_S], abs=60)
+    found = log.rows("SELECT commit_ts, in_commit_timestamp FROM dl_table_versions WHERE table_id = ? ORDER BY version")
+    for column in (0, 1):
+        assert all(one[column] < other[column] for one, other in pairwise(found))
+
+
+def test_ctrl_c_while_waiting_for_the_lock_says_that_the_outcome_is_unknown(
+    open_log: OpenLog, migrated_uri: str
+) -> None:
+    log = open_log(pool_size=1, pool_timeout=5).create()
+    log.append("first")
+    commit, session = made(log, [added("mine")]), log.catalog._session
+    with postgres_connection(parse_catalog_uri(migrated_uri)) as connection, connection.transaction():
+        connection.execute("SELECT 1 FROM dl_tables FOR UPDATE")
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+
+        def press_ctrl_c() -> None:
+            with postgres_connection(parse_catalog_uri(migrated_uri)) as witness:
+                while witness.execute(waiting).fetchall() == [(0,)]:
+                    time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        pressing = Meanwhile(press_ctrl_c)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            session.commit(commit)
+        assert pressing.outcome() is None
+    assert caught.value.__notes__ == [
+        f"deltars: it is not known whether transaction {commit.txn_id} committed; to find out:"
+        f" catalog.resolve('{commit.txn_id}')"
+    ]
+    # psycopg cancelled the statement, and its session was closed: the pool's only place has a new one.
+    assert session.writer.resolve(commit.txn_id, timeout_s=30) is None
+    assert log.append("next").version == 2
+    assert log.live() == ["first", "next"]
+
+
+@pytest.mark.soak
+def test_ctrl_c_at_any_moment_leaves_a_usable_pool_and_a_known_outcome(open_log: OpenLog) -> None:
+    log = open_log(pool_size=1, pool_timeout=5).create()
+    log.append("first")
+    session = log.catalog._session
+    with Interrupt() as counted:
+        log.catalog._session.commit(made(log, [added("second")]))
+    moments = counted.places
+    step = max(1, len(moments) // scaled(60, soak=len(moments)))
+    for moment in moments[seed() % step :: step]:
+        log.append()  # after the last interrupt the pool may have had to open a connection
+        version, commit = log.version, made(log, [added(f"at {moment}")])
+        try:
+            with Interrupt(moment):
+                session.commit(commit)
+        except KeyboardInterrupt as interrupt:
+            said = "".join(getattr(interrupt, "__notes__", []))
+        else:
+            said = "committed"
+        is_committed = log.version == version + 1
+        assert f"at {moment}" in log.live() or not is_committed
+        assert not is_committed or "did not commit" not in said, moment
+        assert (session.writer.resolve(commit.txn_id, timeout_s=30) is not None) == is_committed
+        use = session.database.pool_use()
+        assert use is not None
+        assert use.in_use == 0
 
 
 @pytest.mark.soak

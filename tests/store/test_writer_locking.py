@@ -18,6 +18,7 @@ import deltars
 from deltars.config import Settings
 from deltars.errors import DatabaseError, TimeoutError, VersionConflict
 from deltars.log.commit import Commit, TableCommit
+from deltars.store.backends.pool import pool_of
 from deltars.uri import parse_catalog_uri
 from tests.store.conftest import OpenLog
 from tests.support.log import Log, added, every_kind
@@ -199,13 +200,13 @@ def test_exhausted_pool_is_a_time_out(open_log: OpenLog) -> None:
 def test_pool_has_ten_connections_and_thirty_seconds_unless_told_otherwise(open_log: OpenLog) -> None:
     assert (Settings().pool_size, Settings().pool_timeout) == (10, 30)
     database = open_log().catalog._session.database
-    assert database.engine.pool.size() == 10  # type: ignore[attr-defined]
-    assert database.engine.pool.timeout() == 30  # type: ignore[attr-defined]
+    assert pool_of(database.engine).timeout_s == 30
     with ExitStack() as stack:
         for _ in range(10):
             stack.enter_context(database.read())
-        assert database.engine.pool.checkedout() == 10  # type: ignore[attr-defined]
-        assert database.engine.pool.overflow() == 0  # type: ignore[attr-defined]
+        use = database.pool_use()
+        assert use is not None
+        assert (use.size, use.in_use, use.idle, use.waiting) == (10, 10, 0, 0)
 
 
 @pytest.fixture(params=[18, 16])

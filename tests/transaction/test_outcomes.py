@@ -97,9 +97,8 @@ def test_interrupt_before_commit_is_sent_is_known_to_have_undone_everything(
 
 @pytest.mark.backends("sqlite")
 def test_interrupt_in_a_block_that_commits_is_not_told_as_rolled_back(lake: Lake) -> None:
-    states = lake.catalog._session.writer._states
     with (
-        interrupting(states, "remember", KeyboardInterrupt(), after=False),
+        interrupting(LogWriter, "_commit", KeyboardInterrupt(), after=True),
         pytest.raises(KeyboardInterrupt) as caught,
         lake.begin() as tx,
     ):
@@ -118,8 +117,10 @@ def test_every_way_to_commit_names_the_transaction_that_was_interrupted(lake: La
         "create_table": lambda: catalog.create_table("new", "id BIGINT"),
         "set_properties": lambda: catalog.set_properties("a", {"owner": "ada"}),
     }
-    states = catalog._session.writer._states
-    with interrupting(states, "remember", KeyboardInterrupt(), after=False), pytest.raises(KeyboardInterrupt) as caught:
+    with (
+        interrupting(LogWriter, "_commit", KeyboardInterrupt(), after=True),
+        pytest.raises(KeyboardInterrupt) as caught,
+    ):
         calls[work]()
     [note] = caught.value.__notes__
     txn_id = note.split("'")[1]

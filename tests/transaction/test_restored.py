@@ -14,14 +14,15 @@ import pytest
 
 import deltars
 from deltars.data.scan import Scan
-from deltars.errors import DatabaseError, VersionConflict, VersionNotFound
+from deltars.errors import DatabaseError, ValidationError, VersionConflict, VersionNotFound
+from deltars.protocol import Action
 from deltars.protocol.log_files import checksum_path
 from deltars.storage import open_storage
 from deltars.store.mirror.checkpoint_state import CheckpointRows
 from deltars.uri import parse_catalog_uri
 from tests.support.backup import Backup, take_backup
 from tests.support.clock import clock_of
-from tests.support.log import added
+from tests.support.log import added, metadata, removed
 from tests.support.postgres import PostgresServer
 
 BackUp: TypeAlias = Callable[[deltars.Catalog], Backup]
@@ -68,6 +69,33 @@ def test_bounds_are_those_of_the_schema_that_the_version_has_now(living: deltars
         assert table.to_arrow(where=where).num_rows == 1, where
     assert table.to_arrow(where="q < 50 OR p > 50").num_rows == 0
     assert len(living.snapshot().files("t", "q < 50")) == 0
+
+
+@pytest.mark.backends("postgres", "sqlite")
+def test_direct_commit_believes_no_state_from_before_the_restore(living: deltars.Catalog, back_up: BackUp) -> None:
+    """Other commits have the same version numbers since, and earlier times: the clock was set back, too."""
+    table_id, writer = living.create_table("t", "id BIGINT, day STRING").id, deltars.SqlTxnLogWriter(living)
+
+    def commit(catalog: deltars.Catalog, version: int, *actions: Action) -> deltars.CommitResult:
+        return deltars.SqlTxnLogWriter(catalog).commit(table_id, version, actions, operation="WRITE")
+
+    commit(living, 1, added("first"))
+    saved = back_up(living)
+    commit(living, 2, metadata("id BIGINT, day STRING, more STRING"))
+    last = writer.commit(table_id, 3, [added("lost")], operation="WRITE")
+    saved.restore()
+    with clock_of(living) as clock:
+        clock.set(-3_600)
+        partitioned = metadata("id BIGINT, day STRING", partition_columns=["day"])
+        _elsewhere(living, lambda other: commit(other, 2, removed("first"), partitioned))
+        with pytest.raises(ValidationError, match="partitioned by day"):
+            commit(living, 3, added("mine"))
+        mine = commit(living, 3, added("mine", partition_values={"day": "1"}))
+        direct = commit(living, 4, added("more", partition_values={"day": "2"}))
+    assert mine.commit_ts < direct.commit_ts
+    assert direct.version == 4
+    assert sorted(living.snapshot().files("t")["path"].to_pylist()) == ["mine", "more"]
+    assert living.resolve(last.txn_id) is None
 
 
 def test_state_of_a_repeated_transaction_id_is_told_apart(living: deltars.Catalog, back_up: BackUp) -> None:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,9 +16,9 @@ from deltars.data.statistics import ColumnStats, Statistics
 from deltars.data.write_target import WrittenFile
 from deltars.protocol import AddFile
 from deltars.storage import Writer
+from deltars.storage.arrow_stream import arrow_stream
 
 ROW_GROUP_ROWS = 1024 * 1024
-BUFFER_BYTES = 256 * 1024
 PARALLEL_ROWS = 128 * 1024
 """From this number of rows on, statistics are collected while the rows are encoded."""
 
@@ -46,8 +45,7 @@ class DataFileWriter:
         self._row_group_stats: list[list[ColumnStats]] = []
         self._footer: list[pq.FileMetaData] = []
         plain = names_without_floats(schema)
-        # Buffered, because Arrow makes a write call for each page and header.
-        self._buffered = pa.BufferedOutputStream(pa.PythonFile(cast(Any, sink), mode="w"), BUFFER_BYTES)
+        self._buffered = arrow_stream(sink)
         self._parquet = pq.ParquetWriter(
             self._buffered,
             schema,

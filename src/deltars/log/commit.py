@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
@@ -19,7 +18,8 @@ from deltars.config import Isolation
 from deltars.errors import VersionConflict
 from deltars.log.new_table import NO_VERSION, NewTable
 from deltars.log.read_set import NOTHING_READ, Reads
-from deltars.protocol import Action, Metadata, Protocol, check_protocol
+from deltars.log.table_state import TableState
+from deltars.protocol import Action
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +32,6 @@ class RowGroup:
     total_bytes: int
     file_offset: int | None = None
     stats: str | None = None
-
-
-@dataclass(frozen=True)
-class TableState:
-    """The parts of a table's state that a commit is validated against. `None` before version 0."""
-
-    metadata: Metadata | None = None
-    protocol: Protocol | None = None
-
-    @cached_property
-    def protocol_problem(self) -> str | None:
-        """Return why deltars cannot write to the table, or None if it can."""
-        return None if self.protocol is None else check_protocol(self.protocol)
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,10 +149,15 @@ def level_of(commits: Iterable[TableCommit], level: Level) -> Level:
     return "snapshot" if all(map(_only_moves_rows, commits)) else level
 
 
+_NO_APPEND = (RemoveFile, CdcFile)
+
+
 def is_blind_append(mine: TableCommit, reads: Iterable[Reads]) -> bool:
     """Return whether a commit only adds files and its transaction read no rows of any table."""
-    only_adds = not any(isinstance(action, RemoveFile | CdcFile) for action in mine.actions)
-    return only_adds and not any(read.has_rows for read in reads)
+    for action in mine.actions:
+        if isinstance(action, _NO_APPEND):
+            return False
+    return not any(read.has_rows for read in reads)
 
 
 def evidence(mine: TableCommit | None, reads: Reads, level: Level) -> Evidence:

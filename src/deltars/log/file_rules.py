@@ -117,6 +117,8 @@ def _check_file(path: str, size: int | None) -> Problem | None:
 
 
 def _check_row_ids(file: AddFile | RemoveFile) -> Problem | None:
+    if file.base_row_id is None and file.default_row_commit_version is None:
+        return None
     return check_count("base_row_id", file.base_row_id) or check_count(
         "default_row_commit_version", file.default_row_commit_version
     )

@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow.compute as pc
 
 from deltars.log.arrow_adds import partition_values
-from deltars.log.commit import TableCommit, TableState
+from deltars.log.commit import TableCommit
 from deltars.log.file_rules import num_records
+from deltars.log.table_state import TableState
 from deltars.log.validation import refuse
 from deltars.protocol import (
     AddFile,
@@ -25,48 +26,45 @@ from deltars.protocol import (
     needed_features,
     supported_features,
 )
-from deltars.protocol.properties import boolean_property
 
-APPEND_ONLY = "delta.appendOnly"
-ROW_TRACKING = "delta.enableRowTracking"
 ROW_TRACKING_DOMAIN = "delta.rowTracking"
 
 
-def check_state(commit: TableCommit, state: TableState) -> None:
+def check_state(commit: TableCommit, before: TableState) -> None:
     """Check all rules that need the table's metadata and protocol before the commit."""
-    metadata, protocol = state.metadata, state.protocol
-    for position, action in enumerate(commit.actions):
-        match action:
-            case Metadata():
-                metadata = action
-            case Protocol():
-                problem = check_protocol_change(protocol, action, commit.drops_features)
-                if problem:
-                    refuse(commit, problem, position, "protocol")
-                protocol = action
-            case _:
-                pass
-    if metadata is None or protocol is None:
-        missing = "metaData" if metadata is None else "protocol"
+    after = _state_after(commit, before)
+    if after.metadata is None or after.protocol is None:
+        missing = "metaData" if after.metadata is None else "protocol"
         refuse(commit, f"version 0 of a table must carry {missing}", field=missing)
-    if state.protocol_problem:
-        refuse(commit, state.protocol_problem, field="protocol")
-    _check_features(commit, metadata, protocol)
-    _check_used_features(commit, protocol)
-    _check_partitions(commit, metadata)
-    _check_append_only(commit, state.metadata, metadata)
-    if tracks_rows(metadata):
+    if before.protocol_problem:
+        refuse(commit, before.protocol_problem, field="protocol")
+    if after is not before:
+        _check_features(commit, after.metadata, after.protocol)
+    _check_used_features(commit, after.protocol)
+    _check_partitions(commit, after.partition_names)
+    # A commit that makes the table append-only may still remove.
+    if after.is_append_only and (before.metadata is None or before.is_append_only):
+        _check_append_only(commit)
+    if after.tracks_rows:
         _check_row_tracking(commit)
 
 
-def tracks_rows(metadata: Metadata) -> bool:
-    return boolean_property(metadata.configuration, ROW_TRACKING)
+def _state_after(commit: TableCommit, before: TableState) -> TableState:
+    metadata, protocol = before.metadata, before.protocol
+    for position, action in enumerate(commit.actions):
+        if isinstance(action, Metadata):
+            metadata = action
+        elif isinstance(action, Protocol):
+            problem = check_protocol_change(protocol, action, commit.drops_features)
+            if problem:
+                refuse(commit, problem, position, "protocol")
+            protocol = action
+    is_same = metadata is before.metadata and protocol is before.protocol
+    return before if is_same else TableState(metadata, protocol)
 
 
 def _check_features(commit: TableCommit, metadata: Metadata, protocol: Protocol) -> None:
     """Reject metadata with a property or a column that needs a table feature which the protocol does not list."""
-    if not any(isinstance(action, Metadata | Protocol) for action in commit.actions):
-        return
     missing = needed_features(metadata.schema, metadata.configuration) - supported_features(protocol)
     if missing:
         names = ", ".join(sorted(missing))
@@ -107,8 +105,7 @@ def _feature_of(action: Any) -> tuple[str | None, str]:
             return None, ""
 
 
-def _check_partitions(commit: TableCommit, metadata: Metadata) -> None:
-    columns = frozenset(_physical_names(metadata))
+def _check_partitions(commit: TableCommit, columns: frozenset[str]) -> None:
     for position, action in enumerate(commit.actions):
         if isinstance(action, AddFile | CdcFile) and action.partition_values.keys() != columns:
             refuse(commit, _partition_problem(action.partition_values, columns), position, "partition_values")
@@ -123,19 +120,8 @@ def _partition_problem(values: Mapping[str, str | None], columns: frozenset[str]
     return f"partition values are for {', '.join(sorted(values)) or 'no column'}; the table is partitioned by {wanted}"
 
 
-def _physical_names(metadata: Metadata) -> list[str]:
-    if not metadata.partition_columns:
-        return []
-    fields = {field.name: field for field in metadata.schema.fields}
-    return [fields[name].physical_name for name in metadata.partition_columns]
-
-
-def _check_append_only(commit: TableCommit, before: Metadata | None, metadata: Metadata) -> None:
-    """Reject the removal of data from an append-only table. A commit that makes the table one may still remove."""
-    if not boolean_property(metadata.configuration, APPEND_ONLY):
-        return
-    if before is not None and not boolean_property(before.configuration, APPEND_ONLY):
-        return
+def _check_append_only(commit: TableCommit) -> None:
+    """Reject the removal of data from an append-only table."""
     for position, action in enumerate(commit.actions):
         if isinstance(action, RemoveFile) and action.data_change:
             refuse(

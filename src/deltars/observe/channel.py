@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from deltars.observe.events import Event
-from deltars.observe.logs import log_event
+from deltars.observe.logs import is_logged, log_event
 
 Exporter: TypeAlias = Callable[[Event], None]
 
@@ -35,6 +35,14 @@ def detach(exporter: Exporter) -> None:
 def is_watched() -> bool:
     """Return whether an exporter is attached. Events that cost a query are emitted only then."""
     return bool(_exporters)
+
+
+def is_heard(kind: type[Event]) -> bool:
+    """Return whether an exporter is attached, or events of this kind are logged also if all went well.
+
+    Most processes do neither, so the events of every commit are made only if one of them does.
+    """
+    return bool(_exporters) or is_logged(kind)
 
 
 def emit(event: Event) -> None:

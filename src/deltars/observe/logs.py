@@ -57,6 +57,20 @@ _streams = logging.getLogger("deltars.stream")
 _maintenance = logging.getLogger("deltars.maintenance")
 
 
+_WENT_WELL: dict[type, tuple[logging.Logger, int]] = {
+    TransactionEnded: (_transactions, logging.INFO),
+    CommitEnded: (_commits, logging.DEBUG),
+    VersionPublished: (_mirror, logging.DEBUG),
+}
+"""Logger and level of the events of every commit, if all went well."""
+
+
+def is_logged(kind: type[Event]) -> bool:
+    """Return whether an event of this kind is logged if all went well."""
+    found = _WENT_WELL.get(kind)
+    return found is not None and found[0].isEnabledFor(found[1])
+
+
 def log_event(event: Event) -> None:
     match event:
         case TransactionEnded() if _transactions.isEnabledFor(logging.INFO) or event.outcome is Outcome.UNKNOWN:

@@ -42,6 +42,7 @@ class Writer(ABC):
         self.closed = False
         self.created = False
         """After closing: whether this writer created the file. False only with `if_absent`, if a file existed."""
+        self.is_discarded = False
         self._errors = errors
         self._position = 0
 
@@ -71,6 +72,7 @@ class Writer(ABC):
                 with self._errors():
                     self.created = self._finish()
             except BaseException:
+                self.is_discarded = True
                 with suppress(OSError):
                     self._abandon()
                 raise
@@ -78,7 +80,7 @@ class Writer(ABC):
     def discard(self) -> None:
         """Close without leaving a file."""
         if not self.closed:
-            self.closed = True
+            self.closed = self.is_discarded = True
             with self._errors():
                 self._abandon()
 

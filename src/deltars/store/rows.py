@@ -48,15 +48,13 @@ TABLE_OF: dict[type, str] = {
 def to_row(action: Action, bounds: Bounds) -> Row:
     match action:
         case AddFile():
-            num_records, mins, maxs = bounds.of(action.stats)
-            return asdict(action) | {
+            row = asdict(action)
+            row["num_records"], row["mins"], row["maxs"] = bounds.of(action.stats)
+            row["dv_id"] = action.dv_id
+            if len(action.partition_values) > 1:
                 # Sorted, because databases without a JSON type group partitions by the text.
-                "partition_values": dict(sorted(action.partition_values.items())),
-                "dv_id": action.dv_id,
-                "num_records": num_records,
-                "mins": mins,
-                "maxs": maxs,
-            }
+                row["partition_values"] = dict(sorted(action.partition_values.items()))
+            return row
         case RemoveFile():
             return asdict(action) | {"dv_id": action.dv_id}
         case CdcFile() | Protocol() | DomainMetadata():

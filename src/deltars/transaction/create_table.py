@@ -24,7 +24,7 @@ from deltars.errors import ConfigError, StorageError, TableExists, ValidationErr
 from deltars.log.bounds import Bounds
 from deltars.log.commit import Commit, TableCommit
 from deltars.log.new_table import NO_VERSION, NewTable
-from deltars.log.table_rules import APPEND_ONLY
+from deltars.log.table_state import APPEND_ONLY
 from deltars.predicate import parse
 from deltars.protocol import (
     Action,

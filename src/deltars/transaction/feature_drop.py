@@ -20,7 +20,7 @@ from deltars.data.row_change import RowChanges
 from deltars.data.write_target import WrittenFile
 from deltars.errors import FeatureNotDropped
 from deltars.log.commit import RowGroup
-from deltars.log.table_rules import tracks_rows
+from deltars.log.table_state import tracks_rows
 from deltars.protocol import Action, Metadata
 from deltars.protocol.clustering import clustering_domain
 from deltars.protocol.column_mapping import COLUMN_MAPPING

@@ -9,7 +9,7 @@ from uuid import uuid4
 import msgspec
 
 from deltars.errors import ValidationError, brief
-from deltars.log.table_rules import tracks_rows
+from deltars.log.table_state import tracks_rows
 from deltars.predicate import check_column_rules
 from deltars.protocol import (
     Action,

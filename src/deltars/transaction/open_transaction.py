@@ -31,7 +31,7 @@ from deltars.log.commit import Commit, Committed, RowGroup, VersionTaken
 from deltars.log.moments import Moment
 from deltars.log.new_table import NO_VERSION
 from deltars.log.stages import OPEN, READ
-from deltars.log.table_rules import tracks_rows
+from deltars.log.table_state import tracks_rows
 from deltars.log.transaction_id import as_txn_id
 from deltars.log.validation import as_actions
 from deltars.observe import (

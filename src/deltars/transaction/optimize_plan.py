@@ -17,7 +17,7 @@ from deltars.data.z_order import CURVE
 from deltars.errors import ValidationError, brief
 from deltars.log.compaction import PLAN_COLUMNS, Bin, Sizing, automatic_target, plan_compaction, plan_sorting
 from deltars.log.snapshot import Snapshot
-from deltars.log.table_rules import tracks_rows
+from deltars.log.table_state import tracks_rows
 from deltars.predicate import parse
 from deltars.protocol import as_names, check_protocol, column_mapping
 from deltars.protocol.clustering import clustering_columns, column_paths

@@ -27,7 +27,8 @@ from deltars.log.moments import Moment
 from deltars.log.new_table import NO_VERSION
 from deltars.log.read_set import FileKey
 from deltars.log.snapshot import Snapshot
-from deltars.log.table_rules import APPEND_ONLY, ROW_TRACKING, ROW_TRACKING_DOMAIN
+from deltars.log.table_rules import ROW_TRACKING_DOMAIN
+from deltars.log.table_state import APPEND_ONLY, ROW_TRACKING
 from deltars.protocol import (
     Action,
     DomainMetadata,

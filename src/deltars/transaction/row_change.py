@@ -37,7 +37,7 @@ from deltars.log.arrow_adds import file_keys
 from deltars.log.commit import RowGroup
 from deltars.log.coverage import split_files
 from deltars.log.snapshot import num_rows
-from deltars.log.table_rules import APPEND_ONLY, tracks_rows
+from deltars.log.table_state import APPEND_ONLY, tracks_rows
 from deltars.predicate import Predicate, Unknown, leaves_of, parse, unqualified
 from deltars.protocol import Action, Metadata, StructField, StructType, Txn
 from deltars.protocol.change_feed import has_feed

@@ -23,6 +23,7 @@ from deltars.protocol import Metadata
 from deltars.protocol.log_files import checkpoint_path
 from deltars.protocol.properties import deleted_file_retention_ms
 from deltars.storage import Storage
+from deltars.storage.arrow_stream import arrow_stream
 from deltars.store.mirror.checkpoint_state import VersionState
 
 INTERVAL = "delta.checkpointInterval"
@@ -30,7 +31,6 @@ STATS_AS_JSON = "delta.checkpoint.writeStatsAsJson"
 STATS_AS_STRUCT = "delta.checkpoint.writeStatsAsStruct"
 
 ROW_GROUP_ROWS = 50_000
-BUFFER_BYTES = 2**20
 
 OURS = "deltars.txnId"
 """Key in the footer of checkpoints that deltars wrote; its value is the id of the transaction."""
@@ -68,8 +68,7 @@ def write_checkpoint(storage: Storage, state: VersionState, *, replace: bool = F
     )
     num_actions = num_adds = 0
     with storage.open_writer(checkpoint_path(state.version), if_absent=not replace) as sink:
-        # Buffered, because Arrow makes a write call for each page and header: hundreds for a table of ten files.
-        buffered = pa.BufferedOutputStream(pa.PythonFile(cast(Any, sink), mode="w"), BUFFER_BYTES)
+        buffered = arrow_stream(sink)
         with _parquet(buffered, schema) as parquet:
             parquet.add_key_value_metadata({OURS: str(state.txn_id)})
             for rows, is_adds in _row_groups(state, schema):

@@ -13,8 +13,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO, TypeAlias
 
 import msgspec
@@ -51,7 +52,7 @@ from deltars import late_arrow
 from deltars.errors import DatabaseError, DeltarsError, TimeoutError
 from deltars.store.backends.file_system import catalogs_named_like
 from deltars.store.backends.pool import AnyConnection, BareConnection, driver_connection
-from deltars.store.backends.prepared import Prepared
+from deltars.store.backends.prepared import Given, Prepared
 from deltars.store.backends.time_limit import TimeLimit
 from deltars.uri import CatalogUri, uri_of_file
 
@@ -68,7 +69,7 @@ _encode = msgspec.json.Encoder().encode
 class Opening:
     """First statements of a transaction, which may be sent together with its BEGIN; `rows` holds all their results."""
 
-    statements: Sequence[tuple[Prepared, Mapping[str, Any]]]
+    statements: Sequence[tuple[Prepared, Given]]
     rows: Rows = field(default_factory=list)
     waits_for_disk: bool = True
     """False if the COMMIT need not survive a crash of the server: the database may then skip waiting for the disk."""
@@ -241,11 +242,11 @@ class Backend(ABC):
     def statement_dialect(self) -> Dialect:
         """Return the dialect for statements that go directly to the driver, with positional parameters."""
 
-    def run(self, connection: AnyConnection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
+    def run(self, connection: AnyConnection, statement: Prepared, values: Given) -> Rows:
         """Run a statement directly on the driver and return the driver's plain values; SQLAlchemy is bypassed."""
         return self.scan(connection, statement, values)
 
-    def scan(self, connection: AnyConnection, statement: Prepared, values: Mapping[str, Any] | None = None) -> Rows:
+    def scan(self, connection: AnyConnection, statement: Prepared, values: Given | None = None) -> Rows:
         """Run a statement that returns many rows, on the driver's own cursor, which is its fastest method."""
         cursor = (connection.driver if isinstance(connection, BareConnection) else connection.connection).cursor()
         try:
@@ -325,7 +326,7 @@ class Backend(ABC):
     def array_text(self, numbers: Sequence[float | None]) -> str:
         """Return an array of numbers as text that this database can read."""
         begin, unknown, end = self.array_marks
-        return begin + ",".join(unknown if number is None else repr(number) for number in numbers) + end
+        return begin + ",".join([unknown if number is None else repr(number) for number in numbers]) + end
 
     def arrays(self, columns: Sequence[pa.Array]) -> pa.Array:
         """Return many arrays as `load` needs them: as text. The n-th column holds the n-th number of each array."""
@@ -411,21 +412,13 @@ class Backend(ABC):
     def classify(self, error: BaseException) -> DeltarsError:
         """Convert a driver's exception to one of ours, by its code."""
 
-    @contextmanager
-    def translating(self) -> Iterator[None]:
+    @cached_property
+    def _translation(self) -> _Translation:
+        return _Translation(self)
+
+    def translating(self) -> AbstractContextManager[None]:
         """Convert every exception of SQLAlchemy or the driver to one of ours."""
-        try:
-            yield
-        except sa_exc.TimeoutError as error:
-            raise self._pool_exhausted() from error
-        except StatementRefused as refused:
-            raise self.classify(refused.error).located(stage="write") from refused.error
-        except sa_exc.DBAPIError as error:
-            raise self.classify(error.orig or error) from error
-        except sa_exc.SQLAlchemyError as error:
-            raise DatabaseError(f"the catalog database failed: {error}") from error
-        except self.driver_errors as error:
-            raise self.classify(error) from error
+        return self._translation
 
     driver_errors: ClassVar[tuple[type[Exception], ...]]
 
@@ -434,6 +427,33 @@ class Backend(ABC):
             "every pooled connection to the catalog was in use for longer than pool_timeout",
             hint="Raise pool_size, or finish transactions sooner.",
         )
+
+
+class _Translation:
+    """Context in which exceptions of SQLAlchemy or the driver become ours. It has no state: threads share it."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        match error:
+            case None:
+                return
+            case sa_exc.TimeoutError():
+                raise self._backend._pool_exhausted() from error
+            case StatementRefused():
+                raise self._backend.classify(error.error).located(stage="write") from error.error
+            case sa_exc.DBAPIError():
+                raise self._backend.classify(error.orig or error) from error
+            case sa_exc.SQLAlchemyError():
+                raise DatabaseError(f"the catalog database failed: {error}") from error
+        if isinstance(error, self._backend.driver_errors):
+            raise self._backend.classify(error) from error
 
 
 def first_line(error: BaseException) -> str:

@@ -80,7 +80,6 @@ class DuckDB(Backend):
             URL.create("duckdb", database=str(path)),
             poolclass=WatchedPool,
             pool_size=pool_size,
-            max_overflow=0,
             pool_timeout=pool_timeout_s,
         )
 

@@ -9,14 +9,17 @@ to compile than the database took to run them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import Dialect, Executable
 from sqlalchemy.sql.compiler import ExpandedState, SQLCompiler
 
 MAX_QUERIES = 200
+
+Given: TypeAlias = Mapping[str, Any] | list[Any]
+"""Values of a statement's parameters: by name, or all of them in their order."""
 
 
 class Prepared:
@@ -28,10 +31,14 @@ class Prepared:
         if schema is not None:
             self.text = form.text.replace(_quoted(dialect, _SCHEMA), _quoted(dialect, schema))
         self.names = form.names
-        self._constants = constants
+        self.constants: Mapping[str, Any] = constants
 
-    def values(self, given: Mapping[str, Any]) -> list[Any]:
-        return [given[name] if name in given else self._constants.get(name) for name in self.names]
+    def values(self, given: Given) -> Sequence[Any]:
+        """Return the values of the parameters in their order. One that is not given has its constant, or None."""
+        if isinstance(given, list):
+            return given
+        constants = self.constants
+        return [given[name] if name in given else constants.get(name) for name in self.names]
 
 
 @dataclass(frozen=True, slots=True)

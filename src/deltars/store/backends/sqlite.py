@@ -52,7 +52,7 @@ from deltars.store.backends.pool import (
     info_of,
     pool_of,
 )
-from deltars.store.backends.prepared import Prepared
+from deltars.store.backends.prepared import Given, Prepared
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,7 +99,6 @@ class SQLite(Backend):
             creator=lambda: _open(path),
             poolclass=WatchedPool,
             pool_size=pool_size,
-            max_overflow=0,
             pool_timeout=pool_timeout_s,
         )
 
@@ -160,7 +159,7 @@ class SQLite(Backend):
     def read_all(self, engine: Engine, statement: Prepared) -> Rows:
         return self.look_up(engine, statement, {})
 
-    def run(self, connection: AnyConnection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
+    def run(self, connection: AnyConnection, statement: Prepared, values: Given) -> Rows:
         # SQLite's execute() makes the cursor, which is closed when it has no more rows.
         rows: Rows = driver_connection(connection).execute(statement.text, statement.values(values)).fetchall()
         return rows

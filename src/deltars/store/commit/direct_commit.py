@@ -18,38 +18,30 @@ Then no rule of `log.conflicts` can find a conflict. Every other commit takes th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 from uuid import UUID
 
 from deltars.errors import DeltarsError
-from deltars.log.commit import Commit, TableCommit, VersionTaken
+from deltars.log.commit import Commit, CommitOutcome, Committed, TableCommit, VersionTaken
 from deltars.log.new_table import NO_VERSION
-from deltars.log.table_rules import tracks_rows
 from deltars.observe import Stopwatch
 from deltars.protocol import AddFile, CdcFile, Txn
 from deltars.store.backends import Opening
-from deltars.store.commit.plan import LockedTable, Plan
+from deltars.store.commit.next_version import NextVersion, is_next, made
+from deltars.store.commit.plan import ROW_GROUPS, LockedTable, read_rows, stages_row, transaction_row, version_row
 from deltars.store.commit.state_cache import UNCOMMITTED, KnownState, StateCache
-from deltars.store.commit.statements import TRANSACTION, VERSIONS, CommitStatements, Shape
+from deltars.store.commit.statements import CONDITIONS, READS, TRANSACTION, VERSIONS, CommitStatements, Shape
 from deltars.store.database import Database
 from deltars.store.mirror.statements import DIVERGED
+from deltars.store.rows import TABLE_OF, Row, row_group_to_row, to_row
 
 MOST_BYTES = 60_000
 """How much is sent at once. A client that is frozen in the middle of more would hold the lock, with the rest unsent."""
 
 _SIMPLE = (AddFile, CdcFile, Txn)
 """Actions that depend on nothing that other versions may have changed."""
-
-
-class Direct(NamedTuple):
-    """Commit that took the direct way."""
-
-    commit: Commit
-    plan: Plan
-    row: LockedTable
-    """The table's row under the lock, before the commit."""
-    commit_ts: int
 
 
 class DirectCommits:
@@ -73,7 +65,7 @@ class DirectCommits:
         self.user: str | None = None
         """Committer of transactions that name none. A connection tells it, when the first one takes the usual way."""
 
-    def commit(self, commit: Commit, timeout_s: float, watch: Stopwatch) -> Direct | VersionTaken | None:
+    def commit(self, commit: Commit, timeout_s: float, watch: Stopwatch) -> CommitOutcome | None:
         """Commit, or return the conflicting version. Return None if the commit must take the usual way."""
         table = _simple_table(commit, self._most_actions)
         if table is None:
@@ -81,38 +73,51 @@ class DirectCommits:
         known, committer = self._states.get(table.table_id), commit.committer or self.user
         if known is None or known is UNCOMMITTED or known.key is None or committer is None:
             return None
-        assert known.state.metadata is not None
         # The next row id, which files and a domain's action get, is only known under the lock.
-        if tracks_rows(known.state.metadata):
+        if known.state.tracks_rows:
             return None
-        named = commit if commit.committer == committer else replace(commit, committer=committer)
-        if self._backend.chains_writes:
-            return self._in_one_trip(named, table, known, timeout_s, watch)
-        return self._step_by_step(named, table, known, timeout_s, watch)
+        rows = self._rows(commit, table, known, committer)
+        take = self._in_one_trip if self._backend.chains_writes else self._step_by_step
+        locked = take(commit, table, known, rows, timeout_s, watch)
+        if not isinstance(locked, tuple):
+            return locked
+        row, commit_ts = locked
+        return Committed(
+            commit.txn_id,
+            commit_ts,
+            {table.table_id: row.current_version + 1},
+            _following(commit, table, known, row, commit_ts, committer) if is_next(row) else None,
+        )
 
     # -- one round trip ------------------------------------------------------------------------------------------
 
     def _in_one_trip(
-        self, commit: Commit, table: TableCommit, known: KnownState, timeout_s: float, watch: Stopwatch
-    ) -> Direct | VersionTaken | None:
-        table_id, expected = table.table_id, table.expected_version
-        plan = self._plan(commit, _expected_row(table, known), known)
-        single, values = self._values(plan, watch)
-        base = commit.bases.get(table_id)
-        values |= {
-            "table_0": str(table_id),
-            "is_blind": _is_blind(commit, table),
-            "expected": expected,
-            "base_ts": base.commit_ts if base is not None and base.version == expected else None,
-            "expected_metadata": known.metadata_version,
-            "expected_protocol": known.protocol_version,
-            "expected_key": known.key,
-            "allow_diverged": self._allow_diverged,
-        }
-        if sum([len(value) for value in values.values() if type(value) is str]) > MOST_BYTES:
+        self,
+        commit: Commit,
+        table: TableCommit,
+        known: KnownState,
+        rows: dict[str, list[Row]],
+        timeout_s: float,
+        watch: Stopwatch,
+    ) -> _Locked | VersionTaken | None:
+        table_id, expected, base = str(table.table_id), table.expected_version, commit.bases.get(table.table_id)
+        rows[CONDITIONS] = [
+            {
+                "table_0": table_id,
+                "is_blind": _is_blind(commit, table),
+                "expected": expected,
+                "base_ts": base.commit_ts if base is not None and base.version == expected else None,
+                "expected_metadata": known.metadata_version,
+                "expected_protocol": known.protocol_version,
+                "expected_key": known.key,
+                "allow_diverged": self._allow_diverged,
+            }
+        ]
+        self._note_stages(rows, commit, watch)
+        write, values = self._statements.at_once(rows)
+        if sum([len(value) for value in values if type(value) is str]) > MOST_BYTES:
             return None
-        [write] = self._statements.write(_shape(plan, single, at_once=True))
-        opening = Opening([(self._statements.lock(1), values), (write, values)])
+        opening = Opening([(self._statements.lock(1), {"table_0": table_id}), (write, values)])
         try:
             # From the sending on, whatever is lost, the transaction may have committed.
             locked, written = self._database.run_at_once(timeout_s, opening, lambda: watch.enter("commit"))
@@ -120,40 +125,50 @@ class DirectCommits:
             if not self._backend.is_outcome_unknown(driver_error(error)):
                 watch.enter("lock")
             raise
-        watch.enter("check")
         if not written:
-            return self._taken(commit, table, locked_table(locked[0])) if locked else None
-        [(version, commit_ts, began_us)] = written
-        row = locked_table(locked[0])
-        row.current_version = version - 1
-        plan.move_to(table_id, version)
-        # The stages cannot be watched from here. The time stamp was taken when the lock was there.
+            watch.enter("check")
+            return self._taken(commit, table, LockedTable(table.table_id, *locked[0][1:])) if locked else None
+        # Still in the stage "commit": an interrupt must not say that the transaction did not commit. The stages cannot
+        # be watched from here. The time stamp was taken when the lock was there.
         watch.enter("commit")
+        [(version, commit_ts, began_us)] = written
+        row = LockedTable(table.table_id, *locked[0][1:])
+        row.current_version = version - 1
         watch.move("commit", "lock", max(0, commit_ts - began_us) / 1_000_000)
-        return Direct(commit, plan, row, commit_ts)
+        return row, commit_ts
 
     # -- step by step --------------------------------------------------------------------------------------------
 
     def _step_by_step(
-        self, commit: Commit, table: TableCommit, known: KnownState, timeout_s: float, watch: Stopwatch
-    ) -> Direct | VersionTaken | None:
+        self,
+        commit: Commit,
+        table: TableCommit,
+        known: KnownState,
+        rows: dict[str, list[Row]],
+        timeout_s: float,
+        watch: Stopwatch,
+    ) -> _Locked | VersionTaken | None:
         opening = Opening([(self._statements.lock_and_stamp(), {"table_0": str(table.table_id)})])
         with self._database.brief_write(timeout_s, opening) as connection:
             watch.enter("check")
             if not opening.rows:
                 return None
-            [(*locked, commit_ts)] = opening.rows
-            row = locked_table(locked)
+            [(_, *locked, commit_ts)] = opening.rows
+            row = LockedTable(table.table_id, *locked)
             if not self._is_expected(commit, table, known, row):
                 return self._taken(commit, table, row)
             watch.enter("write")
-            plan = self._plan(commit, row, known)
-            single, values = self._values(plan, watch)
+            _place(rows, row)
+            self._note_stages(rows, commit, watch)
+            single = frozenset([name for name, documents in rows.items() if len(documents) == 1])
+            values = self._statements.values(rows, single)
             values["commit_ts"] = commit_ts
-            for statement in self._statements.write(_shape(plan, single)):
+            for statement in self._statements.write(
+                Shape(frozenset(rows.keys() - {TRANSACTION, VERSIONS}), single=single)
+            ):
                 self._backend.run(connection, statement, values)
             watch.enter("commit")
-        return Direct(commit, plan, row, commit_ts)
+        return row, commit_ts
 
     def _is_expected(self, commit: Commit, table: TableCommit, known: KnownState, row: LockedTable) -> bool:
         base = commit.bases.get(table.table_id)
@@ -177,20 +192,49 @@ class DirectCommits:
 
     # -- both ----------------------------------------------------------------------------------------------------
 
-    def _plan(self, commit: Commit, row: LockedTable, known: KnownState) -> Plan:
-        return Plan(
-            commit,
-            {row.table_id: row},
-            {row.table_id: known},
-            backend=self._backend,
-            bulk_threshold=self._most_actions,
-            records_reads=self._records_reads,
-        )
+    def _rows(self, commit: Commit, table: TableCommit, known: KnownState, committer: str) -> dict[str, list[Row]]:
+        """Return the rows to write, without what depends on the locked row."""
+        table_id = str(table.table_id)
+        version = version_row(commit, table, committer)
+        version["table_id"] = table_id
+        rows = {TRANSACTION: [transaction_row(commit, committer)], VERSIONS: [version]}
+        ords: dict[str, int] = {}
+        for ord_, action in enumerate(table.actions):
+            row = to_row(action, known.bounds)
+            row["table_id"], row["ord"] = table_id, ord_
+            rows.setdefault(TABLE_OF[type(action)], []).append(row)
+            if table.row_groups and isinstance(action, AddFile):
+                ords[action.path] = ord_
+        for group in table.row_groups:
+            row = {"table_id": table_id, "ord": ords[group.path], **row_group_to_row(group)}
+            rows.setdefault(ROW_GROUPS, []).append(row)
+        if commit.read and self._records_reads and (read := list(read_rows(commit))):
+            rows[READS] = read
+        return rows
 
-    def _values(self, plan: Plan, watch: Stopwatch) -> tuple[frozenset[str], dict[str, Any]]:
-        plan.note_stages(watch.stages)
-        single = frozenset([name for name, rows in plan.rows.items() if len(rows) == 1])
-        return single, self._statements.values(plan.rows, single)
+    def _note_stages(self, rows: dict[str, list[Row]], commit: Commit, watch: Stopwatch) -> None:
+        if self._records_reads:
+            rows[TRANSACTION][0]["stages"] = stages_row(commit, watch.stages)
+
+
+_Locked: TypeAlias = tuple[LockedTable, int]
+"""Row under the lock, before the commit, and the time stamp of the commit."""
+
+
+def _place(rows: dict[str, list[Row]], locked: LockedTable) -> None:
+    """Add what depends on the locked row."""
+    version = locked.current_version + 1
+    for name, documents in rows.items():
+        for row in documents if name not in (TRANSACTION, READS) else ():
+            row["version"], row["slot"] = version, locked.slot
+    rows[VERSIONS][0] |= {"last_ict": locked.last_ict, "next_row_id": locked.next_row_id}
+    rows[TRANSACTION][0]["participants"] = {str(locked.table_id): version}
+
+
+def _following(
+    commit: Commit, table: TableCommit, known: KnownState, row: LockedTable, commit_ts: int, committer: str
+) -> Callable[[], NextVersion]:
+    return lambda: made(replace(commit, committer=committer), table.actions, known, row, commit_ts)
 
 
 def locked_table(row: Any) -> LockedTable:
@@ -210,12 +254,14 @@ def _simple_table(commit: Commit, most_actions: int) -> TableCommit | None:
     if len(commit.tables) != 1 or commit.new_tables or commit.drops or commit.announced or commit.is_repeatable:
         return None
     [table] = commit.tables
+    for action in table.actions:
+        if type(action) not in _SIMPLE:
+            return None
     is_simple = (
         table.expected_version != NO_VERSION
         and table.adds is None
         and not table.restores
         and len(table.actions) + len(table.row_groups) < most_actions
-        and all(isinstance(action, _SIMPLE) for action in table.actions)
         and (not commit.read or (not commit.checked_reads and commit.checked_from(table) == table.expected_version))
     )
     return table if is_simple else None
@@ -223,29 +269,6 @@ def _simple_table(commit: Commit, most_actions: int) -> TableCommit | None:
 
 def _is_blind(commit: Commit, table: TableCommit) -> bool:
     """Return whether nothing but new metadata or a new protocol can conflict with a commit."""
-    is_blind = commit.isolation != "strict" and not table.is_exact and not commit.read
-    return is_blind and all(isinstance(action, AddFile) and action.data_change for action in table.actions)
-
-
-def _shape(plan: Plan, single: frozenset[str], *, at_once: bool = False) -> Shape:
-    return Shape(frozenset(plan.rows.keys() - {TRANSACTION, VERSIONS}), single=single, at_once=at_once)
-
-
-def _expected_row(table: TableCommit, known: KnownState) -> LockedTable:
-    """Return the row to plan for. What only the locked row has is written from there."""
-    return LockedTable(
-        table.table_id,
-        name="",
-        current_version=table.expected_version,
-        metadata_version=known.metadata_version,
-        protocol_version=known.protocol_version,
-        last_commit_ts=0,
-        last_ict=0,
-        next_row_id=0,
-        slot=0,
-        dropped_at=None,
-        location="",
-        state_key=known.key,
-        mirror_state=None,
-        published_version=None,
-    )
+    if commit.isolation == "strict" or table.is_exact or commit.read:
+        return False
+    return all(isinstance(action, AddFile) and action.data_change for action in table.actions)

@@ -5,14 +5,14 @@ A publisher would read the same version back from the catalog. What it is made o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
 from deltars.log.commit import Commit
-from deltars.protocol import Metadata
-from deltars.store.commit.plan import LockedTable, Plan
-from deltars.store.commit.statements import TRANSACTION, VERSIONS
+from deltars.log.conflicts import is_blind_append
+from deltars.protocol import Action, Metadata
+from deltars.store.commit.plan import LockedTable, Plan, read_version
+from deltars.store.commit.state_cache import KnownState
 from deltars.store.mirror.statements import ACTIVE
 from deltars.store.read.committed_versions import CommittedVersion
 from deltars.store.rows import TABLE_OF, from_row
@@ -34,34 +34,43 @@ def next_version(commit: Commit, plan: Plan, row: LockedTable, commit_ts: int) -
     A transaction over several tables also publishes the map of its versions, and many files are read in parts.
     """
     is_alone = len(commit.tables) == 1 and not (commit.new_tables or commit.drops or plan.bulk)
-    if not is_alone or row.mirror_state != ACTIVE or row.published_version != row.current_version:
+    if not is_alone or not is_next(row):
         return None
-    return lambda: _made(plan, row, commit_ts)
+    return lambda: made(commit, _actions(plan), plan.states[row.table_id], row, commit_ts)
 
 
-def _made(plan: Plan, row: LockedTable, commit_ts: int) -> NextVersion:
-    [version], [transaction] = plan.rows[VERSIONS], plan.rows[TRANSACTION]
-    actions = sorted(
-        ((values["ord"], from_row(name, values)) for name in TABLE_OF.values() for values in plan.rows.get(name, ())),
-        key=lambda pair: pair[0],
-    )
-    metadata = plan.states[row.table_id].state.metadata
+def is_next(row: LockedTable) -> bool:
+    """Return whether the version after that of the locked row is the next one to publish."""
+    return row.mirror_state == ACTIVE and row.published_version == row.current_version
+
+
+def made(commit: Commit, actions: Sequence[Action], after: KnownState, row: LockedTable, commit_ts: int) -> NextVersion:
+    """Return the version that a commit made of the only table that it wrote. `after` is the table's state since."""
+    [table], metadata, version = commit.tables, after.state.metadata, row.current_version + 1
     assert metadata is not None
     made = CommittedVersion(
         table_id=row.table_id,
-        version=plan.versions[row.table_id],
+        version=version,
         commit_ts=commit_ts,
         in_commit_timestamp=max(commit_ts // 1000, row.last_ict + 1),
-        txn_id=UUID(transaction["txn_id"]),
-        operation=version["operation"],
-        actions=tuple(action for _, action in actions),
-        operation_params=version["operation_params"],
-        metrics=version["metrics"],
-        committer=version["committer"],
-        read_version=version["read_version"],
-        isolation=version["isolation"],
-        is_blind_append=version["is_blind_append"],
-        user_metadata=version["user_metadata"],
-        participants=transaction["participants"],
+        txn_id=commit.txn_id,
+        operation=table.operation,
+        actions=tuple(actions),
+        operation_params=table.operation_params,
+        metrics=table.metrics,
+        committer=commit.committer,
+        read_version=read_version(table),
+        isolation=commit.isolation,
+        is_blind_append=is_blind_append(table, [read.reads for read in commit.read.values()]),
+        user_metadata=commit.user_metadata,
+        participants={str(row.table_id): version},
     )
     return NextVersion(made, row.name, row.location, metadata)
+
+
+def _actions(plan: Plan) -> list[Action]:
+    """Return the actions as they are stored: with the row ids that they got."""
+    found = (
+        (values["ord"], from_row(name, values)) for name in TABLE_OF.values() for values in plan.rows.get(name, ())
+    )
+    return [action for _, action in sorted(found, key=lambda pair: pair[0])]

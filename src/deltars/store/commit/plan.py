@@ -22,7 +22,7 @@ from deltars.log.file_rules import num_records
 from deltars.log.new_table import NO_VERSION
 from deltars.log.read_description import condition_of, kind_of
 from deltars.log.stages import to_microseconds
-from deltars.log.table_rules import ROW_TRACKING_DOMAIN, tracks_rows
+from deltars.log.table_rules import ROW_TRACKING_DOMAIN
 from deltars.protocol import AddFile, DomainMetadata, Metadata, Protocol, RemoveFile
 from deltars.store import schema
 from deltars.store.backends import Backend
@@ -89,33 +89,17 @@ class Plan:
         self._records = records_reads
         for table in commit.tables:
             self._add_table(table, locked[table.table_id], states[table.table_id])
-        self._put(
-            TRANSACTION,
-            {
-                "txn_id": str(commit.txn_id),
-                "outcome": "committed",
-                "committer": commit.committer,
-                "user_metadata": commit.user_metadata,
-                "participants": {str(table_id): version for table_id, version in self.versions.items()},
-            },
-        )
-        for row in _read_rows(commit) if records_reads else ():
+        self._put(TRANSACTION, transaction_row(commit, commit.committer))
+        self.rows[TRANSACTION][0]["participants"] = {
+            str(table_id): version for table_id, version in self.versions.items()
+        }
+        for row in read_rows(commit) if records_reads else ():
             self._put(READS, row)
-
-    def move_to(self, table_id: UUID, version: int) -> None:
-        """Note the version that the database chose. The rows were written with it, whatever they say here."""
-        if version != self.versions[table_id]:
-            self.versions[table_id] = version
-            for name, rows in self.rows.items():
-                for row in rows if name not in (TRANSACTION, READS) else ():
-                    row["version"] = version
-            [transaction] = self.rows[TRANSACTION]
-            transaction["participants"] = {str(table_id): version}
 
     def note_stages(self, stages: Mapping[str, float]) -> None:
         """Record how long the transaction took so far: before its commit, and in these stages of it."""
         if self._records:
-            self.rows[TRANSACTION][0]["stages"] = to_microseconds({**self._commit.spent, **stages})
+            self.rows[TRANSACTION][0]["stages"] = stages_row(self._commit, stages)
 
     def _put(self, table: str, row: Row) -> None:
         self.rows.setdefault(table, []).append(row)
@@ -126,9 +110,7 @@ class Plan:
         after = self.states[table.table_id] = _state_after(known, table, version)
         if after is not known and version > 0 and not after.bounds.continues(known.bounds):
             self.moved[table.table_id] = after.bounds
-        metadata = after.state.metadata
-        assert metadata is not None
-        next_row_id = _first_free(row.next_row_id, table) if tracks_rows(metadata) else None
+        next_row_id = _first_free(row.next_row_id, table) if after.state.tracks_rows else None
 
         adds = [action for action in table.actions if isinstance(action, AddFile)]
         is_bulk = table.adds is not None or len(adds) >= self._bulk_threshold
@@ -169,10 +151,24 @@ class Plan:
 
         for group in table.row_groups:
             self._put(ROW_GROUPS, key | {"ord": ords[group.path]} | row_group_to_row(group))
-        self._put(VERSIONS, key | _version_row(self._commit, table, row, after, version, next_row_id))
+        described = version_row(self._commit, table, self._commit.committer)
+        self._put(VERSIONS, key | described | _table_row(row, after, version, next_row_id))
 
 
-def _read_rows(commit: Commit) -> Iterator[Row]:
+def transaction_row(commit: Commit, committer: str | None) -> Row:
+    return {
+        "txn_id": str(commit.txn_id),
+        "outcome": "committed",
+        "committer": committer,
+        "user_metadata": commit.user_metadata,
+    }
+
+
+def stages_row(commit: Commit, stages: Mapping[str, float]) -> Row:
+    return to_microseconds({**commit.spent, **stages})
+
+
+def read_rows(commit: Commit) -> Iterator[Row]:
     """Yield a row for each table whose rows the transaction read."""
     recorded_at = time.time_ns() // 1000
     for table_id, read in commit.read.items():
@@ -202,22 +198,31 @@ def _state_after(known: KnownState, table: TableCommit, version: int) -> KnownSt
     return known_state(metadata_version, metadata, protocol_version, protocol)
 
 
-def _version_row(
-    commit: Commit, table: TableCommit, row: LockedTable, after: KnownState, version: int, next_row_id: int | None
-) -> Row:
-    metadata, protocol = after.state.metadata, after.state.protocol
-    assert metadata is not None
-    assert protocol is not None
-    values: Row = {
+def version_row(commit: Commit, table: TableCommit, committer: str | None) -> Row:
+    """Return what describes a version, whatever its number."""
+    return {
         "txn_id": str(commit.txn_id),
-        "committer": commit.committer,
+        "committer": committer,
         "operation": table.operation,
         "operation_params": table.operation_params,
-        "read_version": None if table.expected_version == NO_VERSION else table.expected_version,
+        "read_version": read_version(table),
         "isolation": commit.isolation,
         "is_blind_append": is_blind_append(table, [read.reads for read in commit.read.values()]),
         "metrics": table.metrics,
         "user_metadata": commit.user_metadata,
+    }
+
+
+def read_version(table: TableCommit) -> int | None:
+    return None if table.expected_version == NO_VERSION else table.expected_version
+
+
+def _table_row(row: LockedTable, after: KnownState, version: int, next_row_id: int | None) -> Row:
+    """Return what becomes of the table's own row."""
+    metadata, protocol = after.state.metadata, after.state.protocol
+    assert metadata is not None
+    assert protocol is not None
+    values: Row = {
         "last_ict": row.last_ict,
         "next_row_id": row.next_row_id if next_row_id is None else next_row_id,
         "metadata_version": after.metadata_version,

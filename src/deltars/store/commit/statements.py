@@ -98,6 +98,8 @@ _VERSION_COLUMNS: tuple[SaColumn[Any], ...] = (
         )
     ),
 )
+_VERSION_ROW = {*(column.name for column in dl_table_versions.c), "last_ict"}
+"""Columns of that document that a new row of dl_table_versions depends on. The others are for new metadata."""
 _FILE_KEY = tuple(SaColumn(name, dl_add_files.c[name].type) for name in ("table_id", "version", "path", "dv_id"))
 _COLUMNS: dict[str, tuple[SaColumn[Any], ...]] = {
     VERSIONS: _VERSION_COLUMNS,
@@ -108,10 +110,32 @@ _COLUMNS: dict[str, tuple[SaColumn[Any], ...]] = {
     },
 }
 
+CONDITIONS = "conditions"
+"""Name of the row whose values are no table's: what a table must be like for a write that is sent with its lock."""
+_CONDITION_NAMES = (
+    "table_0",
+    "is_blind",
+    "expected",
+    "base_ts",
+    "expected_metadata",
+    "expected_protocol",
+    "expected_key",
+    "allow_diverged",
+)
+_OWN_ROWS = frozenset({TRANSACTION, VERSIONS, CONDITIONS})
+
 _encode = msgspec.json.Encoder().encode
 
 _Parameter: TypeAlias = tuple[str, str, Callable[[Any], Any] | None]
 """Key of a row, name of its parameter, and the conversion of its value (None: sent unchanged)."""
+
+_Source: TypeAlias = tuple[str, str, Callable[[Any], Any] | None]
+"""Where a parameter's value is: the name of a table, the key of its row, and the conversion."""
+
+_ALL_ROWS = ""
+"""Key for all rows of a table, as one document."""
+_CONSTANTS = "constants"
+"""Name of the row of the statement's own constants."""
 
 
 class Shape(NamedTuple):
@@ -135,6 +159,7 @@ class CommitStatements:
         self._prepared: dict[Hashable, Prepared] = {}
         self._writes: dict[Shape, list[Prepared]] = {}
         self._single: dict[str, list[_Parameter]] = {}
+        self._at_once: dict[Shape, tuple[Prepared, list[_Source]]] = {}
 
     def lock(self, count: int, *, shared: bool = False) -> Prepared:
         return self._once(("lock", count, shared), lambda: lock_tables(self._backend, count, shared=shared))
@@ -174,13 +199,41 @@ class CommitStatements:
         values: dict[str, Any] = {}
         for name, documents in rows.items():
             if name not in single:
-                values[f"rows_{name}"] = _encode(documents).decode()
+                values[f"rows_{name}"] = _as_document(documents)
                 continue
             [row] = documents
             for key, parameter, plain in self._parameters(name):
                 value = row.get(key)
                 values[parameter] = value if plain is None or value is None else plain(value)
         return values
+
+    def at_once(self, rows: Mapping[str, Sequence[Row]]) -> tuple[Prepared, list[Any]]:
+        """Return the write that is sent with its lock, for these rows, and its values in their order.
+
+        Values are taken directly from the rows: this is the most frequent statement.
+        """
+        kinds = frozenset([name for name in rows if name not in _OWN_ROWS])
+        single = frozenset([name for name, documents in rows.items() if len(documents) == 1])
+        shape = Shape(kinds, single=single, at_once=True)
+        known = self._at_once.get(shape)
+        if known is None:
+            known = self._at_once[shape] = self._sources(shape)
+        statement, sources = known
+        given = {**rows, _CONSTANTS: [statement.constants]}
+        values = []
+        for name, key, plain in sources:
+            value = given[name] if key == _ALL_ROWS else given[name][0].get(key)
+            values.append(value if plain is None or value is None else plain(value))
+        return statement, values
+
+    def _sources(self, shape: Shape) -> tuple[Prepared, list[_Source]]:
+        [statement] = self.write(shape)
+        sources: dict[str, _Source] = {name: (_CONSTANTS, name, None) for name in statement.constants}
+        for name in (*shape.kinds, TRANSACTION, VERSIONS):
+            sources[f"rows_{name}"] = (name, _ALL_ROWS, _as_document)
+            sources |= {parameter: (name, key, plain) for key, parameter, plain in self._parameters(name)}
+        sources |= {name: (CONDITIONS, name, None) for name in _CONDITION_NAMES}
+        return statement, [sources[name] for name in statement.names]
 
     def _parameters(self, name: str) -> list[_Parameter]:
         if name not in self._single:
@@ -320,6 +373,10 @@ def _columns(name: str) -> tuple[SaColumn[Any], ...]:
     return _COLUMNS[name]
 
 
+def _as_document(rows: Sequence[Row]) -> str:
+    return _encode(rows).decode()
+
+
 class _Writes:
     """Builder of the statements that write a commit of one shape."""
 
@@ -397,8 +454,9 @@ class _Writes:
         return end_live_rows(self._backend, self._rows(name, _FILE_KEY))
 
     def _insert_transaction(self, commit_ts: ColumnElement[int]) -> Any:
-        rows = self._rows(TRANSACTION, _columns(TRANSACTION))
-        row: dict[str, ColumnElement[Any]] = {column.name: rows.c[column.name] for column in dl_transactions.c}
+        given = [column for column in _columns(TRANSACTION) if self._locked is None or column.name != "participants"]
+        rows = self._rows(TRANSACTION, [column for column in given if column.name != "commit_ts"])
+        row: dict[str, ColumnElement[Any]] = {column.name: column for column in rows.c}
         row["commit_ts"] = commit_ts
         if self._locked is not None:
             version = select(self._locked.c.version).scalar_subquery()
@@ -409,7 +467,9 @@ class _Writes:
         return insert(dl_transactions).from_select(list(row), select(*row.values()))
 
     def _insert_versions(self, commit_ts: ColumnElement[int]) -> Any:
-        rows = self._rows(VERSIONS, _columns(VERSIONS))
+        rows = self._rows(
+            VERSIONS, [column for column in _columns(VERSIONS) if self._locked is None or column.name in _VERSION_ROW]
+        )
         row: dict[str, ColumnElement[Any]] = {
             column.name: rows.c[column.name] for column in dl_table_versions.c if column.name in rows.c
         }
@@ -419,7 +479,7 @@ class _Writes:
         return insert(dl_table_versions).from_select(list(row), select(*row.values()))
 
     def _update_tables(self, commit_ts: ColumnElement[int]) -> Update:
-        source = self._rows(VERSIONS, _columns(VERSIONS))
+        source = self._rows(VERSIONS, _columns(VERSIONS)) if self._locked is None else self._locked
 
         def values(row: FromClause) -> dict[str, Any]:
             new: dict[str, Any] = {

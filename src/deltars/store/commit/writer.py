@@ -50,7 +50,8 @@ from deltars.log.conflicts import evidence, find_conflicts, level_of
 from deltars.log.new_table import NO_VERSION
 from deltars.log.table_rules import check_state
 from deltars.log.validation import check_commit
-from deltars.observe import Stopwatch, emit
+from deltars.observe import CommitEnded, Stopwatch, emit
+from deltars.observe.channel import is_heard
 from deltars.protocol import Metadata
 from deltars.store.backends import Opening
 from deltars.store.commit import drop as drops
@@ -129,7 +130,9 @@ class LogWriter:
         except BaseException as error:
             emit(commit_ended(self._database.source, commit, error, watch))
             raise
-        emit(commit_ended(self._database.source, commit, answer, watch))
+        watch.stop()
+        if is_heard(CommitEnded):
+            emit(commit_ended(self._database.source, commit, answer, watch))
         return answer
 
     def _commit(self, commit: Commit, timeout_s: float, watch: Stopwatch) -> CommitOutcome:
@@ -138,10 +141,8 @@ class LogWriter:
             self._validate(commit)
             watch.enter("lock")
             direct = self._direct.commit(commit, timeout_s, watch)
-            if isinstance(direct, VersionTaken):
-                return direct
             if direct is not None:
-                return self._committed(direct.commit, direct.plan, {direct.row.table_id: direct.row}, direct.commit_ts)
+                return direct
             watch.enter("lock")
             opening = self._locks(commit.existing_tables, commit.checked_reads)
             with self._database.write(max(0.001, deadline - time.monotonic()), opening) as connection:

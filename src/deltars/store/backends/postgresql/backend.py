@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property
 from hashlib import sha256
-from select import select as select_ready
+from select import POLLIN, poll
 from typing import Any, TextIO
 
 import psycopg
@@ -47,6 +47,7 @@ from sqlalchemy import column as sa_column
 from sqlalchemy import exc as sa_exc
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from deltars.errors import DatabaseError, DeltarsError, SchemaVersionError, TimeoutError
 from deltars.store.backends.base import Backend, Opening, Query, Rows, StatementRefused, first_line
@@ -55,10 +56,18 @@ from deltars.store.backends.postgresql import copy_in
 from deltars.store.backends.postgresql.adbc import IS_INSTALLED, Adbc
 from deltars.store.backends.postgresql.copy_out import copy_batches
 from deltars.store.backends.postgresql.deadlines import PLANS, begin, dialect, settle
-from deltars.store.backends.postgresql.pipeline import Step, driver_of, prepare, rows_of, run_pipeline
+from deltars.store.backends.postgresql.pipeline import (
+    Step,
+    driver_of,
+    prepare,
+    rows_of,
+    rows_of_each,
+    run_pipeline,
+    step,
+)
 from deltars.store.backends.postgresql.tls import HINT as TLS_HINT
 from deltars.store.backends.postgresql.tls import with_verified_tls
-from deltars.store.backends.prepared import Prepared, QueryCache
+from deltars.store.backends.prepared import Given, Prepared, QueryCache
 
 LARGE_ROWS = 10_000
 """Number of rows from which ADBC's faster stream is worth a separate session."""
@@ -125,7 +134,6 @@ class PostgreSQL(Backend):
             creator=lambda: psycopg.connect(**self._parameters, prepare_threshold=None),  # type: ignore[arg-type]
             poolclass=WatchedPool,
             pool_size=pool_size,
-            max_overflow=0,
             pool_timeout=pool_timeout_s,
             # Set in every BEGIN: the server's default may be stricter, and would end commits with 40001.
             isolation_level="READ COMMITTED",
@@ -154,8 +162,7 @@ class PostgreSQL(Backend):
         deadline = time.monotonic() + timeout_s
         with pool_of(engine).lend() as connection:
             try:
-                for statement, _ in opening.statements:
-                    prepare(connection, statement)
+                prepare(connection, [statement for statement, _ in opening.statements])
             except psycopg.Error as error:
                 raise StatementRefused(error) from error
             if sending is not None:
@@ -181,18 +188,15 @@ class PostgreSQL(Backend):
 
     def look_up_each(self, engine: Engine, queries: Sequence[tuple[Prepared, Mapping[str, Any]]]) -> list[Rows]:
         # One round trip: BEGIN and COMMIT are sent with the statements.
+        steps = [_BEGIN_READING, PLANS, *[step(*query) for query in queries], _END]
         with pool_of(engine).lend() as connection:
-            steps = [_BEGIN_READING, Step(PLANS), *(Step(*query) for query in queries), _END]
-            answers = run_pipeline(connection, steps)
-            rows_of(answers)
-            return [rows_of([answer]) for answer in answers[2:-1]]
+            return rows_of_each(run_pipeline(connection, steps))[2:-1]
 
     def read_all(self, engine: Engine, statement: Prepared) -> Rows:
         # Without the planner options of look-ups: a whole table is read fastest without an index.
         with pool_of(engine).lend() as connection:
-            _, rows, _ = answers = run_pipeline(connection, [_BEGIN_READING, Step(statement), _END])
-            rows_of(answers)
-            return rows_of([rows])
+            _, rows, _ = rows_of_each(run_pipeline(connection, [_BEGIN_READING, step(statement, {}), _END]))
+            return rows
 
     def fetch(
         self, engine: Engine, query: Query, columns: pa.Schema, *, may_be_large: bool = False
@@ -232,20 +236,20 @@ class PostgreSQL(Backend):
     def statement_dialect(self) -> Dialect:
         return dialect()
 
-    def run(self, connection: AnyConnection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
-        return rows_of(run_pipeline(connection, [Step(statement, values)]))
+    def run(self, connection: AnyConnection, statement: Prepared, values: Given) -> Rows:
+        return rows_of(run_pipeline(connection, [step(statement, values)]))
 
-    def scan(self, connection: AnyConnection, statement: Prepared, values: Mapping[str, Any] | None = None) -> Rows:
+    def scan(self, connection: AnyConnection, statement: Prepared, values: Given | None = None) -> Rows:
         # RawCursor takes the server's own parameters ($1) and converts all rows in C.
         with psycopg.RawCursor(driver_of(connection)) as cursor:
             return cursor.execute(statement.text, statement.values(values or {})).fetchall()
 
     def run_and_commit(self, connection: AnyConnection, statement: Prepared, values: Mapping[str, Any]) -> Rows:
         try:
-            prepare(connection, statement)
+            prepare(connection, [statement])
         except psycopg.Error as error:
             raise StatementRefused(error) from error
-        written, committed = run_pipeline(connection, [Step(statement, values), Step(b"COMMIT")])
+        written, committed = run_pipeline(connection, [step(statement, values), _END])
         if isinstance(written, psycopg.Error):
             raise StatementRefused(written)
         rows_of([committed])
@@ -278,7 +282,7 @@ class PostgreSQL(Backend):
         # relies on time stamps not being before the start of their transaction, even if the clock is set back between
         # the two, so the later one is used.
         moment = func.greatest(func.clock_timestamp(), func.now())
-        return cast(func.extract("epoch", moment) * 1_000_000, BigInteger)
+        return cast(func.extract("epoch", moment) * literal_column("1000000"), BigInteger)
 
     def begun_us(self) -> ColumnElement[int]:
         return cast(func.extract("epoch", func.now()) * literal_column("1000000"), BigInteger)
@@ -428,16 +432,23 @@ class PostgreSQL(Backend):
         )
 
 
-def _refuse_dead_connection(driver: psycopg.Connection[Any], *_: Any) -> None:
+def _refuse_dead_connection(driver: psycopg.Connection[Any], record: ConnectionPoolEntry, _: Any) -> None:
     """Raise DisconnectionError for a pooled connection that the server ended, so that the pool replaces it.
 
     Such a connection is readable although no statement is running.
     """
+    is_readable: poll | None = record.info.get(_POLL)
+    if is_readable is None:
+        is_readable = record.info[_POLL] = poll()
+        is_readable.register(driver.fileno(), POLLIN)
     # A loop, because the server's last message is read before the end of the connection.
-    while select_ready([driver.fileno()], [], [], 0)[0]:
+    while is_readable.poll(0):
         try:
             driver.pgconn.consume_input()
         except psycopg.Error as error:
             raise sa_exc.DisconnectionError from error
         if driver.pgconn.status != ConnStatus.OK:
             raise sa_exc.DisconnectionError
+
+
+_POLL = "deltars_poll"

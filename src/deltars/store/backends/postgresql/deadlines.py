@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import lru_cache
 
 import psycopg
 from sqlalchemy import (
@@ -32,7 +33,7 @@ from deltars.backoff import Backoff
 from deltars.errors import TimeoutError
 from deltars.store.backends.base import Opening, Rows, StatementRefused
 from deltars.store.backends.pool import AnyConnection
-from deltars.store.backends.postgresql.pipeline import Step, driver_of, rows_of, run_pipeline
+from deltars.store.backends.postgresql.pipeline import Step, rows_of, rows_of_each, run_pipeline, server_of, step
 from deltars.store.backends.prepared import Prepared
 
 PATIENCE_MS = 5_000
@@ -62,37 +63,36 @@ def begin(
     `tables` is the qualified name of dl_tables. With `and_commit` the COMMIT is sent with them. Return the rows of each
     statement.
     """
-    server = driver_of(connection).pgconn.server_version
+    steps = [step(*statement) for statement in opening.statements]
     while True:
+        # Only these locks are retried; a wait for any other lock may take all of the remaining time.
         milliseconds = max(1, round((deadline - time.monotonic()) * 1000))
-        limits = {name: milliseconds + grace for name, grace in _GRACE_MS.items()}
-        if opening.statements:
-            # Only these locks are retried; a wait for any other lock may take all of the remaining time.
-            limits["lock_timeout"] = min(milliseconds, PATIENCE_MS)
-        head = [
-            Step(b"BEGIN ISOLATION LEVEL READ COMMITTED"),
-            Step(_LIMITS_17 if server >= 170000 else _LIMITS, {**limits, "deadline": milliseconds}),
-        ]
+        head = [_BEGIN, _limits(milliseconds, PATIENCE_MS if steps else milliseconds, server_of(connection))]
         if not opening.waits_for_disk:
-            head.append(Step(b"SET LOCAL synchronous_commit = off"))
-        first, end = len(head), len(head) + len(opening.statements)
-        steps = [*head, *(Step(*statement) for statement in opening.statements)]
-        answers = run_pipeline(connection, [*steps, _COMMIT] if and_commit else steps)
+            head.append(_UNSYNCED)
+        answers = run_pipeline(connection, [*head, *steps, _COMMIT] if and_commit else [*head, *steps])
+        first, end = len(head), len(head) + len(steps)
         try:
-            written = answers[end - 1]
-            if and_commit and len(opening.statements) > 1 and isinstance(written, psycopg.Error):
+            if and_commit and len(steps) > 1 and isinstance(refused := answers[end - 1], psycopg.Error):
                 rows_of(answers[: end - 1])
-                raise StatementRefused(written)
-            rows_of(answers)
-            found = [rows_of([answer]) for answer in answers[first:end]]
-            opening.rows = [row for rows in found for row in rows]
+                raise StatementRefused(refused)
+            found = rows_of_each(answers)[first:end]
+            opening.rows = found[0] if len(found) == 1 else [row for rows in found for row in rows]
             return found
         except psycopg.errors.LockNotAvailable:
             rows_of(run_pipeline(connection, [Step(b"ROLLBACK")]))
-            evicted = rows_of(run_pipeline(connection, [Step(_EVICTION, {"tables": tables})]))
+            evicted = rows_of(run_pipeline(connection, [step(_EVICTION, {"tables": tables})]))
             # A session that was just ended needs a moment to release its locks.
             if time.monotonic() >= deadline + (1 if evicted else 0):
                 raise
+
+
+@lru_cache(maxsize=256)
+def _limits(milliseconds: int, patience_ms: int, server: int) -> Step:
+    """Return the limits of a transaction. Most of them begin with the same timeout, so they are encoded once."""
+    limits = {name: milliseconds + grace for name, grace in _GRACE_MS.items()}
+    limits["lock_timeout"] = min(milliseconds, patience_ms)
+    return step(_LIMITS_17 if server >= 170000 else _LIMITS, {**limits, "deadline": milliseconds})
 
 
 def settle(engine: Engine, tables: str, commit_ts: int, timeout_s: float) -> None:
@@ -149,8 +149,10 @@ def _settings(limits: Sequence[str]) -> Prepared:
     return Prepared(select(*calls), dialect(), None)
 
 
+_BEGIN = Step(b"BEGIN ISOLATION LEVEL READ COMMITTED")
+_UNSYNCED = Step(b"SET LOCAL synchronous_commit = off")
 _COMMIT = Step(b"COMMIT")
-PLANS = _settings([])
+PLANS = step(_settings([]), {})
 _LIMITS = _settings([name for name in _GRACE_MS if name != "transaction_timeout"])
 _LIMITS_17 = _settings(list(_GRACE_MS))
 _EVICTION = Prepared(

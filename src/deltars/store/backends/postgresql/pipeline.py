@@ -3,74 +3,106 @@
     send BEGIN, limits, lock ──▶ one flush ──▶ three results            send write, COMMIT ──▶ one flush ──▶ …
 
 psycopg's cursors would parse and convert each statement again: a commit's statement is too long for their cache, and
-this alone took longer than the server needed to run it. psycopg does the waiting, so Ctrl-C works as usual.
+this alone took longer than the server needed to run it. psycopg does the waiting, so Ctrl-C works as usual, and it
+converts the rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
 from psycopg import generators
 from psycopg.abc import PQGen
-from psycopg.adapt import Transformer
+from psycopg.adapt import AdaptersMap, Transformer
 from psycopg.errors import DuplicatePreparedStatement, error_from_result
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
+from psycopg.types.numeric import IntLoader
+from psycopg.types.string import TextLoader
 from psycopg.waiting import Wait
 
 from deltars.store.backends.base import Rows
 from deltars.store.backends.pool import AnyConnection, driver_connection, info_of
-from deltars.store.backends.prepared import Prepared
+from deltars.store.backends.prepared import Given, Prepared
+
+Values: TypeAlias = Sequence[bytes | None]
+"""Values of a statement's parameters, in their order, as the server reads them."""
 
 
 class Step(NamedTuple):
     """Statement and its values. A statement given as bytes takes no values and is not prepared."""
 
     statement: Prepared | bytes
-    values: Mapping[str, Any] = {}
+    values: Values = ()
 
 
-def prepare(connection: AnyConnection, statement: Prepared) -> bytes:
-    """Prepare a statement once per connection, and return its name on the server.
+def step(statement: Prepared, given: Given) -> Step:
+    """Return a statement with its values as the server reads them."""
+    return Step(
+        statement,
+        [
+            None if value is None else value.encode() if type(value) is str else str(value).encode()
+            for value in statement.values(given)
+        ],
+    )
+
+
+class _Session:
+    """What is remembered as long as a connection is open."""
+
+    __slots__ = ("driver", "libpq", "loading", "names", "server")
+
+    def __init__(self, driver: psycopg.Connection[Any]) -> None:
+        self.driver = driver
+        self.libpq = driver.pgconn
+        self.server = self.libpq.server_version
+        self.names: dict[Prepared, bytes] = {}
+        self.loading = Transformer(_TYPES)
+
+
+def _session(connection: AnyConnection) -> _Session:
+    info = info_of(connection)
+    session: _Session | None = info.get(_KEY)
+    if session is None:
+        session = info[_KEY] = _Session(driver_of(connection))
+    return session
+
+
+def prepare(connection: AnyConnection, statements: Iterable[Prepared]) -> None:
+    """Prepare statements, each once per connection.
 
     The name follows from the text. A pooler that does not know prepared statements may give this client a session in
     which another one has prepared its own: under a name of ours there is our statement, or none.
     """
-    names: dict[Prepared, bytes] = info_of(connection).setdefault("deltars_prepared", {})
-    if statement not in names:
-        driver = driver_of(connection)
-        text = statement.text.encode()
-        name = b"deltars_" + sha256(text).hexdigest()[:32].encode()
-        if name not in names.values():
-            is_idle = driver.info.transaction_status is TransactionStatus.IDLE
-            error = _error(driver, driver.pgconn.prepare(name, text))
-            # In a transaction, the error has ended it.
-            if error is not None and not (is_idle and isinstance(error, DuplicatePreparedStatement)):
-                raise error
-        names[statement] = name
-    return names[statement]
+    session = _session(connection)
+    for statement in statements:
+        if statement not in session.names:
+            text = statement.text.encode()
+            name = b"deltars_" + sha256(text).hexdigest()[:32].encode()
+            if name not in session.names.values():
+                is_idle = session.libpq.transaction_status == TransactionStatus.IDLE
+                error = _error(session.driver, session.libpq.prepare(name, text))
+                # In a transaction, the error has ended it.
+                if error is not None and not (is_idle and isinstance(error, DuplicatePreparedStatement)):
+                    raise error
+            session.names[statement] = name
 
 
 def run_pipeline(connection: AnyConnection, steps: Sequence[Step]) -> list[Rows | psycopg.Error]:
     """Run statements in one round trip. Return the rows or the error of each; nothing after an error was run."""
-    driver = driver_of(connection)
-    libpq = driver.pgconn
-    names = {
-        step.statement: prepare(connection, step.statement) for step in steps if isinstance(step.statement, Prepared)
-    }
+    session = _session(connection)
+    names, libpq, driver = session.names, session.libpq, session.driver
+    prepare(connection, [statement for statement, _ in steps if isinstance(statement, Prepared)])
     try:
         libpq.enter_pipeline_mode()
-        for step in steps:
-            if isinstance(step.statement, Prepared):
-                values = [
-                    None if value is None else str(value).encode() for value in step.statement.values(step.values)
-                ]
-                libpq.send_query_prepared(names[step.statement], values)
+        for statement, values in steps:
+            if isinstance(statement, bytes):
+                libpq.send_query_params(statement, None)
             else:
-                libpq.send_query_params(step.statement, None)
+                libpq.send_query_prepared(names[statement], values)
         libpq.pipeline_sync()
         if libpq.flush():
             driver.wait(generators.send(libpq))
@@ -80,17 +112,27 @@ def run_pipeline(connection: AnyConnection, steps: Sequence[Step]) -> list[Rows 
         # In the middle of a pipeline the state of the connection is unknown.
         connection.invalidate()
         raise
-    return [_error(driver, result) or _rows(result) for result in results]
+    return [_rows(session, result) for result in results]
 
 
-def rows_of(answers: Sequence[Rows | psycopg.Error]) -> Rows:
-    """Return the last answer; raise the first error among them."""
-    rows: Rows = []
+def rows_of_each(answers: Sequence[Rows | psycopg.Error]) -> list[Rows]:
+    """Return the rows of each answer; raise the first error among them."""
+    found: list[Rows] = []
     for answer in answers:
         if isinstance(answer, psycopg.Error):
             raise answer
-        rows = answer
-    return rows
+        found.append(answer)
+    return found
+
+
+def rows_of(answers: Sequence[Rows | psycopg.Error]) -> Rows:
+    """Return the rows of the last answer; raise the first error among them."""
+    return rows_of_each(answers)[-1]
+
+
+def server_of(connection: AnyConnection) -> int:
+    """Return the server's version as a number, such as 180004."""
+    return _session(connection).server
 
 
 def driver_of(connection: AnyConnection) -> psycopg.Connection[Any]:
@@ -129,34 +171,34 @@ def _lost(driver: psycopg.Connection[Any], results: Sequence[PGresult]) -> psyco
     return psycopg.OperationalError("the connection was lost")
 
 
-def _rows(result: PGresult) -> Rows:
-    count = result.ntuples
-    if not count:
+def _rows(session: _Session, result: PGresult) -> Rows | psycopg.Error:
+    """Return the rows of a statement, or its error. Integers are converted; all other values stay text."""
+    status = result.status
+    if status == _COMMAND_OK:
         return []
-    columns = range(result.nfields)
-    if count >= _MANY and all(result.ftype(column) in _SAME for column in columns):
-        # Each transaction begins by reading a catalog of up to ten thousand tables.
-        loading = Transformer()
-        loading.set_pgresult(result)
-        return loading.load_rows(0, count, tuple)
-    value_at, readers = result.get_value, [_READ.get(result.ftype(column), bytes.decode) for column in columns]
-    return [
-        tuple(None if (value := value_at(row, column)) is None else read(value) for column, read in enumerate(readers))
-        for row in range(count)
-    ]
+    if status != _TUPLES_OK:
+        return _error(session.driver, result) or []
+    loading = session.loading
+    loading.set_pgresult(result)
+    return loading.load_rows(0, result.ntuples, tuple)
 
 
 def _error(driver: psycopg.Connection[Any], result: PGresult) -> psycopg.Error | None:
-    if result.status in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+    if result.status in (_COMMAND_OK, _TUPLES_OK):
         return None
     if result.status == ExecStatus.PIPELINE_ABORTED:
         return psycopg.errors.PipelineAborted("an earlier statement failed")
     return error_from_result(result, driver.info.encoding)
 
 
-# Converters by type OID: integers. Everything else stays text.
-_READ: dict[int, Callable[[bytes], Any]] = {20: int, 21: int, 23: int}
-_SAME = (*_READ, 25, 1043)
-"""Types whose values psycopg's own loaders, in C, convert in the same way: integers and texts."""
-_MANY = 100
-"""Number of rows from which psycopg's loaders are worth their preparation."""
+def _types() -> AdaptersMap:
+    types = AdaptersMap()
+    for oid in (20, 21, 23):
+        types.register_loader(oid, IntLoader)
+    types.register_loader(0, TextLoader)  # every type that is not registered
+    return types
+
+
+_KEY = "deltars_session"
+_TYPES = _types()
+_COMMAND_OK, _TUPLES_OK = int(ExecStatus.COMMAND_OK), int(ExecStatus.TUPLES_OK)
