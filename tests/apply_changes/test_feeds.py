@@ -302,6 +302,14 @@ except deltars.ValidationError as error:
     assert done.startswith("['a', 'b'] False\nonly Spark can do this: "), done
 
 
+@pytest.mark.parametrize("type", [1, 2])
+def test_batch_without_events_makes_an_empty_table(catalog: deltars.Catalog, type: Any) -> None:
+    for _ in range(2):
+        with catalog.begin() as tx:
+            assert tx.apply_changes("t", _events(), stored_as_scd_type=type, **FEED).rows_changed == 0
+    assert (catalog.table("t").count(), catalog.table("t").version) == (0, 0)
+
+
 def test_values_are_compared_as_spark_compares_them(catalog: deltars.Catalog) -> None:
     """NaN, zeros of both signs, nested values, keys of several columns, and a table with other types."""
     catalog.create_table(

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 import deltars
 from deltars.console.server import ConsoleServer
+from tests.console.day import TRAIN, live_through, spread
 from tests.console.history import HOSTILE, fill, rows
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
@@ -50,6 +53,12 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chro
 @pytest.fixture
 def server(catalog: deltars.Catalog) -> Iterator[ConsoleServer]:
     fill(catalog)
+    with serving(catalog) as server:
+        yield server
+
+
+@contextmanager
+def serving(catalog: deltars.Catalog) -> Iterator[ConsoleServer]:
     server = ConsoleServer(catalog)
     ready = threading.Event()
     thread = threading.Thread(target=server.run, args=[ready.set])
@@ -61,6 +70,11 @@ def server(catalog: deltars.Catalog) -> Iterator[ConsoleServer]:
     assert not thread.is_alive()
 
 
+ACTIVE = """const at = document.activeElement;
+return at.getAttribute("href") || at.name || at.id || at.textContent"""
+"""What the keyboard has reached."""
+
+
 def marks(browser: webdriver.Chrome) -> int:
     return len(browser.find_elements(By.CSS_SELECTOR, "#lanes a.mark"))
 
@@ -69,9 +83,15 @@ def wait(browser: webdriver.Chrome, number: int) -> None:
     WebDriverWait(browser, 15).until(lambda _: marks(browser) == number)
 
 
-def take_picture(browser: webdriver.Chrome, name: str) -> None:
+def take_picture(browser: webdriver.Chrome, name: str, root: Path) -> None:
     if os.environ.get("DELTARS_TEST_SCREENSHOTS"):
+        # Where the test keeps its files is of no interest.
+        browser.execute_script(SHORTEN, str(root))
         browser.save_screenshot(str(PICTURES / f"console-{name}.png"))
+
+
+SHORTEN = """const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replace(arguments[0], "/lake");"""
 
 
 def test_person_looks_around(browser: webdriver.Chrome, server: ConsoleServer, catalog: deltars.Catalog) -> None:
@@ -80,12 +100,21 @@ def test_person_looks_around(browser: webdriver.Chrome, server: ConsoleServer, c
     assert [link.text for link in browser.find_elements(By.CSS_SELECTOR, "header nav a")] == [
         "Overview", "Transactions", "Conflicts", "Cuts", "Mirror", "Streams", "Maintenance",
     ]  # fmt: skip
-    take_picture(browser, "overview")
 
     browser.find_element(By.LINK_TEXT, "Transactions").click()
     before = marks(browser)
     assert before == len(catalog.activity())
-    take_picture(browser, "transactions")
+
+    # Pointing at a transaction says what it is; so does reaching it by the keyboard.
+    detail = browser.find_element(By.CSS_SELECTOR, ".detail")
+    assert detail.text == ""
+    first = browser.find_element(By.CSS_SELECTOR, "#lanes a.mark")
+    webdriver.ActionChains(browser).move_to_element(first.find_element(By.TAG_NAME, "circle")).perform()
+    pointed = first.find_element(By.TAG_NAME, "title").get_attribute("textContent")
+    WebDriverWait(browser, 15).until(lambda _: detail.text == pointed)
+    other = browser.find_elements(By.CSS_SELECTOR, "#lanes a.mark")[-1]
+    browser.execute_script("arguments[0].focus()", other)
+    assert detail.text == other.find_element(By.TAG_NAME, "title").get_attribute("textContent") != pointed
 
     # The page follows new commits.
     catalog.write("labels", rows(1).append_column("note", [["x"]]))
@@ -106,30 +135,89 @@ def test_person_looks_around(browser: webdriver.Chrome, server: ConsoleServer, c
     derived = catalog.table(HOSTILE).history(1)[0].txn_id
     browser.find_element(By.CSS_SELECTOR, f'a[href="/transaction/{derived}"] circle').click()
     assert "`id` > 2" in browser.find_element(By.TAG_NAME, "main").text
-    take_picture(browser, "transaction")
     browser.find_element(By.LINK_TEXT, HOSTILE).click()
     assert browser.find_element(By.TAG_NAME, "h1").text == HOSTILE
     for name in ("Conflicts", "Cuts", "Mirror", "Streams", "Maintenance", "Overview"):
         browser.find_element(By.LINK_TEXT, name).click()
         assert browser.find_element(By.CSS_SELECTOR, "nav [aria-current]").text == name
-        if name == "Conflicts":
-            take_picture(browser, "conflicts")
     browser.find_element(By.LINK_TEXT, "features").click()
-    take_picture(browser, "table")
     logged = browser.get_log("browser")  # type: ignore[no-untyped-call]
     severe = [entry for entry in logged if entry["level"] == "SEVERE"]
     assert severe == []
 
 
-@pytest.mark.parametrize("width", [400, 1280])
-def test_pages_fit_their_window(browser: webdriver.Chrome, server: ConsoleServer, width: int) -> None:
-    browser.set_window_size(width, 900)
+def as_seen(browser: webdriver.Chrome, width: int, theme: str, media: str = "", height: int = 900) -> None:
+    """Set the size of the window, exactly, and what the person prefers."""
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
+    )
+    features = [{"name": "prefers-color-scheme", "value": theme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
+
+
+def brightness(browser: webdriver.Chrome, selector: str, name: str) -> float:
+    value = browser.find_element(By.CSS_SELECTOR, selector).value_of_css_property(name)
+    return sum(map(float, re.findall(r"[\d.]+", value)[:3])) / 3
+
+
+def test_pages_fit_their_window_in_light_dark_and_print(browser: webdriver.Chrome, server: ConsoleServer) -> None:
     browser.get(server.address)
-    for page in ("/", "/transactions", "/table?name=features", "/conflicts", "/cuts", "/mirror", "/maintenance"):
-        browser.get(f"http://127.0.0.1:{server.port}{page}")
-        # Wide tables scroll inside their own frame.
-        over = browser.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
-        assert over <= 0, (page, over)
+    pages = ("/", "/transactions", "/table?name=features", "/conflicts", "/cuts?before=q3", "/mirror", "/streams")
+    for page in (*pages, "/maintenance", "/nowhere"):
+        for width, theme, media in ((400, "light", ""), (1280, "dark", ""), (780, "dark", "print")):
+            as_seen(browser, width, theme, media)
+            browser.get(f"http://127.0.0.1:{server.port}{page}")
+            # Wide tables scroll inside their own frame.
+            over = browser.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
+            assert over <= 0, (page, width, over)
+            is_dark = theme == "dark" and not media  # Paper is white.
+            ink, paper = brightness(browser, "body", "color"), brightness(browser, "body", "background-color")
+            assert (ink > 200, paper < 50) == (is_dark, is_dark), (page, width, ink, paper)
+            assert browser.find_element(By.CSS_SELECTOR, "header nav").is_displayed() == (not media)
+    as_seen(browser, 1280, "light")
+
+
+def test_everything_can_be_reached_by_the_keyboard(browser: webdriver.Chrome, server: ConsoleServer) -> None:
+    as_seen(browser, 1280, "light")
+    browser.get(server.address)
+    browser.get(f"http://127.0.0.1:{server.port}/transactions")
+    seen: list[str] = []
+    for _ in range(60):
+        webdriver.ActionChains(browser).send_keys(Keys.TAB).perform()
+        seen.append(browser.execute_script(ACTIVE))
+        if seen[-1].startswith("/transaction/"):
+            break
+    assert seen[0] == "#content"  # past the navigation
+    for name in ("/conflicts", "table", "operation", "Filter", "live", "/table?name=features"):
+        assert name in seen, seen
+    # The live update replaces the drawing, and not what the keyboard has reached.
+    browser.execute_script("document.getElementById('lanes').dataset.old = 'yes'")
+    WebDriverWait(browser, 15).until(lambda _: not browser.find_elements(By.CSS_SELECTOR, "#lanes[data-old]"))
+    assert browser.execute_script(ACTIVE) == seen[-1]
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    WebDriverWait(browser, 15).until(lambda _: seen[-1] in browser.current_url)
+
+
+def test_pictures_of_the_documentation(browser: webdriver.Chrome, catalog: deltars.Catalog, tmp_path: Path) -> None:
+    """A day of a lake, as the pictures in docs/console.md show it."""
+    live_through(catalog)
+    spread(catalog)
+    train = next(one for one in catalog.activity() if one.committer == TRAIN)
+    with serving(catalog) as server:
+        browser.get(server.address)
+        for name, page, height in (
+            ("overview", "/", 900),
+            ("transactions", "/transactions", 820),
+            ("transaction", f"/transaction/{train.txn_id}", 1240),
+            ("table", "/table?name=labels", 1120),
+            ("conflicts", "/conflicts", 840),
+            ("cuts", "/cuts?before=release-3", 960),
+        ):
+            as_seen(browser, 1280, "light", height=height)
+            browser.get(f"http://127.0.0.1:{server.port}{page}")
+            assert browser.find_elements(By.CSS_SELECTOR, "main svg"), page
+            take_picture(browser, name, tmp_path)
 
 
 def test_lost_server_is_said(browser: webdriver.Chrome, server: ConsoleServer) -> None:

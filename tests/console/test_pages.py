@@ -10,16 +10,19 @@ from uuid import UUID
 
 import pytest
 from markupsafe import escape
+from sqlalchemy import text
 from starlette.datastructures import URL
 from starlette.testclient import TestClient
 
 import deltars
 from deltars.console import app, model
 from deltars.console.app import create_app
-from deltars.console.lanes import draw
+from deltars.console.dry_runs import dry_run
 from deltars.console.security import without_token
-from deltars.store.read.activity import CommitRow
+from deltars.log.maintenance import Advice, MaintenanceVerb
+from deltars.store.backends.time_limit import TimeLimit
 from tests.console.history import HOSTILE, fill, lose_a_race, rows
+from tests.store.test_time_limit import ENDLESS
 
 HOST = "127.0.0.1:8800"
 PAGES = ("/", "/transactions", "/conflicts", "/cuts", "/mirror", "/streams", "/maintenance")
@@ -69,7 +72,7 @@ def test_swimlanes_draw_a_line_through_the_tables_of_a_transaction(client: TestC
     [unpublished] = [mark for mark in marks.values() if mark["dots"][0]["published_x"] is None]
     assert by_id[unpublished["txn_id"]]["published_at"] is None
     text = client.get("/transactions").text
-    assert text.count('class="version"') == page["num_commits"] + 1  # and the legend
+    assert text.count('<circle class="version"') == page["num_commits"] + 1  # and the legend
     assert str(escape(HOSTILE)) in text
     two = next(mark for mark in marks.values() if len(mark["dots"]) == 2)
     assert re.search(rf'href="/transaction/{two["txn_id"]}"[^§]*?<line class="txn"', text)
@@ -138,6 +141,10 @@ def test_transaction_shows_tables_reads_and_the_races_it_won(client: TestClient,
     assert all(f'<th scope="row">{stage}</th>' in text for stage in page["stages"])
     assert "&lt;b&gt;derived&lt;/b&gt;" in text
     assert "<b>" not in text
+    assert [box["label"] for box in page["graph"]["boxes"]][::2] == ["features", HOSTILE]
+    assert page["torn_s"] is None
+    both = next(one for one in catalog.activity() if one.committer == "ada")
+    assert client.get(f"/transaction/{both.txn_id}.json").json()["torn_s"] >= 0
     won = catalog.conflicts()[0].winning_txn_id
     assert client.get(f"/transaction/{won}.json").json()["conflicts"][0]["committer"] == "loser"
     assert client.get(f"/transaction/{UUID(int=7)}").status_code == 404
@@ -153,6 +160,12 @@ def test_table_shows_schema_history_growth_and_lineage(client: TestClient, catal
     assert charts["files"] == (0, page["num_files"])
     assert sum(bar["count"] for bar in page["file_sizes"]) == page["num_files"]
     assert [edge["target"] for edge in page["dependents"]] == [HOSTILE]
+    assert [box["label"] for box in page["graph"]["boxes"]] == ["features", HOSTILE]
+    assert len(page["graph"]["arrows"]) == 1
+    assert page["statistics"]["id"] == {"least": "0", "most": "5", "num_nulls": 0}
+    assert "day" not in page["statistics"]  # a partition column
+    assert [(tag["name"], tag["version"]) for tag in page["tags"]] == [("q3", 2)]
+    assert (page["health"]["num_versions"], page["vectors"]) == (4, {"num_files": 0, "deleted_rows": 0})
     labels = client.get("/table.json", params={"name": "labels"}).json()
     assert [(one["version"], one["added"]) for one in labels["schema_changes"]] == [(3, ["note"])]
     for name in ("features", "labels", HOSTILE):
@@ -171,6 +184,51 @@ def test_conflicts_say_who_lost_to_whom(client: TestClient, catalog: deltars.Cat
     ]
     assert [(bar["label"], bar["count"]) for bar in page["by_table"]] == [("features", 2)]
     assert sum(bar["count"] for bar in page["by_hour"]) == 2
+    cells = page["drawing"]["cells"]
+    assert sum(int(cell["title"].split(": ")[1].split()[0]) for cell in cells) == 2
+    for cell in cells:
+        assert cell["to_us"] - cell["from_us"] == 3_600_000_000
+        inside = client.get(f"/transactions.json?outcome=lost&from={cell['from_us']}&to={cell['to_us']}").json()
+        assert inside["num_lost"] > 0
+    assert 'class="cell losses' in client.get("/conflicts").text
+
+
+@pytest.mark.backends("sqlite")
+def test_advice_has_the_text_of_its_dry_run(catalog: deltars.Catalog) -> None:
+    table = catalog.create_table("t", "id BIGINT", properties={"delta.enableDeletionVectors": "true"})
+    table.write(rows(8).select(["id"]))
+    table.delete("id < 3")
+    with catalog.begin(mirror="off") as tx:
+        tx.write("t", rows(1).select(["id"]))
+    with client_of(catalog) as client:
+        page = client.get("/table.json?name=t").json()
+        assert page["vectors"] == {"num_files": 1, "deleted_rows": 3}
+        [advice] = [one for one in page["advice"] if one["verb"] == "optimize"]
+        planned = table.optimize(dry_run=True)
+        assert advice["dry_run"].startswith(f"Would write {planned.num_files_removed} files (")
+        assert advice["command"] == "deltars optimize t --dry-run"
+        assert advice["dry_run"] in client.get("/table?name=t").text
+        assert table.version == 3
+        table.optimize()
+        runs = client.get("/maintenance.json").json()
+        assert [(run["table"], run["version"]) for run in runs["runs"]] == [("t", 4)]
+        assert runs["tables"][0]["optimized_at"] is not None
+
+
+@pytest.mark.parametrize(
+    ("verb", "sentence"),
+    [
+        (MaintenanceVerb.VACUUM, "Would delete about 5 files (2.0 KiB)."),
+        (MaintenanceVerb.EXPIRE, "Would delete 0 versions: the history would begin with version 0."),
+        (MaintenanceVerb.PUBLISH, "Would publish the versions up to 0."),
+        (MaintenanceVerb.REPAIR, "A person must decide: compare the log with the catalog first."),
+    ],
+)
+@pytest.mark.backends("sqlite")
+def test_every_verb_has_a_sentence(catalog: deltars.Catalog, verb: MaintenanceVerb, sentence: str) -> None:
+    catalog.write("t", rows(1))
+    table = catalog.table("t")
+    assert dry_run(table, Advice("t", table.id, verb, "", 5, 2048)) == sentence
 
 
 def test_conflicts_are_counted_whole_and_listed_by_pages(
@@ -214,6 +272,12 @@ def test_cuts_compare_a_tag_a_transaction_and_a_time(client: TestClient, catalog
     assert changed(before=first, after="q3") == {"features": (1, 2), "labels": (1, 3), HOSTILE: (0, 1)}
     assert changed(before="2020-01-01") == {"features": (None, 3), "labels": (None, 3), HOSTILE: (None, 1)}
     assert client.get("/cuts", params={"before": "no time"}).status_code == 400
+    page = client.get("/cuts.json", params={"before": "q3"}).json()
+    [features] = [one for one in page["tables"] if one["table"] == "features"]
+    assert (features["rows_added"], features["rows_removed"], page["num_changed"]) == (1, 0, 1)
+    assert page["page"]["num_commits"] == 1
+    back = client.get("/cuts.json", params={"before": "2030-01-01", "after": "q3"}).json()
+    assert back["page"] is None
 
 
 def test_mirror_streams_and_maintenance(client: TestClient) -> None:
@@ -222,6 +286,7 @@ def test_mirror_streams_and_maintenance(client: TestClient) -> None:
     assert mirror["features"]["lag_s"] > 0
     [stream] = client.get("/streams.json").json()["streams"]
     assert (stream["app_id"], stream["table"], stream["batch"]) == ("stream-of-labels", "labels", 7)
+    assert (stream["lag_s"] > 0, stream["usual_pause_s"], stream["is_late"]) == (True, None, False)
     assert {one["table"] for one in client.get("/maintenance.json").json()["tables"]} == {"features", "labels", HOSTILE}
 
 
@@ -309,16 +374,24 @@ def test_64_bit_numbers_are_text_in_json(catalog: deltars.Catalog) -> None:
         assert client.get("/streams.json").json()["streams"][0]["batch"] == str(2**63 - 1)
 
 
-def test_drawing_keeps_every_commit_inside_its_lane() -> None:
-    lanes = {UUID(int=number): f"t{number}" for number in range(3)}
-    commits = [
-        CommitRow(UUID(int=9), 5, UUID(int=0), 1, "WRITE", None, None, 2**62),
-        CommitRow(UUID(int=9), 5, UUID(int=2), 4, "WRITE", None, None, None),
-        CommitRow(UUID(int=8), 99, UUID(int=77), 4, "WRITE", None, None, None),
-    ]
-    drawing = draw(lanes, 0, 100, commits)
-    [mark] = drawing.marks
-    assert [(dot.table, dot.version) for dot in mark.dots] == [("t0", 1), ("t2", 4)]
-    assert drawing.labels < mark.x < drawing.width
-    assert all((dot.published_x or mark.x) <= drawing.width for dot in mark.dots)
-    assert draw({}, 0, 0).height > 0
+@pytest.mark.backends("sqlite", "duckdb")
+def test_page_whose_statement_takes_too_long_ends(
+    catalog: deltars.Catalog, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database is interrupted, the page says so, and its connection serves the next page."""
+    catalog.write("t", rows(1))
+    database = catalog._session.database
+    monkeypatch.setattr(database.backend, "read_limit", TimeLimit(0.2), raising=False)
+
+    def look(_: model.ConsoleModel) -> None:
+        with database.read() as connection:
+            connection.execute(text(ENDLESS[backend])).all()
+
+    monkeypatch.setattr(model.ConsoleModel, "mirror", look)
+    with client_of(catalog) as client:
+        slow = client.get("/mirror")
+        assert (slow.status_code, "reading for too long" in slow.text) == (503, True)
+        assert client.get("/overview.json").status_code == 200
+    use = database.pool_use()
+    assert use is not None
+    assert use.in_use == 0

@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyspark.errors import AnalysisException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, IllegalArgumentException, UnsupportedOperationException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter, DataFrameWriterV2
@@ -31,6 +32,7 @@ from deltars.errors import (
 )
 from deltars.tables import DeltaTable as OurDeltaTable
 from tests.enabled.jobs import rows
+from tests.support.spark import compiled
 
 pytestmark = pytest.mark.backends("sqlite")
 
@@ -127,7 +129,8 @@ def test_what_is_not_ours_goes_to_spark(enabled: SparkSession, catalog: Catalog,
         assert enabled.table("sparks_own").count() == 5
         assert enabled.sql("SELECT * FROM sparks_own WHERE id > 3").count() == 1
         assert enabled.read.parquet(str(tmp_path / "files")).count() == 3
-        assert "sparks_own" in [table.name for table in enabled.catalog.listTables()]
+        with compiled(enabled):
+            assert "sparks_own" in [table.name for table in enabled.catalog.listTables()]
     finally:
         enabled.sql("DROP TABLE sparks_own")
     assert len(catalog) == 0
@@ -182,7 +185,7 @@ def test_a_plain_delta_table_is_refused_or_imported(enabled: SparkSession, catal
     assert catalog.table("plain").location == path
 
 
-def test_errors_are_ours_and_sparks(enabled: SparkSession, tmp_path: Path) -> None:
+def test_errors_are_ours_and_sparks(enabled: SparkSession, catalog: Catalog, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     enabled.range(1).write.format("delta").save(path)
     with pytest.raises(AnalysisException, match="already") as caught:
@@ -196,6 +199,21 @@ def test_errors_are_ours_and_sparks(enabled: SparkSession, tmp_path: Path) -> No
     with pytest.raises(AnalysisException) as caught:
         enabled.createDataFrame([("x",)], "id STRING").write.format("delta").mode("append").save(path)
     assert isinstance(caught.value, SchemaMismatch)
+    with pytest.raises(IllegalArgumentException, match=r"^\[DELTA_VACUUM_RETENTION_PERIOD_TOO_SHORT\]") as short:
+        enabled.sql(f"VACUUM '{path}' RETAIN 0 HOURS")
+    assert isinstance(short.value, ValidationError)
+    with pytest.raises(AnalysisException, match=r"^\[UNRESOLVED_COLUMN\.WITH_SUGGESTION\]"):
+        enabled.sql(f"UPDATE delta.`{path}` SET id = nope")
+    enabled.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES (delta.appendOnly = true)")
+    with pytest.raises(UnsupportedOperationException, match=r"^\[DELTA_CANNOT_MODIFY_APPEND_ONLY\]"):
+        enabled.sql(f"DELETE FROM delta.`{path}`")
+    with pytest.raises(Py4JJavaError, match=r"^\[DELTA_FEATURE_DROP_NONREMOVABLE_FEATURE\]") as kept:
+        enabled.sql(f"ALTER TABLE delta.`{path}` DROP FEATURE appendOnly")
+    assert isinstance(pickle.loads(pickle.dumps(kept.value)), deltars.FeatureNotDropped)
+    version = catalog.table("t").version
+    enabled.range(0).write.format("delta").mode("append").save(path)
+    enabled.sql(f"INSERT INTO delta.`{path}` SELECT * FROM delta.`{path}` WHERE id > 99")
+    assert catalog.table("t").version == version
     with pytest.raises(ValidationError, match="got 2 paths"):
         enabled.read.format("delta").load([path, path])
     with pytest.raises(NotSupportedYet, match="each_batch"):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +67,8 @@ def test_rows_are_inserted_by_position_by_list_and_by_name(catalog: Catalog, run
         ("INSERT INTO t VALUES (1)", PredicateError, "the rows have 1 columns, and the table has 3"),
         ("INSERT INTO t (id, nope) VALUES (1, 2)", PredicateError, "there is no column nope"),
         ("INSERT INTO t (id, ID) VALUES (1, 2)", PredicateError, "the column id is given twice"),
-        ("INSERT INTO t VALUES ('one', 'a', 1)", SchemaMismatch, "cannot be assigned to it, at position 23"),
+        ("INSERT INTO t VALUES ('one', 'a', 1)", SchemaMismatch, "because it is malformed, at position 23"),
+        ("INSERT INTO t SELECT name, name, 1 FROM t", SchemaMismatch, "id"),
         ("INSERT INTO t BY NAME VALUES (1, 'a', 1)", PredicateError, "VALUES have no names"),
         ("INSERT INTO t BY NAME SELECT 1 AS id, 2 AS more", SchemaMismatch, "more"),
         ("INSERT INTO t (name) VALUES ('no id')", SchemaMismatch, "id"),
@@ -75,6 +78,36 @@ def test_rows_are_inserted_by_position_by_list_and_by_name(catalog: Catalog, run
         with pytest.raises(error, match=said):
             run(text)
     assert catalog.table("t").version == 4
+
+
+def test_texts_in_a_statement_are_cast_to_the_types_of_their_columns(catalog: Catalog, run: Run) -> None:
+    catalog.create_table(
+        "c", "day DATE, n INT, b BOOLEAN, x DOUBLE, m DECIMAL(5,2), s STRUCT<y: BIGINT>, p DATE", partition_by="p"
+    )
+    run("INSERT INTO c PARTITION (p = '2026-01-31') (day, n, b) VALUES ('2026-02-28', '5', 'true'), (NULL, 6, FALSE)")
+    run("UPDATE c SET day = '2026-03-01', x = ' 1e3 ', s.y = '7' WHERE n = 5")
+    merge = "MERGE INTO c USING (SELECT 6 AS k) AS u ON c.n = u.k WHEN MATCHED THEN UPDATE SET "
+    run(f"{merge} m = '1.50', day = ('2026-04-01')")
+    days = [date(2026, 1, 31), date(2026, 3, 1), date(2026, 4, 1)]
+    assert rows(catalog, "c") == sorted(
+        [
+            (days[1], 5, True, 1000.0, None, {"y": 7}, days[0]),
+            (days[2], 6, False, None, Decimal("1.50"), None, days[0]),
+        ],
+        key=repr,
+    )
+    version = catalog.table("c").version
+    for text in (
+        "SET day = 'nope'",
+        "SET n = 'x'",
+        "SET n = '99999999999'",
+        "SET b = 'maybe'",
+        "SET day = CAST(n AS STRING)",
+    ):
+        with pytest.raises(SchemaMismatch):
+            run(f"UPDATE c {text}")
+    assert run("INSERT INTO c SELECT * FROM c WHERE n > 9") == [(0, 0)]
+    assert catalog.table("c").version == version
 
 
 @pytest.mark.usefixtures("lake")

@@ -17,13 +17,23 @@ from tests.support.soak import is_soak
 _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 """Whether pyspark's functions make columns of Spark Connect; it looks at each call."""
 
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_FACTORY = "spark.sql.codegen.factoryMode"
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", _FACTORY: "NO_CODEGEN"}
 """A plan of a few rows is done before its generated code would be compiled."""
 
 
 def speed_settings() -> dict[str, str]:
     """Return settings that make small jobs quick. Under `make soak-all` Spark runs as it runs for users."""
     return {} if is_soak() else INTERPRETED
+
+
+@contextmanager
+def compiled(spark: SparkSession) -> Iterator[None]:
+    """Let the session generate code: without it, Spark cannot list tables of its own."""
+    before = str(spark.conf.get(_FACTORY))
+    spark.conf.set(_FACTORY, "FALLBACK")
+    yield
+    spark.conf.set(_FACTORY, before)
 
 
 @contextmanager

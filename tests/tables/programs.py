@@ -475,9 +475,16 @@ def protocol(spark: SparkSession, tables: Any, root: Path) -> Seen:
         lambda: made.dropFeatureSupport("nope"),
         lambda: made.dropFeatureSupport("v2Checkpoint"),
         lambda: made.dropFeatureSupport("invariants"),
+        lambda: made.dropFeatureSupport("clustering"),
+        lambda: made.dropFeatureSupport("appendOnly", True),
+        lambda: made.dropFeatureSupport("checkConstraints", True),
     ]
     shown = sorted(features & {"checkConstraints", "deletionVectors", "changeDataFeed"})
-    return [shown, made.detail().collect()[0].properties, *map(attempt, wrong), rows(current(made))]
+    seen = [shown, made.detail().collect()[0].properties, *map(attempt, wrong), rows(current(made))]
+    made.dropFeatureSupport("checkConstraints")
+    left = set(made.detail().collect()[0].tableFeatures)
+    dropped = made.history(1).collect()[0]
+    return [*seen, "checkConstraints" in left, dropped.operation, dropped.operationParameters]
 
 
 def clone_arguments(spark: SparkSession, tables: Any, root: Path) -> Seen:

@@ -20,6 +20,8 @@ class Line:
     last: int
     least: int
     most: int
+    now: int
+    """Figure of the last version."""
     width: int = WIDTH
     height: int = HEIGHT
 
@@ -66,6 +68,7 @@ def line(title: str, values: Sequence[tuple[int, int]]) -> Line | None:
         last,
         least,
         most,
+        figures[-1],
     )
 
 

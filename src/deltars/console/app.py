@@ -33,12 +33,14 @@ from deltars.catalog.charts import size_text
 from deltars.console.model import OUTCOMES, ConsoleModel, LaneFilter, Swimlanes
 from deltars.console.security import Guard
 from deltars.errors import DatabaseError, DeltarsError, TableNotFound, TimeoutError, TransactionNotFound
-from deltars.log.stages import STAGES
+from deltars.log.moments import to_microseconds
+from deltars.log.stages import STAGES, before_publication
 
 _HERE = Path(__file__).parent
 MOST_PAGES = 1_000_000
 PATIENCE_S = 20.0
 """Longest that a browser waits for a page."""
+AROUND_US = 600_000_000
 _SAFE = 2**53
 """Integers from here on lose digits in JavaScript."""
 
@@ -80,8 +82,16 @@ class _Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.filters.update(when=_when, size=_size, count=_count, seconds=_seconds, part=_part)
-        self._environment.globals.update(uri=uri, window=_query, STAGES=STAGES)
+        self._environment.filters.update(
+            when=_when,
+            size=_size,
+            count=_count,
+            gained=_gained,
+            seconds=_seconds,
+            part=_part,
+            before_publication=before_publication,
+        )
+        self._environment.globals.update(uri=uri, window=_query, around_query=_around, STAGES=STAGES)
 
     def routes(self, path: str, template: str, model: Model) -> list[Route]:
         as_json = "/overview.json" if path == "/" else f"{path}.json"
@@ -214,6 +224,10 @@ def _count(number: int | None) -> str:
     return "–" if number is None else f"{number:,}"
 
 
+def _gained(added: int, removed: int) -> str:
+    return f"+{added:,}" + (f" −{removed:,}" if removed else "")
+
+
 def _seconds(seconds: float | None) -> str:
     if seconds is None:
         return "–"
@@ -228,6 +242,12 @@ def _seconds(seconds: float | None) -> str:
 def _part(name: object) -> str:
     """Return a name as a part of an address."""
     return quote(str(name), safe="")
+
+
+def _around(moment: datetime) -> str:
+    """Return the query of the minutes around a moment."""
+    us = to_microseconds(moment)
+    return _query(LaneFilter(us - AROUND_US, us + AROUND_US))
 
 
 def _query(wanted: LaneFilter) -> str:

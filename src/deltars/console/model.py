@@ -5,37 +5,50 @@ Nothing here writes: neither the catalog's database nor a file.
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from itertools import groupby, pairwise
 from typing import Any
 from uuid import UUID
 
-import msgspec
-import pyarrow.compute as pc
-
-from deltars.catalog import Catalog, Table
-from deltars.catalog.activity import TransactionSummary, conflict_details, summaries
-from deltars.catalog.charts import Bar, bars, size_text
-from deltars.catalog.growth import table_growth
-from deltars.console.lanes import BUCKETS, MOST_MARKS, Drawing, draw
-from deltars.errors import TableNotFound, TransactionNotFound, ValidationError
+from deltars.catalog import Catalog
+from deltars.catalog.activity import EVER_US, TransactionSummary, conflict_details, summaries
+from deltars.catalog.charts import bars, line
+from deltars.catalog.lanes import BUCKETS, MOST_MARKS, Drawing, draw, torn_us
+from deltars.console.conflict_hours import HOURS, by_table_and_hour
+from deltars.console.dry_runs import advised
+from deltars.console.graph import of_run
+from deltars.console.table_page import table_page
+from deltars.errors import TransactionNotFound, ValidationError
 from deltars.log.moments import from_microseconds, to_microseconds
+from deltars.log.stages import before_publication
 from deltars.log.transaction_id import as_txn_id
 from deltars.store.mirror.status import MirrorStatus
-from deltars.store.read.activity import HOUR_US, Activity, MaintenanceRow, VersionTotals, Window
+from deltars.store.read.activity import (
+    HOUR_US,
+    Activity,
+    MaintenanceRow,
+    VersionTotals,
+    Window,
+)
 
+LISTED = 50
+"""Commits whose transactions are listed below the swimlanes."""
 LANES = 40
 """Tables of one page of swimlanes."""
-HISTORY = 100
-"""Commits of a table that its page lists."""
-GROWTH = 300
-"""Versions of a table that its charts show."""
-PARTITIONS = 100
-HOURS = 48
-"""Hours with conflicts that the chart shows."""
+MOST_BARS = 100
+COMPARED = 200
+"""Tables of which the page of two cuts adds up what changed."""
+BATCHES = 30
+"""Batches of a stream that its pace is computed from."""
+LATE, LATE_S = 5, 60
+"""A stream is late if it waits longer than both: so many times its usual pause, and so many seconds."""
+RUNS = 30
+"""Runs of OPTIMIZE that are listed."""
+OPTIMIZE = "OPTIMIZE"
 CONFLICTS = 100
 """Lost races of one page."""
 OUTCOMES = ("committed", "lost")
@@ -103,13 +116,19 @@ class ConsoleModel:
     # -- the catalog -----------------------------------------------------------------------------------------------
 
     def overview(self) -> dict[str, Any]:
-        statistics = self._catalog.statistics()
+        tables = self._catalog.statistics()
         advice = self._catalog.advise()
         by_table = Counter(one.table for one in advice)
+        day_ago = time.time_ns() // 1000 - 24 * HOUR_US
         return {
             "catalog": self._catalog.uri,
             "warehouse": self._catalog.warehouse,
             "isolation": self._catalog.default_isolation,
+            "num_records": sum(one.num_records - one.deleted_rows for one in tables),
+            "num_files": sum(one.num_files for one in tables),
+            "size_bytes": sum(one.size_bytes for one in tables),
+            "num_behind": sum(one.mirror_state != "active" or one.lag_s > 0 for one in tables),
+            "num_conflicts": sum(one.num_conflicts for one in self._activity.conflict_counts(day_ago)),
             "tables": [
                 {
                     "name": one.table,
@@ -122,11 +141,12 @@ class ConsoleModel:
                     "mirror_state": one.mirror_state,
                     "num_advice": by_table[one.table],
                 }
-                for one in statistics
+                for one in tables
             ],
             "tags": [asdict(tag) for tag in self._catalog.tags()],
             "transactions": [asdict(one) for one in self._catalog.activity(limit=10)],
-            "advice": [asdict(one) for one in advice],
+            "advice": [advised(one) for one in advice],
+            "page": self.swimlanes(LaneFilter()),
         }
 
     def swimlanes(self, wanted: LaneFilter) -> Swimlanes:
@@ -150,7 +170,7 @@ class ConsoleModel:
             len(tables),
             is_live,
             draw(shown, from_us, to_us, commits, density, lost),
-            summaries(self._session, commits[:50]),
+            summaries(self._session, self._activity.commits_of(dict.fromkeys(one.txn_id for one in commits[:LISTED]))),
             self._activity.operations(list(shown)) if shown else [],
         )
 
@@ -178,16 +198,31 @@ class ConsoleModel:
             now - HOUR_US if not before else self._moment_us(before),
             now if not after else self._moment_us(after),
         ]
-        versions = [self._activity.versions_at(moment) for moment in times]
+        first, last = (self._activity.versions_at(moment) for moment in times)
         names = {table.id: table.name for table in self._catalog.tables()}
+        tables: list[dict[str, Any]] = []
+        for table_id, name in sorted(names.items(), key=lambda item: item[1]):
+            old, new = first.get(table_id), last.get(table_id)
+            change: dict[str, Any] = {"table": name, "before": old, "after": new}
+            if new is not None and old != new and len(tables) < COMPARED:
+                change |= self._difference(table_id, -1 if old is None else old, new)
+            tables.append(change)
+        lanes = LaneFilter(times[0] + 1, max(times[1] + 1, times[0] + 1 + LEAST_US))
         return {
             "before": from_microseconds(times[0]),
             "after": from_microseconds(times[1]),
             "tags": [tag.name for tag in self._catalog.tags()],
-            "tables": [
-                {"table": name, "before": versions[0].get(table_id), "after": versions[1].get(table_id)}
-                for table_id, name in sorted(names.items(), key=lambda item: item[1])
-            ],
+            "num_changed": sum(one["before"] != one["after"] for one in tables),
+            "tables": tables,
+            "page": self.swimlanes(lanes) if times[1] > times[0] else None,
+        }
+
+    def _difference(self, table_id: UUID, before: int, after: int) -> dict[str, int]:
+        """Return what the versions between two cuts added and removed, together."""
+        totals = self._activity.totals(table_id, min(before, after) + 1, max(before, after))
+        return {
+            name: sum(getattr(one, name) for one in totals)
+            for name in ("files_added", "files_removed", "rows_added", "rows_removed", "bytes_added", "bytes_removed")
         }
 
     def _moment_us(self, text: str) -> int:
@@ -211,49 +246,84 @@ class ConsoleModel:
             "num_conflicts": by_rule.total(),
             "page": page,
             "has_more": len(found) > CONFLICTS,
-            "by_table": bars(by_table.most_common(HISTORY)),
+            "by_table": bars(by_table.most_common(MOST_BARS)),
             "by_rule": bars(by_rule.most_common()),
             "by_hour": bars(sorted(by_hour.items())[-HOURS:]),
+            "drawing": by_table_and_hour(counts, names),
         }
 
     def mirror(self) -> dict[str, Any]:
         return {"tables": [_mirror(status) for status in self._session.publisher.status.overview()]}
 
     def streams(self) -> dict[str, Any]:
-        rows = self._activity.streams()
+        rows = self._activity.streams(BATCHES)
         names = self._session.registry.names({row.table_id for row in rows})
         now = time.time_ns() // 1000
-        return {
-            "streams": [
+        streams = []
+        for (app_id, table_id), each in groupby(rows, key=lambda row: (row.app_id, row.table_id)):
+            newest, *older = batches = list(each)
+            lag_s = max(0, now - newest.commit_ts) / 1e6
+            pauses = [(one.app_version, one.commit_ts - other.commit_ts) for one, other in pairwise(batches)]
+            usual_s = statistics.median(pause for _, pause in pauses) / 1e6 if pauses else None
+            streams.append(
                 {
-                    "app_id": row.app_id,
-                    "table": names[row.table_id],
-                    "batch": row.app_version,
-                    "version": row.version,
-                    "committed_at": from_microseconds(row.commit_ts),
-                    "age_s": max(0, now - row.commit_ts) / 1e6,
+                    "app_id": app_id,
+                    "table": names[table_id],
+                    "batch": newest.app_version,
+                    "version": newest.version,
+                    "committed_at": from_microseconds(newest.commit_ts),
+                    "lag_s": lag_s,
+                    "usual_pause_s": usual_s,
+                    "is_late": usual_s is not None and lag_s > max(LATE * usual_s, LATE_S),
+                    "batches": len(older) + 1,
+                    "pauses": line("pauses", pauses[::-1]),
                 }
-                for row in rows
-            ]
-        }
+            )
+        return {"streams": streams}
 
     def maintenance(self) -> dict[str, Any]:
         rows = {row.table_id: row for row in self._activity.maintenance()}
+        records = {table.id: table.name for table in self._catalog.tables()}
+        window = Window(0, EVER_US, tuple(records), operation=OPTIMIZE)
+        runs = self._activity.commits_of(
+            {one.txn_id for one in self._activity.commits(window, RUNS)} if records else ()
+        )
         tables = []
         for table in self._catalog.tables():
             row = rows.get(table.id, MaintenanceRow(table.id, 0, None, None, None))
+            optimized = [one.commit_ts for one in runs if one.table_id == table.id]
             tables.append(
                 {
                     "table": table.name,
-                    "optimized_at": _time(row.optimized_at),
+                    "optimized_at": _time(max([row.optimized_at or 0, *optimized]) or None),
                     "vacuumed_at": _time(row.vacuumed_at),
                     "expired_at": _time(row.expired_at),
                     "first_version": row.first_version,
                 }
             )
-        return {"tables": tables, "advice": [asdict(one) for one in self._catalog.advise()]}
+        return {
+            "tables": tables,
+            "advice": [advised(one) for one in self._catalog.advise()],
+            "runs": [
+                {
+                    "table": records[one.table_id],
+                    "version": one.version,
+                    "operation": one.operation,
+                    "committed_at": from_microseconds(one.commit_ts),
+                    "committer": one.committer,
+                    "txn_id": one.txn_id,
+                    "duration_s": before_publication(one.stages),
+                    "metrics": dict(one.metrics or {}),
+                }
+                for one in sorted(runs, key=lambda one: one.commit_ts, reverse=True)
+                if one.table_id in records
+            ],
+        }
 
     # -- one thing -------------------------------------------------------------------------------------------------
+
+    def table(self, name: str) -> dict[str, Any]:
+        return table_page(self._catalog, self._activity, name)
 
     def transaction(self, text: str) -> dict[str, Any]:
         txn_id = as_txn_id(text)
@@ -280,41 +350,14 @@ class ConsoleModel:
                 }
             )
         lost = conflict_details(self._session, self._activity.conflicts(txn_id=txn_id, limit=CONFLICTS))
+        torn = torn_us(commits)
         return {
             **asdict(summary),
             "user_metadata": commits[0].user_metadata,
+            "torn_s": None if torn is None or len(commits) == 1 else torn / 1e6,
+            "graph": of_run(summary),
             "tables": sorted(tables, key=lambda one: one["table"]),
             "conflicts": [asdict(one) for one in lost],
-        }
-
-    def table(self, name: str) -> dict[str, Any]:
-        table = self._catalog.table(name)
-        if table.version < 0:
-            raise TableNotFound("the table has no version yet", table=table.name, hint="Write to it first.")
-        detail = table.detail(partitions=True)
-        history = table.history(HISTORY)
-        advice = self._catalog.advise([table.id])
-        return {
-            **asdict(replace(detail, partitions=(detail.partitions or ())[:PARTITIONS])),
-            "num_partitions": len(detail.partitions or ()),
-            "history": [
-                {
-                    "version": entry.version,
-                    "committed_at": entry.committed_at,
-                    "operation": entry.operation,
-                    "committer": entry.committer,
-                    "user_metadata": entry.user_metadata,
-                    "txn_id": entry.txn_id,
-                }
-                for entry in history
-            ],
-            "charts": table_growth(self._session, table.id, max(0, table.version - GROWTH), table.version),
-            "file_sizes": _file_sizes(table),
-            "schema_changes": _schema_changes(self._activity.schemas(table.id, HISTORY)),
-            "advice": [asdict(one) for one in advice],
-            "sources": [asdict(edge) for edge in self._catalog.lineage(table.id, depth=1)],
-            "dependents": [asdict(edge) for edge in self._catalog.lineage(table.id, downstream=True, depth=1)],
-            "conflicts": [asdict(one) for one in self._catalog.conflicts(tables=[table.id], limit=20)],
         }
 
 
@@ -350,33 +393,3 @@ def _mirror(status: MirrorStatus) -> dict[str, Any]:
         "last_error": status.last_error,
         "next_attempt_at": _time(status.next_attempt_at),
     }
-
-
-def _file_sizes(table: Table) -> list[Bar]:
-    """Return how many files there are of each size, by powers of two."""
-    files = table.snapshot().select_files(columns=("size",))
-    if not files.num_rows:
-        return []
-    powers = pc.floor(pc.log2(pc.max_element_wise(pc.cast(files["size"], "double"), 1.0)))
-    counts = sorted((int(row["values"].as_py()), row["counts"].as_py()) for row in pc.value_counts(powers))
-    return bars([(f"{size_text(2**power)} – {size_text(2 ** (power + 1))}", count) for power, count in counts])
-
-
-def _schema_changes(schemas: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:
-    """Return which columns each change of the metadata added, removed and changed, newest first."""
-    changes = []
-    before: Mapping[str, Any] | None = None
-    for version, text in schemas:
-        fields = {field["name"]: field for field in msgspec.json.decode(text)["fields"]}
-        if before is not None:
-            kept = before.keys() & fields.keys()
-            change = {
-                "version": version,
-                "added": [name for name in fields if name not in before],
-                "removed": [name for name in before if name not in fields],
-                "changed": [name for name in fields if name in kept and fields[name] != before[name]],
-            }
-            if change["added"] or change["removed"] or change["changed"]:
-                changes.append(change)
-        before = fields
-    return changes[::-1]

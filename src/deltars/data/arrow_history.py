@@ -146,8 +146,7 @@ def _event_table(
 def _runs(begins: Sequence[bool]) -> Iterator[range]:
     """Yield the rows from each beginning up to the next one."""
     places = [row for row, is_begin in enumerate(begins) if is_begin]
-    for place, following in zip(places, [*places[1:], len(begins)], strict=True):
-        yield range(place, following)
+    yield from map(range, places, [*places[1:], len(begins)])
 
 
 def _difference(wanted: pa.Table, there: pa.Table, on: Sequence[str], compared: Sequence[str], action: str) -> pa.Table:

@@ -6,7 +6,8 @@
     the same type, or NULL
     anything else                  refused; or left to Spark, where only Spark has its exact result
 
-A string never becomes a number, a date or a boolean: such a mistake must not depend on the rows.
+A column of strings never becomes numbers, dates or booleans: such a mistake must not depend on the rows. A string in
+the statement itself is cast before (`predicate.cast_text`), as in delta-spark.
 """
 
 from __future__ import annotations

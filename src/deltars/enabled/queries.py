@@ -84,7 +84,7 @@ class Queries:
                 return NOT_OURS
         done = self._run(session, text, args)
         # As in Spark, where these return nothing. UPDATE, DELETE and MERGE return numbers in delta-spark too.
-        return done.select() if isinstance(action, Insert | CreateTable) else done
+        return done.select().limit(0) if isinstance(action, Insert | CreateTable) else done
 
     def _run(self, session: Any, text: str, args: Any) -> Any:
         """Run a statement, in the block's transaction or alone."""

@@ -23,7 +23,7 @@ from deltars.spark.verbs.merge_writer import MergeRequest
 from deltars.spark.verbs.request import TableWriteRequest, WriteRequest
 from deltars.spark.verbs.wrapping import NOT_OURS
 from deltars.transaction.merge_builder import with_clause
-from deltars.transaction.options import WriteOptions
+from deltars.transaction.options import WriteMode, WriteOptions
 from deltars.transaction.staged_table import StagedTable
 from deltars.transaction.transaction import Transaction
 from deltars.transaction.view import View
@@ -87,7 +87,8 @@ class Writes:
             table = self._existing(view, name)
             frame = _by_position(request.frame, table)
             options = self._options(request, table, settings, overwrites=overwrites)
-            tx.write(table.table_id, frame, "overwrite" if overwrites else "append", **options)
+            mode: WriteMode = "overwrite" if overwrites else "append"
+            tx._write(table.table_id, frame, mode, skips_nothing=True, **options)
 
     def _write_at(self, request: WriteRequest, path: str) -> None:
         settings = _settings(request)
@@ -127,7 +128,7 @@ class Writes:
         if location is not None:
             options["location"] = location
         target = name if table is None else table.table_id
-        tx._write(target, request.frame, request.mode, by_path, **options)  # type: ignore[arg-type]
+        tx._write(target, request.frame, request.mode, by_path, True, **options)  # type: ignore[arg-type]
 
     # -- DataFrameWriterV2 -----------------------------------------------------------------------------------------
 
@@ -174,7 +175,7 @@ class Writes:
             table = self._existing(view, request.name)
             options = self._options(request, table, _settings(request), overwrites=False)
             tx.delete(table.table_id, column, spark=request.frame.sparkSession)
-            tx.write(table.table_id, request.frame, "append", **options)
+            tx._write(table.table_id, request.frame, "append", skips_nothing=True, **options)
 
     def _write_rows(self, request: TableWriteRequest, mode: Any, **more: Any) -> Any:
         if not self._tables.has(request.name):

@@ -45,6 +45,12 @@ def with_publication(stages: Mapping[str, float], commit_ts: int, published_at: 
     return {**stages, PUBLISH: max(0, published_at - commit_ts) / 1_000_000}
 
 
+def before_publication(stages: Mapping[str, float]) -> float | None:
+    """Return the seconds of all stages but `publish`; None if none was recorded."""
+    known = [took for name, took in stages.items() if name != PUBLISH]
+    return sum(known) if known else None
+
+
 def to_microseconds(stages: Mapping[str, float]) -> dict[str, int]:
     """Return seconds as a commit stores them; without those that took none."""
     return {name: took for name, seconds in stages.items() if (took := int(seconds * 1_000_000))}

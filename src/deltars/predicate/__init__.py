@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         Expression,
         Given,
         Truth,
+        cast_text,
         check_expression,
         columns_in,
         columns_used,
@@ -60,7 +61,7 @@ else:
         __name__,
         {
             "expression": (
-                "Call Case Expression Given Truth check_expression columns_in columns_used only_spark "
+                "Call Case Expression Given Truth cast_text check_expression columns_in columns_used only_spark "
                 "parse_default parse_expression parse_truth"
             ),
             "join": "Equality JoinCondition parse_join",

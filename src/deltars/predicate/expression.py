@@ -15,7 +15,8 @@ from typing import Any, Literal, TypeAlias
 
 from sqlglot import exp
 
-from deltars.errors import PredicateError
+from deltars.errors import PredicateError, SchemaMismatch, brief
+from deltars.predicate import literals
 from deltars.predicate.literals import Misfit, cast
 from deltars.predicate.parser import Binder, hint_for
 from deltars.predicate.sides import Sides
@@ -101,6 +102,36 @@ def parse_expression(sql: str, schema: StructType | Sides) -> Expression:
     binder = _ExpressionBinder(sql, schema)
     with not_too_deep(binder.source):
         return binder.expression(binder.checked())
+
+
+_NO_CAST = ("string", "variant", "void")
+
+
+def cast_text(sql: str, type_: DataType, column: str) -> str:
+    """Return a text in quotes as a CAST to the type of the column that it is assigned to, and other SQL as it is.
+
+    As in delta-spark, '2026-01-31' is a date for a column of dates. A column of texts is no such value: whether it fits
+    would depend on the rows. Raise `SchemaMismatch` for a text that is no value of the type.
+    """
+    if not isinstance(type_, PrimitiveType) or type_.name in _NO_CAST or sql.lstrip("( ")[:1] not in ("'", '"'):
+        return sql
+    try:
+        value = parse_expression(sql, StructType())
+    except PredicateError:
+        return sql
+    if not isinstance(value, Given) or value.kind != "string":
+        return sql
+    try:
+        if cast(literals.Literal("string", value.value), type_, UTC) is None:
+            return sql  # The session's settings decide what Spark makes of it.
+    except Misfit:
+        raise SchemaMismatch(
+            f"the value {brief(value.value)} of the type STRING cannot be cast to {str(type_).upper()} because it is"
+            " malformed",
+            field=column,
+            hint=hint_for(type_),
+        ) from None
+    return f"CAST({sql} AS {type_})"
 
 
 def parse_truth(sql: str, schema: StructType | Sides) -> Truth:

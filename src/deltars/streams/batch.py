@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from typing import Self
 from uuid import UUID
+
+import msgspec
 
 from deltars.catalog.catalog import Catalog
 from deltars.errors import ValidationError, VersionNotFound
@@ -119,29 +122,31 @@ class MicroBatch:
         return True
 
 
-class LastBatch:
-    """The last batch that a query committed in this process. It is gone if the database is restored meanwhile.
+class CommittedBatch(msgspec.Struct, frozen=True):
+    """A batch that a query committed. It is gone if the database is restored to an earlier state.
 
     Spark's checkpoint has the batch, so Spark does not repeat it: its rows would be missing without a word.
     """
 
-    def __init__(self) -> None:
-        self._kept: tuple[MicroBatch, TransactionResult] | None = None
+    app_id: str
+    batch_id: int
+    versions: dict[UUID, int]
 
-    def keep(self, batch: MicroBatch, result: TransactionResult | None) -> None:
-        if result is not None and result.versions:
-            self._kept = batch, result
+    @classmethod
+    def of(cls, batch: MicroBatch, result: TransactionResult | None) -> Self | None:
+        """Return the batch, if it changed a table."""
+        if result is None or not result.versions:
+            return None
+        return cls(batch.app_id, batch.batch_id, dict(result.versions_by_id))
 
     def refuse_lost(self, catalog: Catalog) -> None:
         """Raise `VersionNotFound` if the catalog does not have the batch any more."""
-        if self._kept is None:
-            return
-        batch, result = self._kept
         session = catalog._session
+        batch = MicroBatch(self.app_id, self.batch_id, None)
         if session.reader.transaction(batch.txn_id) is not None:
             return
         now = session.cuts.now()
-        for table_id, version in result.versions_by_id.items():
+        for table_id, version in self.versions.items():
             table = now.find(table_id)
             # Its history may be expired, and a table may be dropped.
             if table is not None and not session.reader.is_expired(table_id, version):

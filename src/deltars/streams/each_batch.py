@@ -16,7 +16,7 @@ from deltars.catalog.catalog import Catalog
 from deltars.catalog.connection import shared_catalog
 from deltars.errors import ConfigError, ValidationError, brief
 from deltars.log.snapshot import as_whole
-from deltars.streams.batch import LastBatch, MicroBatch
+from deltars.streams.batch import CommittedBatch, MicroBatch
 from deltars.streams.transactions_stream import BatchChanges
 from deltars.transaction import BeginOptions, Transaction
 from deltars.transaction.plane import spark_plane
@@ -77,7 +77,7 @@ class EachBatch:
         self._app_id = app_id
         self._given = catalog
         self._options = options
-        self._last = LastBatch()
+        self._last: CommittedBatch | None = None
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Commit one micro-batch, unless it was committed before."""
@@ -108,9 +108,11 @@ class EachBatch:
 
             return run
 
-        self._last.refuse_lost(catalog)
+        if self._last is not None:
+            self._last.refuse_lost(catalog)
         micro_batch = MicroBatch(app_id, batch_id, query_id)
-        self._last.keep(micro_batch, micro_batch.commit(catalog, self._options, body))
+        result = micro_batch.commit(catalog, self._options, body)
+        self._last = CommittedBatch.of(micro_batch, result) or self._last
 
     def __reduce__(self) -> tuple[Any, ...]:
         from deltars.spark.server import sent_to_server  # pyspark is an extra

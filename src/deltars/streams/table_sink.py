@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -17,13 +17,17 @@ from deltars.data.task_rows import PlannedError, TaskRows, TaskWrite
 from deltars.data.write_target import WrittenFile
 from deltars.errors import ConfigError, DeltarsError, ValidationError
 from deltars.protocol import StructType
-from deltars.storage import open_storage
-from deltars.streams.batch import MicroBatch
+from deltars.storage import Storage, open_storage
+from deltars.streams.batch import CommittedBatch, MicroBatch
 from deltars.streams.options import Options
 from deltars.transaction import Transaction
 
+T = TypeVar("T")
+
 _METADATA = "metadata"
 """File of a checkpoint that has the id of the query."""
+_LAST_BATCH = "deltars-last-batch"
+"""File of a checkpoint that has the batch committed last. Each batch is committed by another process."""
 
 
 class TableSink:
@@ -57,11 +61,17 @@ class TableSink:
         app_id, query_id = self._identity()
         if not files and self._given["mode"] == "append":
             return
-        MicroBatch(app_id, batch_id, query_id).commit(
-            self._options.catalog(create=True),
-            {"isolation": "serializable"},
-            lambda: lambda tx: self._write(tx, files, digest, {}),
+        catalog = self._options.catalog(create=True)
+        last = self._in_checkpoint(_LAST_BATCH, CommittedBatch)
+        if last is not None and last.app_id == app_id:
+            last.refuse_lost(catalog)
+        batch = MicroBatch(app_id, batch_id, query_id)
+        result = batch.commit(
+            catalog, {"isolation": "serializable"}, lambda: lambda tx: self._write(tx, files, digest, {})
         )
+        committed = CommittedBatch.of(batch, result)
+        if committed is not None and query_id is not None:
+            self._checkpoint().put(_LAST_BATCH, msgspec.json.encode(committed))
 
     def _write(
         self, tx: Transaction, files: Sequence[WrittenFile], digest: str | None, application: dict[str, Any]
@@ -79,9 +89,9 @@ class TableSink:
         """Return the name of the stream, and the id of its query if the checkpoint says it."""
         if self._options.text("txnVersion") is not None:
             raise ValidationError("a stream counts its batches itself", field="txnVersion", hint="Leave it out.")
-        checkpoint, app_id = self._options.text("checkpointLocation"), self._options.text("txnAppId")
-        query_id = None if checkpoint is None else self._query_id(checkpoint)
-        named = app_id or query_id
+        metadata = self._in_checkpoint(_METADATA, _Metadata)
+        query_id = None if metadata is None else metadata.id
+        named = self._options.text("txnAppId") or query_id
         if named is None:
             raise ConfigError(
                 "the stream has no name, and the id of its query cannot be read from a checkpoint",
@@ -90,11 +100,23 @@ class TableSink:
             )
         return named, query_id
 
-    def _query_id(self, checkpoint: str) -> str | None:
-        """Return the id of the query that a checkpoint belongs to; None if this process cannot read it."""
-        place = checkpoint if ":" in checkpoint else os.path.abspath(checkpoint)
+    def _checkpoint(self) -> Storage:
+        place = self._options.text("checkpointLocation")
+        assert place is not None
         settings = self._options.catalog(create=True)._session.settings
-        try:
-            return str(msgspec.json.decode(open_storage(place, settings.storage_options).get(_METADATA))["id"])
-        except (DeltarsError, msgspec.MsgspecError, KeyError, TypeError):
+        return open_storage(place if ":" in place else os.path.abspath(place), settings.storage_options)
+
+    def _in_checkpoint(self, path: str, kind: type[T]) -> T | None:
+        """Return what a file of the checkpoint says; None if there is none, or this process cannot read it."""
+        if self._options.text("checkpointLocation") is None:
             return None
+        try:
+            return msgspec.json.decode(self._checkpoint().get(path), type=kind)
+        except (DeltarsError, msgspec.MsgspecError):
+            return None
+
+
+class _Metadata(msgspec.Struct):
+    """Spark's description of a query."""
+
+    id: str

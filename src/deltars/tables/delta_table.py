@@ -28,7 +28,6 @@ from deltars.transaction import Transaction
 _log = logging.getLogger(__name__)
 
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
-_DAYS_7 = 168.0
 
 
 class DeltaTable:
@@ -213,8 +212,6 @@ class DeltaTable:
         spark = self._bound.spark
         with deltas_errors():
             is_checked = str(spark.conf.get(_RETENTION_CHECK, "true")).lower() != "false"
-            if hours is not None and 0 <= hours < _DAYS_7 and is_checked:
-                raise _too_short()
             # As in delta-spark, a negative number means the table's own retention.
             retention = None if hours is None or hours < 0 else timedelta(hours=hours)
             self._bound.table.vacuum(retention=retention, full=True, force=not is_checked)
@@ -359,14 +356,3 @@ def _check_str(value: Any, name: str) -> None:
 def _check_int(value: Any, name: str) -> None:
     if not isinstance(value, int):
         raise ValueError(f"{name} needs to be an int but got '{type(value)}'.")
-
-
-def _too_short() -> Exception:
-    return spark_error(
-        DeltaIllegalArgumentException,
-        "DELTA_VACUUM_RETENTION_PERIOD_TOO_SHORT",
-        "The specified VACUUM retention period is too low and may corrupt this Delta table if any writes are in"
-        " progress.\n\nIf no operations (insert, upsert, delete, optimize) are running, you can disable this safety"
-        " check by setting:\ndelta.retentionDurationCheck.enabled = false\n\nOtherwise, use a retention period of at"
-        " least 168 hours.",
-    )

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import (
     AnalysisException,
     IllegalArgumentException,
@@ -18,7 +19,6 @@ from pyspark.errors import (
     UnsupportedOperationException,
 )
 
-from deltars.data.row_change import several_matches
 from deltars.errors import (
     ConcurrentAppend,
     ConcurrentDeleteDelete,
@@ -32,6 +32,7 @@ from deltars.errors import (
     ValidationError,
     VersionConflict,
 )
+from deltars.spark.verbs.errors import deltas_words
 
 
 class SparkError(DeltarsError, PySparkException):
@@ -69,7 +70,7 @@ class DeltaUnsupportedOperationException(SparkError, ValidationError, Unsupporte
     """The operation is not supported; nothing was changed."""
 
 
-class DeltaTableFeatureException(SparkError, FeatureNotDropped):
+class DeltaTableFeatureException(SparkError, FeatureNotDropped, Py4JJavaError):  # type: ignore[misc]
     """A table feature cannot be added or dropped; nothing was changed."""
 
 
@@ -115,6 +116,13 @@ _CONFLICTS: dict[type[VersionConflict], type[SparkError]] = {
     ConcurrentTransaction: ConcurrentTransactionException,
 }
 
+_REFUSALS: dict[type[PySparkException], type[SparkError]] = {
+    AnalysisException: DeltaAnalysisException,
+    IllegalArgumentException: DeltaIllegalArgumentException,
+    UnsupportedOperationException: DeltaUnsupportedOperationException,
+    PySparkException: DeltaTableFeatureException,
+}
+
 Error = TypeVar("Error", bound=SparkError)
 
 
@@ -150,18 +158,10 @@ def deltas_errors() -> Iterator[None]:
 
 def translated(error: DeltarsError) -> SparkError:
     """Return a refusal as Spark's error; one that Delta has words for, with these."""
-    if error.message == several_matches().message:
-        return spark_error(
-            DeltaUnsupportedOperationException,
-            "DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE",
-            "Cannot perform Merge as multiple source rows matched and attempted to modify the same\ntarget row in the"
-            " Delta table in possibly conflicting ways.",
-            table=error.table,
-            hint=error.hint,
-        )
-    if isinstance(error, FeatureNotDropped):
+    deltas = deltas_words(error)
+    if deltas is not None:
         where = {"table": error.table, "table_id": error.table_id, "hint": error.hint}
-        return spark_error(DeltaTableFeatureException, error.condition, error.message, **where)
+        return spark_error(_REFUSALS[deltas.kind], deltas.condition, deltas.words, **where)
     return _as(DeltaAnalysisException, error)
 
 

@@ -12,8 +12,10 @@ from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any, TypeAlias
 
+from deltars.data.new_rows import resolved as type_of
 from deltars.data.row_change import Expression
 from deltars.errors import ValidationError, brief
+from deltars.predicate import cast_text
 from deltars.predicate.tree import literal_sql
 from deltars.protocol import PrimitiveType, StructField, StructType
 from deltars.protocol.column_rules import generation_of, is_computed
@@ -44,7 +46,9 @@ def resolved(given: object, schema: StructType, *, field: str, alias: str | None
         for other in found:
             if column.startswith(f"{other}.") or other.startswith(f"{column}."):
                 raise ValidationError(f"{field} assigns both {other} and {column}", field=field)
-        found[column] = as_expression(value, column, field=field)
+        expression = as_expression(value, column, field=field)
+        is_text = isinstance(value, str)
+        found[column] = cast_text(expression, type_of(column, schema).type, column) if is_text else expression
         if column in schema:
             _refuse_fraction(_plain(value), schema[column], field)
     return found

@@ -216,9 +216,13 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         df: Frame,
         mode: WriteMode = "append",
         by_path: bool = False,
+        skips_nothing: bool = False,
         **options: Unpack[WriteOptions],
     ) -> int:
-        """Stage the rows of a frame, and return their number: 0 if the write is skipped."""
+        """Stage the rows of a frame, and return their number: 0 if the write is skipped.
+
+        `skips_nothing` stages no append that changes nothing, so that it makes no version, as in delta-spark.
+        """
         check_keywords("write", options, WriteOptions)
         checked = CheckedWriteOptions(mode, **options)
         refuse_swapped(table, df)
@@ -251,6 +255,8 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
                         return 0
                     if write.is_made_for(now):
                         actions, step, row_groups = write.steps(now)
+                        if skips_nothing and not actions and now.exists and mode == "append":
+                            return 0
                         self._stage(view, now, actions, step, row_groups, is_exact=checked.expected_version is not None)
                         if checked.user_metadata is not None:
                             self._user_metadata = checked.user_metadata

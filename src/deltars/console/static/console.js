@@ -4,7 +4,16 @@
   const POLL_MS = 2000;
   let lanes = document.getElementById("lanes");
   if (!lanes) return;
+  const detail = document.querySelector(".detail");
+  const describe = (event) => {
+    const mark = event.target.closest && event.target.closest("#lanes a, #lanes g");
+    const title = mark && mark.querySelector("title");
+    if (detail && title) detail.textContent = title.textContent;
+  };
+  document.addEventListener("mouseover", describe);
+  document.addEventListener("focusin", describe);
   const live = document.getElementById("live");
+  if (!live) return;
   let asked = 0;
 
   // Microseconds since 1970 are exact in a double until the year 2255.
@@ -27,8 +36,11 @@
     if (!response.ok) return note(`The catalog does not answer (${response.status}).`);
     const parsed = new DOMParser().parseFromString(await response.text(), "text/html").getElementById("lanes");
     if (!parsed || number !== asked) return;
+    // The keyboard stays where it was.
+    const focused = lanes.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
     lanes.replaceWith(parsed);
     lanes = parsed;
+    if (focused) lanes.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
     if (push) history.replaceState(null, "", `/transactions?${query}`);
   };
 

@@ -245,6 +245,13 @@ class Activity:
             rows = connection.execute(query.group_by(_versions.table_id))
             return {row[0]: row[1] for row in rows}
 
+    def version_at(self, table_id: UUID, moment_us: int) -> int | None:
+        """Return the last version of one table up to a moment; None if it has none that old."""
+        query = select(_versions.version).where(_versions.table_id == table_id, _versions.commit_ts <= moment_us)
+        with self._database.read() as connection:
+            newest = query.order_by(_versions.commit_ts.desc()).limit(1)
+            return connection.execute(newest).scalar_one_or_none()
+
     def totals(self, table_id: UUID, first: int, last: int) -> list[VersionTotals]:
         """Return what each of these versions added and removed, in their order."""
         files = dl_add_files.c
@@ -372,21 +379,21 @@ class Activity:
         with self._database.read() as connection:
             return [ConflictCount(*row) for row in connection.execute(query)]
 
-    def streams(self) -> list[StreamRow]:
-        """Return the newest version that each application recorded in each table."""
+    def streams(self, batches: int = 1) -> list[StreamRow]:
+        """Return the newest versions that each application recorded in each table, at most so many of each.
+
+        They are in the order of the applications and tables, the newest first.
+        """
         actions = dl_txn_actions.c
-        newest = (
-            select(actions.app_id, actions.table_id, func.max(actions.version).label("version"))
-            .group_by(actions.app_id, actions.table_id)
-            .subquery()
-        )
+        place = func.row_number().over(partition_by=(actions.app_id, actions.table_id), order_by=actions.version.desc())
+        newest = select(actions.app_id, actions.table_id, actions.version, place.label("place")).subquery()
         query = (
             select(actions.app_id, actions.table_id, actions.txn_version, actions.version, _versions.commit_ts)
             .join_from(newest, dl_txn_actions, _same(newest, dl_txn_actions, "app_id", "table_id", "version"))
             .join(dl_table_versions, _same(dl_txn_actions, dl_table_versions, "table_id", "version"))
             .join(dl_tables, dl_tables.c.table_id == actions.table_id)
-            .where(dl_tables.c.dropped_at.is_(None))
-            .order_by(actions.app_id, dl_tables.c.name)
+            .where(newest.c.place <= batches, dl_tables.c.dropped_at.is_(None))
+            .order_by(actions.app_id, dl_tables.c.name, actions.version.desc())
         )
         with self._database.read() as connection:
             return [StreamRow(*row) for row in connection.execute(query)]

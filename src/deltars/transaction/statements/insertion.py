@@ -13,7 +13,7 @@ from deltars.data.evaluation import AssignedValue
 from deltars.data.read_schema import arrow_type
 from deltars.data.store_assignment import assigned
 from deltars.errors import PredicateError, SchemaMismatch
-from deltars.predicate import only_spark
+from deltars.predicate import cast_text, only_spark
 from deltars.predicate.statements.binding import Bound
 from deltars.predicate.statements.tree import Fragment, Insert, Values
 from deltars.protocol import Metadata, StructField, StructType
@@ -48,7 +48,7 @@ def insert(execution: Execution, action: Insert) -> Rows:
     with rows.opened() as frame:
         fitted = _fitted(execution, frame, names, metadata, constants, action)
         with execution.located(where):
-            written = execution.tx._write(str(action.table), fitted, **options)
+            written = execution.tx._write(str(action.table), fitted, skips_nothing=True, **options)
     return one_row(num_affected_rows=written, num_inserted_rows=written)
 
 
@@ -64,7 +64,8 @@ def _constants(execution: Execution, action: Insert, metadata: Metadata) -> dict
                 hint=f"Partition columns are: {', '.join(partitions.values()) or 'none'}.",
             )
         if value is not None:
-            found[partitions[column.lower()]] = execution.binder.bound(value).text
+            name = partitions[column.lower()]
+            found[name] = cast_text(execution.binder.bound(value).text, metadata.schema[name].type, name)
     return found
 
 
@@ -154,7 +155,12 @@ def default_text(column: str, schema: StructType) -> str:
 
 def _cell(execution: Execution, fragment: Fragment, schema: StructType, name: str) -> Bound:
     bound = execution.binder.bound(fragment)
-    return replace(bound, text=default_text(name, schema)) if is_default(bound.text) else bound
+    if is_default(bound.text):
+        return replace(bound, text=default_text(name, schema))
+    if name not in schema:
+        return bound  # Of a column that evolution adds, the value says the type.
+    with _pointing(execution, bound):
+        return replace(bound, text=cast_text(bound.text, schema[name].type, name))
 
 
 def _field(schema: StructType, name: str) -> StructField:
