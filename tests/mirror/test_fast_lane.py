@@ -92,6 +92,7 @@ def test_checksum_is_carried_on_and_counted_where_a_live_file_was_added_again(
     for path, size, files, size_bytes in (("a", 1, 1, 1), ("b", 2, 2, 3), ("a", 5, 2, 7), ("c", 1, 3, 8)):
         committed = ledger.commit({table: [added(path, size=size)]})
         version = publish(publisher, committed).published_version
+        assert version is not None
         checksum = json.loads(ledger.version_file("t", version).with_suffix(".crc").read_bytes())
         assert (checksum["numFiles"], checksum["tableSizeBytes"]) == (files, size_bytes)
     # Version 0 was published by the other way, which remembers its checksum too.

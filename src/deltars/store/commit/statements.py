@@ -405,10 +405,11 @@ class _Writes:
         if self._locked is None:
             last = update_tables.returning(commit_ts, removed)
         else:
-            tables, none = dl_tables.c, literal_column("0", Integer)
-            ended = [select(func.count()).select_from(one).scalar_subquery() for one in superseded] or [none]
-            begun = self._backend.begun_us()
-            last = update_tables.returning(tables.current_version, tables.last_commit_ts, begun, *ended)
+            tables, begun = dl_tables.c, self._backend.begun_us()
+            ended: ColumnElement[int] = literal_column("0", Integer)
+            for files in superseded:
+                ended = select(func.count()).select_from(files).scalar_subquery()
+            last = update_tables.returning(tables.current_version, tables.last_commit_ts, begun, ended)
         return [last.add_cte(*superseded, *inserted, *recorded)]
 
     def _stamp(self) -> Select[Any]:
