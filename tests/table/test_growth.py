@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import re
+from pathlib import Path
 from uuid import uuid4
 from xml.etree import ElementTree
 
@@ -51,3 +53,41 @@ def test_titles_are_escaped() -> None:
     drawn = line("<b>", [(0, 1), (1, 2)])
     assert drawn is not None
     assert "<b>" not in line_html(drawn)
+
+
+def test_notebook_draws_catalog_table_cut_and_result(catalog: deltars.Catalog) -> None:
+    assert "<svg" not in catalog._repr_html_()
+    with catalog.begin() as tx:
+        for name in ("left", "<script>right"):
+            tx.write(name, pa.table({"id": [1]}))
+    earlier = catalog.snapshot(tx.id)
+    catalog.write("left", pa.table({"id": [2]}))
+    shown = {
+        "catalog": catalog._repr_html_(),
+        "table": catalog.table("left")._repr_html_(),
+        "cut": earlier._repr_html_(),
+        "now": catalog.snapshot()._repr_html_(),
+        "result": tx.result._repr_html_(),
+    }
+    for name, html in shown.items():
+        assert "<script" not in html, name
+        assert "var(" not in html, name  # A notebook has no stylesheet.
+        for drawing in re.findall("<svg.*?</svg>", html):
+            ElementTree.fromstring(drawing)
+    assert {name: html.count("<circle") for name, html in shown.items()} == {
+        "catalog": 3, "table": 0, "cut": 2, "now": 3, "result": 0,
+    }  # fmt: skip
+    # A line joins the tables of a transaction; the cut has one more, at its moment.
+    assert shown["cut"].count("stroke-dasharray") == 1
+    assert "rows: 2 at most" in shown["table"]
+    assert all(f"<td>{stage}</td>" in shown["result"] for stage in ("data", "commit", "publish"))
+
+
+def test_notebook_shows_what_it_can_without_a_database(catalog: deltars.Catalog, tmp_path: Path) -> None:
+    catalog.write("t", pa.table({"id": [1]}))
+    catalog.close()
+    [file] = tmp_path.glob("*.db")
+    file.rename(tmp_path / "gone")
+    html = catalog._repr_html_()
+    assert "<svg" not in html
+    assert "the file no longer exists" in html or "cannot be opened" in html or "no such table" in html

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from deltars.catalog.feature_drop import drop_feature
     from deltars.catalog.growth import table_growth
     from deltars.catalog.handover import adopt, import_table, release
+    from deltars.catalog.lanes_html import recent_lanes
+    from deltars.catalog.listings import DRAWN_VERSIONS, growth_html
     from deltars.catalog.log_acceptance import LogComparison, accept_log, compare_log
     from deltars.catalog.maintenance import (
         Maintainer,
@@ -61,6 +63,8 @@ else:
             "catalog": "Catalog",
             "changes": ("Changes TransactionChanges VersionOrMoment catalog_changes changes_between changes_of_table"),
             "charts": "line_html",
+            "lanes_html": "recent_lanes",
+            "listings": "DRAWN_VERSIONS growth_html",
             "connection": "begin connect read sql write",
             "convert": "convert_directory",
             "copies": "Copy copy_tables",

@@ -494,7 +494,7 @@ class Catalog(RefusesVerbs, ActivityCalls, CutCalls, CatalogMaintenance):
         except DeltarsError as error:
             # A notebook that shows a catalog must not fail because its database is away.
             tables = f"<p>{escape(str(error))}</p>"
-        return f"<p>{escape(repr(self))}</p>{tables}"
+        return f"<p>{escape(repr(self))}</p>{catalog.recent_lanes(self._session)}{tables}"
 
     def __reduce__(self) -> tuple[Callable[..., Catalog], tuple[CatalogConfig]]:
         return Catalog, (self._config,)

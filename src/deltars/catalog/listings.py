@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from deltars import catalog, transaction
@@ -38,22 +38,25 @@ class HistoryList(list["HistoryEntry"]):
     def _repr_html_(self) -> str:
         heads = ("version", "committed_at", "operation", "committer", "user_metadata", "txn_id")
         rows = [[getattr(entry, name) for name in heads] for entry in self]
-        return self._drawings() + transaction.html_table(_counted(len(self), "commit"), heads, rows)
-
-    def _drawings(self) -> str:
-        if len(self) < 2:
-            return ""
-        first, *_, last = sorted(entry.version for entry in self)
-        try:
-            lines = catalog.table_growth(self._session, self._table_id, max(first, last - DRAWN_VERSIONS), last)
-        except DeltarsError:
-            # The catalog is closed, or these versions are expired: the list is shown without drawings.
-            return ""
-        return f"<div>{''.join(map(catalog.line_html, lines))}</div>"
+        drawings = growth_html(self._session, self._table_id, self)
+        return drawings + transaction.html_table(_counted(len(self), "commit"), heads, rows)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as a plain list, without the catalog."""
         return list, (list(self),)
+
+
+def growth_html(session: CatalogSession, table_id: UUID, history: Sequence[HistoryEntry]) -> str:
+    """Return rows, files and bytes of a table over these versions as drawings; empty if they cannot be drawn."""
+    if len(history) < 2:
+        return ""
+    first, *_, last = sorted(entry.version for entry in history)
+    try:
+        lines = catalog.table_growth(session, table_id, max(first, last - DRAWN_VERSIONS), last)
+    except DeltarsError:
+        # The catalog is closed, or these versions are expired: the rest is shown without drawings.
+        return ""
+    return f"<div>{''.join(map(catalog.line_html, lines))}</div>"
 
 
 def _counted(count: int, what: str) -> str:

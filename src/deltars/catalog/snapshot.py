@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from deltars import catalog
 from deltars.arguments import check_texts, checks_calls
 from deltars.data.scan import Scan
 from deltars.errors import TableNotFound, ValidationError
@@ -186,7 +187,8 @@ class CatalogSnapshot(RefusesVerbs, RowsByTable):
         moment = "now" if self.as_of is None else f"as of {self.as_of.isoformat()}"
         rows: list[tuple[object, ...]] = [(table.name, table.version, table.table_id) for table in self.tables()]
         rows += [(name, "expired", "") for name in self.expired]
-        return html_table(f"{self._session.uri} {moment}", ("name", "version", "id"), rows)
+        lanes = catalog.recent_lanes(self._session, self._cut.commit_ts)
+        return lanes + html_table(f"{self._session.uri} {moment}", ("name", "version", "id"), rows)
 
     def __repr__(self) -> str:
         moment = self.as_of.isoformat() if self.as_of else "now"

@@ -248,7 +248,8 @@ class Table(TableChanges, TableMaintenance, RefusesVerbs, ArrowRows):
 
     def _repr_html_(self) -> str:
         try:
-            return as_html(f"{self.name}, version {self.version}, at {self.location}", self.head())
+            grown = catalog.growth_html(self._session, self.id, self.history(catalog.DRAWN_VERSIONS))
+            return grown + as_html(f"{self.name}, version {self.version}, at {self.location}", self.head())
         except DeltarsError as error:
             # A notebook that shows a table must not fail because one of its files is missing.
             return f"<p>{escape(repr(self))}: {escape(str(error))}</p>"

@@ -1,4 +1,4 @@
-"""HTML tables for notebooks. Every text is escaped."""
+"""HTML tables and bars for notebooks. Every text is escaped."""
 
 from __future__ import annotations
 
@@ -19,6 +19,18 @@ def html_table(caption: str, heads: Sequence[str], rows: Sequence[Iterable[Any]]
     return (
         f"<table><caption>{escape(caption + more)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
     )
+
+
+def html_bars(caption: str, bars: Sequence[tuple[str, float, str]]) -> str:
+    """Return bars, each with its label, its figure, and its figure as text. They have the colour of the text around."""
+    most = max((figure for _, figure, _ in bars), default=0) or 1
+    rows = "".join(
+        f'<tr><td>{escape(label)}</td><td><svg width="160" height="10" role="img" aria-label="{escape(text)}">'
+        f'<rect width="{max(1.0, 160 * figure / most):.1f}" height="10" fill="currentColor" fill-opacity="0.6"/></svg>'
+        f'</td><td style="text-align:right">{escape(text)}</td></tr>'
+        for label, figure, text in bars
+    )
+    return f"<table><caption>{escape(caption)}</caption><tbody>{rows}</tbody></table>"
 
 
 def as_text(value: Any) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from deltars.mirror.outcome import MirrorOutcome
-from deltars.transaction.html import html_table
+from deltars.transaction.html import html_bars, html_table
 from deltars.verbs_to_come import RefusesVerbs
 
 
@@ -47,7 +47,10 @@ class TransactionResult(RefusesVerbs):
         caption = f"transaction {self.txn_id}" + ("" if self.commit_ts is not None else ": nothing to commit")
         published = {name: self.mirror[name].publication if name in self.mirror else None for name in self.versions}
         rows = [(name, version, published[name]) for name, version in self.versions.items()]
-        return html_table(caption, ("table", "version", "publication"), rows)
+        bars = [(name, took, f"{took * 1000:,.1f} ms") for name, took in self.stages.items()]
+        return html_table(caption, ("table", "version", "publication"), rows) + (
+            html_bars(f"{sum(self.stages.values()) * 1000:,.0f} ms", bars) if bars else ""
+        )
 
     def raise_for_mirror(self) -> None:
         """Raise the first `MirrorFailure`, for a program that needs `_delta_log` to be complete before it continues."""

@@ -46,6 +46,7 @@ from deltars.store.backends import Backend, Prepared
 from deltars.store.rows import Row
 from deltars.store.schema import (
     dl_add_files,
+    dl_commit_times,
     dl_maintenance,
     dl_mirror_status,
     dl_table_versions,
@@ -328,7 +329,8 @@ def next_commit_ts(backend: Backend, floor: ColumnElement[int] | None = None) ->
 
     `floor` is just after the last commit of the locked tables.
     """
-    latest = select(func.coalesce(func.max(dl_transactions.c.commit_ts), literal_column("0")) + literal_column("1"))
+    times = (dl_commit_times if backend.can_hide_rows else dl_transactions).c.commit_ts
+    latest = select(func.coalesce(func.max(times), literal_column("0")) + literal_column("1"))
     least = cast(bindparam("floor", type_=BigInteger), BigInteger) if floor is None else floor
     return backend.greatest(backend.clock_us(), least, latest.scalar_subquery()).label("commit_ts")
 

@@ -91,10 +91,16 @@ _RETRYABLE = {
     "53300": "the database has no free connections",
 }
 
+_POOLER = (
+    "A pooler gave the transaction another session than the one in which the statement was prepared. Use PgBouncer 1.21"
+    " or newer with max_prepared_statements above 0, or session pooling; nothing was changed."
+)
 _HINTS = {
     "42501": "Grant the role its rights: deltars migrate grants --reader | --writer | --mirror ROLE",
     "53100": "The server's disk is full: make room and try again; nothing was changed.",
     "25006": "Connect to the primary (target_session_attrs=read-write).",
+    "26000": _POOLER,
+    "42P05": _POOLER,
 }
 
 
@@ -104,6 +110,7 @@ class PostgreSQL(Backend):
     migrates_on_connect = False
     locks_rows = True
     chains_writes = True
+    can_hide_rows = True
     survives_fork = True
     array_marks = ("{", "NULL", "}")
     has_file_indexes = True
