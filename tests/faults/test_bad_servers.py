@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
+import pyarrow as pa
 import pytest
+from sqlalchemy import text
 
 import deltars
 from deltars.uri import CatalogUri, parse_catalog_uri
@@ -29,6 +31,7 @@ from tests.support.witness import postgres_connection
 pytestmark = [pytest.mark.backends("postgres"), pytest.mark.promise("N1", "N3", "N7")]
 
 HOUR_S = 3_600.0
+CONFLICTS = {"ConcurrentAppend", "ConcurrentDeleteRead", "ConcurrentDeleteDelete"}
 
 
 @pytest.fixture
@@ -155,20 +158,73 @@ def test_pooler_in_front_of_the_server_changes_nothing(
             thread.join()
         assert sum(client.committed for client in clients) > 4
         for client in clients:
-            assert set(client.errors) <= {"ConcurrentAppend", "ConcurrentDeleteRead", "ConcurrentDeleteDelete"}
+            assert set(client.errors) <= CONFLICTS
             client.close()
     assert auditor.audit(catalog) == []
 
 
+def test_pooler_of_transactions_serves_or_refuses_and_runs_no_statement_of_another_client(
+    catalog: deltars.Catalog, catalog_uri: str, auditor: Auditor
+) -> None:
+    """Without support for prepared statements, a session has those of any client, or lacks them."""
+    with _pgbouncer(catalog_uri, "transaction") as uri:
+        errors: set[str] = set()
+
+        def work(number: int) -> None:
+            # They prepare statements in another order each, and meet in a few sessions.
+            with deltars.connect(uri, timeout=20, pool_size=2) as one:
+                client = Client(one, auditor.directory, number, random.Random(number))
+                for _ in range(6):
+                    client.step()
+                errors.update(client.errors)
+                client.close()
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors <= {*CONFLICTS, "DatabaseError"}
+        with deltars.connect(uri, pool_size=1) as one, postgres_connection(parse_catalog_uri(uri)) as other:
+            one.tables()
+            # The other client takes the session in which the statement was prepared.
+            said, names = "", {"left", "right"}
+            with other.transaction():
+                other.execute("SELECT 1")
+                try:
+                    names = {table.name for table in one.tables()}
+                except deltars.DatabaseError as refusal:
+                    said = f"{refusal.sqlstate} {refusal}"
+    assert names == {"left", "right"}
+    assert not said or all(text in said for text in ("26000", "PgBouncer 1.21", "session pooling"))
+    # Whatever was said to the clients is true.
+    assert auditor.audit(catalog) == []
+
+
+def test_statement_has_a_name_of_its_text(catalog: deltars.Catalog, catalog_uri: str, auditor: Auditor) -> None:
+    with deltars.connect(catalog_uri, pool_size=1) as other:
+        prepared: list[dict[str, str]] = []
+        for one in (catalog, other):
+            one.write("left", pa.table({"id": [1], "state": ["paid"]}))
+            with one._session.database.read() as connection:
+                query = text("SELECT name, statement FROM pg_prepared_statements WHERE name LIKE 'deltars%'")
+                prepared.append({row.name: row.statement for row in connection.execute(query)})
+    first, second = prepared
+    assert first.keys() & second.keys()
+    assert all(first[name] == second[name] for name in first.keys() & second.keys())
+    assert len({*first.values(), *second.values()}) == len(first.keys() | second.keys())
+
+
 @contextmanager
-def _pgbouncer(uri: str) -> Iterator[str]:
+def _pgbouncer(uri: str, mode: str | None = None, more: str = "") -> Iterator[str]:
     program = shutil.which("pgbouncer")
     if program is None:
         pytest.skip("pgbouncer is not installed (apt-get install pgbouncer)")
     words = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.split()
     version = tuple(int(part) for part in words[1].split(".")[:2])
-    # Statements that are prepared by name pass a pool of transactions from 1.21 on.
-    mode, more = ("transaction", "max_prepared_statements = 100\n") if version >= (1, 21) else ("session", "")
+    if mode is None:
+        # Statements that are prepared by name pass a pool of transactions from 1.21 on.
+        mode, more = ("transaction", "max_prepared_statements = 100\n") if version >= (1, 21) else ("session", "")
     direct = parse_catalog_uri(uri)
     # Root lends it another account, which has to get in; and a socket's path has to be short.
     directory = Path(tempfile.mkdtemp(prefix="pooler-"))

@@ -334,6 +334,21 @@ def test_error_in_a_long_list_points_at_the_place() -> None:
     assert max(map(len, str(refused.value).splitlines())) < 300
 
 
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [
+        ("name = 'x", 8),
+        ("name = 'it''s' AND name = \"q", 27),
+        ("id = 1 /* why", 8),
+        ("name = '" + "'' " * 50_000, 150_007),
+    ],
+    ids=["quote", "after a quote that is closed", "comment", "of many"],
+)
+def test_quote_or_comment_that_is_not_closed_is_pointed_at(text: str, position: int) -> None:
+    with pytest.raises(PredicateError, match=f"syntax error, at position {position} of"):
+        parse(text, SCHEMA)
+
+
 def test_a_hundred_thousand_values_take_a_moment() -> None:
     texts = [", ".join(str(i) for i in range(100_000)), ", ".join(f"'{i}'" for i in range(100_000))]
     before = time.process_time()

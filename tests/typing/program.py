@@ -27,6 +27,7 @@ def open_catalogs(spark: SparkSession) -> deltars.Catalog:
     assert_type(deltars.migrate.status("lake"), deltars.SchemaStatus)
     deltars.migrate.up("lake", views=False)
     deltars.migrate.grants("lake", reader="analysts", writer="etl")
+    deltars.migrate.grants("lake", reader="guests", tables=["features"])
     assert_type(deltars.migrate.sql("lake"), str)
     deltars.migrate.down("lake")
     assert_type(deltars.diagnose("lake", spark=spark), list[deltars.Finding])

@@ -12,13 +12,14 @@ A catalog is named as for `connect()`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from deltars import store
-from deltars.arguments import check_flags
+from deltars.arguments import check_flags, check_texts
 from deltars.config import configure
+from deltars.errors import ValidationError, brief
 from deltars.store import migrations
 from deltars.store.database import Database
 from deltars.store.migrations import revisions
@@ -57,11 +58,23 @@ def sql(catalog: str | None = None, *, views: bool = True) -> str:
 
 
 def grants(
-    catalog: str | None = None, *, reader: str | None = None, writer: str | None = None, mirror: str | None = None
+    catalog: str | None = None,
+    *,
+    reader: str | None = None,
+    writer: str | None = None,
+    mirror: str | None = None,
+    tables: Sequence[str] | None = None,
 ) -> list[str]:
-    """Grant PostgreSQL roles the rights they need, and no more. Return the statements that were run."""
+    """Grant PostgreSQL roles the rights they need, and no more. Return the statements that were run.
+
+    With `tables`, the reader and the writer see and write these tables only. That turns row-level security on. Roles
+    that had rights before keep them.
+    """
+    check_texts(reader=reader, writer=writer, mirror=mirror)
+    if tables is not None and (isinstance(tables, str) or not all(isinstance(name, str) for name in tables)):
+        raise ValidationError(f"tables must be a list of names, got {brief(tables)}", field="tables")
     with _database(catalog) as database:
-        return store.grants.grant(database, store.grants.Roles(reader, writer, mirror))
+        return store.grants.grant(database, store.grants.Roles(reader, writer, mirror), tables)
 
 
 def missing_grants(catalog: str | None = None) -> list[MissingGrants]:

@@ -107,8 +107,16 @@ def sql(catalog: str | None, no_views: bool, output: Output) -> None:
 @click.option("--reader", metavar="ROLE", help="Role that may read.")
 @click.option("--writer", metavar="ROLE", help="Role that may commit: insert and update, not delete.")
 @click.option("--mirror", metavar="ROLE", help="Role that may read, and record what was published.")
+@click.option("--table", "tables", multiple=True, metavar="TABLE", help="Limit reader and writer to it; repeatable.")
 @with_common_options
-def grants(catalog: str | None, reader: str | None, writer: str | None, mirror: str | None, output: Output) -> None:
+def grants(
+    catalog: str | None,
+    reader: str | None,
+    writer: str | None,
+    mirror: str | None,
+    tables: tuple[str, ...],
+    output: Output,
+) -> None:
     """Grant roles of a PostgreSQL server the rights they need, and no more. The roles must exist.
 
     Prints the statements, which are run in one transaction.
@@ -116,10 +124,11 @@ def grants(catalog: str | None, reader: str | None, writer: str | None, mirror: 
     \b
     Example:
       deltars migrate grants --catalog deltasql://postgres/lake/public --reader analysts --writer etl
+      deltars migrate grants --reader guests --table features --table labels
     """
     if not (reader or writer or mirror):
         raise click.UsageError("Give at least one role: --reader, --writer or --mirror.")
-    statements = deltars.migrate.grants(catalog, reader=reader, writer=writer, mirror=mirror)
+    statements = deltars.migrate.grants(catalog, reader=reader, writer=writer, mirror=mirror, tables=tables or None)
     output.text("sql", "".join(f"{statement};\n" for statement in statements))
 
 

@@ -60,7 +60,7 @@ class FastLane:
         # Before the catalog records it: a version recorded as published survives a power cut.
         storage.sync_names(LOG)
         took_s = time.perf_counter() - began
-        checksum = self._checksums.after(storage, [commit])
+        checksum = self._checksums.after_next(storage, new)
         storage.put_if_absent(checksum_path(commit.version), checksum.to_json(), sync_name=False)
         now = self._status.note_next(commit.table_id, commit.version, digest)
         if now is None:

@@ -201,14 +201,14 @@ class Source:
         return _INSTEAD.get(token) or next((_INSTEAD[mark] for mark in _INSTEAD if before.endswith(mark)), None)
 
     def readable(self) -> int:
-        """Return the position up to which the text can be tokenized, such as that of an unclosed quote."""
-        for end in range(len(self.text) - 1, 0, -1):
-            try:
-                sqlglot.tokenize(self.text[:end], read="spark")
-            except TokenError:
-                continue
-            return end
-        return 0
+        """Return the position up to which the text can be tokenized: that of a quote or comment left open."""
+        try:
+            sqlglot.tokenize(self.text, read="spark")
+        except TokenError as error:
+            # sqlglot tells the line and the position of a quote, and nothing of a comment.
+            found = re.search(r"from \d+:(\d+)$", str(error.__cause__))
+            return int(found[1]) if found else max(self.text.rfind("/*"), 0)
+        return len(self.text)
 
 
 def unqualified(text: str, alias: str, names: Iterable[str]) -> str:

@@ -388,6 +388,9 @@ dl_conflicts = Table(
     Column("winning_txn_id", Id),
 )
 
+dl_commit_times = Table("dl_commit_times", MetaData(), Column("commit_ts", BigInteger))
+"""View of `dl_transactions` on PostgreSQL, where a role may see only some of its rows (`row_policies`)."""
+
 RANGE_WIDTHS = tuple(float(f"1e{exponent}") for exponent in range(-3, 15))
 """Upper ends of the classes of widths in the range index. One more class has no upper end."""
 

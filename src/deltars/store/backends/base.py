@@ -103,6 +103,8 @@ class Backend(ABC):
     locks_rows: ClassVar[bool]
     """Whether `SELECT … FOR UPDATE` exists. Without it, a write transaction excludes every other writer."""
 
+    can_hide_rows: ClassVar[bool] = False
+    """Whether a role may be limited to some rows."""
     chains_writes: ClassVar[bool]
     """Whether one statement can contain all inserts of a commit (data-modifying CTEs)."""
 

@@ -192,7 +192,10 @@ class LogWriter:
         with self._database.write(timeout_s) as connection:
             marker = self._database.backend.insert_unless_present(dl_transactions)
             connection.execute(marker.values(txn_id=txn_id, outcome="aborted"))
-            return _find_committed(connection, txn_id)
+            found = _find_committed(connection, txn_id)
+            if found is None:
+                _refuse_unseen(connection, txn_id)
+            return found
 
     def find_committed(self, txn_id: UUID) -> Committed | None:
         """Return the result of a transaction; None if it did not commit (so far)."""
@@ -496,6 +499,17 @@ def _roll_back(connection: Connection) -> None:
     transaction = connection.get_transaction()
     assert transaction is not None
     transaction.rollback()
+
+
+def _refuse_unseen(connection: Connection, txn_id: UUID) -> None:
+    """Raise DatabaseError if a transaction has a row that this role does not see (`row_policies`)."""
+    query = select(dl_transactions.c.outcome).where(dl_transactions.c.txn_id == txn_id)
+    if connection.execute(query).first() is None:
+        raise DatabaseError(
+            "the transaction wrote tables that this role has no rights on, so its outcome cannot be known",
+            txn_id=txn_id,
+            hint="Resolve it with a role that may read all of its tables.",
+        )
 
 
 def _find_committed(connection: Connection, txn_id: UUID) -> Committed | None:

@@ -10,14 +10,15 @@ converts the rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
 from psycopg import generators
 from psycopg.abc import PQGen
 from psycopg.adapt import AdaptersMap, Transformer
-from psycopg.errors import error_from_result
-from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
+from psycopg.errors import DuplicatePreparedStatement, error_from_result
+from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
 from psycopg.types.numeric import IntLoader
 from psycopg.types.string import TextLoader
@@ -71,14 +72,22 @@ def _session(connection: AnyConnection) -> _Session:
 
 
 def prepare(connection: AnyConnection, statements: Iterable[Prepared]) -> None:
-    """Prepare statements, each once per connection."""
+    """Prepare statements, each once per connection.
+
+    The name follows from the text. A pooler that does not know prepared statements may give this client a session in
+    which another one has prepared its own: under a name of ours there is our statement, or none.
+    """
     session = _session(connection)
     for statement in statements:
         if statement not in session.names:
-            name = b"deltars_%d" % len(session.names)
-            error = _error(session.driver, session.libpq.prepare(name, statement.text.encode()))
-            if error is not None:
-                raise error
+            text = statement.text.encode()
+            name = b"deltars_" + sha256(text).hexdigest()[:32].encode()
+            if name not in session.names.values():
+                is_idle = session.libpq.transaction_status == TransactionStatus.IDLE
+                error = _error(session.driver, session.libpq.prepare(name, text))
+                # In a transaction, the error has ended it.
+                if error is not None and not (is_idle and isinstance(error, DuplicatePreparedStatement)):
+                    raise error
             session.names[statement] = name
 
 
