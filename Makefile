@@ -21,8 +21,8 @@ setup: .venv/.installed  ## Make .venv with the pinned versions and see to Java;
 	@bash scripts/setup.sh
 	@touch .venv/.installed
 
-demo: setup  ## Play a feature store in seven acts, on SQLite and a local Spark; under two minutes
-	@$(PY) -m deltars.cli demo
+demo: setup  ## Play a feature store in seven acts, on SQLite and a local Spark; CONSOLE=1 then shows it in a browser
+	@$(PY) -m deltars.cli demo $(if $(CONSOLE),--console)
 	@echo '    make docs                           # builds the documentation; then open build/site/index.html'
 
 test: setup lint types imports unit  ## Check everything: lint, types, import rules and the whole test suite
