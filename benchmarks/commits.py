@@ -116,18 +116,6 @@ def threads(rig: Rig, sizes: Sizes) -> list[Figure]:
         return [race(what, rig.server, entrants, rounds=sizes.rounds, seconds=sizes.seconds, targets=targets)]
 
 
-def activity(rig: Rig, sizes: Sizes) -> list[Figure]:
-    """A transaction that reads, with its reads recorded and without."""
-    uri = new_catalog(rig.server)
-    with ExitStack() as resources:
-        entrants: dict[str, Entrant | Missing] = {}
-        for name, is_on in ((OURS, True), (f"{OURS}, record_activity off", False)):
-            spec = _spec(uri, f"t{int(is_on)}", "reads", True, settings={"record_activity": is_on})
-            entrants[name] = resources.enter_context(Crowd("deltars_client", [spec]))
-        what = "begin, files by where, stage, commit"
-        return [race(what, rig.server, entrants, rounds=sizes.rounds, seconds=sizes.seconds)]
-
-
 def embedded(rig: Rig, sizes: Sizes) -> list[Figure]:
     """The catalogs that need no server. DuckDB serves one process."""
     figures = []
@@ -221,13 +209,6 @@ LANES = [
         ),
     ),
     Lane("threads", "Commits of threads", f"{_WHERE} `begin`, `stage`, commit.", threads, SIZES),
-    Lane(
-        "activity",
-        "What recording activity costs",
-        "A transaction that reads, with the setting `record_activity` and without it, in turns.",
-        activity,
-        SIZES,
-    ),
     Lane(
         "embedded_commits",
         "One-file commits on SQLite and DuckDB",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks import (
+    activity,
     bulk,
     commits,
     growth,
@@ -22,6 +23,7 @@ from benchmarks.lane import Lane
 
 _MODULES = (
     commits,
+    activity,
     transactions,
     bulk,
     imports,

@@ -199,6 +199,7 @@ class CatalogSession:
             raise
         if isinstance(outcome, log.VersionTaken):
             raise self.conflict(commit, outcome)
+        self.reader.follow(commit, outcome)
         return outcome
 
     def conflict(self, commit: Commit, taken: VersionTaken) -> VersionConflict:

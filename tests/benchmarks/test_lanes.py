@@ -19,7 +19,7 @@ from benchmarks.rig import Rig, open_rig
 from tests.support.postgres import PostgresServer
 
 DOCS = Path(__file__).parents[2] / "docs"
-SOAK = ("activity", "embedded_commits", "mirror_lag", "ten_rows", "threads")
+SOAK = ("embedded_commits", "mirror_lag", "ten_rows", "threads")
 """These start processes as `commits` does, and repeat it."""
 TINY = [
     pytest.param(lane, id=lane.name, marks=[pytest.mark.soak(only=True)] if lane.name in SOAK else [])

@@ -226,3 +226,25 @@ def test_lost_server_is_said(browser: webdriver.Chrome, server: ConsoleServer) -
     server.stop()
     summary = "The server does not answer."
     WebDriverWait(browser, 15).until(lambda _: browser.find_element(By.CSS_SELECTOR, "#lanes .summary").text == summary)
+
+
+def test_lost_database_is_said_and_comes_back(
+    browser: webdriver.Chrome, server: ConsoleServer, catalog: deltars.Catalog, tmp_path: Path
+) -> None:
+    browser.get(server.address)
+    browser.find_element(By.LINK_TEXT, "Transactions").click()
+    [file] = tmp_path.glob("*.db")
+    catalog.close()
+    file.rename(tmp_path / "gone")
+
+    def summary(_: object) -> str:
+        return str(browser.execute_script("return document.querySelector('#lanes .summary').textContent"))
+
+    # The live update says so, and goes on when the database is back.
+    WebDriverWait(browser, 15).until(lambda _: "The catalog does not answer" in summary(_))
+    browser.find_element(By.LINK_TEXT, "Mirror").click()
+    assert browser.find_element(By.TAG_NAME, "h1").text == "This page cannot be shown"
+    catalog.close()
+    (tmp_path / "gone").rename(file)
+    browser.refresh()
+    assert browser.find_element(By.TAG_NAME, "h1").text == "Mirror"

@@ -19,6 +19,7 @@ from deltars.console import app, model
 from deltars.console.app import create_app
 from deltars.console.dry_runs import dry_run
 from deltars.console.security import without_token
+from deltars.console.server import make_sessions_read_only
 from deltars.log.maintenance import Advice, MaintenanceVerb
 from deltars.store.backends.time_limit import TimeLimit
 from tests.console.history import HOSTILE, fill, lose_a_race, rows
@@ -325,6 +326,25 @@ def test_pages_write_nothing(catalog: deltars.Catalog, tmp_path: Path) -> None:
         for page in (*PAGES, "/table?name=features"):
             assert client.get(page).status_code == 200
         assert written() == before
+
+
+@pytest.mark.backends("postgres")
+def test_every_page_is_made_by_sessions_that_cannot_write(catalog: deltars.Catalog, migrated_uri: str) -> None:
+    fill(catalog)
+    catalog.table("labels").alter.set_properties({"delta.enableDeletionVectors": "true"})
+    catalog.table("labels").delete("id < 3")
+    derived = catalog.activity(limit=1)[0].txn_id
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PGOPTIONS", "")
+        make_sessions_read_only()
+        with deltars.connect(migrated_uri, migrate=False) as reading, client_of(reading) as client:
+            with pytest.raises(deltars.DeltarsError):
+                reading.tag("never")
+            for page in (*PAGES, f"/transaction/{derived}", "/table?name=labels", "/table?name=features"):
+                assert client.get(page).status_code == 200, page
+            advice = client.get("/table.json?name=labels").json()["advice"]
+            assert any(one["dry_run"].startswith("Would write") for one in advice), advice
+            assert not any("cannot be tried" in one["dry_run"] for one in advice), advice
 
 
 @pytest.mark.backends("sqlite")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 from hashlib import sha256
@@ -16,6 +17,7 @@ from deltars.log.commit import Committed
 from deltars.mirror import MirrorOutcome, Publication, Publisher, Reconciler
 from deltars.mirror.files.commit import render_commit
 from deltars.protocol import Action, RemoveFile, Txn
+from deltars.store.mirror.checkpoint_state import CheckpointRows
 from deltars.store.mirror.lease import new_owner
 from deltars.store.mirror.status import Advance, MirrorState
 from tests.mirror.ledger import CREATE, Ledger, added, check_log
@@ -73,6 +75,29 @@ def test_next_version_is_published_without_a_lease_and_as_a_publisher_would(
         assert (ledger.warehouse / "t" / "_delta_log" / f"{version:020}.crc").exists()
     assert check_log(ledger, table) == 4
     assert len(DeltaTable(ledger.warehouse / "t").file_uris()) == 2
+
+
+def test_checksum_is_carried_on_and_counted_where_a_live_file_was_added_again(
+    ledger: Ledger, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit itself says whether it ended a file, so most checksums need no query."""
+    table, queried = begun(ledger, publisher), []
+    gone = CheckpointRows.gone
+
+    def counted(rows: CheckpointRows, *arguments: Any) -> Any:
+        queried.append(arguments[1])
+        return gone(rows, *arguments)
+
+    monkeypatch.setattr(CheckpointRows, "gone", counted)
+    for path, size, files, size_bytes in (("a", 1, 1, 1), ("b", 2, 2, 3), ("a", 5, 2, 7), ("c", 1, 3, 8)):
+        committed = ledger.commit({table: [added(path, size=size)]})
+        version = publish(publisher, committed).published_version
+        assert version is not None
+        checksum = json.loads(ledger.version_file("t", version).with_suffix(".crc").read_bytes())
+        assert (checksum["numFiles"], checksum["tableSizeBytes"]) == (files, size_bytes)
+    # Version 0 was published by the other way, which remembers its checksum too.
+    assert queried == [3]
+    check_log(ledger, table)
 
 
 @pytest.mark.backends("sqlite")

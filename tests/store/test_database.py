@@ -20,6 +20,7 @@ from sqlalchemy import text
 
 import deltars
 from deltars.store.backends import Opening
+from deltars.store.backends.pool import pool_of
 from deltars.store.database import Database
 from deltars.uri import parse_catalog_uri
 from tests.support import witness
@@ -95,6 +96,28 @@ def test_connection_comes_back_whatever_happens_with_it(small_pool: deltars.Cata
         with pytest.raises(ZeroDivisionError), small_pool._session.database.write(5):
             1 / 0  # noqa: B018
     assert small_pool.tables() == []
+
+
+@POSTGRES
+def test_connection_that_comes_back_after_the_catalog_was_closed_is_closed(small_pool: deltars.Catalog) -> None:
+    database = small_pool._session.database
+    with pool_of(database.engine).lend() as lent:
+        database.close()
+        assert not lent.driver.closed
+    assert lent.driver.closed
+    assert small_pool.tables() == []
+
+
+@POSTGRES
+def test_connection_that_its_borrower_lost_makes_room(small_pool: deltars.Catalog) -> None:
+    """As Ctrl-C does it, between the pool and the block that would return the connection."""
+    pool = pool_of(small_pool._session.database.engine)
+    for _ in range(5):
+        lost = pool.lend()
+        lost.driver.close()
+        del lost
+        assert small_pool.tables() == []
+    assert pool.use().in_use == 0
 
 
 @POSTGRES

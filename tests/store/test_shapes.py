@@ -7,13 +7,13 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import Dialect, Executable, Select, bindparam, func, select
+from sqlalchemy import Dialect, Select, bindparam, func, select
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from deltars.store.backends import prepared
-from deltars.store.backends.prepared import Prepared, QueryCache
+from deltars.store.backends.prepared import Prepared
 from deltars.store.schema import dl_add_files
 
 FILES = dl_add_files.c
@@ -41,28 +41,11 @@ def _dialect(paramstyle: str) -> Dialect:
 
 
 @pytest.mark.parametrize("name", QUERIES)
-@pytest.mark.parametrize("paramstyle", ["pyformat", "numeric_dollar"])
-def test_statement_has_its_own_values_whatever_it_was_compiled_for(name: str, paramstyle: str) -> None:
-    query, asked = QUERIES[name]
-    known = QueryCache(_dialect(paramstyle), "my schema")
-    for values in [*asked, *reversed(asked)]:
-        fresh = query(*values).compile(
-            dialect=_dialect(paramstyle),
-            schema_translate_map={None: "my schema"},
-            render_schema_translate=True,
-            compile_kwargs={"render_postcompile": True},
-        )
-        assert isinstance(fresh, SQLCompiler)
-        state = known.compiled(query(*values))
-        assert state.statement == str(fresh)
-        if paramstyle == "pyformat":
-            assert dict(state.parameters) == fresh.params
-        else:
-            assert list(state.positional_parameters) == [fresh.params[name] for name in fresh.positiontup or ()]
-
-
-@pytest.mark.parametrize("name", QUERIES)
-@pytest.mark.parametrize("dialect", [_dialect("numeric_dollar"), SQLiteDialect_pysqlite()], ids=["postgres", "sqlite"])
+@pytest.mark.parametrize(
+    "dialect",
+    [_dialect("numeric_dollar"), _dialect("format"), SQLiteDialect_pysqlite()],
+    ids=["postgres", "copy", "sqlite"],
+)
 def test_prepared_statement_has_its_own_constants_and_schema(name: str, dialect: Dialect) -> None:
     query, asked = QUERIES[name]
     for values in [*asked, *reversed(asked)]:
@@ -89,24 +72,17 @@ def test_statement_is_compiled_once_for_all_catalogs_of_a_process(monkeypatch: p
     assert found.values({"wanted": 7}) == [7, 5]
 
 
-def test_shape_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = []
-    compile_ = QueryCache._compile
-
-    def counted(self: QueryCache, statement: Executable) -> SQLCompiler:
-        compiled.append(statement)
-        return compile_(self, statement)
-
-    monkeypatch.setattr(QueryCache, "_compile", counted)
-    known = QueryCache(_dialect("pyformat"), None)
-    for number in range(5):
-        known.compiled(select(FILES.path).where(FILES.version == number))
-    assert len(compiled) == 1
+def test_query_is_compiled_once_for_lists_of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    Prepared(select(FILES.path).where(FILES.path.in_(["a", "b"])), _dialect("format"), None)
+    monkeypatch.setattr(prepared, "_compile", None)
+    found = Prepared(select(FILES.path).where(FILES.path.in_(["c"])), _dialect("format"), None)
+    assert found.values({}) == ["c"]
+    assert found.text.count("%s") == 1
 
 
 def test_last_shapes_are_kept_and_older_ones_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepared, "MAX_QUERIES", 3)
-    known = QueryCache(_dialect("pyformat"), None)
+    monkeypatch.setattr(prepared, "MAX_FORMS", 3)
+    monkeypatch.setattr(prepared, "_forms", {})
     for column in (FILES.path, FILES.size, FILES.version, FILES.stats, FILES.path):
-        assert known.compiled(select(column).where(FILES.version == 3)).parameters == {"version_1": 3}
-    assert len(known._known) == 3
+        assert Prepared(select(column).where(FILES.version == 3), _dialect("format"), None).values({}) == [3]
+    assert len(prepared._forms) == 3

@@ -460,9 +460,12 @@ def convert(spark: SparkSession, tables: Any, root: Path) -> Seen:
 
 def protocol(spark: SparkSession, tables: Any, root: Path) -> Seen:
     made = table(tables, spark, root / "t", ABC)
+    versions = [list(made.detail().collect()[0][-3:])]
     made.upgradeTableProtocol(1, 3)
+    versions += [list(made.detail().collect()[0][-3:])]
     made.upgradeTableProtocol(1, 2)
     made.addFeatureSupport("deletionVectors")
+    versions += [list(made.detail().collect()[0][-3:])]
     features = set(made.detail().collect()[0].tableFeatures)
     wrong = [
         lambda: made.upgradeTableProtocol("1", 3),
@@ -484,7 +487,7 @@ def protocol(spark: SparkSession, tables: Any, root: Path) -> Seen:
     made.dropFeatureSupport("checkConstraints")
     left = set(made.detail().collect()[0].tableFeatures)
     dropped = made.history(1).collect()[0]
-    return [*seen, "checkConstraints" in left, dropped.operation, dropped.operationParameters]
+    return [*seen, versions, "checkConstraints" in left, dropped.operation, dropped.operationParameters]
 
 
 def clone_arguments(spark: SparkSession, tables: Any, root: Path) -> Seen:

@@ -122,10 +122,15 @@ def test_feature_is_dropped_with_the_files_that_need_it(
 ) -> None:
     features.alter.set_properties({"delta.enableDeletionVectors": "true"})
     table = DeltaTable.forName(session, "features")
+    assert table.detail().collect()[0][-3:-1] == (3, 7)
     table.delete("id = 1")
     table.dropFeatureSupport("deletionVectors")
     detail = table.detail().collect()[0]
     assert (detail.tableFeatures, detail.properties, _ids(table)) == (["appendOnly", "invariants"], {}, [2, 3])
+    assert (detail.minReaderVersion, detail.minWriterVersion) == (1, 2)
+    assert features.detail().min_writer_version == 7
+    table.upgradeTableProtocol(1, 3)
+    assert table.detail().collect()[0][-3:] == (1, 3, ["appendOnly", "checkConstraints", "invariants"])
     for feature, condition in (("deletionVectors", "FEATURE_NOT_PRESENT"), ("nope", "UNSUPPORTED_CLIENT_FEATURE")):
         with pytest.raises(
             DeltaTableFeatureException, match=rf"^\[DELTA_FEATURE_DROP_{condition}\] Cannot drop"

@@ -24,7 +24,8 @@ from deltars.errors import (
     ValidationError,
     VersionConflict,
 )
-from deltars.protocol import AddFile
+from deltars.protocol import Action, AddFile
+from deltars.store.read.version_header import VersionHeaders
 from deltars.uri import parse_catalog_uri
 from tests.support import witness
 from tests.support.lake import Lake, OpenLake
@@ -40,6 +41,42 @@ WRITING = "dl_table_versions ("
 def _table_uri(catalog_uri: str, table: str) -> str:
     path, _, query = catalog_uri.partition("?")
     return f"{path}/{table}" + (f"?{query}" if query else "")
+
+
+@pytest.mark.backends("postgres", "sqlite")
+def test_version_that_this_process_committed_is_not_looked_up_again(
+    open_lake: OpenLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, looked_up = open_lake("a"), []
+    at = VersionHeaders.at
+
+    def counted(headers: VersionHeaders, table_id: UUID, version: int) -> Any:
+        looked_up.append(version)
+        return at(headers, table_id, version)
+
+    def stage(*actions: Action) -> list[str]:
+        """Commit these actions; the columns that the transaction saw before."""
+        with lake.begin() as tx:
+            tx.stage("a", actions)
+            seen = tx._view_for("a").seen("a").metadata
+        assert seen is not None
+        return list(seen.schema.names)
+
+    monkeypatch.setattr(VersionHeaders, "at", counted)
+    for number in range(3):
+        stage(added(f"{number}"))
+    assert looked_up == [0]
+    # Neither a version of another process nor new metadata is followed.
+    with deltars.connect(lake.uri, mirror="off") as other, other.begin() as tx:
+        tx.stage("a", [metadata("id BIGINT, theirs STRING")])
+    looked_up.clear()
+    stage(added("3"))
+    assert looked_up == [4]
+    stage(metadata("id BIGINT, theirs STRING, mine STRING"))
+    stage(added("4"))
+    assert looked_up == [4, 6]
+    assert stage(added("5")) == ["id", "theirs", "mine"]
+    assert looked_up == [4, 6]
 
 
 # -- all or nothing ----------------------------------------------------------------------------------------------------

@@ -42,7 +42,8 @@ _CASTS = (
 
 def check_fits(data: pa.Schema, table: pa.Schema) -> None:
     """Raise SchemaMismatch if data of this schema cannot fit the table. Only types are checked, not values."""
-    fit(empty_batch(data), table)
+    if not data.equals(table):
+        fit(empty_batch(data), table)
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
@@ -67,6 +68,10 @@ def _decoded_field(field: pa.Field) -> pa.Field:
 
 def fit(batch: pa.RecordBatch, table: pa.Schema) -> pa.RecordBatch:
     """Return the batch with the table's columns, in their order and types. Its schema is `file_schema(table)`."""
+    wanted = file_schema(table)
+    if batch.schema.equals(table) and table.equals(wanted):
+        # The same types, and no NOT NULL to check. Only ids of columns may be missing.
+        return pa.RecordBatch.from_arrays(batch.columns, schema=wanted)
     try:
         columns = _fit_fields(batch.schema, batch.columns, table, (), batch.num_rows)
     except _MisfitError as misfit:
@@ -75,7 +80,7 @@ def fit(batch: pa.RecordBatch, table: pa.Schema) -> pa.RecordBatch:
             field=misfit.column,
             hint=misfit.hint,
         ) from misfit.__cause__
-    return pa.RecordBatch.from_arrays(columns, schema=file_schema(table))
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
 def file_schema(table: pa.Schema) -> pa.Schema:

@@ -20,6 +20,7 @@ from deltars.errors import DeltarsError
 from deltars.mirror.checksum_state import Checksums
 from deltars.mirror.files.commit import put_commit, require_published, set_time
 from deltars.observe import Source, VersionPublished, emit
+from deltars.observe.channel import is_heard
 from deltars.protocol.log_files import LOG, checksum_path
 from deltars.storage import Storage
 from deltars.store.commit.next_version import NextVersion
@@ -60,11 +61,12 @@ class FastLane:
         # Before the catalog records it: a version recorded as published survives a power cut.
         storage.sync_names(LOG)
         took_s = time.perf_counter() - began
-        checksum = self._checksums.after(storage, [commit])
+        checksum = self._checksums.after_next(storage, new)
         storage.put_if_absent(checksum_path(commit.version), checksum.to_json(), sync_name=False)
         now = self._status.note_next(commit.table_id, commit.version, digest)
         if now is None:
             return False
-        lag_s = max(0, now - commit.commit_ts) / 1_000_000
-        emit(VersionPublished(self._source, commit.txn_id, new.table, commit.version, began_ns, took_s, lag_s))
+        if is_heard(VersionPublished):
+            lag_s = max(0, now - commit.commit_ts) / 1_000_000
+            emit(VersionPublished(self._source, commit.txn_id, new.table, commit.version, began_ns, took_s, lag_s))
         return True

@@ -130,6 +130,15 @@ def supported_features(protocol: Protocol) -> frozenset[str]:
     return frozenset(listed | _legacy_features(protocol))
 
 
+def legacy_versions(features: Collection[str]) -> tuple[int, int] | None:
+    """Return the reader and writer versions that imply exactly these features without a list; None if none do."""
+    for reader in range(1, MAX_READER_VERSION):
+        for writer in range(1, MAX_WRITER_VERSION):
+            if _legacy_features(Protocol(min_reader_version=reader, min_writer_version=writer)) == {*features}:
+                return reader, writer
+    return None
+
+
 def check_protocol(protocol: Protocol) -> str | None:
     """Return why the protocol is malformed or not supported for writing, or None if it is neither."""
     reader, writer = protocol.min_reader_version, protocol.min_writer_version

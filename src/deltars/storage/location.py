@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import unquote
 
 from deltars.errors import ValidationError, brief
@@ -50,6 +51,11 @@ def parse_location(location: str | os.PathLike[str]) -> Location:
         raise ValidationError(
             f"a location is a text or a path, got {brief(location)}", field="location", hint=_EXAMPLES
         )
+    return _parsed(text)
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> Location:
     if text.startswith("/"):
         return _local(text, text)
     match = _URL.fullmatch(text)

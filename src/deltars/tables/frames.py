@@ -26,7 +26,7 @@ from deltars.log.snapshot import HistoryEntry, Snapshot, Totals
 from deltars.protocol import column_mapping
 from deltars.protocol.clustering import clustering_columns
 from deltars.protocol.engine_info import ENGINE_INFO
-from deltars.protocol.features import FEATURE_PROPERTY, FENCE
+from deltars.protocol.features import FEATURE_PROPERTY, FENCE, legacy_versions
 from deltars.protocol.properties import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
 from deltars.protocol.stats import indexed_leaves
 from deltars.transaction import ChangeMetrics, Optimized, RestoredTable
@@ -198,6 +198,9 @@ def _as_text(value: Any) -> str | None:
 def detail_frame(spark: SparkSession, table: Table) -> DataFrame:
     snapshot = table.snapshot()
     detail = table.detail()
+    features = [name for name in detail.table_features if name not in _OWN_FEATURES]
+    # As delta-spark has them, for the features that are shown.
+    versions = legacy_versions(features) or (detail.min_reader_version, detail.min_writer_version)
     row = (
         "delta",
         snapshot.metadata.id,
@@ -211,9 +214,8 @@ def detail_frame(spark: SparkSession, table: Table) -> DataFrame:
         detail.num_files,
         detail.size_bytes,
         shown_properties(detail.properties),
-        detail.min_reader_version,
-        detail.min_writer_version,
-        [name for name in detail.table_features if name not in _OWN_FEATURES],
+        *versions,
+        features,
     )
     return spark.createDataFrame([row], _DETAIL)
 

@@ -39,6 +39,7 @@ from deltars.observe import (
     WriteSkipped,
     emit,
 )
+from deltars.observe.channel import is_heard
 from deltars.predicate import parse
 from deltars.protocol import Action, SchemaLike, as_schema
 from deltars.protocol import Protocol as TableProtocol
@@ -518,8 +519,10 @@ class OpenTransaction(RefusesVerbs, RowsByTable):
         with self._lifetime.spending(OPEN):
             self._earlier = session.writer.find_committed(self.id) if self._is_repeatable else None
             self._view = View(session, self._lifetime)
+        # Looked up here, the first time: a commit must not wait for it.
         isolation = self._isolation or session.isolation
-        emit(TransactionBegun(session.database.source, self.id, isolation, began_ns))
+        if is_heard(TransactionBegun):
+            emit(TransactionBegun(session.database.source, self.id, isolation, began_ns))
         return self._view
 
     def _join(self, session: CatalogSession) -> View:

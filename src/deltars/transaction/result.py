@@ -40,7 +40,7 @@ class TransactionResult(RefusesVerbs):
     mirror: Mapping[str, MirrorOutcome] = field(default_factory=dict)
     skipped: tuple[SkippedWrite, ...] = ()
     """Writes that were skipped because of their `app_id` and `app_version`."""
-    stages: Mapping[str, float] = field(default_factory=dict, compare=False)
+    stages: Mapping[str, float] = field(default_factory=dict, repr=False, compare=False)
     """Seconds of each stage, from `open` to `publish`, in their order."""
 
     def _repr_html_(self) -> str:

@@ -101,6 +101,7 @@ class TableWrite:
         self._options = options
         self._source = frame
         self._opened: object | None = None
+        self._schema: StructType | None = None
         self._rows: _Rows | None = None
         self._replaced: _Replaced | None = None
 
@@ -114,6 +115,8 @@ class TableWrite:
     @property
     def schema(self) -> StructType:
         """Schema of the frame, and of a table that is created from it."""
+        if self._schema is not None:
+            return self._schema
         schema = self._plane.schema(self._frame)
         if not schema.fields:
             raise ValidationError(
@@ -121,6 +124,7 @@ class TableWrite:
                 field="df",
                 hint="Check how the frame was made: a frame without rows can be written, but it needs the columns.",
             )
+        self._schema = schema
         return schema
 
     def new_table(self, name: str | UUID) -> StagedTable:
@@ -181,7 +185,7 @@ class TableWrite:
                     " fit the table",
                 )
                 raise error.located(table=table.name, txn_id=self._view.txn_id, stage="write data")
-            self._opened = None
+            self._opened = self._schema = None
             self._rows = self._write_rows(table, self._metadata(table), max_files)
         if self._options.overwrites and table.exists:
             self._replaced = self._replace(table, self._rows)

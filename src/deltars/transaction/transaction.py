@@ -25,6 +25,7 @@ from deltars.errors import DeltarsError, ValidationError
 from deltars.log.commit import Commit, Committed, Drop
 from deltars.log.stages import PUBLISH, in_order
 from deltars.observe import Lineage, Outcome, Stopwatch, TransactionEnded, emit
+from deltars.observe.channel import is_heard
 from deltars.session import HasSession, TableLike, after_commit
 from deltars.transaction.auto_compaction import compact_after_write
 from deltars.transaction.current import Entered, enter, leave
@@ -179,7 +180,7 @@ class Transaction(StatementCalls):
         error: BaseException | None = None,
         lineage: Callable[[], Lineage] | None = None,
     ) -> None:
-        if self._view is not None:
+        if self._view is not None and (error is not None or is_heard(TransactionEnded)):
             tables = versions or dict.fromkeys(staged.name for staged in self._view.changed)
             took_s = time.perf_counter() - self._began
             source = self._view.session.database.source

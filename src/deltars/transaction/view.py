@@ -9,10 +9,10 @@ Threads share a view. It is changed under the transaction's lock; the database i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from uuid import UUID, uuid4
 
 import pyarrow as pa
@@ -174,16 +174,13 @@ class View:
         location = self.session.registry.location(found.table_id)
         if found.version == NO_VERSION:
             return StagedTable(found.table_id, found.name, location, found.version, None)
-        snapshot = self._snapshot(found.table_id, found.version)
-        return StagedTable(
-            found.table_id,
-            found.name,
-            location,
-            found.version,
-            snapshot.metadata,
-            snapshot.protocol,
-            is_live=_Live(snapshot),
-        )
+        table_id, version, commit_ts = found.table_id, found.version, found.commit_ts
+        known = None if commit_ts is None else self.session.reader.known_state(table_id, version, commit_ts)
+        if known is None:
+            snapshot = self._snapshot(table_id, version)
+            known = snapshot.metadata, snapshot.protocol
+        is_live = _Live(partial(self._snapshot, table_id, version))
+        return StagedTable(table_id, found.name, location, version, *known, is_live=is_live)
 
     def seen(self, table: TableLike, expected_version: int | None = None) -> StagedTable:
         """Return a table by name, id or URI. Raise `TableNotFound` if the transaction does not see it.
@@ -398,7 +395,7 @@ def _kept(files: pa.Table, *conditions: Pruner | KeySet) -> pa.Table:
 class _Live:
     """Test whether a file belongs to the snapshot. The files are fetched on the first call."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
         self._snapshot = snapshot
 
     def __call__(self, key: FileKey) -> bool:
@@ -406,4 +403,4 @@ class _Live:
 
     @cached_property
     def _keys(self) -> frozenset[FileKey]:
-        return frozenset(file_keys(self._snapshot.files))
+        return frozenset(file_keys(self._snapshot().files))

@@ -81,8 +81,11 @@ class TimestampTooEarlyInSpark(TimestampTooEarly, AnalysisException):
     """The table had no version yet at that time."""
 
 
+_OTHER = "DELTA_INVALID_REQUEST"
+"""Condition of errors that neither Spark nor Delta has a name for."""
+
 _KINDS: dict[type[DeltarsError], tuple[type[DeltarsError], str]] = {
-    ValidationError: (InvalidInSpark, "DELTA_INVALID_REQUEST"),
+    ValidationError: (InvalidInSpark, _OTHER),
     SchemaMismatch: (SchemaMismatchInSpark, "DELTA_METADATA_MISMATCH"),
     PredicateError: (UnparsableInSpark, "PARSE_SYNTAX_ERROR"),
     TableNotFound: (TableNotFoundInSpark, "TABLE_OR_VIEW_NOT_FOUND"),
@@ -154,9 +157,9 @@ def make_sparks(error: DeltarsError) -> None:
         return
     # The same object, so that its fields, its notes and its traceback stay.
     error.__class__, condition = found
-    words = error.message if deltas is None else deltas.words
-    error.message = f"[{condition}] {words}"
-    error.args = (error.message,)
+    if condition != _OTHER:
+        error.message = f"[{condition}] {error.message if deltas is None else deltas.words}"
+        error.args = (error.message,)
     fields: dict[str, object] = {
         "_message": str(error),
         "_errorClass": condition,

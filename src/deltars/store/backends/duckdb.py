@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,6 @@ from sqlalchemy import table as sa_table
 from deltars.errors import ConfigError, DatabaseError, DeltarsError, TimeoutError
 from deltars.store.backends.base import Backend, Opening, Query, first_line, read_too_long
 from deltars.store.backends.pool import WatchedPool
-from deltars.store.backends.prepared import QueryCache
 from deltars.store.types import Id
 from deltars.uri import CatalogUri
 
@@ -113,13 +111,9 @@ class DuckDB(Backend):
     def batches(self, connection: Connection, query: Query, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
         # Bypass SQLAlchemy's cursors, which would fetch the rows a second time after Arrow has read them.
         driver: Any = connection.connection.driver_connection
-        state = self._queries.compiled(query)
-        for batch in driver.execute(state.statement, state.positional_parameters).to_arrow_reader(FETCH_CHUNK_ROWS):
+        prepared = self.prepare(query)
+        for batch in driver.execute(prepared.text, prepared.values({})).to_arrow_reader(FETCH_CHUNK_ROWS):
             yield batch.cast(columns)
-
-    @cached_property
-    def _queries(self) -> QueryCache:
-        return QueryCache(self.statement_dialect(), self.schema)
 
     def statement_dialect(self) -> Dialect:
         return DuckDBDialect(paramstyle="numeric_dollar")

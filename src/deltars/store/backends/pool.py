@@ -91,6 +91,7 @@ class WatchedPool(Pool):
         self._counting = threading.Lock()
         self._waiting = self._asked = 0
         self._waited_s = 0.0
+        self._is_disposed = False
 
     def lend(self) -> BareConnection:
         entry = self._do_get()
@@ -116,12 +117,17 @@ class WatchedPool(Pool):
             return self._wait()
 
     def _do_return_conn(self, record: ConnectionPoolEntry) -> None:
+        if self._is_disposed:
+            # Another thread closed the catalog while this one used the connection.
+            record.close()
+            return
         self._idle.append(record)
         if self._waiting:
             with self._change:
                 self._change.notify()
 
     def dispose(self) -> None:
+        self._is_disposed = True
         while self._idle:
             with suppress(IndexError):  # Another thread took the last one.
                 self._idle.pop().close()

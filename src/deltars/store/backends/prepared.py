@@ -1,7 +1,11 @@
 """Compiled statements, which bypass SQLAlchemy's own execution and its cache.
 
-    Prepared     a statement with named parameters, compiled once a process; its values are given at each run
-    QueryCache   queries built with their values at each use; those that differ only in values are compiled once
+    Prepared(statement) ──▶ text, and the values of its parameters in their order
+          │
+          └ compiled once a process for all statements that differ only in values or in the schema of their catalog
+
+A statement of ours has named parameters, whose values are given at each run. A query that is built with its values is
+prepared anew at each use, which costs no compilation.
 
 SQLAlchemy caches what goes through its cursors. Statements sent directly to the driver, to COPY or to Arrow took longer
 to compile than the database took to run them.
@@ -10,28 +14,31 @@ to compile than the database took to run them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from sqlalchemy import Dialect, Executable
-from sqlalchemy.sql.compiler import ExpandedState, SQLCompiler
+from sqlalchemy.sql.compiler import SQLCompiler
 
-MAX_QUERIES = 200
+MAX_FORMS = 500
 
 Given: TypeAlias = Mapping[str, Any] | list[Any]
 """Values of a statement's parameters: by name, or all of them in their order."""
 
 
 class Prepared:
-    """Statement compiled once: its text, and the order of its parameters."""
+    """Compiled statement: its text, and the order of its parameters. The dialect's parameters are positional."""
 
     def __init__(self, statement: Executable, dialect: Dialect, schema: str | None) -> None:
-        form, constants = _form_of(statement, dialect, has_schema=schema is not None)
-        self.text = form.text
+        form, values = _form_of(statement, dialect, has_schema=schema is not None)
+        # A list of values becomes as many parameters as it has elements.
+        state = form.compiled.construct_expanded_state(values)
+        self.text = state.statement
         if schema is not None:
-            self.text = form.text.replace(_quoted(dialect, _SCHEMA), _quoted(dialect, schema))
-        self.names = form.names
-        self.constants: Mapping[str, Any] = constants
+            self.text = self.text.replace(_quoted(dialect, _SCHEMA), _quoted(dialect, schema))
+        self.names: Sequence[str] = tuple(state.positiontup or ())
+        self.constants: Mapping[str, Any] = {
+            name: value for name, value in state.parameters.items() if value is not None
+        }
 
     def values(self, given: Given) -> Sequence[Any]:
         """Return the values of the parameters in their order. One that is not given has its constant, or None."""
@@ -41,35 +48,39 @@ class Prepared:
         return [given[name] if name in given else constants.get(name) for name in self.names]
 
 
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """A statement without its constants and the schema: the same for every catalog of a process."""
+class _Form(NamedTuple):
+    """A statement without its values and its schema: the same for every catalog of a process."""
 
-    text: str
-    names: tuple[str, ...]
-    parameters: tuple[str, ...]
-    """Name of each parameter, in the order of the statement's cache key."""
-    own_constants: Mapping[str, Any]
-    """What the compiler added, such as an OFFSET of 0."""
+    compiled: SQLCompiler
+    names: list[str]
+    """Names of its parameters, in the order of the statement's cache key."""
 
 
 def _form_of(statement: Executable, dialect: Dialect, *, has_schema: bool) -> tuple[_Form, dict[str, Any]]:
-    """Return the form of a statement, and its constants by name."""
+    """Return the form of a statement, and its values by name. None stands for those that each run gives."""
     shape = statement._generate_cache_key()  # type: ignore[attr-defined]
-    key = None if shape is None else (type(dialect), dialect.paramstyle, has_schema, shape.key)
-    if key is not None and (known := _forms.get(key)) is not None:
-        values = zip(known.parameters, (parameter.value for parameter in shape.bindparams), strict=True)
-        return known, {**known.own_constants, **{name: value for name, value in values if value is not None}}
-    compiled = _compile(statement, dialect, _SCHEMA if has_schema else None, render_postcompile=True)
-    constants = {name: value for name, value in compiled.params.items() if value is not None}
-    parameters = () if shape is None else tuple(compiled.bind_names.get(one, "") for one in shape.bindparams)
-    own = {name: value for name, value in constants.items() if name not in parameters}
-    form = _Form(str(compiled), tuple(compiled.positiontup or ()), parameters, own)
-    # The text of a list of values depends on its length, which is not in the key.
-    if key is not None and all(parameters) and not (compiled.post_compile_params or compiled.literal_execute_params):
+    if shape is None:
+        compiled = _compile(statement, dialect, has_schema=has_schema)
+        names = [parameter.key for parameter in compiled.binds.values() if parameter.required]
+        return _Form(compiled, names), dict.fromkeys(names)
+    key = type(dialect), dialect.paramstyle, has_schema, shape.key
+    form = _forms.get(key)
+    if form is None:
+        compiled = _compile(statement, dialect, has_schema=has_schema)
+        form = _Form(compiled, [parameter.key for parameter in shape.bindparams])
         # Threads share the forms without a lock: at worst a statement is compiled twice.
+        for oldest in list(_forms)[: max(0, len(_forms) + 1 - MAX_FORMS)]:
+            _forms.pop(oldest, None)
         _forms[key] = form
-    return form, constants
+    # Statements with the same cache key have the same parameters in the same order, under different names.
+    return form, {name: one.value for name, one in zip(form.names, shape.bindparams, strict=True)}
+
+
+def _compile(statement: Executable, dialect: Dialect, *, has_schema: bool) -> SQLCompiler:
+    options = {"schema_translate_map": {None: _SCHEMA}, "render_schema_translate": True} if has_schema else {}
+    compiled = statement.compile(dialect=dialect, **options)  # type: ignore[attr-defined]
+    assert isinstance(compiled, SQLCompiler)
+    return compiled
 
 
 def _quoted(dialect: Dialect, schema: str) -> str:
@@ -79,42 +90,3 @@ def _quoted(dialect: Dialect, schema: str) -> str:
 _SCHEMA = "the schema of the catalog"
 """Stands for the schema in a form. No other name has a blank, and values are never part of the text."""
 _forms: dict[Any, _Form] = {}
-
-
-class QueryCache:
-    """Compiled queries of one dialect and schema."""
-
-    def __init__(self, dialect: Dialect, schema: str | None) -> None:
-        self._dialect = dialect
-        self._schema = schema
-        self._known: dict[Any, tuple[SQLCompiler, list[str]]] = {}
-
-    def compiled(self, statement: Executable) -> ExpandedState:
-        """Return the text of a statement, and its values by name or position."""
-        shape = statement._generate_cache_key()  # type: ignore[attr-defined]
-        if shape is None:
-            return self._compile(statement).construct_expanded_state()
-        known = self._known.get(shape.key)
-        if known is None:
-            known = self._compile(statement), [parameter.key for parameter in shape.bindparams]
-            self._remember(shape.key, known)
-        compiled, names = known
-        # Statements with the same cache key have the same parameters in the same order, under different names.
-        values = {name: parameter.value for name, parameter in zip(names, shape.bindparams, strict=True)}
-        return compiled.construct_expanded_state(values)
-
-    def _remember(self, key: Any, known: tuple[SQLCompiler, list[str]]) -> None:
-        # Threads share the cache without a lock: at worst a statement is compiled twice.
-        for oldest in list(self._known)[: max(0, len(self._known) + 1 - MAX_QUERIES)]:
-            self._known.pop(oldest, None)
-        self._known[key] = known
-
-    def _compile(self, statement: Executable) -> SQLCompiler:
-        return _compile(statement, self._dialect, self._schema)
-
-
-def _compile(statement: Executable, dialect: Dialect, schema: str | None, **rendering: bool) -> SQLCompiler:
-    options = {"schema_translate_map": {None: schema}, "render_schema_translate": True} if schema else {}
-    compiled = statement.compile(dialect=dialect, compile_kwargs=rendering, **options)  # type: ignore[attr-defined]
-    assert isinstance(compiled, SQLCompiler)
-    return compiled

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from deltars.errors import DeltarsError
@@ -32,7 +32,7 @@ from deltars.store.backends import Opening
 from deltars.store.commit.next_version import NextVersion, is_next, made
 from deltars.store.commit.plan import ROW_GROUPS, LockedTable, read_rows, stages_row, transaction_row, version_row
 from deltars.store.commit.state_cache import UNCOMMITTED, KnownState, StateCache
-from deltars.store.commit.statements import CONDITIONS, READS, TRANSACTION, VERSIONS, CommitStatements, Shape
+from deltars.store.commit.statements import ADDS, CONDITIONS, READS, TRANSACTION, VERSIONS, CommitStatements, Shape
 from deltars.store.database import Database
 from deltars.store.mirror.statements import DIVERGED
 from deltars.store.rows import TABLE_OF, Row, row_group_to_row, to_row
@@ -78,15 +78,14 @@ class DirectCommits:
             return None
         rows = self._rows(commit, table, known, committer)
         take = self._in_one_trip if self._backend.chains_writes else self._step_by_step
-        locked = take(commit, table, known, rows, timeout_s, watch)
-        if not isinstance(locked, tuple):
-            return locked
-        row, commit_ts = locked
+        done = take(commit, table, known, rows, timeout_s, watch)
+        if not isinstance(done, _Done):
+            return done
         return Committed(
             commit.txn_id,
-            commit_ts,
-            {table.table_id: row.current_version + 1},
-            _following(commit, table, known, row, commit_ts, committer) if is_next(row) else None,
+            done.commit_ts,
+            {table.table_id: done.row.current_version + 1},
+            _following(commit, table, known, done, committer) if is_next(done.row) else None,
         )
 
     # -- one round trip ------------------------------------------------------------------------------------------
@@ -99,7 +98,7 @@ class DirectCommits:
         rows: dict[str, list[Row]],
         timeout_s: float,
         watch: Stopwatch,
-    ) -> _Locked | VersionTaken | None:
+    ) -> _Done | VersionTaken | None:
         table_id, expected, base = str(table.table_id), table.expected_version, commit.bases.get(table.table_id)
         rows[CONDITIONS] = [
             {
@@ -131,11 +130,11 @@ class DirectCommits:
         # Still in the stage "commit": an interrupt must not say that the transaction did not commit. The stages cannot
         # be watched from here. The time stamp was taken when the lock was there.
         watch.enter("commit")
-        [(version, commit_ts, began_us)] = written
+        [(version, commit_ts, began_us, ended)] = written
         row = LockedTable(table.table_id, *locked[0][1:])
         row.current_version = version - 1
         watch.move("commit", "lock", max(0, commit_ts - began_us) / 1_000_000)
-        return row, commit_ts
+        return _Done(row, commit_ts, ended)
 
     # -- step by step --------------------------------------------------------------------------------------------
 
@@ -147,7 +146,7 @@ class DirectCommits:
         rows: dict[str, list[Row]],
         timeout_s: float,
         watch: Stopwatch,
-    ) -> _Locked | VersionTaken | None:
+    ) -> _Done | VersionTaken | None:
         opening = Opening([(self._statements.lock_and_stamp(), {"table_0": str(table.table_id)})])
         with self._database.brief_write(timeout_s, opening) as connection:
             watch.enter("check")
@@ -163,12 +162,10 @@ class DirectCommits:
             single = frozenset([name for name, documents in rows.items() if len(documents) == 1])
             values = self._statements.values(rows, single)
             values["commit_ts"] = commit_ts
-            for statement in self._statements.write(
-                Shape(frozenset(rows.keys() - {TRANSACTION, VERSIONS}), single=single)
-            ):
-                self._backend.run(connection, statement, values)
+            shape = Shape(frozenset(rows.keys() - {TRANSACTION, VERSIONS}), single=single)
+            results = [self._backend.run(connection, one, values) for one in self._statements.write(shape)]
             watch.enter("commit")
-        return row, commit_ts
+        return _Done(row, commit_ts, len(results[0]) if ADDS in rows else 0)
 
     def _is_expected(self, commit: Commit, table: TableCommit, known: KnownState, row: LockedTable) -> bool:
         base = commit.bases.get(table.table_id)
@@ -217,8 +214,14 @@ class DirectCommits:
             rows[TRANSACTION][0]["stages"] = stages_row(commit, watch.stages)
 
 
-_Locked: TypeAlias = tuple[LockedTable, int]
-"""Row under the lock, before the commit, and the time stamp of the commit."""
+class _Done(NamedTuple):
+    """Commit that took the direct way."""
+
+    row: LockedTable
+    """The table's row under the lock, before the commit."""
+    commit_ts: int
+    ended: int
+    """Number of live files that were added again."""
 
 
 def _place(rows: dict[str, list[Row]], locked: LockedTable) -> None:
@@ -226,15 +229,19 @@ def _place(rows: dict[str, list[Row]], locked: LockedTable) -> None:
     version = locked.current_version + 1
     for name, documents in rows.items():
         for row in documents if name not in (TRANSACTION, READS) else ():
-            row["version"], row["slot"] = version, locked.slot
+            row["version"] = version
+    for row in rows.get(ADDS, ()):
+        row["slot"] = locked.slot
     rows[VERSIONS][0] |= {"last_ict": locked.last_ict, "next_row_id": locked.next_row_id}
     rows[TRANSACTION][0]["participants"] = {str(locked.table_id): version}
 
 
 def _following(
-    commit: Commit, table: TableCommit, known: KnownState, row: LockedTable, commit_ts: int, committer: str
+    commit: Commit, table: TableCommit, known: KnownState, done: _Done, committer: str
 ) -> Callable[[], NextVersion]:
-    return lambda: made(replace(commit, committer=committer), table.actions, known, row, commit_ts)
+    row, commit_ts, ended = done
+    only_adds = ended == 0
+    return lambda: made(replace(commit, committer=committer), table.actions, known, row, commit_ts, only_adds=only_adds)
 
 
 def locked_table(row: Any) -> LockedTable:

@@ -26,6 +26,10 @@ class NextVersion:
     table: str
     location: str
     metadata: Metadata
+    before_ts: int
+    """Time stamp of the version before, which distinguishes it from one of the same number in a restored database."""
+    only_adds: bool
+    """Whether it is certain that no live file was ended."""
 
 
 def next_version(commit: Commit, plan: Plan, row: LockedTable, commit_ts: int) -> Callable[[], NextVersion] | None:
@@ -44,7 +48,15 @@ def is_next(row: LockedTable) -> bool:
     return row.mirror_state == ACTIVE and row.published_version == row.current_version
 
 
-def made(commit: Commit, actions: Sequence[Action], after: KnownState, row: LockedTable, commit_ts: int) -> NextVersion:
+def made(
+    commit: Commit,
+    actions: Sequence[Action],
+    after: KnownState,
+    row: LockedTable,
+    commit_ts: int,
+    *,
+    only_adds: bool = False,
+) -> NextVersion:
     """Return the version that a commit made of the only table that it wrote. `after` is the table's state since."""
     [table], metadata, version = commit.tables, after.state.metadata, row.current_version + 1
     assert metadata is not None
@@ -65,7 +77,7 @@ def made(commit: Commit, actions: Sequence[Action], after: KnownState, row: Lock
         user_metadata=commit.user_metadata,
         participants={str(row.table_id): version},
     )
-    return NextVersion(made, row.name, row.location, metadata)
+    return NextVersion(made, row.name, row.location, metadata, row.last_commit_ts, only_adds)
 
 
 def _actions(plan: Plan) -> list[Action]:

@@ -393,7 +393,9 @@ class _Writes:
         if REMOVES in pending:
             gone = self.mark_removed(REMOVES).returning(dl_add_files.c.ord).cte("gone")
             removed = select(func.count()).select_from(gone).scalar_subquery()
-        superseded = [self.mark_removed(ADDS).cte("superseded")] if ADDS in pending else []
+        superseded = (
+            [self.mark_removed(ADDS).returning(dl_add_files.c.ord).cte("superseded")] if ADDS in pending else []
+        )
         inserted = [self.insert(schema.metadata.tables[name]).cte(f"into_{name}") for name in sorted(pending)]
         recorded = [
             self._insert_transaction(commit_ts).cte("into_transactions"),
@@ -403,8 +405,11 @@ class _Writes:
         if self._locked is None:
             last = update_tables.returning(commit_ts, removed)
         else:
-            tables = dl_tables.c
-            last = update_tables.returning(tables.current_version, tables.last_commit_ts, self._backend.begun_us())
+            tables, begun = dl_tables.c, self._backend.begun_us()
+            ended: ColumnElement[int] = literal_column("0", Integer)
+            for files in superseded:
+                ended = select(func.count()).select_from(files).scalar_subquery()
+            last = update_tables.returning(tables.current_version, tables.last_commit_ts, begun, ended)
         return [last.add_cte(*superseded, *inserted, *recorded)]
 
     def _stamp(self) -> Select[Any]:
@@ -420,7 +425,7 @@ class _Writes:
         if REMOVES in pending:
             steps.append(self.mark_removed(REMOVES).returning(dl_add_files.c.ord))
         if ADDS in pending:
-            steps.append(self.mark_removed(ADDS))
+            steps.append(self.mark_removed(ADDS).returning(dl_add_files.c.ord))
         steps += [self.insert(schema.metadata.tables[name]) for name in sorted(pending)]
         steps.append(self._insert_transaction(commit_ts))
         steps.append(self._insert_versions(commit_ts))

@@ -18,10 +18,12 @@ from uuid import UUID
 from sqlalchemy import Connection, Select, and_, select
 
 from deltars.errors import TimestampTooEarly, ValidationError, VersionNotFound
+from deltars.log.commit import Commit, Committed
 from deltars.log.moments import Moment, from_milliseconds, to_milliseconds
 from deltars.log.new_table import NO_VERSION
 from deltars.log.snapshot import HistoryEntry, Snapshot, as_whole
 from deltars.log.transaction_id import TxnId, as_txn_id
+from deltars.protocol import Metadata, Protocol
 from deltars.store.database import Readable
 from deltars.store.names import was_dropped
 from deltars.store.read.committed_versions import CommittedTransaction, CommittedVersion, CommittedVersions
@@ -106,6 +108,7 @@ class LogReader:
                 field="version",
                 hint="Take a new snapshot, or begin a new transaction.",
             )
+        self._headers.remember(table_id, found)
         contents = TableContents(
             self._database, table_id, found.version, found.slot, found.metadata, found.metadata_version
         )
@@ -118,6 +121,24 @@ class LogReader:
             contents,
             (found.txn_id, found.commit_ts),
         )
+
+    def known_state(self, table_id: UUID, version: int, commit_ts: int) -> tuple[Metadata, Protocol] | None:
+        """Return metadata and protocol of a version that was committed then, if they are remembered.
+
+        Its files must not be read without a look-up: the database may have been restored meanwhile.
+        """
+        known = self._headers.known(table_id, version, commit_ts)
+        return None if known is None else (known.metadata, known.protocol)
+
+    def follow(self, commit: Commit, committed: Committed) -> None:
+        """Note the version that a commit made, so that the next transaction need not look it up."""
+        if len(commit.tables) != 1 or commit.is_repeatable:
+            return
+        [table] = commit.tables
+        base = commit.bases.get(table.table_id)
+        is_next = base is not None and committed.versions.get(table.table_id) == base.version + 1
+        if base is not None and is_next and not any(isinstance(one, (Metadata, Protocol)) for one in table.actions):
+            self._headers.follow(table.table_id, base, committed.txn_id, committed.commit_ts)
 
     def changes(self, table_id: UUID, from_version: int, to_version: int | None = None) -> Iterator[CommittedVersion]:
         """Yield the versions from `from_version` to `to_version` or the current one, both included, oldest first."""

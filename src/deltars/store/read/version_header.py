@@ -32,6 +32,7 @@ from sqlalchemy import (
 )
 
 from deltars.errors import HistoryExpired, TableNotFound, VersionNotFound
+from deltars.log.commit import Base
 from deltars.log.moments import from_milliseconds
 from deltars.log.new_table import NO_VERSION
 from deltars.protocol import Action, Metadata, Protocol
@@ -66,6 +67,9 @@ _COMMIT: tuple[ColumnElement[Any], ...] = (
 )
 
 
+MAX_REMEMBERED = 10_000
+
+
 class VersionHeader(NamedTuple):
     current_version: int
     """Current version of the table, which may be a later one."""
@@ -85,6 +89,35 @@ class VersionHeaders:
 
     def __init__(self, database: Readable) -> None:
         self._database = database
+        self._known: dict[UUID, VersionHeader] = {}
+        """Last header of each table that was read or followed."""
+
+    def known(self, table_id: UUID, version: int, commit_ts: int) -> VersionHeader | None:
+        """Return the header of a version that was committed then, if it is remembered.
+
+        It does not say whether the database still has the version: it may have been restored meanwhile.
+        """
+        known = self._known.get(table_id)
+        return known if known is not None and (known.version, known.commit_ts) == (version, commit_ts) else None
+
+    def follow(self, table_id: UUID, base: Base, txn_id: UUID, commit_ts: int) -> None:
+        """Note the version after `base`, which changed neither metadata nor protocol."""
+        known = self.known(table_id, base.version, base.commit_ts)
+        if known is None:
+            return
+        following = known._replace(
+            current_version=base.version + 1,
+            version=base.version + 1,
+            in_commit_timestamp=max(commit_ts // 1000, known.in_commit_timestamp + 1),
+            txn_id=str(txn_id),
+            commit_ts=commit_ts,
+        )
+        self.remember(table_id, following)
+
+    def remember(self, table_id: UUID, header: VersionHeader) -> None:
+        while len(self._known) >= MAX_REMEMBERED:
+            self._known.pop(next(iter(self._known)), None)
+        self._known[table_id] = header
 
     def current(self, table_id: UUID) -> VersionHeader:
         return self._read(self._open_current, table_id, None)

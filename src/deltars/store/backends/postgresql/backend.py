@@ -67,7 +67,7 @@ from deltars.store.backends.postgresql.pipeline import (
 )
 from deltars.store.backends.postgresql.tls import HINT as TLS_HINT
 from deltars.store.backends.postgresql.tls import with_verified_tls
-from deltars.store.backends.prepared import Given, Prepared, QueryCache
+from deltars.store.backends.prepared import Given, Prepared
 
 LARGE_ROWS = 10_000
 """Number of rows from which ADBC's faster stream is worth a separate session."""
@@ -225,13 +225,8 @@ class PostgreSQL(Backend):
 
     def _bound(self, connection: Connection, query: Query) -> str:
         """Return the query's text with its values in it, quoted by libpq: COPY takes no parameters."""
-        driver, state = driver_of(connection), self._queries.compiled(query)
-        values = {name: sql.Literal(value).as_string(driver) for name, value in state.parameters.items()}
-        return state.statement % values
-
-    @cached_property
-    def _queries(self) -> QueryCache:
-        return QueryCache(PGDialect_psycopg(), self.uri.schema)  # type: ignore[no-untyped-call]
+        driver, prepared = driver_of(connection), Prepared(query, _FORMATTED, self.uri.schema)
+        return prepared.text % tuple(sql.Literal(value).as_string(driver) for value in prepared.values({}))
 
     def statement_dialect(self) -> Dialect:
         return dialect()
@@ -452,3 +447,5 @@ def _refuse_dead_connection(driver: psycopg.Connection[Any], record: ConnectionP
 
 
 _POLL = "deltars_poll"
+_FORMATTED: Dialect = PGDialect_psycopg(paramstyle="format")  # type: ignore[no-untyped-call]
+"""Dialect of texts that values are put into: %s."""
