@@ -33,6 +33,8 @@ class Lake:
     root: Path
     lot: random.Random
     turn: int = 0
+    clients: int = 0
+    """Clients so far. They have a count of their own, because some come while another process is at work."""
     rows: int = 0
     """Of each plain table."""
 
@@ -49,8 +51,8 @@ class Lake:
 
     def pay(self, catalog: deltars.Catalog, *kinds: str) -> None:
         """A client of its own, so that no one goes on with the rows of one that was interrupted."""
-        self.turn += 1
-        client = Client(catalog, self.journals, self.turn, self.lot)
+        self.clients += 1
+        client = Client(catalog, self.journals, self.clients, self.lot)
         for kind in kinds:
             client.step(kind)
         client.close()
@@ -90,9 +92,9 @@ def _commit(lake: Lake, catalog: deltars.Catalog) -> None:
     lake.pay(catalog, "pay", "amend", "cancel")
 
 
-def _next_turn(lake: Lake, catalog: deltars.Catalog) -> None:
+def _next_client(lake: Lake, catalog: deltars.Catalog) -> None:
     # What a child counted is lost with it.
-    lake.turn += 1
+    lake.clients += 1
 
 
 def _leave_unpublished(lake: Lake, catalog: deltars.Catalog) -> None:
@@ -268,7 +270,7 @@ def _is_whole(lake: Lake, catalog: deltars.Catalog) -> None:
 
 
 OPERATIONS = {
-    "commit": Operation(_next_turn, _commit, _nothing),
+    "commit": Operation(_next_client, _commit, _nothing),
     "publish and checkpoint": Operation(_leave_unpublished, _publish, _is_published),
     "import": Operation(_write_plain, _import, _is_imported),
     "release": Operation(_prepare_release, _release, _is_released),

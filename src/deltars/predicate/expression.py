@@ -126,7 +126,7 @@ def cast_text(sql: str, type_: DataType, column: str) -> str:
             return sql  # The session's settings decide what Spark makes of it.
     except Misfit:
         raise SchemaMismatch(
-            f"the value {brief(value.value)} of the type STRING cannot be cast to {str(type_).upper()} because it is"
+            f"the value {brief(value.value)} for column {column} cannot be cast to {str(type_).upper()} because it is"
             " malformed",
             field=column,
             hint=hint_for(type_),
