@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from threading import current_thread, main_thread
 
 import hypothesis
 import pytest
@@ -55,6 +57,7 @@ hypothesis.settings.register_profile("soak", hypothesis.settings.get_profile("te
 
 def pytest_configure(config: pytest.Config) -> None:
     use_memory()
+    _hear_ctrl_c()
     hypothesis.settings.load_profile("soak" if soak.is_soak() else "test")
     for name in list(os.environ):
         # What the developer set for their own catalogs is not for the tests.
@@ -70,6 +73,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_RUN] = RunDirectory()
         if soak.is_soak():
             config.pluginmanager.register(soak_report.Reporter())
+
+
+def _hear_ctrl_c() -> None:
+    """Let SIGINT raise KeyboardInterrupt: tests send it to themselves, and a shell's background jobs ignore it."""
+    if current_thread() is main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

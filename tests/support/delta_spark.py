@@ -12,7 +12,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
@@ -25,7 +25,6 @@ import pyarrow.feather as feather
 from pyspark.sql import SparkSession
 
 from tests.support.maven import fetch_jars
-from tests.support.spark import speed_settings
 
 JARS_VARIABLE = "DELTARS_TEST_DELTA_JARS"
 DELTA = "4.4.0"
@@ -51,13 +50,7 @@ def delta_jars() -> Path:
 
 @contextmanager
 def delta_session(
-    jars: Path,
-    scratch: Path,
-    *,
-    cores: int = 1,
-    memory: str = "1g",
-    java_options: str = "",
-    more: Mapping[str, str] | None = None,
+    jars: Path, scratch: Path, *, cores: int = 1, memory: str = "1g", java_options: str = ""
 ) -> Iterator[SparkSession]:
     """A session that knows Delta; it must be the first of its process, or the JARs come too late."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -79,7 +72,6 @@ def delta_session(
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.local.dir", str(scratch / "local"))
-        .config(map={**(more or {})})
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
@@ -152,7 +144,7 @@ def _serve(jars: Path, scratch: Path) -> None:
     os.dup2(2, 1)
     # The JAR has delta-spark's Python package too.
     sys.path += map(str, jars.glob("delta-spark_*.jar"))
-    with delta_session(jars, scratch, java_options=_SHORT_LIVED, more=speed_settings()) as spark:
+    with delta_session(jars, scratch, java_options=_SHORT_LIVED) as spark:
         for line in sys.stdin:
             request = json.loads(line)
             error = None

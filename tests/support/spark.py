@@ -12,28 +12,9 @@ from typing import cast
 from pyspark.sql import SparkSession
 
 from tests.support.jvm import SHORT_LIVED, Jvm
-from tests.support.soak import is_soak
 
 _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 """Whether pyspark's functions make columns of Spark Connect; it looks at each call."""
-
-_FACTORY = "spark.sql.codegen.factoryMode"
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", _FACTORY: "NO_CODEGEN"}
-"""A plan of a few rows is done before its generated code would be compiled."""
-
-
-def speed_settings() -> dict[str, str]:
-    """Return settings that make small jobs quick. Under `make soak-all` Spark runs as it runs for users."""
-    return {} if is_soak() else INTERPRETED
-
-
-@contextmanager
-def compiled(spark: SparkSession) -> Iterator[None]:
-    """Let the session generate code: without it, Spark cannot list tables of its own."""
-    before = str(spark.conf.get(_FACTORY))
-    spark.conf.set(_FACTORY, "FALLBACK")
-    yield
-    spark.conf.set(_FACTORY, before)
 
 
 @contextmanager
@@ -52,7 +33,6 @@ def local_session(scratch: Path) -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.local.dir", str(scratch / "local"))
-        .config(map={**speed_settings()})
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
@@ -74,7 +54,6 @@ def connect_server(scratch: Path, more: Mapping[str, str] | None = None) -> Iter
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.local.dir": str(scratch / "local"),
-        **speed_settings(),
         **(more or {}),
     }
     command = ["org.apache.spark.deploy.SparkSubmit", "--master", "local[2]", "--driver-memory", "1g"]
