@@ -59,7 +59,8 @@ def events(request: pytest.FixtureRequest) -> Frames:
     def made(*given: Any, **more: Any) -> Any:
         rows = _events(*given, **more)
         schema = "id BIGINT, at BIGINT, op STRING, name STRING" + "".join(f", {name} STRING" for name in more)
-        return spark.createDataFrame([tuple(row.values()) for row in rows.to_pylist()], schema)
+        # A frame that is known to be small would be applied in this process.
+        return spark.createDataFrame([tuple(row.values()) for row in rows.to_pylist()], schema).repartition(2)
 
     return made
 
@@ -144,7 +145,8 @@ def test_sequences_and_values_of_any_type(catalog: deltars.Catalog, spark: Spark
         (-0.0, moment, 1, None, None, False),
         (0.0, moment, 2, None, None, True),
     ]
-    frame = spark.createDataFrame(rows, "id DOUBLE, ts TIMESTAMP, n INT, m MAP<STRING, INT>, x DOUBLE, gone BOOLEAN")
+    columns = "id DOUBLE, ts TIMESTAMP, n INT, m MAP<STRING, INT>, x DOUBLE, gone BOOLEAN"
+    frame = spark.createDataFrame(rows, columns).repartition(2)
     feed: dict[str, Any] = {
         "keys": ["ID"],
         "sequence_by": F.struct("ts", "n"),
@@ -271,6 +273,21 @@ def test_spark_frames_and_columns_are_applied_by_spark(catalog: deltars.Catalog,
     for wrong, said in ((F.col("nope"), "nope"), (F.create_map("op", "at"), "no order")):
         with pytest.raises(ValidationError, match=said):
             catalog.table("here_last").apply_changes(rows, **{**FEED, "sequence_by": wrong})
+
+
+def test_small_spark_frames_are_applied_in_this_process(
+    catalog: deltars.Catalog, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unexpected(*_: object) -> None:
+        raise AssertionError("Spark was asked")
+
+    monkeypatch.setattr("deltars.transaction.apply_changes._Application._spark_feed", unexpected)
+    frame = spark.createDataFrame(_events((1, 1, "I", "Ada"), (2, 1, "I", "Alan"), (1, 3, "U", "Ada L.")))
+    catalog.run(lambda tx: tx.apply_changes("people", frame, **FEED))
+    assert _rows(catalog.table("people")) == [(1, "Ada L.", 3), (2, "Alan", 1)]
+    many = spark.range(3).repartition(2).selectExpr("id", "id AS at", "'I' AS op", "'x' AS name")
+    with pytest.raises(AssertionError, match="Spark was asked"):
+        catalog.run(lambda tx: tx.apply_changes("people", many, **FEED))
 
 
 def test_frames_of_every_kind_need_no_spark(catalog: deltars.Catalog) -> None:

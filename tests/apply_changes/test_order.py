@@ -44,8 +44,8 @@ def _check(
         table = f"{name}{number}"
         for batch in batches(draw, events, 3):
             rows = _frame(batch)
-            # A frame of Spark is applied by Spark.
-            frame = rows if spark is None else spark.createDataFrame(rows)
+            # Spark applies a frame that is not known to be small.
+            frame = rows if spark is None else spark.createDataFrame(rows).repartition(2)
             with catalog.begin(isolation="serializable") as tx:
                 tx.apply_changes(
                     table,

@@ -31,6 +31,7 @@ def fail_half_way(remote: SparkSession, place: Path) -> None:
     raise ZeroDivisionError
 
 
+@pytest.mark.soak(only=True)
 def test_jobs_see_the_same_over_connect(catalog: deltars.Catalog, remote: SparkSession, tmp_path: Path) -> None:
     from pyspark.sql.connect.readwriter import DataFrameWriter
 

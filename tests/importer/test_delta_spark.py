@@ -73,6 +73,7 @@ def _removal_of(table: deltars.Table, id_: int) -> list[deltars.protocol.RemoveF
     return [deltars.protocol.RemoveFile(path=file["path"], data_change=True, deletion_timestamp=1)]
 
 
+@pytest.mark.soak(only=True)
 def test_delta_spark_writes_a_released_table_and_all_of_it_is_adopted(
     catalog: deltars.Catalog, delta_spark: DeltaSpark
 ) -> None:

@@ -4,7 +4,7 @@
       └─ keys, sequences and values become numbers (`row_numbers`)
            └─ each key's events in order, in Python ──numbers of rows──> Arrow takes these rows
 
-`spark.change` does the same by windows, for frames that are Spark's, or large.
+`spark.change` does the same by windows, for large frames, and for Columns of Spark.
 """
 
 from __future__ import annotations

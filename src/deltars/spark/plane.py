@@ -31,8 +31,10 @@ from deltars.spark.read.columns import quoted
 from deltars.spark.read.scan import read_scan
 from deltars.spark.schema import schema_to_spark, table_schema
 from deltars.spark.session import running_session
+from deltars.spark.write.checks import translate_task_errors
 from deltars.spark.write.computed_columns import with_computed_columns
 from deltars.spark.write.frame import write_frame
+from deltars.spark.write.small_frames import small_rows
 
 _ZONE = "spark.sql.session.timeZone"
 
@@ -102,6 +104,11 @@ class SparkPlane:
     def zone(self, spark: SparkSession | None) -> str:
         """Return the session's time zone. Python may not know it."""
         return _zone_name(spark)
+
+    def small_rows(self, frame: DataFrame) -> pa.Table | None:
+        """Return all rows of a frame whose plan says that it is small; None for other frames."""
+        with translate_task_errors([]):
+            return small_rows(frame)
 
     def query(
         self,

@@ -39,6 +39,7 @@ from deltars.transaction.staged_table import StagedTable, Step
 from deltars.transaction.view import View
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from deltars.transaction.row_statements import RowStatements
@@ -93,9 +94,11 @@ class _Application:
         """Read the events once, and choose who applies them: this process, if there is little to read."""
         session = running_spark(self._checked.spark or getattr(df, "sparkSession", None))
         source: object = df
-        if not type(df).__module__.startswith("pyspark."):
+        if type(df).__module__.startswith("pyspark."):
+            source = self._small_rows(df)
+        if source is not None:
             here = ArrowFeed("UTC" if session is None else spark_plane().zone(session))
-            rows, names = here.opened(df)
+            rows, names = here.opened(source)
             source = rows
             try:
                 found = self._events(here, rows, names)
@@ -108,7 +111,12 @@ class _Application:
                 if session is None:
                     raise only_with_spark(error.message) from error
         by_spark = self._spark_feed(session)
-        return by_spark, self._events(by_spark, *by_spark.opened(source))
+        return by_spark, self._events(by_spark, *by_spark.opened(df if source is None else source))
+
+    def _small_rows(self, df: Any) -> pa.Table | None:
+        """Return the rows of a small Spark frame, unless Columns of Spark are to be computed on it."""
+        given = (self._feed.sequence_by, self._feed.apply_as_deletes)
+        return spark_plane().small_rows(df) if all(isinstance(one, str | None) for one in given) else None
 
     def _events(self, plane: FeedPlane, source: object, names: Sequence[str]) -> Events:
         given = self._feed.columns(names)

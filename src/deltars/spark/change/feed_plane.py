@@ -1,4 +1,4 @@
-"""Change feeds on Spark: for frames that are Spark's, or large."""
+"""Change feeds on Spark: for large frames, and for Columns of Spark."""
 
 from __future__ import annotations
 
