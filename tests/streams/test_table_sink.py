@@ -59,3 +59,17 @@ def test_checkpoint_that_says_nothing_stops_no_stream(migrated_uri: str, tmp_pat
     commit(migrated_uri, checkpoint, 0)
     commit(migrated_uri, checkpoint, 1)
     assert catalog.table("t").version == 2
+
+
+def test_checkpoint_that_takes_no_file_fails_no_batch(
+    migrated_uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    catalog = deltars.connect(migrated_uri)
+    catalog.create_table("t", "id BIGINT")
+    checkpoint = tmp_path / "checkpoint"
+    (checkpoint / "deltars-last-batch").mkdir(parents=True)
+    (checkpoint / "metadata").write_text('{"id": "5a8c1d9e-0000-4000-8000-000000000001"}')
+    for batch_id in range(2):
+        commit(migrated_uri, checkpoint, batch_id)
+    assert catalog.table("t").version == 2
+    assert "a restored database will not be noticed" in caplog.text

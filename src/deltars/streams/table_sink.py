@@ -6,6 +6,7 @@ plan ──▶ TaskWrite, which tasks run ──▶ files ──▶ commit      
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -23,6 +24,8 @@ from deltars.streams.options import Options
 from deltars.transaction import Transaction
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 _METADATA = "metadata"
 """File of a checkpoint that has the id of the query."""
@@ -71,7 +74,7 @@ class TableSink:
         )
         committed = CommittedBatch.of(batch, result)
         if committed is not None and query_id is not None:
-            self._checkpoint().put(_LAST_BATCH, msgspec.json.encode(committed))
+            self._note(committed)
 
     def _write(
         self, tx: Transaction, files: Sequence[WrittenFile], digest: str | None, application: dict[str, Any]
@@ -99,6 +102,13 @@ class TableSink:
                 ' .option("txnAppId", "orders-to-lake").',
             )
         return named, query_id
+
+    def _note(self, batch: CommittedBatch) -> None:
+        """Write the batch into the checkpoint. It is committed, so a checkpoint that takes no file must not fail it."""
+        try:
+            self._checkpoint().put(_LAST_BATCH, msgspec.json.encode(batch))
+        except DeltarsError as error:
+            _log.warning("a restored database will not be noticed: the checkpoint takes no file: %s", error)
 
     def _checkpoint(self) -> Storage:
         place = self._options.text("checkpointLocation")
