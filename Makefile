@@ -41,8 +41,12 @@ imports: setup  ## Check that each layer imports only from the layers below it
 quick: setup  ## Run, in two minutes, what needs no Java and has SQLite for a catalog; nothing slow
 	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m "not (spark or postgres or duckdb or soak or slow)" $(PYTEST_ARGS)
 
-unit: setup  ## Run the test suite; PYTEST_ARGS="-k name" for a part of it, WORKERS=0 for one process
+unit: setup build/spark-classes.jsa  ## Run the test suite; PYTEST_ARGS="-k name" for a part of it, WORKERS=0 for one process
 	@$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+
+# It makes each start of Spark cheaper; without Java there is none, and the tests that need Java say so.
+build/spark-classes.jsa: .venv/.installed tests/support/class_archive.py
+	@-$(PY) -m tests.support.class_archive > /dev/null
 
 coverage: setup  ## Measure which branches the suite reaches and write docs/coverage.md; PYTEST_ARGS as in `make unit`
 	@rm -rf build/coverage && mkdir -p build/coverage

@@ -23,7 +23,7 @@ from deltars.uri import BACKENDS, CatalogUri
 from tests.support import campaign, soak, soak_report
 from tests.support.delta_spark import DeltaSpark, delta_jars
 from tests.support.durations import Durations
-from tests.support.jvm import SHORT_LIVED
+from tests.support.jvm import SHORT_LIVED, with_class_archive
 from tests.support.maven import NoJars
 from tests.support.postgres import URL_VARIABLE, PostgresServer, server_elsewhere, server_of_this_run
 from tests.support.run_directory import RunDirectory, use_memory
@@ -65,8 +65,8 @@ def pytest_configure(config: pytest.Config) -> None:
             del os.environ[name]
     soak.seed()
     # Of every JVM that a test starts, in a notebook and an example too; these variables are Spark's own.
-    for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
-        os.environ.setdefault(variable, SHORT_LIVED)
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", with_class_archive(SHORT_LIVED))
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED)
     if not _is_worker(config):
         config.pluginmanager.register(Durations())
     if not _is_worker(config) and not config.option.collectonly:

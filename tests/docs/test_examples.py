@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
+import deltars
 from tests.docs.lake import names
 from tests.support.postgres import PostgresServer
 
@@ -25,11 +26,21 @@ PAGES = [
 SYBIL = Sybil(parsers=[PythonCodeBlockParser()], path=str(ROOT))
 
 
+@pytest.fixture(scope="module")
+def migrated(postgres_server: PostgresServer) -> Iterator[str]:
+    """A database with an empty catalog, to copy: Alembic takes longer than most pages do."""
+    name = postgres_server.create_database("pages")
+    deltars.connect(postgres_server.catalog_uri(name, "public"), migrate=True).close()
+    yield name
+    postgres_server.drop_database(name)
+
+
 @pytest.fixture
 def lake(
     request: pytest.FixtureRequest,
     spark: SparkSession,
     postgres_server: PostgresServer,
+    migrated: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[dict[str, Any]]:
@@ -38,10 +49,11 @@ def lake(
         monkeypatch.setenv(f"PG{key.upper()}", str(value))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LAKE", str(tmp_path / "lake"))
+    is_empty = "README.md" in request.node.name
     with postgres_server.connect() as connection:
         connection.execute("DROP DATABASE IF EXISTS lake WITH (FORCE)")
-        connection.execute("CREATE DATABASE lake TEMPLATE template0")
-    prepared = names(spark, os.environ["LAKE"], is_empty="README.md" in request.node.name)
+        connection.execute(f'CREATE DATABASE lake TEMPLATE "{"template0" if is_empty else migrated}"')
+    prepared = names(spark, os.environ["LAKE"], is_empty=is_empty)
     yield prepared
     prepared["catalog"].close()
     postgres_server.drop_database("lake")

@@ -454,6 +454,7 @@ def test_a_small_source_is_broadcast_and_only_keys_are_read(
     assert last.count("GreaterThanOrEqual(id,1), LessThanOrEqual(id,60)") == 3
 
 
+@pytest.mark.soak(only=True)
 def test_merge_by_spark_connect(connect_url: str, tmp_path: Path) -> None:
     scan = target_scan(tmp_path)
     before = rows_after(scan, RowChanges({}))

@@ -24,14 +24,12 @@ import pyarrow as pa
 import pyarrow.feather as feather
 from pyspark.sql import SparkSession
 
+from tests.support.jvm import SHORT_LIVED
 from tests.support.maven import fetch_jars
 
 JARS_VARIABLE = "DELTARS_TEST_DELTA_JARS"
 DELTA = "4.4.0"
 FETCH_S = 180
-
-_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A JVM of a few dozen statements is done before its best compiler pays."""
 
 
 class DeltaSparkError(Exception):
@@ -144,7 +142,7 @@ def _serve(jars: Path, scratch: Path) -> None:
     os.dup2(2, 1)
     # The JAR has delta-spark's Python package too.
     sys.path += map(str, jars.glob("delta-spark_*.jar"))
-    with delta_session(jars, scratch, java_options=_SHORT_LIVED) as spark:
+    with delta_session(jars, scratch, java_options=SHORT_LIVED) as spark:
         for line in sys.stdin:
             request = json.loads(line)
             error = None

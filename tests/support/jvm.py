@@ -21,8 +21,26 @@ from tests.support.run_directory import run_directory
 
 PATIENCE_S = 120
 
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A JVM of a few dozen jobs is done before its best compiler pays."""
+CLASS_ARCHIVE = Path(__file__).parents[2] / "build" / "spark-classes.jsa"
+"""Spark's classes, parsed and verified: `tests/support/class_archive.py` makes it, and a run without it is only slower."""
+
+SHORT_LIVED = " ".join(
+    [
+        # A JVM of a few dozen jobs is done before its best compiler pays.
+        "-XX:TieredStopAtLevel=1",
+        # Without that compiler only 48 MB are set aside for compiled code. A session of many tests fills them, and what was
+        # compiled is thrown away and compiled again.
+        "-XX:ReservedCodeCacheSize=240m",
+        "-XX:+UseSerialGC",
+    ]
+)
+"""Options of any Java program that a test starts."""
+
+
+def with_class_archive(options: str) -> str:
+    """Add the archive, if it was made, to the options of a Spark: it fits the class path of Spark's own programs."""
+    # The JVM ignores an archive that does not fit, and would say so on standard output.
+    return f"{options} -XX:SharedArchiveFile='{CLASS_ARCHIVE}' -Xlog:disable" if CLASS_ARCHIVE.exists() else options
 
 
 class Jvm:

@@ -33,6 +33,7 @@ def local_session(scratch: Path) -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.local.dir", str(scratch / "local"))
+        .config("spark.python.daemon.module", "tests.support.warm_daemon")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
