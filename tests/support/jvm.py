@@ -22,14 +22,14 @@ from tests.support.run_directory import run_directory
 PATIENCE_S = 120
 
 CLASS_ARCHIVE = Path(__file__).parents[2] / "build" / "spark-classes.jsa"
-"""Spark's classes, parsed and verified: `tests/support/class_archive.py` makes it, and a run without it is only slower."""
+"""Spark's classes, parsed and verified, as `tests/support/class_archive.py` makes it. Without it a run takes longer."""
 
 SHORT_LIVED = " ".join(
     [
         # A JVM of a few dozen jobs is done before its best compiler pays.
         "-XX:TieredStopAtLevel=1",
-        # Without that compiler only 48 MB are set aside for compiled code. A session of many tests fills them, and what was
-        # compiled is thrown away and compiled again.
+        # Without that compiler only 48 MB are set aside for compiled code. A session of many tests fills them, and what
+        # was compiled is thrown away and compiled again.
         "-XX:ReservedCodeCacheSize=240m",
         "-XX:+UseSerialGC",
     ]

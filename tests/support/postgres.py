@@ -74,11 +74,13 @@ class PostgresServer:
     def connect(self, database: str | None = None) -> psycopg.Connection[tuple[Any, ...]]:
         return psycopg.connect(self.conninfo_of(database) if database else self.conninfo, autocommit=True)
 
-    def create_database(self, name: str) -> str:
+    def create_database(self, name: str, template: str = "template0") -> str:
         """A new database, its name made unique; the name comes back."""
         unique = f"{re.sub(r'[^a-z0-9]+', '_', name.lower())[:48]}_{secrets.token_hex(4)}"
         with self.connect() as connection:
-            connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(unique)))
+            # Without fsync a copy of the files is faster than a copy through the write-ahead log.
+            copy = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY")
+            connection.execute(copy.format(sql.Identifier(unique), sql.Identifier(template)))
         return unique
 
     def drop_database(self, name: str) -> None:

@@ -1,7 +1,9 @@
 """Migrated catalogs for tests, copied from a template: Alembic takes longer than most tests do.
 
-first use of a backend    migrate once ──▶ template: a database file, or the DDL as text
-every test                copy the file, or run the DDL ──▶ a catalog with an id of its own
+first use of a backend    migrate once ──▶ template: a database file, a database of PostgreSQL, or the DDL as text
+every test                copy the file or the database ──▶ a catalog with an id of its own
+
+The DDL is for tests that need several catalogs in one database of PostgreSQL.
 
 Copies of the DuckDB file keep the template's id: opening one to change it costs as much as the test itself does. No two
 copies meet, because a test has one; another catalog that it makes is migrated, and gets its own id.
@@ -19,6 +21,7 @@ from deltars.store.database import Database
 from deltars.store.migrations import runner
 from deltars.store.schema import dl_catalog
 from deltars.uri import CatalogUri, parse_catalog_uri
+from tests.support.postgres import PostgresServer
 
 TIMEOUT_S = 60.0
 
@@ -26,8 +29,12 @@ _NEW_ID = update(dl_catalog)
 
 
 class CatalogTemplates:
+    SCHEMA = "catalog_of_a_test"
+    """Schema of the catalog in a copied database of PostgreSQL."""
+
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._database: str | None = None
         self._ddl: tuple[str, str] | None = None
 
     def lay_out(self, catalog_uri: str) -> None:
@@ -37,6 +44,19 @@ class CatalogTemplates:
             self._run_ddl(uri)
         else:
             self._copy_file(uri)
+
+    def copy_database(self, server: PostgresServer) -> str:
+        """Return the name of a new database with a migrated catalog in `SCHEMA`."""
+        if self._database is None:
+            name = server.create_database("template")
+            with server.connect(name) as connection:
+                connection.execute(f"CREATE SCHEMA {self.SCHEMA}")
+            self._run_ddl(parse_catalog_uri(server.catalog_uri(name, self.SCHEMA)))
+            self._database = name
+        database = server.create_database("catalog", template=self._database)
+        with server.connect(database) as connection:
+            connection.execute(f"UPDATE {self.SCHEMA}.dl_catalog SET catalog_id = %s", [uuid4()])
+        return database
 
     def _copy_file(self, uri: CatalogUri) -> None:
         template = self._directory / f"catalog.{uri.backend}.db"

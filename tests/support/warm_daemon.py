@@ -5,13 +5,12 @@ A worker of the session of the tests spends half a second on pandas, pyarrow and
 
 from __future__ import annotations
 
-import pandas  # noqa: F401
-import pyarrow.compute
-import pyarrow.dataset
-import pyarrow.parquet
-import pyspark.sql.pandas.serializers
-import pyspark.worker  # noqa: F401
+from importlib import import_module
+
 from pyspark.daemon import manager
+
+for name in ("pandas", "pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet", "pyspark.sql.pandas.serializers"):
+    import_module(name)
 
 if __name__ == "__main__":
     manager()
