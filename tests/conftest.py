@@ -242,8 +242,11 @@ def catalog_uri(backend: str, tmp_path: Path, request: pytest.FixtureRequest) ->
 
     Where it is to be migrated, PostgreSQL copies a database in which it is: that is five times as fast as its DDL.
     """
-    if backend != "postgres":
-        yield str(CatalogUri(backend, str(tmp_path / f"catalog.{'db' if backend == 'sqlite' else backend}")))
+    if backend == "sqlite":
+        yield str(CatalogUri("sqlite", str(tmp_path / "catalog.db")))
+        return
+    if backend == "duckdb":
+        yield str(CatalogUri("duckdb", str(tmp_path / "catalog.duckdb")))
         return
     server: PostgresServer = request.getfixturevalue("postgres_server")
     if "migrated_uri" not in request.fixturenames:

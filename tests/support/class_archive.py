@@ -35,6 +35,7 @@ def _use_spark(scratch: Path) -> None:
         read = spark.read.parquet(str(scratch / "rows")).where("value > 0")
         read.mapInArrow(_unchanged, read.schema).join(rows.groupBy("id").count(), "id").collect()
         gateway = spark.sparkContext._gateway
+        assert gateway is not None
     gateway.shutdown()
     # Spark's JVM ends by itself when its standard input does.
     gateway.proc.stdin.close()
