@@ -10,7 +10,7 @@ LANES ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports quick unit coverage format soak soak-all test-spark-matrix bench bench-quick docs notebooks requirements constraints clean
+.PHONY: help setup demo test lint types imports quick unit coverage format soak soak-all fuzz test-spark-matrix bench bench-quick docs notebooks requirements constraints clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -74,6 +74,9 @@ bench: setup  ## Measure every lane at full size beside the peers, and write doc
 bench-quick: setup  ## Measure the main ratios at small sizes, into build/bench
 	@-bash scripts/peers.sh
 	@$(PY) -m benchmarks --size quick $(if $(LANES),--only $(LANES))
+
+fuzz: setup  ## Search for input that breaks a parser, for MINUTES; needs `pip install atheris`
+	@$(PY) -m tests.fuzz --minutes $(MINUTES)
 
 requirements: setup  ## Write docs/requirements.md and docs/reliability.md from the markers on the tests
 	@$(PY) -m tests.support.requirements

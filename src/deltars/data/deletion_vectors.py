@@ -37,7 +37,7 @@ def read_vector(storage: Storage, vector: DeletionVector) -> BitMap64:
     data = _inline(vector) if vector.storage_type == "i" else _stored(storage, vector)
     try:
         rows = _rows(data)
-    except ValueError as error:
+    except (ValueError, IndexError) as error:  # pyroaring raises IndexError for no bytes at all.
         raise _broken(vector, str(error)) from error
     if len(rows) != vector.cardinality:
         raise _broken(vector, f"it holds {len(rows)} rows, but the log says {vector.cardinality}")

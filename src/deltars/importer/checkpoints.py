@@ -144,8 +144,15 @@ class CheckpointFiles:
         for batch in self._rows(path, kinds):
             for name in batch.schema.names:
                 column = batch.column(name)
-                for row in column.filter(column.is_valid()).to_pylist(maps_as_pydicts="strict"):
+                for row in self._documents(path, column.filter(column.is_valid())):
                     yield self._convert(path, name, row)
+
+    def _documents(self, path: str, rows: pa.Array) -> list[dict[str, Any]]:
+        try:
+            documents: list[dict[str, Any]] = rows.to_pylist(maps_as_pydicts="strict")
+            return documents
+        except (KeyError, ValueError, OverflowError) as error:  # A key that comes twice, a time that is no datetime.
+            raise self._damaged(path, error) from error
 
     def _convert(self, path: str, name: str, row: Mapping[str, Any]) -> CheckpointAction:
         try:
@@ -171,8 +178,11 @@ class CheckpointFiles:
             with open_path(self._storage, path) as source, pq.ParquetFile(source) as file:
                 wanted = [name for kind in kinds for name in _leaves(file.schema_arrow, kind)]
                 if wanted:
-                    yield from file.iter_batches(BATCH_ROWS, columns=wanted)
-        except (DeltarsError, pa.ArrowException, OSError) as error:
+                    for batch in file.iter_batches(BATCH_ROWS, columns=wanted):
+                        # Parquet's strings may hold anything. Arrow would find out only when they are used.
+                        batch.validate(full=True)
+                        yield batch
+        except (DeltarsError, pa.ArrowException, OSError, UnicodeDecodeError) as error:
             if isinstance(error, DamagedLog):
                 raise
             raise self._damaged(path, error) from error

@@ -175,6 +175,9 @@ class Source:
             raise self.error_at("syntax error", self.readable(), hint=hint) from None
         except RecursionError:
             raise self.error_at("nested too deeply", 0, hint=FLATTEN) from None
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            # sqlglot does not foresee every malformed text: `a{:}` is an AttributeError of its parser.
+            raise self.error_at("syntax error", 0, hint=_example(self._field)) from error
 
     def _syntax_error(self, error: ParseError) -> PredicateError:
         hint = _example(self._field)
