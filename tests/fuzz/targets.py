@@ -12,7 +12,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from deltars.data.deletion_vectors import MAGIC, read_vector
+from deltars.data.foreign_files import describe_file
 from deltars.errors import DeltarsError
 from deltars.importer.checkpoints import CheckpointFiles
 from deltars.importer.commits import CommitFile
@@ -100,6 +101,10 @@ def _read_checkpoint(name: str, kind: CheckpointKind, data: bytes) -> None:
         pass
     for _ in files.adds():
         pass
+
+
+def parquet(data: bytes) -> None:
+    describe_file(_place(), _stored("foreign.parquet", data))
 
 
 def vector(data: bytes) -> None:
@@ -238,12 +243,23 @@ def _checkpoint_seed() -> bytes:
     return written.getvalue()
 
 
+def _parquet_seeds() -> list[bytes]:
+    """A file with the schema that Spark notes, and one without."""
+    written = io.BytesIO(), io.BytesIO()
+    rows = pa.table({"id": [1], "s": ["a"], "day": [date(2026, 1, 1)], "inner": [{"a": [1.5]}]})
+    spark = {"org.apache.spark.sql.parquet.row.metadata": SCHEMA.to_json()}
+    for file, table in zip(written, (rows, rows.replace_schema_metadata(spark)), strict=True):
+        pq.write_table(table, file, compression="none")
+    return [file.getvalue() for file in written]
+
+
 _BITMAP = MAGIC + BitMap64([1, 7, 9]).serialize()
 
 TARGETS = {
     "commit": Target(commit, lambda: [_lines(_PROTOCOL, _METADATA, _ADD, *_OTHERS)]),
     "checkpoint": Target(checkpoint, lambda: [_checkpoint_seed()]),
     "manifest": Target(manifest, lambda: [_lines(_PROTOCOL, _METADATA, *_OTHERS[:3], _OTHERS[-2])]),
+    "parquet": Target(parquet, _parquet_seeds),
     "vector": Target(vector, lambda: [_BITMAP]),
     "inline_vector": Target(inline_vector, lambda: [encode_z85(_BITMAP).encode()]),
     "condition": Target(

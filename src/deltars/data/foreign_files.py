@@ -30,7 +30,7 @@ def describe_file(storage: Storage, info: ObjectInfo) -> ForeignFile:
     try:
         with storage.open_reader(info.path) as reader, pq.ParquetFile(reader) as file:
             return ForeignFile(_nullable(_schema_of(file)), file.metadata.num_rows)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+    except (pa.ArrowException, msgspec.DecodeError, UnicodeDecodeError, RecursionError, OSError) as error:
         raise ValidationError(
             f"{storage.url_of(info.path)} is no Parquet file: {error}",
             field="location",
