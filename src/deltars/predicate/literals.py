@@ -61,7 +61,12 @@ class Literal:
 
 
 def number_literal(text: str) -> Literal:
-    """Return the literal of a number. Raise `Misfit` if it has too many digits, or is out of a double's range."""
+    """Return the literal of a number.
+
+    Raise `Misfit` if it has too many digits, is out of a double's range, or is malformed, as `1e` is.
+    """
+    if not _NUMBER.fullmatch(text):
+        raise Misfit
     if "e" in text.lower():
         number = float(text)
         if math.isinf(number):

@@ -434,7 +434,7 @@ class Binder:
             raise self._source.error(
                 f"a number must have at most {MAX_DIGITS} digits, or be within the range of a double",
                 node,
-                hint="Write fewer digits, or a smaller exponent.",
+                hint="Write fewer digits, or an exponent such as e10.",
             ) from None
 
     def _cast(self, node: exp.Cast, inner: Literal | None) -> Literal | None:
