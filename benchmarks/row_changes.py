@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import random
 import shutil
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -161,7 +164,7 @@ def arrow(rig: Rig, sizes: Sizes) -> list[Figure]:
     """Both sides in their own processes, in turns, so that each one's memory is its own."""
     figures = []
     for what in ("delete", "merge"):
-        found: dict[str, list[tuple[float, float]]] = {OURS: [], PEER: []}
+        found: dict[str, list[Taken]] = {OURS: [], PEER: []}
         for number in range(sizes.rounds):
             sides = [(OURS, _arrow_ours), (PEER, _arrow_theirs)]
             for side, work in sides if number % 2 else reversed(sides):
@@ -171,7 +174,11 @@ def arrow(rig: Rig, sizes: Sizes) -> list[Figure]:
                 f"{what} of 1,000 rows in {sizes.rows:,}",
                 "s",
                 {
-                    side: Side([seconds for seconds, _ in runs], memory_mib=max(mib for _, mib in runs))
+                    side: Side(
+                        [run.seconds for run in runs],
+                        client_cpu_ms=statistics.median(run.cpu_ms for run in runs),
+                        memory_mib=max(run.mib for run in runs),
+                    )
                     for side, runs in found.items()
                 },
                 targets=[Target("faster", 1, PEER), Target("memory", 1, PEER)],
@@ -191,40 +198,51 @@ def _arrow_source(size: int) -> pa.Table:
     return pa.table({"id": ids, "name": ["new"] * 1_000, "value": [0.5] * 1_000})
 
 
-def _arrow_ours(place: str, what: str, size: int) -> tuple[float, float]:
-    from tests.support.memory import peak_mib
+class Taken(NamedTuple):
+    """What one statement took."""
 
+    seconds: float
+    cpu_ms: float
+    mib: float
+    """The most that the process had meanwhile, beyond what it had before."""
+
+
+def _taken(run: Callable[[], object]) -> Taken:
+    from tests.support.memory import forget_peak, peak_mib
+
+    before, begun, cpu = forget_peak(), time.perf_counter(), time.process_time()
+    run()
+    seconds, cpu = time.perf_counter() - begun, time.process_time() - cpu
+    return Taken(seconds, round(cpu * 1000), round(peak_mib() - before))
+
+
+def _arrow_ours(place: str, what: str, size: int) -> Taken:
     with deltars.connect(f"deltasql://sqlite/{place}/lake.db", warehouse=f"{place}/lake", migrate=True) as catalog:
         for name, rows in (("small", 10), ("t", size)):
             catalog.write(name, _arrow_rows(rows))
             made, source = catalog.table(name), _arrow_source(size)
-            begun = time.perf_counter()
             if what == "delete":
-                made.delete(f"id % {size // 1_000} = 3")
+                taken = _taken(partial(made.delete, f"id % {size // 1_000} = 3"))
             else:
-                made.merge(source, "t.id = s.id").when_matched_update_all().when_not_matched_insert_all().execute()
-            took = time.perf_counter() - begun
+                merge = made.merge(source, "t.id = s.id").when_matched_update_all().when_not_matched_insert_all()
+                taken = _taken(merge.execute)
     shutil.rmtree(place)
-    return took, round(peak_mib())
+    return taken
 
 
-def _arrow_theirs(place: str, what: str, size: int) -> tuple[float, float]:
+def _arrow_theirs(place: str, what: str, size: int) -> Taken:
     from deltalake import DeltaTable, write_deltalake
-
-    from tests.support.memory import peak_mib
 
     for name, rows in (("small", 10), ("t", size)):
         write_deltalake(f"{place}/{name}", _arrow_rows(rows))
         made, source = DeltaTable(f"{place}/{name}"), _arrow_source(size)
-        begun = time.perf_counter()
         if what == "delete":
-            made.delete(f"id % {size // 1_000} = 3")
+            taken = _taken(partial(made.delete, f"id % {size // 1_000} = 3"))
         else:
             merge = made.merge(source, predicate="t.id = s.id", source_alias="s", target_alias="t")
-            merge.when_matched_update_all().when_not_matched_insert_all().execute()
-        took = time.perf_counter() - begun
+            taken = _taken(merge.when_matched_update_all().when_not_matched_insert_all().execute)
     shutil.rmtree(place)
-    return took, round(peak_mib())
+    return taken
 
 
 # -- what the parts share ----------------------------------------------------------------------------------------------
@@ -278,7 +296,8 @@ LANES = [
         "row_changes_arrow",
         "Row-level changes without Spark",
         "From Arrow, on SQLite, published. Each round is a separate process, in which the same statement has changed a "
-        "table of ten rows before. Memory is the most that the process had (VmHWM).",
+        "table of ten rows before. Memory is the most that the "
+        "process had during the statement, beyond what it had before.",
         arrow,
         {"tiny": Sizes(2_000, 2), "quick": Sizes(200_000, 2), "full": Sizes(1_000_000, 7)},
     ),

@@ -10,6 +10,7 @@ from contextlib import suppress
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from deltars.data.dictionaries import unique_columns, with_one_dictionary
 from deltars.data.footers import row_group
 from deltars.data.parquet_leaves import names_without_floats
 from deltars.data.statistics import ColumnStats, Statistics
@@ -19,6 +20,9 @@ from deltars.storage import Writer
 from deltars.storage.arrow_stream import arrow_stream
 
 ROW_GROUP_ROWS = 1024 * 1024
+PAGE_ROWS, PAGE_BYTES = 20_000, 1024 * 1024
+"""Where Arrow ends a page. It looks only after each step of rows, and computes bounds in each."""
+LEAST_STEP_ROWS = 1024
 PARALLEL_ROWS = 128 * 1024
 """From this number of rows on, statistics are collected while the rows are encoded."""
 
@@ -44,20 +48,9 @@ class DataFileWriter:
         self._buffer: list[pa.RecordBatch] = []
         self._row_group_stats: list[list[ColumnStats]] = []
         self._footer: list[pq.FileMetaData] = []
-        plain = names_without_floats(schema)
         self._buffered = arrow_stream(sink)
-        self._parquet = pq.ParquetWriter(
-            self._buffered,
-            schema,
-            compression=compression,
-            write_page_index=True,
-            write_statistics=plain,
-            use_dictionary=plain,
-            store_decimal_as_integer=True,
-            # The log has the table's schema. A copy of Arrow's schema in every footer could contradict it.
-            store_schema=False,
-            metadata_collector=self._footer,
-        )
+        self._compression = compression
+        self._parquet: pq.ParquetWriter | None = None
         self.num_rows = 0
         self.buffered_rows = 0
         self.buffered_bytes = 0
@@ -79,7 +72,9 @@ class DataFileWriter:
         """Write the buffered rows as one row group."""
         if not self._buffer:
             return
-        rows = pa.Table.from_batches(self._buffer, self._schema)
+        rows = with_one_dictionary(pa.Table.from_batches(self._buffer, self._schema))
+        self._buffer.clear()
+        self._parquet = self._parquet or self._open(rows)
         if rows.num_rows < PARALLEL_ROWS:
             self._parquet.write_table(rows, row_group_size=rows.num_rows)
             self._row_group_stats.append(self._statistics.collect(rows))
@@ -88,12 +83,12 @@ class DataFileWriter:
                 statistics = pool.submit(self._statistics.collect, rows)
                 self._parquet.write_table(rows, row_group_size=rows.num_rows)
             self._row_group_stats.append(statistics.result())
-        self._buffer.clear()
         self.buffered_rows = self.buffered_bytes = 0
 
     def close(self) -> WrittenFile:
         """Finish the file, and return its add action and row groups."""
         self.flush()
+        assert self._parquet is not None, "a file without rows"
         self._parquet.close()
         self._buffered.flush()
         self._sink.close()
@@ -116,6 +111,31 @@ class DataFileWriter:
         """Abort, and leave no file."""
         # The Parquet writer is closed first: left open, it would try to write when it is garbage-collected.
         with suppress(Exception):
-            self._parquet.close()
+            if self._parquet is not None:
+                self._parquet.close()
             self._buffered.flush()
         self._sink.discard()
+
+    def _open(self, rows: pa.Table) -> pq.ParquetWriter:
+        """Return a writer with settings that suit the first row group."""
+        plain = names_without_floats(self._schema)
+        unique = unique_columns(rows, plain)
+        return pq.ParquetWriter(
+            self._buffered,
+            self._schema,
+            compression=self._compression,
+            write_page_index=True,
+            write_statistics=plain,
+            use_dictionary=[name for name in plain if name not in unique],
+            write_batch_size=_step_rows(rows),
+            store_decimal_as_integer=True,
+            # The log has the table's schema. A copy of Arrow's schema in every footer could contradict it.
+            store_schema=False,
+            metadata_collector=self._footer,
+        )
+
+
+def _step_rows(rows: pa.Table) -> int:
+    """Return how many rows the Parquet writer encodes at a time: a page's, so that no page becomes too large."""
+    row_bytes: int = max(1, rows.nbytes // rows.num_rows)
+    return max(LEAST_STEP_ROWS, min(PAGE_ROWS, PAGE_BYTES // row_bytes))

@@ -19,7 +19,7 @@ from deltars.data.row_change import Positions
 from deltars.data.row_ids import FILE_COLUMNS, read_rows, reading_ids, with_hidden_columns
 from deltars.data.scan import Scan
 from deltars.data.write_target import WriteTarget, WrittenFile
-from deltars.data.writer import write_table
+from deltars.data.writer import write_encoded
 from deltars.protocol import ArrayType, DataType, MapType, StructType
 from deltars.protocol.row_tracking import materialized_names
 
@@ -55,7 +55,8 @@ def purge_file(scan: Scan, rows: BitMap64 | bytes, target: WriteTarget, *, task:
     """
     gone = BitMap64.deserialize(rows) if isinstance(rows, bytes) else rows
     scan, target = rewriting(scan, target)
-    written = write_table(target, (placed.rows for placed in read_rows(scan, without={0: gone})), task=task)
+    left = (placed.rows for placed in read_rows(scan, without={0: gone}, is_rewrite=True))
+    written = write_encoded(target, left, task=task)
     return in_partition(scan, written)
 
 

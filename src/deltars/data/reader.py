@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import types
 from pyroaring import BitMap64
 
 from deltars.data.deletion_vectors import read_vector
+from deltars.data.dictionaries import ENCODED_TEXT, encoded_columns, with_encoded
 from deltars.data.read_schema import Alignment, arrow_schema
 from deltars.data.row_change import Positions
 from deltars.data.scan import Scan, missing_file
@@ -33,6 +36,8 @@ from deltars.storage import Storage, open_storage
 from deltars.storage.table_files import is_missing, open_file
 
 BATCH_ROWS = 65_536
+STEP_ROWS = 16_384
+"""Rows of a batch that is searched or written again: so few that the allocator reuses the memory of batches before."""
 THREADS = 4
 """Files that `read_each_file` reads at a time."""
 
@@ -63,6 +68,12 @@ class _Plan:
     alignment: Alignment
     only: Positions | None
     without: Positions
+    types: pa.Schema
+    """`columns` in Arrow's types."""
+    is_step: bool
+    """Whether batches are small, and decoded by this thread alone, because several files are read at a time."""
+    is_encoded: bool
+    """Whether text stays dictionary-encoded where a file has it so."""
 
 
 class PlacedRows(NamedTuple):
@@ -90,12 +101,15 @@ def read_placed(
     row_filter: RowFilter | None = None,
     only: Positions | None = None,
     without: Positions | None = None,
+    is_rewrite: bool = False,
 ) -> Iterator[PlacedRows]:
     """Yield the rows that the filter keeps, with their positions. Rows that a vector deletes are left out.
 
-    `only` reads these rows alone, of the files that it has. `without` leaves rows out, as a vector does.
+    `only` reads these rows alone, of the files that it has. `without` leaves rows out, as a vector does. `is_rewrite`
+    is for rows that are written again: batches are small, and text stays dictionary-encoded where a file has it so. All
+    batches of a file have one schema.
     """
-    return _placed(_plan(scan, columns, row_filter, only, without or {}))
+    return _placed(_plan(scan, columns, row_filter, only, without or {}, is_step=is_rewrite, is_encoded=is_rewrite))
 
 
 def read_each_file(
@@ -106,7 +120,7 @@ def read_each_file(
     row_filter: RowFilter | None = None,
 ) -> list[T]:
     """Return what `use` makes of the rows of each file, in the order of the files. Several are read at a time."""
-    plan = _plan(scan, columns, row_filter)
+    plan = _plan(scan, columns, row_filter, is_step=True)
     files = list(_files(plan))
     with ThreadPoolExecutor(min(THREADS, len(files)) or 1, thread_name_prefix="deltars-read") as pool:
         found = [pool.submit(lambda file: use(_file_rows(plan, *file)), file) for file in files]
@@ -123,6 +137,9 @@ def _plan(
     row_filter: RowFilter | None,
     only: Positions | None = None,
     without: Positions = MappingProxyType({}),
+    *,
+    is_step: bool = False,
+    is_encoded: bool = False,
 ) -> _Plan:
     wanted = scan.select(columns)
     needed = row_filter.columns - {column.name for column in wanted} if row_filter is not None else ()
@@ -131,11 +148,14 @@ def _plan(
         scan=scan,
         storage=open_storage(scan.root, scan.storage_options),
         columns=(*wanted, *extra),
+        types=arrow_schema(StructType((*wanted, *extra))),
         result=arrow_schema(StructType(tuple(wanted))),
         row_filter=row_filter,
         alignment=Alignment(scan.column_mapping),
         only=only,
         without=without,
+        is_step=is_step,
+        is_encoded=is_encoded,
     )
 
 
@@ -184,16 +204,23 @@ def _file_batches(
     in_file = [column for column in plan.columns if column.name not in plan.scan.partition_columns]
     with (
         open_file(plan.storage, path) as source,
-        pq.ParquetFile(source, coerce_int96_timestamp_unit="us", pre_buffer=True) as file,
+        _parquet_file(source, is_encoded=plan.is_encoded) as file,
     ):
         deleted = _deleted_rows(plan, file, vector) | _known_rows(file, plan.without.get(place))
         only = None if plan.only is None else _known_rows(file, plan.only[place]) - deleted
         found = (plan.alignment.find(column, file.schema_arrow) for column in in_file)
         names = [file.schema_arrow.field(at).name for at in found if at is not None]
-        for first, batch in _raw_batches(file, names, only):
+        for first, batch in _raw_batches(file, names, only, is_step=plan.is_step):
             numbers, kept = _selected(batch, first, deleted, only)
             if kept.num_rows:
                 yield from _finished(plan, numbers, kept, partition_values)
+
+
+def _parquet_file(source: pa.NativeFile, *, is_encoded: bool) -> pq.ParquetFile:
+    opened = partial(pq.ParquetFile, source, coerce_int96_timestamp_unit="us", pre_buffer=True)
+    file = opened()
+    names = encoded_columns(file) if is_encoded else []
+    return opened(metadata=file.metadata, read_dictionary=names) if names else file
 
 
 def _deleted_rows(plan: _Plan, file: pq.ParquetFile, vector: str | None) -> BitMap64:
@@ -246,16 +273,19 @@ def _all_but(deleted: pa.Array, first: int, count: int) -> pa.Array:
     return pa.Array.from_buffers(pa.uint8(), count, [None, pa.py_buffer(is_kept)]).cast(pa.bool_())
 
 
-def _raw_batches(file: pq.ParquetFile, names: list[str], only: BitMap64 | None) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _raw_batches(
+    file: pq.ParquetFile, names: list[str], only: BitMap64 | None, *, is_step: bool
+) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield batches with the number of their first row. Row groups without a row of `only` are not read."""
+    batch_rows = STEP_ROWS if is_step else BATCH_ROWS
     if not names:
         # A batch without columns has no length, so it gets a placeholder column.
-        for first in range(0, file.metadata.num_rows, BATCH_ROWS):
-            yield first, pa.record_batch([pa.nulls(min(BATCH_ROWS, file.metadata.num_rows - first))], names=[""])
+        for first in range(0, file.metadata.num_rows, batch_rows):
+            yield first, pa.record_batch([pa.nulls(min(batch_rows, file.metadata.num_rows - first))], names=[""])
         return
     if only is None:
         first = 0
-        for batch in file.iter_batches(BATCH_ROWS, columns=names):
+        for batch in file.iter_batches(batch_rows, columns=names, use_threads=not is_step):
             yield first, batch
             first += batch.num_rows
         return
@@ -264,7 +294,7 @@ def _raw_batches(file: pq.ParquetFile, names: list[str], only: BitMap64 | None) 
         first, start = start, start + file.metadata.row_group(group).num_rows
         if not only.range_cardinality(first, start):
             continue
-        for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=names):
+        for batch in file.iter_batches(batch_rows, row_groups=[group], columns=names):
             yield first, batch
             first += batch.num_rows
 
@@ -272,8 +302,10 @@ def _raw_batches(file: pq.ParquetFile, names: list[str], only: BitMap64 | None) 
 def _finished(
     plan: _Plan, numbers: pa.Array, batch: pa.RecordBatch, partition_values: dict[str, str | None]
 ) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
-    arrays = [_array(plan, column, batch, partition_values) for column in plan.columns]
-    rows = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(StructType(plan.columns)))
+    wanted = zip(plan.columns, plan.types, strict=True)
+    arrays = [_array(plan, column, field.type, batch, partition_values) for column, field in wanted]
+    encoded = [name for name, array in zip(plan.types.names, arrays, strict=True) if array.type == ENCODED_TEXT]
+    rows = pa.RecordBatch.from_arrays(arrays, schema=with_encoded(plan.types, encoded))
     if plan.row_filter is not None:
         mask = plan.row_filter.mask(rows)
         numbers, rows = numbers.filter(mask), rows.filter(mask)
@@ -282,7 +314,11 @@ def _finished(
 
 
 def _array(
-    plan: _Plan, column: StructField, batch: pa.RecordBatch, partition_values: dict[str, str | None]
+    plan: _Plan,
+    column: StructField,
+    wanted: pa.DataType,
+    batch: pa.RecordBatch,
+    partition_values: dict[str, str | None],
 ) -> pa.Array:
     target = type_to_arrow(column.type)
     if column.name in plan.scan.partition_columns:
@@ -290,7 +326,11 @@ def _array(
         value = parse_partition_value(partition_values.get(name), column.type)
         return pa.repeat(pa.scalar(value, target), batch.num_rows)
     at = plan.alignment.find(column, batch.schema)
-    wanted = arrow_schema(StructType((column,))).field(0).type
     if at is None:
         return pa.nulls(batch.num_rows, wanted)
-    return plan.alignment.array(batch.column(at), column.type, wanted, column.name)
+    found = batch.column(at)
+    if plan.is_encoded and found.type == ENCODED_TEXT:
+        if types.is_string(wanted):
+            return found
+        found = found.dictionary_decode()
+    return plan.alignment.array(found, column.type, wanted, column.name)

@@ -44,9 +44,11 @@ def without_ids(scan: Scan) -> Scan:
     return replace(scan, schema=scan.table_schema, hidden_columns=()) if scan.hidden_columns else scan
 
 
-def read_rows(scan: Scan, *, only: Positions | None = None, without: Positions | None = None) -> Iterator[PlacedRows]:
-    """Yield all columns of the rows. Hidden columns have the id and the commit version of each row."""
-    placed = read_placed(scan, only=only, without=without)
+def read_rows(
+    scan: Scan, *, only: Positions | None = None, without: Positions | None = None, is_rewrite: bool = False
+) -> Iterator[PlacedRows]:
+    """Yield all columns of rows, as `read_placed` does. Hidden columns have the id and the commit version of each."""
+    placed = read_placed(scan, only=only, without=without, is_rewrite=is_rewrite)
     return (_with_ids(scan, rows) for rows in placed) if scan.hidden_columns else placed
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from deltars.data.dictionaries import used_values
 from deltars.data.write_target import WriteTarget
 from deltars.protocol import FileStats, LeafType, encode_stats, has_bounds, indexed_leaves
 from deltars.protocol.properties import number_property
@@ -86,6 +87,8 @@ def _column_stats(column: pa.ChunkedArray, type_: LeafType) -> ColumnStats:
         column = column.cast(pa.int64())
     elif types.is_date(column.type):
         column = column.cast(pa.int32())
+    elif types.is_dictionary(column.type):
+        column = used_values(column)
     bounds = pc.min_max(column)
     return ColumnStats(nulls, bounds["min"].as_py(), bounds["max"].as_py())
 

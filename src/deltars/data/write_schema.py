@@ -136,6 +136,8 @@ def _fit_fields(
 
 
 def _fit(array: pa.Array, target: pa.DataType, path: ColumnPath) -> pa.Array:
+    if types.is_dictionary(target) and array.type == target:
+        return array
     array = _plain(array)
     if types.is_null(array.type):
         return pa.nulls(len(array), _optional(target))

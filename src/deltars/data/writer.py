@@ -15,13 +15,15 @@ to; a full vacuum deletes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TypeAlias
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deltars.data.dictionaries import encoded_names, with_encoded
 from deltars.data.parquet_file import ROW_GROUP_ROWS, DataFileWriter
 from deltars.data.statistics import Statistics
 from deltars.data.write_schema import file_schema, fit
@@ -57,11 +59,23 @@ PartitionValues: TypeAlias = tuple[str | None, ...]
 
 def write_table(target: WriteTarget, batches: Iterable[pa.RecordBatch], *, task: int = 0) -> list[WrittenFile]:
     """Write the batches as data files of the table. `task` becomes part of their names."""
-    check_writable(target)
-    writer = _TableWriter(target, task)
+    return _written(_TableWriter(target, task), batches)
+
+
+def write_encoded(target: WriteTarget, batches: Iterable[pa.RecordBatch], *, task: int = 0) -> list[WrittenFile]:
+    """Write batches of one schema. Text that is dictionary-encoded in them is written as it is."""
+    rest = iter(batches)
+    first = next(rest, None)
+    if first is None:
+        return []
+    return _written(_TableWriter(target, task, encoded_names(first.schema)), chain([first], rest))
+
+
+def _written(writer: _TableWriter, batches: Iterable[pa.RecordBatch]) -> list[WrittenFile]:
+    cluster_by = writer.target.cluster_by
     try:
         fitted = (fit(batch, writer.table_schema) for batch in batches)
-        for batch in sorted_runs(fitted, target.cluster_by) if target.cluster_by else fitted:
+        for batch in sorted_runs(fitted, cluster_by) if cluster_by else fitted:
             writer.write(batch)
         return writer.close()
     except BaseException:
@@ -90,13 +104,16 @@ def check_writable(target: WriteTarget) -> None:
 
 
 class _TableWriter:
-    def __init__(self, target: WriteTarget, task: int) -> None:
-        self._target = target
+    def __init__(self, target: WriteTarget, task: int, encoded: Collection[str] = ()) -> None:
+        check_writable(target)
+        self.target = target
         self._task = task
-        self.table_schema = schema_to_arrow(target.schema)
+        self.table_schema = with_encoded(schema_to_arrow(target.schema), encoded)
         self._data_columns = [name for name in target.schema.names if name not in target.partition_columns]
         data_schema = StructType(tuple(target.schema[name] for name in self._data_columns))
-        self._file_schema = file_schema(schema_to_arrow(data_schema, physical=target.is_mapped))
+        in_files = schema_to_arrow(data_schema, physical=target.is_mapped)
+        physical = {in_files.names[at] for at, name in enumerate(self._data_columns) if name in encoded}
+        self._file_schema = file_schema(with_encoded(in_files, physical))
         self._row_group_bytes = min(ROW_GROUP_BYTES, target.target_file_size)
         self._storage = open_storage(target.root, target.storage_options)
         self._statistics = Statistics(target)
@@ -124,7 +141,7 @@ class _TableWriter:
         self._open.clear()
 
     def _append(self, values: PartitionValues, rows: pa.RecordBatch) -> None:
-        most = self._target.max_records_per_file
+        most = self.target.max_records_per_file
         while most is not None and self._num_rows(values) + rows.num_rows > most:
             room = most - self._num_rows(values)
             self._append_to_file(values, rows.slice(0, room))
@@ -144,7 +161,7 @@ class _TableWriter:
             file.flush()
         while sum(file.buffered_bytes for file in self._open.values()) > BUFFER_BYTES:
             max(self._open.values(), key=lambda file: file.buffered_bytes).flush()
-        if file.size >= self._target.target_file_size:
+        if file.size >= self.target.target_file_size:
             self._finish(values)
         while len(self._open) > MAX_OPEN_FILES:
             self._finish(next(iter(self._open)))
@@ -157,12 +174,12 @@ class _TableWriter:
 
     def _refuse_too_many(self, more: int) -> None:
         """Raise before a file beyond the limit is created."""
-        most, asked = self._target.max_files, self._count + more
+        most, asked = self.target.max_files, self._count + more
         if most is not None and asked > most:
             raise too_many_files(asked, most)
 
     def _new_file(self, values: PartitionValues) -> DataFileWriter:
-        target = self._target
+        target = self.target
         self._refuse_too_many(1)
         self._seen.add(values)
         columns = target.value_names()
@@ -183,7 +200,7 @@ class _TableWriter:
 
     def _split(self, batch: pa.RecordBatch) -> Iterator[tuple[PartitionValues, pa.RecordBatch]]:
         """Yield the rows of each partition, without the partition columns."""
-        partition_columns = self._target.partition_columns
+        partition_columns = self.target.partition_columns
         rows = self._named_as_in_files(batch.select(self._data_columns))
         if not partition_columns:
             yield (), rows
@@ -195,16 +212,19 @@ class _TableWriter:
         )
         for index in range(groups.num_rows):
             values = tuple(
-                _partition_value(groups.column(key)[index], self._target.schema[name])
+                _partition_value(groups.column(key)[index], self.target.schema[name])
                 for key, name in zip(keys, partition_columns, strict=True)
             )
             yield values, rows if groups.num_rows == 1 else rows.take(groups.column("row_list")[index].values)
 
     def _named_as_in_files(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        if not self._target.is_mapped:
+        if not self.target.is_mapped:
             return rows
         # A view shares the buffers: only the names differ, inside structs too.
-        arrays = [array.view(field.type) for array, field in zip(rows.columns, self._file_schema, strict=True)]
+        arrays = [
+            array if array.type == field.type else array.view(field.type)
+            for array, field in zip(rows.columns, self._file_schema, strict=True)
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._file_schema)
 
 
