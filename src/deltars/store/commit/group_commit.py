@@ -229,13 +229,14 @@ class GroupCommits:
         entry.has_left = True
 
     def _leave_queue(self, entry: _Entry, table_id: UUID, queue: _Queue) -> None:
-        if entry.state is _State.WAITS:
-            queue.waiting = [other for other in queue.waiting if other is not entry]
-        elif queue.leader is not entry and entry.state in (_State.TAKEN, _State.SENT):
-            # Interrupted: the leader commits it all the same.
-            entry.ready.watch.enter("commit")
         if queue.leader is entry:
             _abandon(entry.batch[1:])
+        elif entry.state in (_State.TAKEN, _State.SENT):
+            # Interrupted: the leader commits it all the same.
+            entry.ready.watch.enter("commit")
+        # A leader who was interrupted may have left those in the queue whom it had taken.
+        queue.waiting = [other for other in queue.waiting if other.state is _State.WAITS and other is not entry]
+        if queue.leader is entry:
             queue.expected = 0
             queue.leader = queue.waiting[0] if queue.waiting else None
         following = queue.leader
