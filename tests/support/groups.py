@@ -43,18 +43,17 @@ def gathering(size: int, then: Callable[[], object] = lambda: None) -> Iterator[
     """
     sizes: list[int] = []
     is_over = threading.Event()
-    gather: Callable[..., None] = GroupCommits._gather
+    gather: Callable[..., bool] = GroupCommits._gather
 
-    def patient(self: GroupCommits, leader: Any, table_id: UUID) -> None:
-        if not sizes:
-            sizes.append(0)
+    def patient(self: GroupCommits, leader: Any, table_id: UUID) -> bool:
+        place = len(sizes)
+        sizes.append(0)
+        if place == 0:
             until(lambda: len(self._queues[table_id].waiting) >= size - 1 or is_over.is_set())
             then()
-            gather(self, leader, table_id)
-            sizes[0] = len(leader.batch)
-            return
-        gather(self, leader, table_id)
-        sizes.append(len(leader.batch))
+        is_batch = gather(self, leader, table_id)
+        sizes[place] = len(leader.batch) if is_batch else 1
+        return is_batch
 
     with mock.patch.object(GroupCommits, "_gather", patient):
         try:

@@ -59,6 +59,10 @@ class _State(Enum):
     DONE = auto()
 
 
+_NO_SIGNAL = threading.Lock()
+"""Signal of a caller that does not wait: most are alone, and should not pay for a lock."""
+
+
 class _Entry:
     """Commit of one caller."""
 
@@ -73,9 +77,13 @@ class _Entry:
         self.answer: Committed | ReplyLost | None = None
         self.waited_s = 0.0
         self.has_left = False
-        self.signal = threading.Lock()
+        self.signal = _NO_SIGNAL
         """Held while there is nothing new for the caller."""
-        self.signal.acquire()
+
+    def prepare_to_wait(self) -> None:
+        if self.signal is _NO_SIGNAL:
+            self.signal = threading.Lock()
+        self.signal.acquire(blocking=False)
 
     def wake(self) -> None:
         if self.signal.locked():
@@ -125,10 +133,10 @@ class GroupCommits:
     def _commit(self, entry: _Entry, table_id: UUID) -> CommitOutcome | None:
         if not self._join(entry, table_id):
             self._wait(entry)
+        if entry.state is _State.LEADS and self._gather(entry, table_id):
+            self._commit_batch(entry)
         if entry.state is _State.LEADS:
-            self._gather(entry, table_id)
-            if len(entry.batch) > 1:
-                self._commit_batch(entry)
+            return self._direct.commit(entry.ready, max(0.001, entry.deadline - time.monotonic()))
         watch, answer = entry.ready.watch, entry.answer
         if isinstance(answer, ReplyLost):
             raise answer
@@ -136,7 +144,6 @@ class GroupCommits:
             watch.enter("commit")
             watch.move("commit", "lock", entry.waited_s)
             return answer
-        # Alone, or refused together with others.
         watch.enter("lock")
         return self._direct.commit(entry.ready, max(0.001, entry.deadline - time.monotonic()))
 
@@ -151,6 +158,7 @@ class GroupCommits:
             if queue.leader is None:
                 queue.leader, entry.state = entry, _State.LEADS
                 return True
+            entry.prepare_to_wait()
             queue.waiting.append(entry)
             if queue.expected and len(queue.waiting) >= queue.expected:
                 queue.leader.wake()
@@ -173,13 +181,15 @@ class GroupCommits:
 
     # -- leading -------------------------------------------------------------------------------------------------
 
-    def _gather(self, leader: _Entry, table_id: UUID) -> None:
-        """Take what waits, after a moment for those who came together the last time."""
+    def _gather(self, leader: _Entry, table_id: UUID) -> bool:
+        """Take what waits, after a moment for those who came together the last time. Return whether there is any."""
         queue = self._queues[table_id]
+        if queue.last == 1 and not queue.waiting:
+            return False
         with self._lock:
             is_early = len(queue.waiting) < queue.last - 1
             if is_early:
-                leader.signal.acquire(blocking=False)
+                leader.prepare_to_wait()
                 queue.expected = queue.last - 1
         if is_early:
             leader.signal.acquire(timeout=GATHERING_S)
@@ -193,6 +203,7 @@ class GroupCommits:
                 else:
                     left.append(entry)
             queue.waiting, queue.last = left, len(leader.batch)
+            return queue.last > 1
 
     def _commit_batch(self, leader: _Entry) -> None:
         batch = leader.batch
@@ -224,11 +235,16 @@ class GroupCommits:
         """Leave nothing behind: no place in the queue, no caller without an answer, no queue without a leader."""
         with self._lock:
             queue = self._queues.get(table_id)
-            if queue is not None:
-                self._leave_queue(entry, table_id, queue)
+            if queue is not None and queue.leader is entry and not queue.waiting and len(entry.batch) <= 1:
+                # Alone, as most are.
+                queue.leader, queue.expected = None, 0
+                if queue.last == 1:
+                    del self._queues[table_id]
+            elif queue is not None:
+                self._leave_others(entry, table_id, queue)
         entry.has_left = True
 
-    def _leave_queue(self, entry: _Entry, table_id: UUID, queue: _Queue) -> None:
+    def _leave_others(self, entry: _Entry, table_id: UUID, queue: _Queue) -> None:
         if queue.leader is entry:
             _abandon(entry.batch[1:])
         elif entry.state in (_State.TAKEN, _State.SENT):
