@@ -9,7 +9,7 @@ SqlTxnLogReader.snapshot, history, changes, …           read what was committe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol
 from uuid import UUID, uuid4
@@ -122,11 +122,11 @@ class SqlTxnLogWriter:
         can repeat the call: once committed, it returns the first result again.
         """
         make = self._appending(table_id, [files], operation, operation_params, committer)
-        transaction_id = uuid4() if txn_id is None else as_txn_id(txn_id)
+        ids = [uuid4() if txn_id is None else as_txn_id(txn_id)]
 
         def commit(expected: int) -> list[Committed]:
-            [made] = make(expected)
-            return [self._session.commit(replace(made, txn_id=transaction_id, is_repeatable=txn_id is not None))]
+            [made] = make(expected, ids, txn_id is not None)
+            return [self._session.commit(made)]
 
         [result] = self._after_others(_as_table_id(table_id), commit)
         return result
@@ -148,7 +148,9 @@ class SqlTxnLogWriter:
         make = self._appending(table_id, files_of_versions, operation, operation_params, committer)
         if not files_of_versions:
             return []
-        return self._after_others(_as_table_id(table_id), lambda expected: self._session.commit_all(make(expected)))
+        ids = [uuid4() for _ in files_of_versions]
+        commit_all = self._session.commit_all
+        return self._after_others(_as_table_id(table_id), lambda expected: commit_all(make(expected, ids)))
 
     def _appending(
         self,
@@ -157,8 +159,8 @@ class SqlTxnLogWriter:
         operation: str,
         operation_params: Mapping[str, Any] | None,
         committer: str | None,
-    ) -> Callable[[int], list[Commit]]:
-        """Return a function that makes the commits, given the last version that is known."""
+    ) -> Callable[..., list[Commit]]:
+        """Return a function that makes the commits, given the last version that is known and their ids."""
         check_texts(committer=committer)
         check_mappings(operation_params=operation_params)
         key, params = _as_table_id(table_id), operation_params or {}
@@ -171,9 +173,17 @@ class SqlTxnLogWriter:
                     hint="Use commit() for other actions.",
                 )
 
-        def make(expected: int) -> list[Commit]:
-            tables = (TableCommit(key, expected, part, operation, params) for part in parts)
-            return [Commit(uuid4(), (table,), committer=committer, isolation="serializable") for table in tables]
+        def make(expected: int, ids: Sequence[UUID], is_repeatable: bool = False) -> list[Commit]:
+            return [
+                Commit(
+                    txn_id,
+                    (TableCommit(key, expected, part, operation, params),),
+                    committer=committer,
+                    isolation="serializable",
+                    is_repeatable=is_repeatable,
+                )
+                for txn_id, part in zip(ids, parts, strict=True)
+            ]
 
         return make
 

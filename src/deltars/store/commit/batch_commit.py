@@ -133,9 +133,12 @@ class BatchCommits:
         for place, ready in enumerate(part):
             self._direct.note_stages(ready)
             for name, documents in ready.rows.items():
+                placed = rows.setdefault(name, [])
                 for row in documents:
-                    row[PLACE.name] = place
-                rows.setdefault(name, []).extend(documents)
+                    # What is not given is NULL. It need not be sent, nor parsed.
+                    given = {column: value for column, value in row.items() if value is not None}
+                    given[PLACE.name] = place
+                    placed.append(given)
         statement = self._statements.together(frozenset(rows.keys() - {TRANSACTION, VERSIONS}))
         values = {f"rows_{name}": _encode(documents).decode() for name, documents in rows.items()}
         return statement, {**values, **self._conditions(part), "last_place": len(part) - 1}
