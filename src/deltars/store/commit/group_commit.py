@@ -80,6 +80,10 @@ class _Entry:
         self.signal = _NO_SIGNAL
         """Held while there is nothing new for the caller."""
 
+    @property
+    def is_answered(self) -> bool:
+        return self.state is _State.DONE or self.state is _State.REFUSED
+
     def prepare_to_wait(self) -> None:
         if self.signal is _NO_SIGNAL:
             self.signal = threading.Lock()
@@ -169,8 +173,10 @@ class GroupCommits:
         is_taken = False
         while True:
             entry.signal.acquire(timeout=-1 if is_taken else max(0.0, entry.deadline - time.monotonic()))
+            if entry.is_answered:
+                return
             with self._lock:
-                if entry.state in (_State.LEADS, _State.REFUSED, _State.DONE):
+                if entry.is_answered or entry.state is _State.LEADS:
                     return
                 is_taken = entry.state is not _State.WAITS
                 if not is_taken and time.monotonic() >= entry.deadline:
@@ -233,6 +239,10 @@ class GroupCommits:
 
     def _leave(self, entry: _Entry, table_id: UUID) -> None:
         """Leave nothing behind: no place in the queue, no caller without an answer, no queue without a leader."""
+        if entry.is_answered and not entry.batch:
+            # It only followed. All of them come back at once, and need not wait for the lock.
+            entry.has_left = True
+            return
         with self._lock:
             queue = self._queues.get(table_id)
             if queue is not None and queue.leader is entry and not queue.waiting and len(entry.batch) <= 1:
