@@ -111,8 +111,8 @@ def together(rig: Rig, sizes: Sizes) -> list[Figure]:
     runs: list[tuple[str, int, str, dict[str, Any], float | None]] = [
         (f"{crowd} threads of one process on one table, `append`", 1, "append", shared, 1.2),
         (f"{crowd} threads of one process on one table: begin, stage, commit", 1, "stage", shared, None),
-        (f"1 client, lists of {listed}, `append_all`", 1, "lists", lists, None),
-        (f"{crowd} clients on one table, lists of {listed}, `append_all`", crowd, "lists", lists, 4.0),
+        (f"1 client, lists of {listed}, `append_all`", 1, "lists", lists, 4.0),
+        (f"{crowd} clients on one table, lists of {listed}, `append_all`", crowd, "lists", lists, None),
     ]
     figures = []
     for what, clients, way, more, bound in runs:
@@ -235,8 +235,8 @@ LANES = [
         together,
         SIZES,
         missed=(
-            "the threads of a process share one interpreter, and the server works while they wait. pgbench uses both "
-            "cores all the time."
+            "threads share one interpreter, and while they prepare their commits the server has nothing to do; a list "
+            "is prepared and written in turns too. pgbench keeps both cores busy."
         ),
     ),
     Lane(

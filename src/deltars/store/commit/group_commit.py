@@ -176,7 +176,7 @@ class GroupCommits:
             if entry.is_answered:
                 return
             with self._lock:
-                if entry.is_answered or entry.state is _State.LEADS:
+                if entry.state not in (_State.WAITS, _State.TAKEN, _State.SENT):
                     return
                 is_taken = entry.state is not _State.WAITS
                 if not is_taken and time.monotonic() >= entry.deadline:

@@ -432,6 +432,7 @@ class _Writes:
         self._shape = shape
         expected = row_expected_by_all if shape.together else expected_row
         self._locked = expected(backend).cte("expected") if shape.at_once else None
+        self._adds: FromClause | None = None
 
     def chained(self) -> list[Executable]:
         pending = self._shape.kinds - self._shape.loaded
@@ -495,9 +496,18 @@ class _Writes:
         return select(*together).select_from(given.join(self._locked, true())).subquery()
 
     def _given(self, name: str, columns: Sequence[SaColumn[Any]]) -> FromClause:
+        if self._shape.together and name == ADDS:
+            return self._given_adds()
         if name in self._shape.single:
             return self._backend.row(name, columns)
         return self._backend.rows(bindparam(f"rows_{name}", type_=Text()), columns)
+
+    def _given_adds(self) -> FromClause:
+        """Return the added files of several commits. Two parts of the statement use them: they are parsed once."""
+        if self._adds is None:
+            columns = [*(column for column in _columns(ADDS) if column.name not in ("version", "slot")), PLACE]
+            self._adds = select(self._backend.rows(bindparam(f"rows_{ADDS}", type_=Text()), columns)).cte("given_adds")
+        return self._adds
 
     def insert(self, table: Table) -> Any:
         columns = _columns(table.name)
