@@ -121,6 +121,13 @@ def test_list_with_one_wrong_action_leaves_nothing(log: Log, wrong: Any) -> None
     assert log.dump() == before
 
 
+@pytest.mark.backends("sqlite")
+@pytest.mark.parametrize("wrong", [None, 5, "abc", {}, iter([])], ids=lambda one: type(one).__name__)
+def test_versions_that_are_no_list_are_refused(log: Log, wrong: Any) -> None:
+    with pytest.raises(ValidationError, match="list of lists of files"):
+        log.writer.append_all(log.table_id, wrong)
+
+
 def test_table_that_was_dropped_meanwhile_takes_nothing(log: Log) -> None:
     log.catalog.drop_table(log.table_id)
     with pytest.raises(TableNotFound):

@@ -145,6 +145,10 @@ class SqlTxnLogWriter:
         Each version is a transaction with its own id. All of them have the same outcome, so `catalog.resolve` of the
         id in a `CommitUnknown` is the outcome of all.
         """
+        if not isinstance(files_of_versions, list | tuple):
+            raise ValidationError(
+                f"the versions are a list of lists of files, got {brief(files_of_versions)}", field="files_of_versions"
+            )
         make = self._appending(table_id, files_of_versions, operation, operation_params, committer)
         if not files_of_versions:
             return []
