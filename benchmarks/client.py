@@ -29,7 +29,9 @@ def serve(prepare: Callable[[dict[str, Any]], Callable[[], object]]) -> None:
         _tried(work)
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
-        print(json.dumps(_round(work, float(line), spec.get("threads", 1))), file=answers, flush=True)
+        result = _round(work, float(line), spec.get("threads", 1))
+        result["commits"] = len(result["taken"]) * spec.get("commits", 1)
+        print(json.dumps(result), file=answers, flush=True)
 
 
 def _round(work: Callable[[], object], seconds: float, threads: int) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """Processor time of one small commit, in this process: it hardly moves with a noisy neighbour, unlike wall time.
 
-    python -m benchmarks.commit_cost [--lanes log,stage,rows] [--backends postgres,sqlite] [--against DIRECTORY]
+    python -m benchmarks.commit_cost [--lanes log,stage,append,rows] [--backends postgres,sqlite] [--against DIRECTORY]
 
     log     SqlTxnLogWriter.commit of one file
     stage   begin, stage one file, commit; no mirror
+    append  the same at the level `serializable`: a blind append, which could share its transaction
     rows    ten Arrow rows: written, committed, published to `_delta_log`
 
 `--against` names another checkout, whose rounds alternate with ours.
@@ -83,13 +84,28 @@ def _stage(catalog: deltars.Catalog) -> Callable[[], None]:
     return commit
 
 
+def _append(catalog: deltars.Catalog) -> Callable[[], None]:
+    catalog.create_table("t", SCHEMA)
+
+    def commit() -> None:
+        with catalog.begin(mirror="off", isolation="serializable") as tx:
+            tx.stage("t", [add_file(1)])
+
+    return commit
+
+
 def _rows(catalog: deltars.Catalog) -> Callable[[], object]:
     rows = pa.table({"id": range(10), "name": [f"name {i}" for i in range(10)], "score": [i / 3 for i in range(10)]})
     catalog.write("t", rows)
     return lambda: catalog.write("t", rows)
 
 
-LANES: dict[str, Callable[[deltars.Catalog], Callable[[], object]]] = {"log": _log, "stage": _stage, "rows": _rows}
+LANES: dict[str, Callable[[deltars.Catalog], Callable[[], object]]] = {
+    "log": _log,
+    "stage": _stage,
+    "append": _append,
+    "rows": _rows,
+}
 
 
 def _round(prepare: Callable[[deltars.Catalog], Callable[[], object]], uri: str, commits: int) -> tuple[float, float]:

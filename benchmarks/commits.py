@@ -30,6 +30,7 @@ class Sizes:
     crowd: int = 8
     alone: bool = True
     """Whether one client is measured too."""
+    list_length: int = 100
 
 
 SIZES = {"tiny": Sizes(1, 0.1, 1, alone=False), "quick": Sizes(3, 1.5), "full": Sizes()}
@@ -102,18 +103,29 @@ def ten_rows(rig: Rig, sizes: Sizes) -> list[Figure]:
     return figures
 
 
-def threads(rig: Rig, sizes: Sizes) -> list[Figure]:
-    """Threads of one process, whose commits can become one."""
-    with ExitStack() as resources:
-        spec = _spec(new_catalog(rig.server), "t", "stage", True, settings={"pool_size": sizes.crowd + 2})
-        crowd = resources.enter_context(Crowd("deltars_client", [{**spec, "threads": sizes.crowd}]))
-        entrants: dict[str, Entrant | Missing] = {
-            OURS: crowd,
-            PGBENCH: _pgbench(rig, sizes, sizes.crowd),
-        }
-        what = f"{sizes.crowd} threads of one process on one table"
-        targets = [Target("faster", 1.2, PGBENCH)]
-        return [race(what, rig.server, entrants, rounds=sizes.rounds, seconds=sizes.seconds, targets=targets)]
+def together(rig: Rig, sizes: Sizes) -> list[Figure]:
+    """Commits that become one transaction: of threads of a process, and of lists."""
+    crowd, listed = sizes.crowd, sizes.list_length
+    shared = {"settings": {"pool_size": crowd + 2}, "threads": crowd}
+    lists = {"commits": listed}
+    runs: list[tuple[str, int, str, dict[str, Any], float | None]] = [
+        (f"{crowd} threads of one process on one table, `append`", 1, "append", shared, 1.2),
+        (f"{crowd} threads of one process on one table: begin, stage, commit", 1, "stage", shared, None),
+        (f"1 client, lists of {listed}, `append_all`", 1, "lists", lists, 4.0),
+        (f"{crowd} clients on one table, lists of {listed}, `append_all`", crowd, "lists", lists, None),
+    ]
+    figures = []
+    for what, clients, way, more, bound in runs:
+        with ExitStack() as resources:
+            specs = _specs(new_catalog(rig.server), way, clients, is_hot=True, **more)
+            entrants: dict[str, Entrant | Missing] = {
+                OURS: resources.enter_context(Crowd("deltars_client", specs)),
+                PGBENCH: _pgbench(rig, sizes, crowd),
+            }
+            targets = [] if bound is None else [Target("faster", bound, PGBENCH)]
+            done = race(what, rig.server, entrants, rounds=sizes.rounds, seconds=sizes.seconds, targets=targets)
+            figures.append(done)
+    return figures
 
 
 def embedded(rig: Rig, sizes: Sizes) -> list[Figure]:
@@ -129,6 +141,12 @@ def embedded(rig: Rig, sizes: Sizes) -> list[Figure]:
             targets = [Target("at_least", bound)]
             entrants = {OURS: crowd}
             figures.append(race(what, None, entrants, rounds=sizes.rounds, seconds=sizes.seconds, targets=targets))
+    if sizes.alone:
+        shared = {"settings": {"pool_size": sizes.crowd + 2}, "threads": sizes.crowd}
+        spec = _spec(rig.new_embedded_catalog("sqlite"), "t", "append", True, **shared)
+        with Crowd("deltars_client", [spec]) as crowd:
+            what = f"sqlite, {sizes.crowd} threads of one process on one table, `append`"
+            figures.append(race(what, None, {OURS: crowd}, rounds=sizes.rounds, seconds=sizes.seconds))
     return figures
 
 
@@ -208,7 +226,19 @@ LANES = [
             "and its directory. The peers wait for the database alone, or for nothing."
         ),
     ),
-    Lane("threads", "Commits of threads", f"{_WHERE} `begin`, `stage`, commit.", threads, SIZES),
+    Lane(
+        "threads",
+        "Commits of threads and lists",
+        "Commits that share a database transaction, on one PostgreSQL with default durability, {sizes.rounds} rounds "
+        "in turns. Each adds one file, as a version of one table. pgbench has {sizes.crowd} clients. The latency of a "
+        "list is that of the whole list.",
+        together,
+        SIZES,
+        missed=(
+            "threads share one interpreter, and while they prepare their commits the server has nothing to do; a list "
+            "is prepared and written in turns too. pgbench keeps both cores busy."
+        ),
+    ),
     Lane(
         "embedded_commits",
         "One-file commits on SQLite and DuckDB",

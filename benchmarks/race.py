@@ -37,7 +37,10 @@ class Round:
 
     rate: float
     taken: list[float]
+    """How long each call took."""
     cpu_s: float
+    commits: int
+    """What the calls committed: a call may commit a list."""
     failed: int = 0
     server_cpu_s: float | None = None
     errors: list[str] = field(default_factory=list)
@@ -102,9 +105,10 @@ class Crowd:
             self._send(client, str(seconds))
         seen = [json.loads(self._answer(client)) for client in self._clients]
         return Round(
-            sum(len(one["taken"]) / one["seconds"] for one in seen),
+            sum(one["commits"] / one["seconds"] for one in seen),
             [took for one in seen for took in one["taken"]],
             sum(one["cpu"] for one in seen),
+            sum(one["commits"] for one in seen),
             sum(one["failed"] for one in seen),
             errors=[error for one in seen for error in one["error"]],
         )
@@ -153,7 +157,7 @@ class Pgbench:
         found = re.search(r"tps = ([\d.]+)", output)
         assert found is not None, output
         cpu = (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime)
-        return Round(float(found[1]), [int(line[2]) / 1e6 for line in lines], cpu)
+        return Round(float(found[1]), [int(line[2]) / 1e6 for line in lines], cpu, len(lines))
 
     def _run(self, *arguments: str) -> str:
         command = [str(self._server.bin / "pgbench"), *arguments, self._server.conninfo_of(self._database)]
@@ -194,6 +198,7 @@ def race(
 
 def _side(results: Sequence[Round]) -> Side:
     taken = [took for result in results for took in result.taken]
+    commits = sum(result.commits for result in results)
     failed = sum(result.failed for result in results)
     if not taken:
         return Side([0.0] * len(results), failed=failed)
@@ -201,8 +206,8 @@ def _side(results: Sequence[Round]) -> Side:
     return Side(
         [result.rate for result in results],
         *percentiles_ms(taken),
-        client_cpu_ms=sum(result.cpu_s for result in results) * 1000 / len(taken),
-        server_cpu_ms=sum(served) * 1000 / len(taken) if served else None,
+        client_cpu_ms=sum(result.cpu_s for result in results) * 1000 / commits,
+        server_cpu_ms=sum(served) * 1000 / commits if served else None,
         failed=failed,
     )
 

@@ -1,6 +1,8 @@
 """deltars: one file or ten rows a commit.
 
 log      SqlTxnLogWriter.commit, on a table that no other client writes
+append   SqlTxnLogWriter.append
+lists    SqlTxnLogWriter.append_all of so many versions
 stage    begin, stage, commit; not published
 rows     ten Arrow rows written, committed and published
 behind   the same, published by the service that runs beside it
@@ -27,6 +29,8 @@ def prepare(spec: dict[str, Any]) -> Callable[[], object]:
     name = spec["table"]
     if spec["create"]:
         catalog.create_table(name, SCHEMA)
+    if spec["way"] == "lists":
+        return _lists(catalog, name, spec["commits"])
     return WAYS[spec["way"]](catalog, name)
 
 
@@ -39,6 +43,16 @@ def _log(catalog: deltars.Catalog, name: str) -> Callable[[], object]:
         writer.commit(table_id, version, [add_file(version)], operation="WRITE", operation_params={"mode": "Append"})
 
     return commit
+
+
+def _append(catalog: deltars.Catalog, name: str) -> Callable[[], object]:
+    writer, table_id = deltars.SqlTxnLogWriter(catalog), catalog.table(name).id
+    return lambda: writer.append(table_id, [add_file(1)])
+
+
+def _lists(catalog: deltars.Catalog, name: str, commits: int) -> Callable[[], object]:
+    writer, table_id = deltars.SqlTxnLogWriter(catalog), catalog.table(name).id
+    return lambda: writer.append_all(table_id, [[add_file(number)] for number in range(commits)])
 
 
 def _stage(catalog: deltars.Catalog, name: str) -> Callable[[], object]:
@@ -63,7 +77,7 @@ def _reads(catalog: deltars.Catalog, name: str) -> Callable[[], object]:
     return commit
 
 
-WAYS = {"log": _log, "stage": _stage, "rows": _rows, "behind": _rows, "reads": _reads}
+WAYS = {"log": _log, "append": _append, "stage": _stage, "rows": _rows, "behind": _rows, "reads": _reads}
 
 if __name__ == "__main__":
     serve(prepare)

@@ -190,16 +190,28 @@ class CatalogSession:
         except DeltarsError:
             raise
         except BaseException as error:
-            error.add_note(
-                f"deltars: it is not known whether transaction {commit.txn_id} committed; to find out:"
-                f" catalog.resolve('{commit.txn_id}')"
-                if Outcome.of(error, watch.stage) is Outcome.UNKNOWN
-                else f"deltars: transaction {commit.txn_id} did not commit"
-            )
+            _note_outcome(error, commit.txn_id, watch)
             raise
         if isinstance(outcome, log.VersionTaken):
             raise self.conflict(commit, outcome)
         self.reader.follow(commit, outcome)
+        return outcome
+
+    def commit_all(self, commits: Sequence[Commit]) -> list[Committed]:
+        """Commit blind appends to one table together: all of them, or none. See `commit`.
+
+        An error has the id of the first transaction. The others have the same outcome.
+        """
+        watch = Stopwatch("validate")
+        try:
+            outcome = self.writer.commit_all(commits, timeout_s=self.settings.timeout, watch=watch)
+        except DeltarsError:
+            raise
+        except BaseException as error:
+            _note_outcome(error, commits[0].txn_id, watch)
+            raise
+        if isinstance(outcome, log.VersionTaken):
+            raise self.conflict(commits[0], outcome)
         return outcome
 
     def conflict(self, commit: Commit, taken: VersionTaken) -> VersionConflict:
@@ -374,6 +386,15 @@ def location_at(path: str | os.PathLike[str]) -> str:
 def _failed(table_id: UUID, version: int, error: Exception) -> MirrorOutcome:
     failure = MirrorFailure(error=f"{type(error).__name__}: {error}", table_id=table_id, version=version)
     return mirror.MirrorOutcome(table_id, mirror.Publication.FAILED, failure=failure)
+
+
+def _note_outcome(error: BaseException, txn_id: UUID, watch: Stopwatch) -> None:
+    """Add a note to an exception that ended a commit: whether the transaction committed."""
+    error.add_note(
+        f"deltars: it is not known whether transaction {txn_id} committed; to find out: catalog.resolve('{txn_id}')"
+        if Outcome.of(error, watch.stage) is Outcome.UNKNOWN
+        else f"deltars: transaction {txn_id} did not commit"
+    )
 
 
 @contextmanager

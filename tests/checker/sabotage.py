@@ -21,7 +21,7 @@ from deltars.log.conflicts import find_conflicts
 from deltars.log.snapshot import Snapshot
 from deltars.store.backends import duckdb
 from deltars.store.backends.duckdb import DuckDB
-from deltars.store.commit import writer
+from deltars.store.commit import direct_commit, writer
 from deltars.store.commit.writer import LogWriter
 from deltars.transaction import settle
 from deltars.transaction.read_log import ReadLog
@@ -82,6 +82,13 @@ def no_read_lock() -> Iterator[None]:
 def no_version_check() -> Iterator[None]:
     """A table that has moved on is nothing to worry about."""
     with unpublished(), mock.patch.object(LogWriter, "_find_conflict", return_value=None):
+        yield
+
+
+@contextmanager
+def everything_is_blind() -> Iterator[None]:
+    """What read the table joins a group as if it had not."""
+    with unpublished(), mock.patch.object(direct_commit, "_is_blind", return_value=True):
         yield
 
 

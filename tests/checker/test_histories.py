@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import pytest
@@ -11,8 +12,10 @@ import deltars
 from deltars.config import ISOLATION_LEVELS, Isolation
 from tests.checker import anomalies, sabotage
 from tests.checker.anomalies import find_anomalies, kinds
+from tests.checker.history import History
 from tests.checker.rows import AMENDS, INSERTS, run_row_workload, run_rows_in_turn
-from tests.checker.workload import ANYTHING, CROSSWISE, run_workload
+from tests.checker.workload import ANYTHING, CROSSWISE, ONE_TABLE, run_workload
+from tests.support.groups import gathering
 from tests.support.racers import unpublished
 from tests.support.soak import record, scaled, seed
 
@@ -109,6 +112,50 @@ def test_missing_version_check_is_found(catalog: deltars.Catalog, catalog_uri: s
 def test_missing_cut_is_found(catalog: deltars.Catalog, catalog_uri: str) -> None:
     found = _with_bug(catalog, catalog_uri, sabotage.no_cut, "snapshot")
     assert found & {anomalies.FRACTURED_READ, anomalies.UNREPEATABLE_READ, anomalies.SINGLE}
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+
+def _in_threads(
+    catalog: deltars.Catalog,
+    uri: str,
+    levels: Sequence[Isolation],
+    sabotage: Callable[[], AbstractContextManager[object]] = unpublished,
+) -> tuple[list[tuple[History, Counter[str]]], list[int]]:
+    """Histories of threads on one table, and the sizes of the groups that their appends were committed in."""
+    with gathering(1) as sizes:
+        histories = run_workload(
+            catalog,
+            uri,
+            levels,
+            clients=6,
+            count=scaled(12, soak=200),
+            seed=seed(),
+            tables=1,
+            mix=ONE_TABLE,
+            sabotage=sabotage,
+            in_threads=True,
+        )
+    return histories, sizes
+
+
+@pytest.mark.soak
+@pytest.mark.promise("N1", "N2", "N3")
+def test_groups_of_threads_show_no_anomaly_that_their_level_forbids(catalog: deltars.Catalog, catalog_uri: str) -> None:
+    histories, sizes = _in_threads(catalog, catalog_uri, ["serializable", "write_serializable", "snapshot"])
+    for history, errors in histories:
+        assert find_anomalies(history) == [], f"seed {seed()}, {history.level}"
+        assert set(errors) <= CONFLICTS
+        assert len(history.committed) > len(history.txns) / 10
+    assert max(sizes) > 1
+
+
+@pytest.mark.backends("postgres")
+@pytest.mark.control("N1")
+def test_reader_that_joins_a_group_is_found(catalog: deltars.Catalog, catalog_uri: str) -> None:
+    [(history, _)], _ = _in_threads(catalog, catalog_uri, ["serializable"], sabotage.everything_is_blind)
+    assert kinds(find_anomalies(history)) & {anomalies.LOST_UPDATE, anomalies.SINGLE, anomalies.WRITE_SKEW}
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------

@@ -39,6 +39,9 @@ ANYTHING = {"mixed": 10, "read": 2, "append": 2, "crosswise": 2, "compact": 1, "
 CROSSWISE = {"crosswise": 1}
 """As many chances of write skew as there can be."""
 
+ONE_TABLE = {"append": 3, "mixed": 2}
+"""Blind appends, and transactions that read what they change."""
+
 PARTS = "ab"
 LONGEST_PATH = 6
 """Values in a file that is still rewritten or compacted."""
@@ -73,6 +76,7 @@ def run_workload(
     mix: Mapping[str, int] = ANYTHING,
     sabotage: Callable[[], AbstractContextManager[object]] = unpublished,
     first: int = 0,
+    in_threads: bool = False,
 ) -> list[tuple[History, Counter[str]]]:
     """A history for each of the levels, with the errors that clients met. `first` numbers the tables of the first."""
     rounds = [Round(level, tuple(f"list-{i}-{j}" for j in range(tables)), mix) for i, level in enumerate(levels, first)]
@@ -80,7 +84,7 @@ def run_workload(
         for name in round_.tables:
             catalog.create_table(name, "id BIGINT, part STRING", partition_by=["part"])
     catalog.close()
-    tapes = run_racers(uri, clients, play, rounds, count, seed, around=sabotage)
+    tapes = run_racers(uri, clients, play, rounds, count, seed, around=sabotage, in_threads=in_threads)
     return [
         together(round_, of_round, {k: v for name in round_.tables for k, v in _final(catalog, name).items()})
         for round_, *of_round in zip(rounds, *tapes, strict=True)

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 import deltars
-from deltars.store.commit.writer import LogWriter
+from deltars.store.commit import settlement
 from tests.faults.audit import Auditor, promises
 from tests.faults.clients import Client, create_tables
 from tests.support.campaign import Rounds
@@ -97,7 +97,7 @@ def test_connection_cut_at_any_message_leaves_all_or_nothing_and_the_client_know
 def test_client_that_takes_every_lost_answer_for_a_refusal_is_found_out(line: Line) -> None:
     client = Client(line.catalog, line.auditor.directory, 1, random.Random(1))
     counted = _messages(line, client)["pay"]
-    with mock.patch.object(LogWriter, "resolve", return_value=None):
+    with mock.patch.object(settlement, "resolve", return_value=None):
         for distance in range(counted - AROUND_COMMIT, counted + 1):
             _cut(line.wire, distance)
             client.step("pay")
@@ -111,7 +111,7 @@ def test_client_that_retries_blindly_is_found_out(line: Line) -> None:
     client = Client(line.catalog, line.auditor.directory, 1, random.Random(1))
     counted = _messages(line, client)["pay"]
     row = client.next_row
-    with mock.patch.object(LogWriter, "resolve", return_value=None):
+    with mock.patch.object(settlement, "resolve", return_value=None):
         for distance in range(counted - AROUND_COMMIT, counted + 1):
             _cut(line.wire, distance)
             if not client.step("pay"):

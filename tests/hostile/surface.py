@@ -151,6 +151,8 @@ _BY_NAME: Mapping[str, Callable[[World], Any]] = {
     "table_id": lambda world: world.catalog.table("features").id,
     "txn_id": lambda world: world.catalog.table("features").history()[0].txn_id,
     "actions": lambda world: [],
+    "files": lambda world: [],
+    "files_of_versions": lambda world: [],
     "operation": lambda world: "WRITE",
     "source": lambda world: frame(),
     "exporter": lambda world: lambda event: None,

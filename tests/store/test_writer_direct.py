@@ -82,7 +82,7 @@ def test_rows_are_those_of_the_usual_way(open_log: OpenLog, monkeypatch: pytest.
         log.append("first")
         with monkeypatch.context() as patch:
             if name == "usual":
-                patch.setattr(DirectCommits, "commit", lambda *_: None)
+                patch.setattr(DirectCommits, "ready", lambda *_: None)
             table = TableCommit(log.table_id, 1, actions, "WRITE", {"mode": "Append"}, row_groups=row_groups("a"))
             commit = Commit(uuid4(), [table], committer="etl", user_metadata="x")
             with only_one_trip(log) if name == "quick" else monkeypatch.context():

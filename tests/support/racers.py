@@ -2,7 +2,8 @@
 
     outcomes = run_racers(uri, 6, append_to_one, table_id, 20)       # job(catalog, number, table_id, 20) six times
 
-Each process is a program of its own and opens the catalog itself; threads (DuckDB) share one. All start together.
+Each process is a program of its own and opens the catalog itself; threads (DuckDB, `in_threads`) share one. All start
+together.
 `around` is a context for each program: for every process, or once for all threads.
 """
 
@@ -40,9 +41,10 @@ def run_racers(
     job: Callable[..., T],
     *arguments: Any,
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
+    in_threads: bool = False,
 ) -> list[T]:
     """What each of them answered; the first exception of any."""
-    if parse_catalog_uri(uri).backend == "duckdb":
+    if parse_catalog_uri(uri).backend == "duckdb" or in_threads:
         start = threading.Barrier(count)
         with around(), deltars.connect(uri, pool_size=count) as catalog, ThreadPoolExecutor(count) as threads:
             return _answers(threads.submit(_together, start, job, catalog, i, *arguments) for i in range(count))
@@ -133,6 +135,23 @@ def append_for_a_while(catalog: deltars.Catalog, number: int, table_ids: Sequenc
         version = len(tally.versions) + 1
         _try(writer, tally, table_id, version, f"{number}-{version}")
     return tally
+
+
+def append_by_threads(
+    catalog: deltars.Catalog, number: int, table_id: UUID, threads: int, count: int
+) -> dict[str, int]:
+    """So many files by each of so many threads into one table; back come the versions that each file got."""
+    writer, versions = deltars.SqlTxnLogWriter(catalog), {}
+
+    def append(thread: int) -> None:
+        for i in range(count):
+            path = f"{number}-{thread}-{i}"
+            file = AddFile(path=path, partition_values={}, size=1, modification_time=1, data_change=True)
+            versions[path] = writer.append(table_id, [file]).version
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(append, range(threads)))
+    return versions
 
 
 def come_and_go(catalog: deltars.Catalog, number: int, table_ids: Sequence[UUID], duration_s: float) -> Tally:

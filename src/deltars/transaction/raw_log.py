@@ -1,27 +1,30 @@
 """Raw access to tables' logs, below DataFrames and transactions.
 
 SqlTxnLogWriter.commit(table_id, version, actions)      append one version, exactly as given
+SqlTxnLogWriter.append(table_id, files)                 add files as the next version, whichever it is
+SqlTxnLogWriter.append_all(table_id, [files, …])        add several versions at once
 SqlTxnLogReader.snapshot, history, changes, …           read what was committed; cannot write
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol
 from uuid import UUID, uuid4
 
 import pyarrow as pa
 
 from deltars.arguments import check_flags, check_mappings, check_texts
-from deltars.errors import ValidationError, brief
+from deltars.errors import ValidationError, VersionConflict, brief
 from deltars.log.arrow_adds import canonical
-from deltars.log.commit import Commit, TableCommit
+from deltars.log.commit import Commit, Committed, TableCommit
 from deltars.log.moments import Moment
 from deltars.log.snapshot import HistoryEntry, Snapshot
 from deltars.log.transaction_id import TxnId, as_txn_id
 from deltars.log.validation import as_actions
-from deltars.protocol import Action
+from deltars.protocol import Action, AddFile
 from deltars.session import HasSession
 from deltars.store.read.committed_versions import CommittedTransaction, CommittedVersion
 
@@ -56,11 +59,14 @@ class TxnLogWriter(Protocol):
 class SqlTxnLogWriter:
     """Writer of the log in SQL. `commit(version=N + 1)` succeeds only while the table is at version N.
 
-    It never retries: a lost race raises `VersionConflict`, and the caller decides whether to try again.
+    It never retries: a lost race raises `VersionConflict`, and the caller decides whether to try again. `append` and
+    `append_all` add files after the versions of others. Nothing is published to `_delta_log` by any of them.
     """
 
     def __init__(self, catalog: HasSession) -> None:
         self._session = catalog._session
+        self._seen: dict[UUID, int] = {}
+        """Last version of each table that this writer appended."""
 
     def commit(
         self,
@@ -99,6 +105,105 @@ class SqlTxnLogWriter:
         commit = Commit(transaction_id, (table,), committer=committer, is_repeatable=txn_id is not None)
         committed = self._session.commit(commit)
         return CommitResult(key, committed.versions[key], committed.txn_id, committed.commit_ts)
+
+    def append(
+        self,
+        table_id: UUID | str,
+        files: Sequence[AddFile],
+        *,
+        operation: str = "WRITE",
+        operation_params: Mapping[str, Any] | None = None,
+        committer: str | None = None,
+        txn_id: TxnId | None = None,
+    ) -> CommitResult:
+        """Add files as the next version, whichever it is. Versions of others are no conflict.
+
+        Calls of several threads share database transactions, so they are faster together. If you give a `txn_id`, you
+        can repeat the call: once committed, it returns the first result again.
+        """
+        make = self._appending(table_id, [files], operation, operation_params, committer)
+        ids = [uuid4() if txn_id is None else as_txn_id(txn_id)]
+
+        def commit(expected: int) -> list[Committed]:
+            [made] = make(expected, ids, txn_id is not None)
+            return [self._session.commit(made)]
+
+        [result] = self._after_others(_as_table_id(table_id), commit)
+        return result
+
+    def append_all(
+        self,
+        table_id: UUID | str,
+        files_of_versions: Sequence[Sequence[AddFile]],
+        *,
+        operation: str = "WRITE",
+        operation_params: Mapping[str, Any] | None = None,
+        committer: str | None = None,
+    ) -> list[CommitResult]:
+        """Add a version for each list of files, in this order, in one database transaction: all of them, or none.
+
+        Each version is a transaction with its own id. All of them have the same outcome, so `catalog.resolve` of the
+        id in a `CommitUnknown` is the outcome of all.
+        """
+        if not isinstance(files_of_versions, list | tuple):
+            raise ValidationError(
+                f"the versions are a list of lists of files, got {brief(files_of_versions)}", field="files_of_versions"
+            )
+        make = self._appending(table_id, files_of_versions, operation, operation_params, committer)
+        if not files_of_versions:
+            return []
+        ids = [uuid4() for _ in files_of_versions]
+        commit_all = self._session.commit_all
+        return self._after_others(_as_table_id(table_id), lambda expected: commit_all(make(expected, ids)))
+
+    def _appending(
+        self,
+        table_id: UUID | str,
+        files_of_versions: Sequence[Sequence[AddFile]],
+        operation: str,
+        operation_params: Mapping[str, Any] | None,
+        committer: str | None,
+    ) -> Callable[..., list[Commit]]:
+        """Return a function that makes the commits, given the last version that is known and their ids."""
+        check_texts(committer=committer)
+        check_mappings(operation_params=operation_params)
+        key, params = _as_table_id(table_id), operation_params or {}
+        parts = [as_actions(files) for files in files_of_versions]
+        for action in chain.from_iterable(parts):
+            if not isinstance(action, AddFile):
+                raise ValidationError(
+                    f"only files can be appended, got {brief(action)}",
+                    table_id=key,
+                    hint="Use commit() for other actions.",
+                )
+
+        def make(expected: int, ids: Sequence[UUID], is_repeatable: bool = False) -> list[Commit]:
+            return [
+                Commit(
+                    txn_id,
+                    (TableCommit(key, expected, part, operation, params),),
+                    committer=committer,
+                    isolation="serializable",
+                    is_repeatable=is_repeatable,
+                )
+                for txn_id, part in zip(ids, parts, strict=True)
+            ]
+
+        return make
+
+    def _after_others(self, key: UUID, commit: Callable[[int], list[Committed]]) -> list[CommitResult]:
+        """Commit after the last version that this writer knows; if that is too old, after the current one."""
+        seen = self._seen.get(key)
+        try:
+            committed = commit(self._session.reader.current_version(key) if seen is None else seen)
+        except VersionConflict:
+            # Metadata changed, the version expired, or the database was restored to an older one.
+            if seen is None:
+                raise
+            committed = commit(self._session.reader.current_version(key))
+        results = [CommitResult(key, one.versions[key], one.txn_id, one.commit_ts) for one in committed]
+        self._seen[key] = results[-1].version
+        return results
 
 
 class TxnLogReader(Protocol):

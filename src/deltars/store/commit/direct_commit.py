@@ -24,11 +24,12 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from deltars.errors import DeltarsError
-from deltars.log.commit import Commit, CommitOutcome, Committed, TableCommit, VersionTaken
+from deltars.log.commit import Base, Commit, CommitOutcome, Committed, TableCommit, VersionTaken
 from deltars.log.new_table import NO_VERSION
 from deltars.observe import Stopwatch
 from deltars.protocol import AddFile, CdcFile, Txn
 from deltars.store.backends import Opening
+from deltars.store.backends.pool import AnyConnection
 from deltars.store.commit.next_version import NextVersion, is_next, made
 from deltars.store.commit.plan import ROW_GROUPS, LockedTable, read_rows, stages_row, transaction_row, version_row
 from deltars.store.commit.state_cache import UNCOMMITTED, KnownState, StateCache
@@ -65,8 +66,8 @@ class DirectCommits:
         self.user: str | None = None
         """Committer of transactions that name none. A connection tells it, when the first one takes the usual way."""
 
-    def commit(self, commit: Commit, timeout_s: float, watch: Stopwatch) -> CommitOutcome | None:
-        """Commit, or return the conflicting version. Return None if the commit must take the usual way."""
+    def ready(self, commit: Commit, watch: Stopwatch) -> ReadyCommit | None:
+        """Return the commit with its rows, or None if it must take the usual way."""
         table = _simple_table(commit, self._most_actions)
         if table is None:
             return None
@@ -77,42 +78,32 @@ class DirectCommits:
         if known.state.tracks_rows:
             return None
         rows = self._rows(commit, table, known, committer)
+        return ReadyCommit(commit, table, known, committer, rows, watch, _is_blind(commit, table))
+
+    def commit(self, ready: ReadyCommit, timeout_s: float) -> CommitOutcome | None:
+        """Commit, or return the conflicting version. Return None if the commit must take the usual way."""
         take = self._in_one_trip if self._backend.chains_writes else self._step_by_step
-        done = take(commit, table, known, rows, timeout_s, watch)
-        if not isinstance(done, _Done):
-            return done
-        return Committed(
-            commit.txn_id,
-            done.commit_ts,
-            {table.table_id: done.row.current_version + 1},
-            _following(commit, table, known, done, committer) if is_next(done.row) else None,
-        )
+        done = take(ready, timeout_s)
+        return done.committed(ready) if isinstance(done, Done) else done
 
     # -- one round trip ------------------------------------------------------------------------------------------
 
-    def _in_one_trip(
-        self,
-        commit: Commit,
-        table: TableCommit,
-        known: KnownState,
-        rows: dict[str, list[Row]],
-        timeout_s: float,
-        watch: Stopwatch,
-    ) -> _Done | VersionTaken | None:
-        table_id, expected, base = str(table.table_id), table.expected_version, commit.bases.get(table.table_id)
+    def _in_one_trip(self, ready: ReadyCommit, timeout_s: float) -> Done | VersionTaken | None:
+        commit, table, known, watch, rows = ready.commit, ready.table, ready.known, ready.watch, ready.rows
+        table_id, expected, base = str(table.table_id), table.expected_version, ready.base
         rows[CONDITIONS] = [
             {
                 "table_0": table_id,
-                "is_blind": _is_blind(commit, table),
+                "is_blind": ready.is_blind,
                 "expected": expected,
-                "base_ts": base.commit_ts if base is not None and base.version == expected else None,
+                "base_ts": None if base is None else base.commit_ts,
                 "expected_metadata": known.metadata_version,
                 "expected_protocol": known.protocol_version,
                 "expected_key": known.key,
                 "allow_diverged": self._allow_diverged,
             }
         ]
-        self._note_stages(rows, commit, watch)
+        self.note_stages(ready)
         write, values = self._statements.at_once(rows)
         if sum([len(value) for value in values if type(value) is str]) > MOST_BYTES:
             return None
@@ -134,19 +125,12 @@ class DirectCommits:
         row = LockedTable(table.table_id, *locked[0][1:])
         row.current_version = version - 1
         watch.move("commit", "lock", max(0, commit_ts - began_us) / 1_000_000)
-        return _Done(row, commit_ts, ended)
+        return Done(row, commit_ts, ended)
 
     # -- step by step --------------------------------------------------------------------------------------------
 
-    def _step_by_step(
-        self,
-        commit: Commit,
-        table: TableCommit,
-        known: KnownState,
-        rows: dict[str, list[Row]],
-        timeout_s: float,
-        watch: Stopwatch,
-    ) -> _Done | VersionTaken | None:
+    def _step_by_step(self, ready: ReadyCommit, timeout_s: float) -> Done | VersionTaken | None:
+        commit, table, known, watch = ready.commit, ready.table, ready.known, ready.watch
         opening = Opening([(self._statements.lock_and_stamp(), {"table_0": str(table.table_id)})])
         with self._database.brief_write(timeout_s, opening) as connection:
             watch.enter("check")
@@ -157,15 +141,21 @@ class DirectCommits:
             if not self._is_expected(commit, table, known, row):
                 return self._taken(commit, table, row)
             watch.enter("write")
-            _place(rows, row)
-            self._note_stages(rows, commit, watch)
-            single = frozenset([name for name, documents in rows.items() if len(documents) == 1])
-            values = self._statements.values(rows, single)
-            values["commit_ts"] = commit_ts
-            shape = Shape(frozenset(rows.keys() - {TRANSACTION, VERSIONS}), single=single)
-            results = [self._backend.run(connection, one, values) for one in self._statements.write(shape)]
+            ended = self.write(connection, ready, row, commit_ts)
             watch.enter("commit")
-        return _Done(row, commit_ts, len(results[0]) if ADDS in rows else 0)
+        return Done(row, commit_ts, ended)
+
+    def write(self, connection: AnyConnection, ready: ReadyCommit, row: LockedTable, commit_ts: int) -> int:
+        """Write a commit after this locked row, statement by statement. Return the number of live files it ended."""
+        rows = ready.rows
+        _place(rows, row)
+        self.note_stages(ready)
+        single = frozenset([name for name, documents in rows.items() if len(documents) == 1])
+        values = self._statements.values(rows, single)
+        values["commit_ts"] = commit_ts
+        shape = Shape(frozenset(rows.keys() - {TRANSACTION, VERSIONS}), single=single)
+        results = [self._backend.run(connection, one, values) for one in self._statements.write(shape)]
+        return len(results[0]) if ADDS in rows else 0
 
     def _is_expected(self, commit: Commit, table: TableCommit, known: KnownState, row: LockedTable) -> bool:
         base = commit.bases.get(table.table_id)
@@ -209,12 +199,33 @@ class DirectCommits:
             rows[READS] = read
         return rows
 
-    def _note_stages(self, rows: dict[str, list[Row]], commit: Commit, watch: Stopwatch) -> None:
+    def note_stages(self, ready: ReadyCommit) -> None:
         if self._records_reads:
-            rows[TRANSACTION][0]["stages"] = stages_row(commit, watch.stages)
+            ready.rows[TRANSACTION][0]["stages"] = stages_row(ready.commit, ready.watch.stages)
 
 
-class _Done(NamedTuple):
+class ReadyCommit(NamedTuple):
+    """Commit that can take the direct way."""
+
+    commit: Commit
+    table: TableCommit
+    known: KnownState
+    """State that its actions were validated against."""
+    committer: str
+    rows: dict[str, list[Row]]
+    """What it writes, without what depends on the locked row."""
+    watch: Stopwatch
+    is_blind: bool
+    """Whether nothing but new metadata or a new protocol can conflict with it."""
+
+    @property
+    def base(self) -> Base | None:
+        """Return the version that it expects, as its transaction saw it, if that is known."""
+        base = self.commit.bases.get(self.table.table_id)
+        return base if base is not None and base.version == self.table.expected_version else None
+
+
+class Done(NamedTuple):
     """Commit that took the direct way."""
 
     row: LockedTable
@@ -222,6 +233,11 @@ class _Done(NamedTuple):
     commit_ts: int
     ended: int
     """Number of live files that were added again."""
+
+    def committed(self, ready: ReadyCommit) -> Committed:
+        version = self.row.current_version + 1
+        following = _following(ready, self) if is_next(self.row) else None
+        return Committed(ready.commit.txn_id, self.commit_ts, {ready.table.table_id: version}, following)
 
 
 def _place(rows: dict[str, list[Row]], locked: LockedTable) -> None:
@@ -236,9 +252,8 @@ def _place(rows: dict[str, list[Row]], locked: LockedTable) -> None:
     rows[TRANSACTION][0]["participants"] = {str(locked.table_id): version}
 
 
-def _following(
-    commit: Commit, table: TableCommit, known: KnownState, done: _Done, committer: str
-) -> Callable[[], NextVersion]:
+def _following(ready: ReadyCommit, done: Done) -> Callable[[], NextVersion]:
+    commit, table, known, committer = ready[:4]
     row, commit_ts, ended = done
     only_adds = ended == 0
     return lambda: made(replace(commit, committer=committer), table.actions, known, row, commit_ts, only_adds=only_adds)

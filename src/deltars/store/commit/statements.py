@@ -3,6 +3,7 @@
     lock(n)          SELECT … FROM dl_tables WHERE table_id IN (…) ORDER BY table_id FOR UPDATE | SHARE
     write(shape)     the inserts of each kind of action present, dl_transactions, dl_table_versions, and last the
                      UPDATE of dl_tables: chained into one statement if the backend can, otherwise run in this order
+    together(kinds)  the same for several commits to one table, each a version, as one chained statement
 
 A single row of a table is sent as parameters, several rows as one JSON document. So the text of a statement depends
 only on the commit's shape: it is prepared once, and values never become part of it.
@@ -124,6 +125,10 @@ _CONDITION_NAMES = (
 )
 _OWN_ROWS = frozenset({TRANSACTION, VERSIONS, CONDITIONS})
 
+PLACE = SaColumn("place", Integer)
+"""Column of the rows of several commits that are written together: which of them it is, from 0."""
+_BASES = (SaColumn("version", BigInteger), SaColumn("commit_ts", BigInteger))
+
 _encode = msgspec.json.Encoder().encode
 
 _Parameter: TypeAlias = tuple[str, str, Callable[[Any], Any] | None]
@@ -149,6 +154,8 @@ class Shape(NamedTuple):
     """Tables with one row, whose values are parameters; several rows are sent as one JSON document."""
     at_once: bool = False
     """Whether the write is sent together with the lock, and takes what depends on the locked row from the row."""
+    together: bool = False
+    """Whether it writes several commits: their rows have a `PLACE`. Implies `at_once`."""
 
 
 class CommitStatements:
@@ -173,6 +180,15 @@ class CommitStatements:
     def clock(self) -> Prepared:
         """Return the statement that takes the commit's time stamp, for backends that do not chain writes."""
         return self._once("clock", lambda: select(next_commit_ts(self._backend)))
+
+    def together(self, kinds: frozenset[str]) -> Prepared:
+        """Return the write of several commits to one table, which took its lock in the same transaction."""
+        [statement] = self.write(Shape(kinds, at_once=True, together=True))
+        return statement
+
+    def expected_by_all(self) -> Prepared:
+        """Return the check of `together` alone, for backends that do not chain writes."""
+        return self._once("expected_by_all", lambda: row_expected_by_all(self._backend))
 
     def supersede(self) -> Prepared:
         """Return the statement that ends the older live rows of the files that were just loaded."""
@@ -263,24 +279,51 @@ def expected_row(backend: Backend) -> Select[Any]:
 
     See `direct_commit`. The lock is held already: this statement sees what its last holder committed.
     """
-    tables, maintenance, status = dl_tables.c, dl_maintenance.c, dl_mirror_status.c
-    versions = dl_table_versions.c
+    tables, versions = dl_tables.c, dl_table_versions.c
     expected, base_ts = (cast(bindparam(name, type_=BigInteger), BigInteger) for name in ("expected", "base_ts"))
-    metadata, protocol = (
-        cast(bindparam(name, type_=BigInteger), BigInteger) for name in ("expected_metadata", "expected_protocol")
-    )
-    is_blind, allow_diverged = (cast(bindparam(name, type_=Text()), Boolean) for name in ("is_blind", "allow_diverged"))
-    is_diverged = exists().where(status.table_id == tables.table_id, status.state == literal_column("'diverged'"))
-    is_expired = exists().where(maintenance.table_id == tables.table_id, maintenance.first_version > expected)
+    is_blind = cast(bindparam("is_blind", type_=Text()), Boolean)
     is_base = and_(versions.table_id == tables.table_id, versions.version == expected, versions.commit_ts == base_ts)
     is_unchanged = and_(tables.current_version == expected, or_(base_ts.is_(None), tables.last_commit_ts == base_ts))
     is_rebased = and_(
         is_blind,
         tables.current_version > expected,
         backend.greatest(tables.metadata_version, tables.protocol_version) <= expected,
-        ~is_expired,
+        ~_is_expired(expected),
         or_(base_ts.is_(None), exists().where(is_base)),
     )
+    return _row_in_expected_state(backend).where(or_(is_unchanged, is_rebased))
+
+
+def row_expected_by_all(backend: Backend) -> Select[Any]:
+    """Return the locked row of a table, with its next version, if several blind appends may be written one by one.
+
+    See `expected_row`. `lowest` and `highest` are the versions that the commits expect, and `bases` those that they
+    began with, as far as they are known.
+    """
+    tables, versions = dl_tables.c, dl_table_versions.c
+    lowest, highest = (cast(bindparam(name, type_=BigInteger), BigInteger) for name in ("lowest", "highest"))
+    bases = backend.rows(bindparam("bases", type_=Text()), _BASES)
+    is_there = exists().where(
+        versions.table_id == tables.table_id,
+        versions.version == bases.c.version,
+        versions.commit_ts == bases.c.commit_ts,
+    )
+    replaced = select(bases.c.version).where(~is_there.correlate(dl_tables, bases))
+    return _row_in_expected_state(backend).where(
+        tables.current_version >= highest,
+        backend.greatest(tables.metadata_version, tables.protocol_version) <= lowest,
+        ~_is_expired(lowest),
+        ~replaced.correlate(dl_tables).exists(),
+    )
+
+
+def _row_in_expected_state(backend: Backend) -> Select[Any]:
+    tables, status = dl_tables.c, dl_mirror_status.c
+    metadata, protocol = (
+        cast(bindparam(name, type_=BigInteger), BigInteger) for name in ("expected_metadata", "expected_protocol")
+    )
+    allow_diverged = cast(bindparam("allow_diverged", type_=Text()), Boolean)
+    is_diverged = exists().where(status.table_id == tables.table_id, status.state == literal_column("'diverged'"))
     return select(
         tables.table_id,
         (tables.current_version + literal_column("1")).label("version"),
@@ -295,8 +338,12 @@ def expected_row(backend: Backend) -> Select[Any]:
         tables.protocol_version == protocol,
         state_key(backend) == cast(bindparam("expected_key", type_=Text()), Text),
         or_(allow_diverged, ~is_diverged),
-        or_(is_unchanged, is_rebased),
     )
+
+
+def _is_expired(version: ColumnElement[int]) -> ColumnElement[bool]:
+    maintenance = dl_maintenance.c
+    return exists().where(maintenance.table_id == dl_tables.c.table_id, maintenance.first_version > version)
 
 
 def state_key(backend: Backend) -> ColumnElement[str | None]:
@@ -383,7 +430,9 @@ class _Writes:
     def __init__(self, backend: Backend, shape: Shape) -> None:
         self._backend = backend
         self._shape = shape
-        self._locked = expected_row(backend).cte("expected") if shape.at_once else None
+        expected = row_expected_by_all if shape.together else expected_row
+        self._locked = expected(backend).cte("expected") if shape.at_once else None
+        self._adds: FromClause | None = None
 
     def chained(self) -> list[Executable]:
         pending = self._shape.kinds - self._shape.loaded
@@ -438,14 +487,27 @@ class _Writes:
         # The version in dl_reads is the one that was read.
         taken = [] if name == READS else [column for column in self._locked.c if column.name != "table_id"]
         known: dict[str, ColumnElement[Any]] = {column.name: column for column in taken}
+        if self._shape.together:
+            columns = [*columns, PLACE]
         given = self._given(name, [column for column in columns if column.name not in known])
+        if self._shape.together and "version" in known:
+            known["version"] = (self._locked.c.version + given.c.place).label("version")
         together = (known[column.name] if column.name in known else given.c[column.name] for column in columns)
         return select(*together).select_from(given.join(self._locked, true())).subquery()
 
     def _given(self, name: str, columns: Sequence[SaColumn[Any]]) -> FromClause:
+        if self._shape.together and name == ADDS:
+            return self._given_adds()
         if name in self._shape.single:
             return self._backend.row(name, columns)
         return self._backend.rows(bindparam(f"rows_{name}", type_=Text()), columns)
+
+    def _given_adds(self) -> FromClause:
+        """Return the added files of several commits. Two parts of the statement use them: they are parsed once."""
+        if self._adds is None:
+            columns = [*(column for column in _columns(ADDS) if column.name not in ("version", "slot")), PLACE]
+            self._adds = select(self._backend.rows(bindparam(f"rows_{ADDS}", type_=Text()), columns)).cte("given_adds")
+        return self._adds
 
     def insert(self, table: Table) -> Any:
         columns = _columns(table.name)
@@ -461,10 +523,10 @@ class _Writes:
     def _insert_transaction(self, commit_ts: ColumnElement[int]) -> Any:
         given = [column for column in _columns(TRANSACTION) if self._locked is None or column.name != "participants"]
         rows = self._rows(TRANSACTION, [column for column in given if column.name != "commit_ts"])
-        row: dict[str, ColumnElement[Any]] = {column.name: column for column in rows.c}
-        row["commit_ts"] = commit_ts
+        row: dict[str, ColumnElement[Any]] = {column.name: column for column in rows.c if column.name != PLACE.name}
+        row["commit_ts"] = self._in_place(commit_ts, rows)
         if self._locked is not None:
-            version = select(self._locked.c.version).scalar_subquery()
+            version = self._in_place(select(self._locked.c.version).scalar_subquery(), rows)
             row["participants"] = func.jsonb_build_object(bindparam("table_0", type_=Text()), version)
             # The time stamp was taken when the lock was there. NULL, which means not to record, stays NULL.
             waited = func.jsonb_build_object(literal_column("'lock'"), commit_ts - self._backend.begun_us())
@@ -478,9 +540,11 @@ class _Writes:
         row: dict[str, ColumnElement[Any]] = {
             column.name: rows.c[column.name] for column in dl_table_versions.c if column.name in rows.c
         }
-        row["committed_at"] = self._backend.instant(commit_ts)
-        row["commit_ts"] = commit_ts
-        row["in_commit_timestamp"] = self._in_commit_timestamp(commit_ts, rows)
+        own_ts = self._in_place(commit_ts, rows)
+        row["committed_at"] = self._backend.instant(own_ts)
+        row["commit_ts"] = own_ts
+        # Not the greatest of each row: those of one millisecond would be equal.
+        row["in_commit_timestamp"] = self._in_place(self._in_commit_timestamp(commit_ts, rows), rows)
         return insert(dl_table_versions).from_select(list(row), select(*row.values()))
 
     def _update_tables(self, commit_ts: ColumnElement[int]) -> Update:
@@ -488,9 +552,9 @@ class _Writes:
 
         def values(row: FromClause) -> dict[str, Any]:
             new: dict[str, Any] = {
-                "current_version": row.c.version,
-                "last_commit_ts": commit_ts,
-                "last_ict": self._in_commit_timestamp(commit_ts, row),
+                "current_version": self._last(row.c.version),
+                "last_commit_ts": self._last(commit_ts),
+                "last_ict": self._last(self._in_commit_timestamp(commit_ts, row)),
                 "next_row_id": row.c.next_row_id,
             }
             if METADATA in self._shape.kinds:
@@ -505,6 +569,16 @@ class _Writes:
         return self._backend.update_matching(
             dl_tables, source, lambda tables: tables.c.table_id == source.c.table_id, values
         )
+
+    def _in_place(self, first: ColumnElement[int], rows: FromClause) -> ColumnElement[int]:
+        """Return the value of each of several commits, which count up from that of the first."""
+        return first + rows.c.place if self._shape.together else first
+
+    def _last(self, first: ColumnElement[int]) -> ColumnElement[int]:
+        """Return the value of the last of several commits, given that of the first."""
+        if not self._shape.together:
+            return first
+        return first + cast(bindparam("last_place", type_=BigInteger), BigInteger)
 
     def _in_commit_timestamp(self, commit_ts: ColumnElement[int], rows: FromClause) -> ColumnElement[int]:
         thousand = literal_column("1000", Integer)

@@ -16,7 +16,7 @@ the lock and then wrote would miss what the previous holder of the lock had comm
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from typing import Any
@@ -25,13 +25,9 @@ from uuid import UUID
 import msgspec
 from sqlalchemy import Connection, select
 
-from deltars.backoff import Backoff
 from deltars.errors import (
-    CommitUnknown,
-    DatabaseError,
     DeltarsError,
     TableNotFound,
-    TimeoutError,
     ValidationError,
     VersionConflict,
 )
@@ -55,21 +51,23 @@ from deltars.observe.channel import is_heard
 from deltars.protocol import Metadata
 from deltars.store.backends import Opening
 from deltars.store.commit import drop as drops
+from deltars.store.commit.batch_commit import Batch, BatchCommits
 from deltars.store.commit.bounds_rewrite import rewrite_bounds
 from deltars.store.commit.bulk import BATCH_ROWS
 from deltars.store.commit.concurrent_commits import Winners, files_read, find_expired, find_replaced
-from deltars.store.commit.direct_commit import DirectCommits, driver_error, locked_table
+from deltars.store.commit.direct_commit import DirectCommits, ReadyCommit, driver_error, locked_table
 from deltars.store.commit.event import commit_ended
+from deltars.store.commit.group_commit import GroupCommits, ReplyLost
 from deltars.store.commit.identity_marks import with_latest_marks, without_counting
 from deltars.store.commit.missing_files import find_missing
 from deltars.store.commit.next_version import next_version
 from deltars.store.commit.plan import ROW_GROUPS, LockedTable, Plan
+from deltars.store.commit.settlement import find_committed, resolve, settle
 from deltars.store.commit.state_cache import UNCOMMITTED, KnownState, StateCache
 from deltars.store.commit.statements import REMOVES, TRANSACTION, VERSIONS, CommitStatements, Shape, key_of
 from deltars.store.database import Database
 from deltars.store.imports.table_hold import refuse_diverged
 from deltars.store.mirror.statements import DIVERGED
-from deltars.store.read.committed_versions import versions_of
 from deltars.store.registry import create, find_named
 from deltars.store.schema import dl_add_files, dl_transactions
 from deltars.store.vacuum_marks import refuse_condemned
@@ -89,6 +87,9 @@ _encode = msgspec.json.Encoder().encode
 class _Written:
     """What is left to write of one commit, and the results so far."""
 
+    commit: Commit
+    plan: Plan
+    locked: Mapping[UUID, LockedTable]
     shape: Shape
     values: dict[str, Any]
     removed: int
@@ -121,6 +122,8 @@ class LogWriter:
             records_reads=records_reads,
             allow_diverged=allow_diverged,
         )
+        self._batches = BatchCommits(database, self._statements, self._direct, allow_diverged=allow_diverged)
+        self._groups = GroupCommits(database, self._direct, self._batches)
 
     def commit(self, commit: Commit, *, timeout_s: float, watch: Stopwatch | None = None) -> CommitOutcome:
         """Commit, or return the conflicting version. `watch` holds the stage that was reached, also after an error."""
@@ -140,67 +143,177 @@ class LogWriter:
         try:
             self._validate(commit)
             watch.enter("lock")
-            direct = self._direct.commit(commit, timeout_s, watch)
-            if direct is not None:
-                return direct
+            ready = self._direct.ready(commit, watch)
+            if ready is not None:
+                direct = (
+                    self._groups.commit(ready, timeout_s) if ready.is_blind else self._direct.commit(ready, timeout_s)
+                )
+                if direct is not None:
+                    return direct
             watch.enter("lock")
             opening = self._locks(commit.existing_tables, commit.checked_reads)
             with self._database.write(max(0.001, deadline - time.monotonic()), opening) as connection:
-                locked = _locked_tables(opening)
-                watch.enter("check")
-                outcome = self._check(connection, commit, locked)
-                if outcome is not None:
+                done = self._run(connection, commit, _locked_tables(opening), watch)
+                if not isinstance(done, _Written):
                     _roll_back(connection)
-                    return outcome
-                watch.enter("write")
-                if commit.committer is None:
-                    self._direct.user = self._database.backend.user(connection)
-                    commit = replace(commit, committer=self._direct.user)
-                commit = with_latest_marks(commit, lambda table_id: self._metadata(connection, locked, table_id))
-                plan = self._plan(connection, commit, locked)
-                rewrite_bounds(connection, self._database.backend, plan.moved)
-                written = self._begin_writing(connection, plan, locked, watch)
-                # Only the write shows whether a removed file was live, so COMMIT must wait for its result. A drop needs
-                # the write's time stamp.
-                and_commit = self._database.backend.chains_writes and not plan.removals and not commit.drops
-                watch.enter("commit" if and_commit else "write")
-                if commit.tables:
-                    self._write(connection, written, and_commit=and_commit)
-                if commit.drops:
-                    self._drop(connection, commit, written)
-                if plan.removals and written.removed < plan.removals + plan.tolerated:
-                    removed = find_missing(connection, commit, locked, plan)
-                    if removed is not None:
-                        _roll_back(connection)
-                        return removed
+                    return done
                 watch.enter("commit")
+        except ReplyLost as lost:
+            return settle(self._database, commit.txn_id, deadline, lost.error)
         except DeltarsError as error:
             if watch.stage == "commit" and self._database.backend.is_outcome_unknown(driver_error(error)):
-                return self._settle(commit, deadline, error)
+                return settle(self._database, commit.txn_id, deadline, error)
             raise error.located(stage=watch.stage, txn_id=commit.txn_id, **_place(commit, error)) from error.__cause__
-        return self._committed(commit, plan, locked, written.commit_ts)
+        return self._committed(done)
 
-    def _committed(self, commit: Commit, plan: Plan, locked: Mapping[UUID, LockedTable], commit_ts: int) -> Committed:
+    def _run(
+        self,
+        connection: Connection,
+        commit: Commit,
+        locked: dict[UUID, LockedTable],
+        watch: Stopwatch,
+        *,
+        is_last: bool = True,
+    ) -> _Written | CommitOutcome:
+        """Check and write a commit whose tables are locked. Return an outcome if there is nothing to commit."""
+        watch.enter("check")
+        outcome = self._check(connection, commit, locked)
+        if outcome is not None:
+            return outcome
+        watch.enter("write")
+        if commit.committer is None:
+            self._direct.user = self._database.backend.user(connection)
+            commit = replace(commit, committer=self._direct.user)
+        commit = with_latest_marks(commit, lambda table_id: self._metadata(connection, locked, table_id))
+        plan = self._plan(connection, commit, locked)
+        rewrite_bounds(connection, self._database.backend, plan.moved)
+        written = self._begin_writing(connection, commit, plan, locked, watch)
+        # Only the write shows whether a removed file was live, so COMMIT must wait for its result. A drop needs
+        # the write's time stamp.
+        and_commit = is_last and self._database.backend.chains_writes and not plan.removals and not commit.drops
+        watch.enter("commit" if and_commit else "write")
+        if commit.tables:
+            self._write(connection, written, and_commit=and_commit)
+        if commit.drops:
+            self._drop(connection, commit, written)
+        if plan.removals and written.removed < plan.removals + plan.tolerated:
+            return find_missing(connection, commit, locked, plan) or written
+        return written
+
+    def _committed(self, written: _Written) -> Committed:
+        commit, plan, locked, commit_ts = written.commit, written.plan, written.locked, written.commit_ts
         key = key_of(commit.txn_id, commit_ts)
         for table_id, state in plan.states.items():
             self._states.remember(table_id, state if state.key else replace(state, key=key))
         following = next_version(commit, plan, locked[commit.tables[0].table_id], commit_ts) if commit.tables else None
         return Committed(commit.txn_id, commit_ts, plan.versions, following)
 
+    # -- several at once -----------------------------------------------------------------------------------------
+
+    def commit_all(
+        self, commits: Sequence[Commit], *, timeout_s: float, watch: Stopwatch | None = None
+    ) -> list[Committed] | VersionTaken:
+        """Commit blind appends to one table in one database transaction, in this order: all of them, or none.
+
+        Return the conflicting version if there is one. See `commit`.
+        """
+        watch = watch or Stopwatch("validate")
+        answers: Sequence[CommitOutcome | BaseException]
+        try:
+            answer = self._commit_all(commits, timeout_s, watch)
+        except BaseException as error:
+            self._emit_all(commits, [error] * len(commits), watch)
+            raise
+        watch.stop()
+        answers = [answer] * len(commits) if isinstance(answer, VersionTaken) else answer
+        if is_heard(CommitEnded):
+            self._emit_all(commits, answers, watch)
+        return answer
+
+    def _emit_all(
+        self, commits: Sequence[Commit], answers: Sequence[CommitOutcome | BaseException], watch: Stopwatch
+    ) -> None:
+        for commit, answer in zip(commits, answers, strict=True):
+            emit(commit_ended(self._database.source, commit, answer, watch))
+
+    def _commit_all(
+        self, commits: Sequence[Commit], timeout_s: float, watch: Stopwatch
+    ) -> list[Committed] | VersionTaken:
+        deadline = time.monotonic() + timeout_s
+        try:
+            for commit in commits:
+                self._validate(commit)
+            watch.enter("lock")
+            if (batch := self._batch(commits, watch)) is not None:
+                done = self._together(batch, timeout_s, watch)
+                if done is not None:
+                    return done
+            return self._one_by_one(commits, max(0.001, deadline - time.monotonic()), watch)
+        except DeltarsError as error:
+            first = commits[0]
+            if watch.stage == "commit" and self._database.backend.is_outcome_unknown(driver_error(error)):
+                # All have the same outcome: if the first did not commit and never will, the others neither.
+                settle(self._database, first.txn_id, deadline, error)
+                with self._database.read() as connection:
+                    found = [find_committed(connection, commit.txn_id) for commit in commits]
+                return [committed for committed in found if committed is not None]
+            raise error.located(stage=watch.stage, txn_id=first.txn_id, **_place(first, error)) from error.__cause__
+
+    def _batch(self, commits: Sequence[Commit], watch: Stopwatch) -> Sequence[ReadyCommit] | None:
+        """Return the commits as a batch; None if they cannot be written together."""
+        batch: Batch | None = None
+        for commit in commits:
+            ready = self._direct.ready(commit, watch)
+            if ready is None or not ready.is_blind:
+                return None
+            if batch is None:
+                batch = Batch(ready)
+            elif not batch.add(ready):
+                return None
+        return None if batch is None else batch.commits
+
+    def _together(self, batch: Sequence[ReadyCommit], timeout_s: float, watch: Stopwatch) -> list[Committed] | None:
+        """Commit a batch. Return None if the table is not as expected."""
+        try:
+            done = self._batches.commit(batch, timeout_s, lambda: watch.enter("commit"))
+        except DeltarsError as error:
+            if not self._database.backend.is_outcome_unknown(driver_error(error)):
+                watch.enter("lock")
+            raise
+        if done is None:
+            watch.enter("lock")
+            return None
+        watch.enter("commit")
+        watch.move("commit", "lock", done.waited_s)
+        return done.committed
+
+    def _one_by_one(
+        self, commits: Sequence[Commit], timeout_s: float, watch: Stopwatch
+    ) -> list[Committed] | VersionTaken:
+        """Take the usual way for each commit, in one database transaction."""
+        written: list[_Written] = []
+        opening = self._locks(commits[0].existing_tables)
+        with self._database.write(timeout_s, opening) as connection:
+            for commit in commits:
+                if written:
+                    self._database.backend.open(connection, opening := self._locks(commit.existing_tables))
+                done = self._run(connection, commit, _locked_tables(opening), watch, is_last=False)
+                if isinstance(done, VersionTaken):
+                    _roll_back(connection)
+                    return done
+                assert isinstance(done, _Written)
+                written.append(done)
+            watch.enter("commit")
+        return [self._committed(one) for one in written]
+
     def resolve(self, txn_id: UUID, *, timeout_s: float) -> Committed | None:
         """Return the result of a transaction. `None` means that it did not commit and never can from now on."""
-        with self._database.write(timeout_s) as connection:
-            marker = self._database.backend.insert_unless_present(dl_transactions)
-            connection.execute(marker.values(txn_id=txn_id, outcome="aborted"))
-            found = _find_committed(connection, txn_id)
-            if found is None:
-                _refuse_unseen(connection, txn_id)
-            return found
+        return resolve(self._database, txn_id, timeout_s=timeout_s)
 
     def find_committed(self, txn_id: UUID) -> Committed | None:
         """Return the result of a transaction; None if it did not commit (so far)."""
         with self._database.read() as connection:
-            return _find_committed(connection, txn_id)
+            return find_committed(connection, txn_id)
 
     # -- validate ------------------------------------------------------------------------------------------------
 
@@ -326,7 +439,7 @@ class LogWriter:
 
         Return VersionTaken if it created a table of the same name under another id.
         """
-        earlier = _find_committed(connection, commit.txn_id)
+        earlier = find_committed(connection, commit.txn_id)
         if earlier is None:
             aborted = select(dl_transactions.c.outcome).where(dl_transactions.c.txn_id == commit.txn_id)
             if connection.execute(aborted).scalar_one_or_none() is not None:
@@ -382,7 +495,12 @@ class LogWriter:
         return known
 
     def _begin_writing(
-        self, connection: Connection, plan: Plan, locked: dict[UUID, LockedTable], watch: Stopwatch
+        self,
+        connection: Connection,
+        commit: Commit,
+        plan: Plan,
+        locked: dict[UUID, LockedTable],
+        watch: Stopwatch,
     ) -> _Written:
         loaded, removed = self._load(connection, plan)
         watch.enter("write")
@@ -392,7 +510,7 @@ class LogWriter:
         values = self._statements.values(rest, single)
         values["floor"] = max(row.last_commit_ts for row in locked.values()) + 1
         kinds = frozenset(plan.rows.keys() - {TRANSACTION, VERSIONS})
-        return _Written(Shape(kinds, loaded, single), values, removed)
+        return _Written(commit, plan, locked, Shape(kinds, loaded, single), values, removed)
 
     def _load(self, connection: Connection, plan: Plan) -> tuple[frozenset[str], int]:
         """Load large row sets in batches before the rest.
@@ -445,35 +563,6 @@ class LogWriter:
             drops.record(connection, commit, written.commit_ts)
         drops.stamp(connection, backend, commit, written.commit_ts)
 
-    # -- commit --------------------------------------------------------------------------------------------------
-
-    def _settle(self, commit: Commit, deadline: float, lost: DeltarsError) -> Committed:
-        """Settle a COMMIT during which the connection was lost: mark the transaction aborted unless it committed.
-
-        Reading once is not enough: the COMMIT may still run on the server and succeed a moment later. The marker
-        uses the transaction's own primary key, so only one of the two rows can ever exist.
-        """
-        backoff = Backoff(0.05, longest_s=1.0, least_s=0.025)
-        while True:
-            remaining_s = deadline - time.monotonic()
-            try:
-                found = self.resolve(commit.txn_id, timeout_s=max(remaining_s, 0.1))
-            except DeltarsError as error:
-                if remaining_s <= backoff.next_s or not error.retryable:
-                    raise CommitUnknown(txn_id=commit.txn_id, stage="commit") from error
-                backoff.sleep()
-                continue
-            if found is None and isinstance(lost, TimeoutError):
-                raise lost.located(txn_id=commit.txn_id, stage="commit")
-            if found is None:
-                raise DatabaseError(
-                    "the connection was lost during COMMIT; the transaction did not commit, and never will",
-                    retryable=True,
-                    txn_id=commit.txn_id,
-                    stage="commit",
-                ) from lost
-            return found
-
 
 def _place(commit: Commit, error: DeltarsError) -> dict[str, Any]:
     """Return the table and version of an error: the only table, or the one whose id the error message contains."""
@@ -499,24 +588,3 @@ def _roll_back(connection: Connection) -> None:
     transaction = connection.get_transaction()
     assert transaction is not None
     transaction.rollback()
-
-
-def _refuse_unseen(connection: Connection, txn_id: UUID) -> None:
-    """Raise DatabaseError if a transaction has a row that this role does not see (`row_policies`)."""
-    query = select(dl_transactions.c.outcome).where(dl_transactions.c.txn_id == txn_id)
-    if connection.execute(query).first() is None:
-        raise DatabaseError(
-            "the transaction wrote tables that this role has no rights on, so its outcome cannot be known",
-            txn_id=txn_id,
-            hint="Resolve it with a role that may read all of its tables.",
-        )
-
-
-def _find_committed(connection: Connection, txn_id: UUID) -> Committed | None:
-    query = select(dl_transactions.c.commit_ts, dl_transactions.c.participants).where(
-        dl_transactions.c.txn_id == txn_id, dl_transactions.c.outcome == "committed"
-    )
-    row = connection.execute(query).one_or_none()
-    if row is None:
-        return None
-    return Committed(txn_id, row.commit_ts, versions_of(connection, txn_id, row.participants))
