@@ -22,22 +22,13 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deltars.data.file_layout import FileLayout, layout_of
 from deltars.data.parquet_file import ROW_GROUP_ROWS, DataFileWriter
-from deltars.data.statistics import Statistics
-from deltars.data.write_schema import file_schema, fit
+from deltars.data.write_schema import fit
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.data.z_order import sorted_runs
 from deltars.errors import TransactionTooLarge, ValidationError
-from deltars.protocol import (
-    PrimitiveType,
-    StructField,
-    StructType,
-    needed_features,
-    partition_directory,
-    path_to_uri,
-    schema_to_arrow,
-    serialize_partition_value,
-)
+from deltars.protocol import StructField, partition_directory, serialize_partition_value
 from deltars.protocol.change_feed import CHANGE_DATA
 from deltars.storage import open_storage
 
@@ -47,20 +38,15 @@ BUFFER_BYTES = 128 * 1024 * 1024
 MAX_OPEN_FILES = 64
 MAX_NAME_BYTES = 255
 
-# Table features that require work on every row that the writer does not implement yet.
-_UNENFORCED = {
-    "variantType": "variant columns",
-}
-
 PartitionValues: TypeAlias = tuple[str | None, ...]
 
 
 def write_table(target: WriteTarget, batches: Iterable[pa.RecordBatch], *, task: int = 0) -> list[WrittenFile]:
     """Write the batches as data files of the table. `task` becomes part of their names."""
-    check_writable(target)
-    writer = _TableWriter(target, task)
+    layout = layout_of(target)
+    writer = _TableWriter(target, layout, task)
     try:
-        fitted = (fit(batch, writer.table_schema) for batch in batches)
+        fitted = (fit(batch, layout.table_schema) for batch in batches)
         for batch in sorted_runs(fitted, target.cluster_by) if target.cluster_by else fitted:
             writer.write(batch)
         return writer.close()
@@ -71,42 +57,23 @@ def write_table(target: WriteTarget, batches: Iterable[pa.RecordBatch], *, task:
 
 def check_writable(target: WriteTarget) -> None:
     """Raise ValidationError if the table has a feature, column type or partitioning that cannot be written."""
-    needed = needed_features(target.schema, target.properties)
-    for feature, words in _UNENFORCED.items():
-        if feature in needed:
-            raise ValidationError(f"writing to a table with {words} is not supported yet", field=feature)
-    for path, column in target.schema.walk():
-        if column.type == PrimitiveType("void"):
-            raise ValidationError(
-                f"column {'.'.join(path)} has no type (void)", field=".".join(path), hint="Cast it to a type."
-            )
-    for name in target.partition_columns:
-        if name not in target.schema:
-            raise ValidationError(f"the partition column {name} is not in the schema", field=name)
-    if len(target.partition_columns) == len(target.schema.fields):
-        raise ValidationError(
-            "a table needs at least one column that is not a partition column", field="partition_columns"
-        )
+    layout_of(target)
 
 
 class _TableWriter:
-    def __init__(self, target: WriteTarget, task: int) -> None:
+    def __init__(self, target: WriteTarget, layout: FileLayout, task: int) -> None:
         self._target = target
+        self._layout = layout
         self._task = task
-        self.table_schema = schema_to_arrow(target.schema)
-        self._data_columns = [name for name in target.schema.names if name not in target.partition_columns]
-        data_schema = StructType(tuple(target.schema[name] for name in self._data_columns))
-        self._file_schema = file_schema(schema_to_arrow(data_schema, physical=target.is_mapped))
         self._row_group_bytes = min(ROW_GROUP_BYTES, target.target_file_size)
         self._storage = open_storage(target.root, target.storage_options)
-        self._statistics = Statistics(target)
         self._open: dict[PartitionValues, DataFileWriter] = {}
         self._written: list[WrittenFile] = []
         self._seen: set[PartitionValues] = set()
         self._count = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows with the columns of `table_schema`."""
+        """Write rows with the table's columns."""
         for piece in _pieces(batch, min(BATCH_BYTES, self._row_group_bytes)):
             parts = list(self._split(piece))
             self._refuse_too_many(sum(values not in self._seen for values, _ in parts))
@@ -165,26 +132,19 @@ class _TableWriter:
         target = self._target
         self._refuse_too_many(1)
         self._seen.add(values)
-        columns = target.value_names()
+        columns = self._layout.value_names
         partition_values = dict(zip(columns, values, strict=True))
         codec = "" if target.compression == "none" else f".{target.compression}"
         kind, place = ("cdc", CHANGE_DATA) if target.is_change_data else ("part", "")
         name = f"{kind}-{self._task:05d}-{uuid4()}.c{self._count:03d}{codec}.parquet"
         self._count += 1
         path = "/".join(filter(None, (place, _directory(columns, partition_values), name)))
-        return DataFileWriter(
-            self._storage.open_writer(path),
-            path_to_uri(path),
-            partition_values,
-            self._file_schema,
-            target.compression,
-            self._statistics,
-        )
+        return DataFileWriter(self._storage, path, partition_values, self._layout, target.compression)
 
     def _split(self, batch: pa.RecordBatch) -> Iterator[tuple[PartitionValues, pa.RecordBatch]]:
         """Yield the rows of each partition, without the partition columns."""
         partition_columns = self._target.partition_columns
-        rows = self._named_as_in_files(batch.select(self._data_columns))
+        rows = self._named_as_in_files(batch.select(self._layout.data_columns))
         if not partition_columns:
             yield (), rows
             return
@@ -201,11 +161,11 @@ class _TableWriter:
             yield values, rows if groups.num_rows == 1 else rows.take(groups.column("row_list")[index].values)
 
     def _named_as_in_files(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        if not self._target.is_mapped:
+        if not self._layout.is_mapped:
             return rows
         # A view shares the buffers: only the names differ, inside structs too.
-        arrays = [array.view(field.type) for array, field in zip(rows.columns, self._file_schema, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._file_schema)
+        arrays = [array.view(field.type) for array, field in zip(rows.columns, self._layout.file_schema, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._layout.file_schema)
 
 
 def too_many_files(asked: int, most: int) -> TransactionTooLarge:
