@@ -1,4 +1,4 @@
-"""What the data files of a table have in common: it follows from the table's definition, and is kept from write to write.
+"""What the data files of a table have in common. It follows from the table's definition, and is kept between writes.
 
     schema, partition columns, properties ──layout_of──> FileLayout: Arrow schemas, names, statistics
 

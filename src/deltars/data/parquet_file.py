@@ -87,10 +87,8 @@ class DataFileWriter:
 
     def close(self) -> WrittenFile:
         """Finish the file, and return its add action and row groups."""
-        if self._stream is None and self.buffered_bytes <= SMALL_BYTES:
-            size = self._put()
-        else:
-            size = self._finish()
+        is_small = self._stream is None and self.buffered_bytes <= SMALL_BYTES
+        size = self._put() if is_small else self._finish()
         (footer,) = self._footer
         path = path_to_uri(self._path)
         of_file, of_groups = self._layout.statistics.encode_file(self._row_group_stats, footer.num_rows)

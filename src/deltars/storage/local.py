@@ -29,6 +29,7 @@ ATTEMPTS = 5
 """How often a directory is created that vanishes before a file is in it."""
 
 _STAGED = re.compile(r".*#\d+", re.DOTALL)
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
@@ -129,7 +130,7 @@ class LocalStorage(Storage):
         return "file://" + path_to_uri(os.path.join(self.root, path) if path else self.root)
 
     def _file(self, path: str) -> str:
-        if _STAGED.fullmatch(check_path(path)):
+        if "#" in check_path(path) and _STAGED.fullmatch(path):
             raise ValidationError(
                 f"the path {path!r} ends like the name of an unfinished file (#<number>)", field="path"
             )
@@ -145,7 +146,8 @@ class _LocalWriter(Writer):
         self._file = file
         self._if_absent = if_absent
         with errors():
-            self._staged, self._sink = _open_staged(file)
+            self._staged, descriptor = _open_staged(file)
+        self._sink = os.fdopen(descriptor, "wb")
 
     def _append(self, data: bytes | memoryview) -> None:
         self._sink.write(data)
@@ -176,25 +178,30 @@ def _remove_below(directory: str) -> None:
 
 def _stage(file: str, data: bytes) -> str:
     """Write and sync `data` next to `file`. Return the name of the staged file."""
-    staged, sink = _open_staged(file)
+    staged, descriptor = _open_staged(file)
     try:
-        with sink:
-            sink.write(data)
-            _sync(sink)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError:
         os.unlink(staged)
         raise
     return staged
 
 
-def _open_staged(file: str) -> tuple[str, BinaryIO]:
+def _open_staged(file: str) -> tuple[str, int]:
+    """Create a staged file, and its directory if there is none. Return its name and descriptor."""
     staged = f"{file}#{secrets.randbits(63)}"
     for _ in range(ATTEMPTS):
-        # A vacuum may remove the directory while it is empty, before the file is in it.
         with suppress(FileNotFoundError):
-            make_directory(os.path.dirname(file))
-            return staged, open(staged, "xb")
-    return staged, open(staged, "xb")
+            return staged, os.open(staged, _NEW, 0o666)
+        # A vacuum may remove the directory while it is empty, before the file is in it.
+        make_directory(os.path.dirname(file))
+    return staged, os.open(staged, _NEW, 0o666)
 
 
 def _create(staged: str, file: str, *, sync_name: bool = True) -> bool:
