@@ -13,8 +13,8 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from stat import S_ISDIR
@@ -23,6 +23,7 @@ from typing import BinaryIO, cast
 from deltars.errors import ValidationError
 from deltars.protocol.paths import path_to_uri
 from deltars.storage.failures import storage_errors
+from deltars.storage.location import Location
 from deltars.storage.storage import ObjectInfo, Seam, Storage, Writer, check_path
 
 ATTEMPTS = 5
@@ -34,6 +35,11 @@ _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
 class LocalStorage(Storage):
+    def __init__(self, location: Location) -> None:
+        super().__init__(location)
+        self._staged: dict[str, tuple[str, bytes]] = {}
+        """Files of `staged`, by their path: name of the staged file, and its content."""
+
     def get_or_none(self, path: str) -> bytes | None:
         with self._errors(path), suppress(*_NO_FILE), open(self._file(path), "rb") as file:
             return file.read()
@@ -42,7 +48,46 @@ class LocalStorage(Storage):
     def put_if_absent(self, path: str, data: bytes, *, sync_name: bool = True) -> bool:
         file = self._file(path)
         with self._errors(path):
-            return _create(_stage(file, data), file, sync_name=sync_name)
+            staged, content = self._staged.get(path, ("", None))
+            if content == data:
+                del self._staged[path]
+            else:
+                staged = _stage(file, data)
+            return _create(staged, file, sync_name=sync_name)
+
+    @contextmanager
+    def staged(self, files: Mapping[str, bytes]) -> Iterator[None]:
+        try:
+            try:
+                self._stage_together(files)
+            except OSError:
+                # Then `put_if_absent` stages each, and reports what is wrong with it.
+                self._unstage()
+            yield
+        finally:
+            self._unstage()
+
+    def _unstage(self) -> None:
+        for staged, _ in self._staged.values():
+            with suppress(OSError):
+                os.unlink(staged)
+        self._staged.clear()
+
+    def _stage_together(self, files: Mapping[str, bytes]) -> None:
+        """Write all files, and then sync each. The kernel begins to write them meanwhile, and commits them together."""
+        descriptors: list[int] = []
+        try:
+            for path, data in files.items():
+                staged, descriptor = _open_staged(self._file(path))
+                descriptors.append(descriptor)
+                self._staged[path] = staged, data
+                _write(descriptor, data)
+                _begin_writing(descriptor)
+            for descriptor in descriptors:
+                os.fsync(descriptor)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
 
     def sync_names(self, directory: str) -> None:
         with self._errors(directory):
@@ -181,9 +226,7 @@ def _stage(file: str, data: bytes) -> str:
     staged, descriptor = _open_staged(file)
     try:
         try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
+            _write(descriptor, data)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -191,6 +234,20 @@ def _stage(file: str, data: bytes) -> str:
         os.unlink(staged)
         raise
     return staged
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _begin_writing(descriptor: int) -> None:
+    """Let the kernel write a file to the disk, without waiting. Only a sync says that it has."""
+    if hasattr(os, "posix_fadvise"):
+        # Linux begins to write what it is told to drop from memory.
+        with suppress(OSError):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _open_staged(file: str) -> tuple[str, int]:
