@@ -250,12 +250,10 @@ def test_what_a_killed_writer_and_a_killed_publisher_leave_is_listed_and_deleted
     def die(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        yield from ROWS.to_batches()
-        die()
-
     def write() -> None:
-        catalog.write("t", pa.RecordBatchReader.from_batches(ROWS.schema, batches()))
+        # A small file is staged at the end of its write, just before it gets its name.
+        monkeypatch.setattr(os, "replace", die)
+        catalog.write("t", ROWS)
 
     def publish() -> None:
         monkeypatch.setattr(os, "link", die)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -16,8 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from deltars.data import WriteTarget, WrittenFile, check_writable, write_table
-from deltars.errors import SchemaMismatch, ValidationError
+from deltars.data import WriteTarget, WrittenFile, check_writable, file_layout, parquet_file, write_table
+from deltars.data.file_layout import layout_of
+from deltars.errors import SchemaMismatch, StorageError, ValidationError
 from deltars.protocol import PrimitiveType, StructField, StructType, check_path, schema_from_arrow, schema_from_ddl
 
 AWKWARD = [
@@ -224,6 +227,65 @@ def test_files_come_out_near_the_target_size_with_their_row_groups_told(tmp_path
         assert end <= file.add.size
         seen += read(target, file)["id"].to_pylist()
     assert seen == list(range(100_000))
+
+
+@pytest.mark.parametrize("rows", [1, 10, 3_000])
+def test_small_file_put_at_once_is_the_file_that_would_be_streamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    table = pa.table(
+        {
+            "n": pa.array([None if i % 3 else i for i in range(rows)], pa.int64()),
+            "x": pa.array([[-0.0, float("nan"), 1.5][i % 3] for i in range(rows)]),
+            "t": pa.array([datetime(2024, 1, 1, 0, 0, 0, i, UTC) for i in range(rows)], pa.timestamp("us", "UTC")),
+            "s": pa.array(["\U0010ffff" * 40 if i % 2 else "é" * 33 for i in range(rows)]),
+            "deep": pa.array([{"d": Decimal("1.50")} for _ in range(rows)], pa.struct([("d", pa.decimal128(5, 2))])),
+        }
+    )
+    target = target_of(tmp_path, table.schema)
+    (put,) = write(target, table)
+    monkeypatch.setattr(parquet_file, "SMALL_BYTES", -1)
+    (streamed,) = write(target, table)
+    assert put.add.stats == streamed.add.stats
+    assert [replace(group, path="") for group in put.row_groups] == [
+        replace(group, path="") for group in streamed.row_groups
+    ]
+    assert (tmp_path / put.add.path).read_bytes() == (tmp_path / streamed.add.path).read_bytes()
+    assert put.add.size == os.path.getsize(tmp_path / put.add.path)
+
+
+def test_small_file_that_cannot_be_put_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    target = target_of(tmp_path, "id BIGINT")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(StorageError, match="No space left"):
+            write(target, pa.table({"id": [1]}))
+    assert data_files(tmp_path) == []
+
+
+def test_layout_is_kept_for_a_definition_and_follows_its_changes(tmp_path: Path) -> None:
+    target = target_of(tmp_path, "id BIGINT, name STRING", properties={"delta.dataSkippingNumIndexedCols": "1"})
+    layout = layout_of(target)
+    assert layout_of(target.with_options(compression="snappy", root="/other")) is layout
+    properties: dict[str, str] = dict(target.properties)
+    of_copy = layout_of(target.with_options(properties=properties))
+    properties["delta.dataSkippingNumIndexedCols"] = "2"
+    changed = layout_of(target.with_options(properties=properties))
+    assert (of_copy is layout, changed is layout) == (True, False)
+    assert (len(layout.statistics.leaves), len(changed.statistics.leaves)) == (1, 2)
+    assert layout_of(target.with_options(partition_columns=("name",))).data_columns == ["id"]
+    assert layout_of(target).data_columns == ["id", "name"]
+    # Equal, but another object: as good as another definition.
+    assert layout_of(target_of(tmp_path, "id INT, name STRING")).file_schema.field("id").type == pa.int32()
+
+
+def test_layouts_of_many_definitions_are_not_kept_for_ever(tmp_path: Path) -> None:
+    for number in range(2 * file_layout.MAX_KEPT):
+        layout_of(target_of(tmp_path, f"c{number} BIGINT"))
+    assert len(file_layout._kept) <= file_layout.MAX_KEPT
 
 
 def test_a_batch_larger_than_a_row_group_is_cut(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from deltars.mirror.files.last_checkpoint import parse_last_checkpoint
 from deltars.protocol import (
     Action,
     CdcFile,
+    DeletionVector,
     DomainMetadata,
     Metadata,
     RemoveFile,
@@ -29,6 +30,7 @@ from deltars.protocol import (
 )
 from deltars.protocol.log_files import LAST_CHECKPOINT
 from deltars.storage import open_storage
+from deltars.store.mirror import checkpoint_state
 from deltars.store.mirror.checkpoint_state import CheckpointRows
 from tests.mirror.ledger import Ledger, added
 
@@ -179,6 +181,47 @@ def test_checkpoint_holds_the_state_and_no_more(ledger: Ledger, publisher: Publi
 
 
 @pytest.mark.backends("sqlite")
+def test_checkpoint_is_the_same_whether_its_files_come_at_once_or_streamed(
+    ledger: Ledger, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, metadata = creation("id BIGINT, day STRING", ("day",), checkpointInterval="2")
+    table = ledger.create_table("t", [protocol_of((*FEATURES, "deletionVectors")), metadata])
+    vector = DeletionVector(
+        storage_type="u", path_or_inline_dv="ab^-aqEH.-t@S}K{vb[*k^", size_in_bytes=4, cardinality=2
+    )
+    kept = [
+        added("é%20.parquet", partition_values={"day": "é"}, tags={"a": "1", "b": None}, stats='{"numRecords":1}'),
+        added("no-stats.parquet", partition_values={"day": None}),
+        added("vector.parquet", partition_values={"day": "2"}, stats='{"numRecords":3}', deletion_vector=vector),
+    ]
+    contents = []
+    ledger.commit({table: [*kept, added("gone.parquet", partition_values={"day": "3"})]})
+    for number, most in enumerate((1000, 4, 3, 0)):
+        monkeypatch.setattr(checkpoint_state, "SMALL_FILES", most)
+        fresh = Publisher(ledger.database)
+        if number == 2:
+            ledger.commit({table: [removed("gone.parquet", now_ms(publisher, table))]})
+        else:
+            ledger.commit({table: [Txn(app_id="a", version=1)]})
+        last = ledger.commit({table: [Txn(app_id="a", version=1)]}).versions[table]
+        fresh.publish_pending(table)
+        rows = checkpoint(ledger, last)
+        contents.append(sorted(actions(rows, "add"), key=lambda add: str(add["path"])))
+    with_gone, alike, without, streamed = contents
+    assert (len(with_gone), len(without)) == (4, 3)
+    assert with_gone == alike
+    assert without == streamed == [add for add in alike if add["path"] != "gone.parquet"]
+    assert [add["path"] for add in without] == sorted(add.path for add in kept)
+
+
+def test_table_without_files_has_a_checkpoint(ledger: Ledger, publisher: Publisher) -> None:
+    table = ledger.create_table("t", creation(checkpointInterval="1"))
+    ledger.commit({table: [Txn(app_id="a", version=1)]})
+    publisher.publish_pending(table)
+    assert [next(iter(row)) for row in checkpoint(ledger, 1)] == ["protocol", "metaData", "txn"]
+    assert last_checkpoint(ledger)["numOfAddFiles"] == 0
+
+
 def test_tombstones_are_kept_as_long_as_the_table_says(ledger: Ledger, publisher: Publisher) -> None:
     table = ledger.create_table("t", creation(deletedFileRetentionDuration="interval 2 days"))
     now = now_ms(publisher, table)

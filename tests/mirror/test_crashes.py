@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 from deltalake import DeltaTable
 
 from deltars.mirror import Publication, Publisher, Reconciler
+from deltars.mirror.publisher import STAGED_AT_ONCE
 from deltars.mirror.verify import Verifier
-from tests.mirror.ledger import CREATE, Ledger, added, version_names
+from tests.mirror.ledger import CREATE, Ledger, added, check_log, version_names
 from tests.mirror.steps import DyingAt, FailingOneIn, stepping
 from tests.support.children import in_child
 from tests.support.soak import record, scaled, seed
@@ -156,3 +159,33 @@ def test_tables_are_published_after_the_commit_a_few_at_a_time_and_a_failing_one
     record = ledger.registry.find(tables["c"])
     assert record is not None
     assert record.current_version == 1
+
+
+@pytest.mark.backends("sqlite")
+def test_no_version_of_a_backlog_has_a_name_before_its_content_is_synced_and_the_one_before_has_one(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Contents are synced together, names are given one by one: a power cut leaves the first versions, or all."""
+    table, count = ledger.create_table("t"), STAGED_AT_ONCE + 5
+    for _ in range(count - 1):
+        ledger.append(table)
+    synced: set[str] = set()
+    named: list[str] = []
+    fsync, link = os.fsync, os.link
+
+    def note_sync(descriptor: int) -> None:
+        fsync(descriptor)
+        synced.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    def note_name(staged: str, file: str) -> None:
+        assert staged in synced
+        link(staged, file)
+        named.append(Path(file).name)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "link", note_name)
+    assert Publisher(ledger.database).publish_pending(table).published_version == count - 1
+    assert [name for name in named if name.endswith(".json") and name[0] == "0"] == version_names(count)
+    assert str(ledger.warehouse / "t" / "_delta_log") in synced
+    assert not ledger.files_of("t", "*#*")
+    check_log(ledger, table)

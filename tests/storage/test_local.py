@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 from pathlib import Path
@@ -162,3 +163,61 @@ def test_file_that_cannot_be_closed_leaves_nothing_and_nothing_open(
     del writer
     gc.collect()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_staged_files_are_synced_together_and_appear_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, synced, fsync = open_storage(str(tmp_path)), [], os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}").rpartition("/")[2].partition("#")[0])
+        fsync(descriptor)
+
+    storage.put_if_absent("_delta_log/0.json", b"0")
+    files = {f"_delta_log/{version}.json": str(version).encode() * 5000 for version in range(1, 5)}
+    monkeypatch.setattr(os, "fsync", note)
+    with storage.staged(files):
+        assert synced == ["1.json", "2.json", "3.json", "4.json"]
+        assert [info.path for info in storage.list()] == ["_delta_log/0.json"]
+        for path in list(files)[:2]:
+            assert storage.put_if_absent(path, files[path], sync_name=False)
+        assert sorted(info.path for info in storage.list()) == [f"_delta_log/{version}.json" for version in range(3)]
+        # Another content than was staged is the one that counts.
+        assert storage.put_if_absent("_delta_log/3.json", b"other", sync_name=False)
+        assert synced[4:] == ["3.json"]
+        assert storage.get("_delta_log/3.json") == b"other"
+    # The fourth was not put: nothing of it is left.
+    assert sorted(path.name for path in (tmp_path / "_delta_log").iterdir()) == [f"{v}.json" for v in range(4)]
+    assert storage.get("_delta_log/2.json") == files["_delta_log/2.json"]
+
+
+def test_staging_that_fails_or_is_interrupted_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage, fsync, calls = open_storage(str(tmp_path)), os.fsync, []
+    files = {"a.json": b"a", "b.json": b"b"}
+
+    def second_fails(descriptor: int) -> None:
+        calls.append(descriptor)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", second_fails)
+    with storage.staged(files):
+        # Nothing that was not synced is used.
+        assert list(tmp_path.iterdir()) == []
+        assert storage.put_if_absent("a.json", b"a")
+    assert len(calls) == 4  # the file again, and its name
+    with pytest.raises(KeyboardInterrupt), storage.staged(files):
+        raise KeyboardInterrupt
+    with storage.staged({}):
+        assert not storage.put_if_absent("a.json", b"b")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_staged_file_that_another_program_put_meanwhile_stays(tmp_path: Path) -> None:
+    storage = open_storage(str(tmp_path))
+    with storage.staged({"a.json": b"ours"}):
+        (tmp_path / "a.json").write_bytes(b"theirs")
+        assert not storage.put_if_absent("a.json", b"ours")
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"theirs"]

@@ -6,17 +6,18 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltars.data.dictionaries import unique_columns, with_one_dictionary
+from deltars.data.file_layout import FileLayout
 from deltars.data.footers import row_group
-from deltars.data.parquet_leaves import names_without_floats
-from deltars.data.statistics import ColumnStats, Statistics
+from deltars.data.statistics import ColumnStats
 from deltars.data.write_target import WrittenFile
-from deltars.protocol import AddFile
-from deltars.storage import Writer
+from deltars.protocol import AddFile, path_to_uri
+from deltars.storage import Storage, Writer
 from deltars.storage.arrow_stream import arrow_stream
 
 ROW_GROUP_ROWS = 1024 * 1024
@@ -25,32 +26,42 @@ PAGE_ROWS, PAGE_BYTES = 20_000, 1024 * 1024
 LEAST_STEP_ROWS = 1024
 PARALLEL_ROWS = 128 * 1024
 """From this number of rows on, statistics are collected while the rows are encoded."""
+SMALL_BYTES = 1024 * 1024
+"""Up to this size in memory, rows are encoded in memory too, and put as one file."""
+
+
+class _Stream(NamedTuple):
+    """File that is written while rows still come."""
+
+    sink: Writer
+    buffered: pa.BufferedOutputStream
+    parquet: pq.ParquetWriter
 
 
 class DataFileWriter:
-    """A data file that is being written."""
+    """A data file that is being written.
+
+    rows ──append──> buffer ──flush──> row group, streamed into the storage
+                            └─close, and nothing was flushed: a small file, put as a whole
+    """
 
     def __init__(
         self,
-        sink: Writer,
+        storage: Storage,
         path: str,
         partition_values: Mapping[str, str | None],
-        schema: pa.Schema,
+        layout: FileLayout,
         compression: str,
-        statistics: Statistics,
     ) -> None:
-        """`path` has the log's form (percent-encoded)."""
-        self._sink = sink
+        self._storage = storage
         self._path = path
         self._partition_values = dict(partition_values)
-        self._schema = schema
-        self._statistics = statistics
+        self._layout = layout
+        self._compression = compression
         self._buffer: list[pa.RecordBatch] = []
         self._row_group_stats: list[list[ColumnStats]] = []
         self._footer: list[pq.FileMetaData] = []
-        self._buffered = arrow_stream(sink)
-        self._compression = compression
-        self._parquet: pq.ParquetWriter | None = None
+        self._stream: _Stream | None = None
         self.num_rows = 0
         self.buffered_rows = 0
         self.buffered_bytes = 0
@@ -58,7 +69,7 @@ class DataFileWriter:
     @property
     def size(self) -> int:
         """Number of bytes written so far."""
-        return int(self._buffered.tell())
+        return 0 if self._stream is None else int(self._stream.buffered.tell())
 
     def append(self, rows: pa.RecordBatch) -> None:
         if self.buffered_rows + rows.num_rows > ROW_GROUP_ROWS:
@@ -72,57 +83,72 @@ class DataFileWriter:
         """Write the buffered rows as one row group."""
         if not self._buffer:
             return
-        rows = with_one_dictionary(pa.Table.from_batches(self._buffer, self._schema))
-        self._buffer.clear()
-        self._parquet = self._parquet or self._open(rows)
-        if rows.num_rows < PARALLEL_ROWS:
-            self._parquet.write_table(rows, row_group_size=rows.num_rows)
-            self._row_group_stats.append(self._statistics.collect(rows))
-        else:
-            with ThreadPoolExecutor(1, thread_name_prefix="deltars-statistics") as pool:
-                statistics = pool.submit(self._statistics.collect, rows)
-                self._parquet.write_table(rows, row_group_size=rows.num_rows)
-            self._row_group_stats.append(statistics.result())
-        self.buffered_rows = self.buffered_bytes = 0
+        rows = self._take_buffer()
+        if self._stream is None:
+            sink = self._storage.open_writer(self._path)
+            buffered = arrow_stream(sink)
+            self._stream = _Stream(sink, buffered, self._parquet(buffered, rows))
+        self._write_row_group(self._stream.parquet, rows)
 
     def close(self) -> WrittenFile:
         """Finish the file, and return its add action and row groups."""
-        self.flush()
-        assert self._parquet is not None, "a file without rows"
-        self._parquet.close()
-        self._buffered.flush()
-        self._sink.close()
+        is_small = self._stream is None and self.buffered_bytes <= SMALL_BYTES
+        size = self._put() if is_small else self._finish()
         (footer,) = self._footer
+        path = path_to_uri(self._path)
+        of_file, of_groups = self._layout.statistics.encode_file(self._row_group_stats, footer.num_rows)
         add = AddFile(
-            path=self._path,
+            path=path,
             partition_values=self._partition_values,
-            size=self._sink.tell(),
+            size=size,
             modification_time=time.time_ns() // 1_000_000,
             data_change=True,
-            stats=self._statistics.encode(self._statistics.merge(self._row_group_stats), footer.num_rows),
+            stats=of_file,
         )
         row_groups = tuple(
-            row_group(self._path, ordinal, footer.row_group(ordinal), self._statistics.encode(stats))
-            for ordinal, stats in enumerate(self._row_group_stats)
+            row_group(path, ordinal, footer.row_group(ordinal), stats) for ordinal, stats in enumerate(of_groups)
         )
         return WrittenFile(add, row_groups)
 
     def discard(self) -> None:
         """Abort, and leave no file."""
+        if self._stream is None:
+            return
         # The Parquet writer is closed first: left open, it would try to write when it is garbage-collected.
         with suppress(Exception):
-            if self._parquet is not None:
-                self._parquet.close()
-            self._buffered.flush()
-        self._sink.discard()
+            self._stream.parquet.close()
+            self._stream.buffered.flush()
+        self._stream.sink.discard()
 
-    def _open(self, rows: pa.Table) -> pq.ParquetWriter:
-        """Return a writer with settings that suit the first row group."""
-        plain = names_without_floats(self._schema)
+    def _put(self) -> int:
+        rows, buffer = self._take_buffer(), pa.BufferOutputStream()
+        with self._parquet(buffer, rows) as parquet:
+            self._write_row_group(parquet, rows)
+        data = buffer.getvalue()
+        self._storage.put(self._path, data.to_pybytes())
+        return int(data.size)
+
+    def _finish(self) -> int:
+        self.flush()
+        assert self._stream is not None
+        self._stream.parquet.close()
+        self._stream.buffered.flush()
+        self._stream.sink.close()
+        return self._stream.sink.tell()
+
+    def _take_buffer(self) -> pa.Table:
+        rows = with_one_dictionary(pa.Table.from_batches(self._buffer, self._layout.file_schema))
+        self._buffer.clear()
+        self.buffered_rows = self.buffered_bytes = 0
+        return rows
+
+    def _parquet(self, sink: Any, rows: pa.Table) -> pq.ParquetWriter:
+        """Return a writer with settings that suit the rows of the first row group."""
+        plain = self._layout.columns_without_floats
         unique = unique_columns(rows, plain)
         return pq.ParquetWriter(
-            self._buffered,
-            self._schema,
+            sink,
+            self._layout.file_schema,
             compression=self._compression,
             write_page_index=True,
             write_statistics=plain,
@@ -133,6 +159,17 @@ class DataFileWriter:
             store_schema=False,
             metadata_collector=self._footer,
         )
+
+    def _write_row_group(self, parquet: pq.ParquetWriter, rows: pa.Table) -> None:
+        collect = self._layout.statistics.collect
+        if rows.num_rows < PARALLEL_ROWS:
+            parquet.write_table(rows, row_group_size=rows.num_rows)
+            self._row_group_stats.append(collect(rows))
+        else:
+            with ThreadPoolExecutor(1, thread_name_prefix="deltars-statistics") as pool:
+                statistics = pool.submit(collect, rows)
+                parquet.write_table(rows, row_group_size=rows.num_rows)
+            self._row_group_stats.append(statistics.result())
 
 
 def _step_rows(rows: pa.Table) -> int:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from deltars import progress_bar
 from deltars.data.conditions import Condition, checked
+from deltars.data.file_layout import layout_of
 from deltars.data.filter import Unmatched
 from deltars.data.reader import read_scan
 from deltars.data.row_change import ChangePlane
@@ -24,7 +25,7 @@ from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.data.writer import write_table
 from deltars.errors import ValidationError
 from deltars.predicate import Predicate, parse
-from deltars.protocol import StructType, schema_from_arrow, schema_to_arrow
+from deltars.protocol import StructType, schema_from_arrow
 from deltars.protocol.column_rules import has_rules
 
 WATCHED_ROWS = 100_000
@@ -99,10 +100,10 @@ class ArrowPlane:
         return _BatchFrame(computed.schema, map(computed.add_to, _batches(frame)))
 
     def write(self, frame: object, target: WriteTarget, conditions: Sequence[Condition] = ()) -> list[WrittenFile]:
-        check_fits(_arrow_schema(frame), schema_to_arrow(target.schema))
+        table = layout_of(target).table_schema
+        check_fits(_arrow_schema(frame), table)
         batches = _batches(frame)
         if conditions:
-            table = schema_to_arrow(target.schema)
             # An empty batch raises now, before a row is written, if a condition cannot be evaluated.
             empty = pa.RecordBatch.from_pylist([], schema=file_schema(table))
             list(checked([empty], conditions, target.schema))

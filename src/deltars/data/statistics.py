@@ -19,11 +19,11 @@ from pyarrow import types
 
 from deltars.data.dictionaries import used_values
 from deltars.data.write_target import WriteTarget
-from deltars.protocol import FileStats, LeafType, encode_stats, has_bounds, indexed_leaves
+from deltars.protocol import LeafType, has_bounds, indexed_leaves
 from deltars.protocol.properties import number_property
 from deltars.protocol.row_tracking import materialized_names
 from deltars.protocol.schema import PrimitiveType
-from deltars.protocol.stats import STRING_PREFIX_LENGTH
+from deltars.protocol.stats import STRING_PREFIX_LENGTH, encode_maximum, encode_minimum, stats_text
 
 PREFIX_LENGTH = "delta.dataSkippingStringPrefixLength"
 _EPOCH = datetime(1970, 1, 1)
@@ -44,7 +44,6 @@ class Statistics:
     """Collector of the statistics of a table's indexed columns."""
 
     def __init__(self, target: WriteTarget) -> None:
-        self._schema = target.schema
         indexed = indexed_leaves(target.schema, target.partition_columns, target.properties)
         leaves = [leaf for leaf in indexed if leaf[0][0] not in materialized_names(target.properties)]
         # The names that data files and the log use.
@@ -66,10 +65,18 @@ class Statistics:
         null_counts: dict[str, Any] = {}
         for (path, type_), column in zip(self.leaves, columns, strict=True):
             _put(null_counts, path, column.null_count)
-            _put(minima, path, _python_value(column.minimum, type_))
-            _put(maxima, path, _python_value(column.maximum, type_))
-        stats = FileStats(num_records, minima, maxima, null_counts)
-        return encode_stats(stats, self._schema, prefix_length=self._prefix_length)
+            minimum, maximum = _python_value(column.minimum, type_), _python_value(column.maximum, type_)
+            _put(minima, path, encode_minimum(minimum, type_, self._prefix_length))
+            _put(maxima, path, encode_maximum(maximum, type_, self._prefix_length))
+        return stats_text(num_records, minima, maxima, null_counts)
+
+    def encode_file(self, groups: Sequence[Sequence[ColumnStats]], num_records: int) -> tuple[str, list[str]]:
+        """Return the statistics of a file, and those of each of its row groups, which do not count their records."""
+        of_groups = [self.encode(columns) for columns in groups]
+        if len(groups) == 1:
+            # The same bounds: only the count comes before them.
+            return f'{{"numRecords":{num_records},{of_groups[0][1:]}', of_groups
+        return self.encode(self.merge(groups), num_records), of_groups
 
 
 def _leaf(rows: pa.Table, path: Sequence[str]) -> pa.ChunkedArray:

@@ -15,7 +15,7 @@ to; a full vacuum deletes them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TypeAlias
 from uuid import uuid4
@@ -23,23 +23,14 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltars.data.dictionaries import encoded_names, with_encoded
+from deltars.data.dictionaries import encoded_names
+from deltars.data.file_layout import FileLayout, layout_of
 from deltars.data.parquet_file import ROW_GROUP_ROWS, DataFileWriter
-from deltars.data.statistics import Statistics
-from deltars.data.write_schema import file_schema, fit
+from deltars.data.write_schema import fit
 from deltars.data.write_target import WriteTarget, WrittenFile
 from deltars.data.z_order import sorted_runs
 from deltars.errors import TransactionTooLarge, ValidationError
-from deltars.protocol import (
-    PrimitiveType,
-    StructField,
-    StructType,
-    needed_features,
-    partition_directory,
-    path_to_uri,
-    schema_to_arrow,
-    serialize_partition_value,
-)
+from deltars.protocol import StructField, partition_directory, serialize_partition_value
 from deltars.protocol.change_feed import CHANGE_DATA
 from deltars.storage import open_storage
 
@@ -49,17 +40,12 @@ BUFFER_BYTES = 128 * 1024 * 1024
 MAX_OPEN_FILES = 64
 MAX_NAME_BYTES = 255
 
-# Table features that require work on every row that the writer does not implement yet.
-_UNENFORCED = {
-    "variantType": "variant columns",
-}
-
 PartitionValues: TypeAlias = tuple[str | None, ...]
 
 
 def write_table(target: WriteTarget, batches: Iterable[pa.RecordBatch], *, task: int = 0) -> list[WrittenFile]:
     """Write the batches as data files of the table. `task` becomes part of their names."""
-    return _written(_TableWriter(target, task), batches)
+    return _written(target, layout_of(target), batches, task)
 
 
 def write_encoded(target: WriteTarget, batches: Iterable[pa.RecordBatch], *, task: int = 0) -> list[WrittenFile]:
@@ -68,14 +54,17 @@ def write_encoded(target: WriteTarget, batches: Iterable[pa.RecordBatch], *, tas
     first = next(rest, None)
     if first is None:
         return []
-    return _written(_TableWriter(target, task, encoded_names(first.schema)), chain([first], rest))
+    layout = layout_of(target).with_encoded_text(encoded_names(first.schema))
+    return _written(target, layout, chain([first], rest), task)
 
 
-def _written(writer: _TableWriter, batches: Iterable[pa.RecordBatch]) -> list[WrittenFile]:
-    cluster_by = writer.target.cluster_by
+def _written(
+    target: WriteTarget, layout: FileLayout, batches: Iterable[pa.RecordBatch], task: int
+) -> list[WrittenFile]:
+    writer = _TableWriter(target, layout, task)
     try:
-        fitted = (fit(batch, writer.table_schema) for batch in batches)
-        for batch in sorted_runs(fitted, cluster_by) if cluster_by else fitted:
+        fitted = (fit(batch, layout.table_schema) for batch in batches)
+        for batch in sorted_runs(fitted, target.cluster_by) if target.cluster_by else fitted:
             writer.write(batch)
         return writer.close()
     except BaseException:
@@ -85,45 +74,23 @@ def _written(writer: _TableWriter, batches: Iterable[pa.RecordBatch]) -> list[Wr
 
 def check_writable(target: WriteTarget) -> None:
     """Raise ValidationError if the table has a feature, column type or partitioning that cannot be written."""
-    needed = needed_features(target.schema, target.properties)
-    for feature, words in _UNENFORCED.items():
-        if feature in needed:
-            raise ValidationError(f"writing to a table with {words} is not supported yet", field=feature)
-    for path, column in target.schema.walk():
-        if column.type == PrimitiveType("void"):
-            raise ValidationError(
-                f"column {'.'.join(path)} has no type (void)", field=".".join(path), hint="Cast it to a type."
-            )
-    for name in target.partition_columns:
-        if name not in target.schema:
-            raise ValidationError(f"the partition column {name} is not in the schema", field=name)
-    if len(target.partition_columns) == len(target.schema.fields):
-        raise ValidationError(
-            "a table needs at least one column that is not a partition column", field="partition_columns"
-        )
+    layout_of(target)
 
 
 class _TableWriter:
-    def __init__(self, target: WriteTarget, task: int, encoded: Collection[str] = ()) -> None:
-        check_writable(target)
-        self.target = target
+    def __init__(self, target: WriteTarget, layout: FileLayout, task: int) -> None:
+        self._target = target
+        self._layout = layout
         self._task = task
-        self.table_schema = with_encoded(schema_to_arrow(target.schema), encoded)
-        self._data_columns = [name for name in target.schema.names if name not in target.partition_columns]
-        data_schema = StructType(tuple(target.schema[name] for name in self._data_columns))
-        in_files = schema_to_arrow(data_schema, physical=target.is_mapped)
-        physical = {in_files.names[at] for at, name in enumerate(self._data_columns) if name in encoded}
-        self._file_schema = file_schema(with_encoded(in_files, physical))
         self._row_group_bytes = min(ROW_GROUP_BYTES, target.target_file_size)
         self._storage = open_storage(target.root, target.storage_options)
-        self._statistics = Statistics(target)
         self._open: dict[PartitionValues, DataFileWriter] = {}
         self._written: list[WrittenFile] = []
         self._seen: set[PartitionValues] = set()
         self._count = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows with the columns of `table_schema`."""
+        """Write rows with the table's columns."""
         for piece in _pieces(batch, min(BATCH_BYTES, self._row_group_bytes)):
             parts = list(self._split(piece))
             self._refuse_too_many(sum(values not in self._seen for values, _ in parts))
@@ -141,7 +108,7 @@ class _TableWriter:
         self._open.clear()
 
     def _append(self, values: PartitionValues, rows: pa.RecordBatch) -> None:
-        most = self.target.max_records_per_file
+        most = self._target.max_records_per_file
         while most is not None and self._num_rows(values) + rows.num_rows > most:
             room = most - self._num_rows(values)
             self._append_to_file(values, rows.slice(0, room))
@@ -161,7 +128,7 @@ class _TableWriter:
             file.flush()
         while sum(file.buffered_bytes for file in self._open.values()) > BUFFER_BYTES:
             max(self._open.values(), key=lambda file: file.buffered_bytes).flush()
-        if file.size >= self.target.target_file_size:
+        if file.size >= self._target.target_file_size:
             self._finish(values)
         while len(self._open) > MAX_OPEN_FILES:
             self._finish(next(iter(self._open)))
@@ -174,34 +141,27 @@ class _TableWriter:
 
     def _refuse_too_many(self, more: int) -> None:
         """Raise before a file beyond the limit is created."""
-        most, asked = self.target.max_files, self._count + more
+        most, asked = self._target.max_files, self._count + more
         if most is not None and asked > most:
             raise too_many_files(asked, most)
 
     def _new_file(self, values: PartitionValues) -> DataFileWriter:
-        target = self.target
+        target = self._target
         self._refuse_too_many(1)
         self._seen.add(values)
-        columns = target.value_names()
+        columns = self._layout.value_names
         partition_values = dict(zip(columns, values, strict=True))
         codec = "" if target.compression == "none" else f".{target.compression}"
         kind, place = ("cdc", CHANGE_DATA) if target.is_change_data else ("part", "")
         name = f"{kind}-{self._task:05d}-{uuid4()}.c{self._count:03d}{codec}.parquet"
         self._count += 1
         path = "/".join(filter(None, (place, _directory(columns, partition_values), name)))
-        return DataFileWriter(
-            self._storage.open_writer(path),
-            path_to_uri(path),
-            partition_values,
-            self._file_schema,
-            target.compression,
-            self._statistics,
-        )
+        return DataFileWriter(self._storage, path, partition_values, self._layout, target.compression)
 
     def _split(self, batch: pa.RecordBatch) -> Iterator[tuple[PartitionValues, pa.RecordBatch]]:
         """Yield the rows of each partition, without the partition columns."""
-        partition_columns = self.target.partition_columns
-        rows = self._named_as_in_files(batch.select(self._data_columns))
+        partition_columns = self._target.partition_columns
+        rows = self._named_as_in_files(batch.select(self._layout.data_columns))
         if not partition_columns:
             yield (), rows
             return
@@ -212,20 +172,21 @@ class _TableWriter:
         )
         for index in range(groups.num_rows):
             values = tuple(
-                _partition_value(groups.column(key)[index], self.target.schema[name])
+                _partition_value(groups.column(key)[index], self._target.schema[name])
                 for key, name in zip(keys, partition_columns, strict=True)
             )
             yield values, rows if groups.num_rows == 1 else rows.take(groups.column("row_list")[index].values)
 
     def _named_as_in_files(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        if not self.target.is_mapped:
+        if not self._layout.is_mapped:
             return rows
         # A view shares the buffers: only the names differ, inside structs too.
+        schema = self._layout.file_schema
         arrays = [
             array if array.type == field.type else array.view(field.type)
-            for array, field in zip(rows.columns, self._file_schema, strict=True)
+            for array, field in zip(rows.columns, schema, strict=True)
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._file_schema)
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def too_many_files(asked: int, most: int) -> TransactionTooLarge:

@@ -31,7 +31,15 @@ from deltars.mirror.checkpoint_schedule import Checkpointer
 from deltars.mirror.checksum_state import Checksums
 from deltars.mirror.committers import AwaitedVersion, Committers, DueCheckpoint, PublishRun
 from deltars.mirror.fast_lane import FastLane
-from deltars.mirror.files.commit import Diverged, put_commit, put_or_compare, require_published, set_time
+from deltars.mirror.files.commit import (
+    Diverged,
+    commit_path,
+    put_commit,
+    put_or_compare,
+    rendered,
+    require_published,
+    set_time,
+)
 from deltars.mirror.outcome import SEE_WHAT_DIFFERS, MirrorOutcome, Publication, outcome_of
 from deltars.mirror.settings_file import SettingsFile
 from deltars.mirror.tag_files import TagFiles
@@ -50,6 +58,9 @@ from deltars.store.read.committed_versions import CommittedVersion, ManyActions
 
 VERSIONS_AT_ONCE = 100
 """How many versions are written before the catalog records them as published."""
+
+STAGED_AT_ONCE = 20
+"""How many versions are written and synced together, before the first of them gets its name."""
 
 PUTTING_S = 0.1
 """How long versions are written before the catalog records them. Then committers are notified and the lease renewed."""
@@ -316,16 +327,20 @@ class Publisher:
         """Write commits until one fails or the time is up. Return those that are in the log, and the error, if any."""
         there: list[_Put] = []
         stop_at = time.monotonic() + PUTTING_S
-        for commit in commits:
-            run.putting = commit
-            began_ns, began = time.time_ns(), time.perf_counter()
+        for first in range(0, len(commits), STAGED_AT_ONCE):
+            some = commits[first : first + STAGED_AT_ONCE]
+            contents = rendered(some) if len(some) > 1 else {}
             try:
-                digest = self._put(storage, commit)
+                with storage.staged(contents):
+                    for commit in some:
+                        run.putting = commit
+                        began_ns, began = time.time_ns(), time.perf_counter()
+                        digest = self._put(storage, commit, contents.get(commit_path(commit.version)))
+                        there.append(_Put(commit, digest, began_ns, time.perf_counter() - began))
+                        if run.stop.is_set() or time.monotonic() > stop_at:
+                            return there, None
             except (DeltarsError, Diverged) as problem:
                 return there, problem
-            there.append(_Put(commit, digest, began_ns, time.perf_counter() - began))
-            if run.stop.is_set() or time.monotonic() > stop_at:
-                break
         return there, None
 
     def _report(self, run: PublishRun, put: _Put, now: int) -> None:
@@ -334,8 +349,8 @@ class Publisher:
         name = run.status.name
         emit(VersionPublished(self._source, commit.txn_id, name, commit.version, put.began_ns, put.took_s, lag_s))
 
-    def _put(self, storage: Storage, commit: CommittedVersion) -> str:
-        digest = put_or_compare(storage, commit)
+    def _put(self, storage: Storage, commit: CommittedVersion, data: bytes | None) -> str:
+        digest = put_or_compare(storage, commit, data)
         if commit.version == 0:
             self.publish_registration(commit.table_id)
         return digest

@@ -64,20 +64,37 @@ def has_bounds(type_: DataType) -> bool:
 def encode_stats(stats: FileStats, schema: StructType, *, prefix_length: int = STRING_PREFIX_LENGTH) -> str:
     """Return the text of `add.stats`. Columns without a value, or of a type without bounds, are omitted."""
 
-    def minimum(value: Any, type_: LeafType) -> Any:
-        return _encode_bound(truncate_min(value, prefix_length) if isinstance(value, str) else value, type_)
+    return stats_text(
+        stats.num_records,
+        _map_leaves(stats.min_values, schema, lambda value, type_: encode_minimum(value, type_, prefix_length)),
+        _map_leaves(stats.max_values, schema, lambda value, type_: encode_maximum(value, type_, prefix_length)),
+        _map_leaves(stats.null_count, schema, lambda count, _: count),
+        stats.tight_bounds,
+    )
 
-    def maximum(value: Any, type_: LeafType) -> Any:
-        return _encode_bound(truncate_max(value, prefix_length) if isinstance(value, str) else value, type_)
 
-    document: dict[str, Any] = {}
-    if stats.num_records is not None:
-        document["numRecords"] = stats.num_records
-    document["minValues"] = _map_leaves(stats.min_values, schema, minimum)
-    document["maxValues"] = _map_leaves(stats.max_values, schema, maximum)
-    document["nullCount"] = _map_leaves(stats.null_count, schema, lambda count, _: count)
-    if stats.tight_bounds is not None:
-        document["tightBounds"] = stats.tight_bounds
+def encode_minimum(value: Any, type_: LeafType, prefix_length: int = STRING_PREFIX_LENGTH) -> Any:
+    """Return a column's minimum as JSON has it, or None if there is none."""
+    return _encode_bound(truncate_min(value, prefix_length) if isinstance(value, str) else value, type_)
+
+
+def encode_maximum(value: Any, type_: LeafType, prefix_length: int = STRING_PREFIX_LENGTH) -> Any:
+    """Return a column's maximum as JSON has it, or None if there is none."""
+    return _encode_bound(truncate_max(value, prefix_length) if isinstance(value, str) else value, type_)
+
+
+def stats_text(
+    num_records: int | None,
+    min_values: Mapping[str, Any],
+    max_values: Mapping[str, Any],
+    null_count: Mapping[str, Any],
+    tight_bounds: bool | None = None,
+) -> str:
+    """Return the text of `add.stats` for encoded bounds."""
+    document: dict[str, Any] = {} if num_records is None else {"numRecords": num_records}
+    document |= {"minValues": min_values, "maxValues": max_values, "nullCount": null_count}
+    if tight_bounds is not None:
+        document["tightBounds"] = tight_bounds
     try:
         return msgspec.json.encode(document).decode()
     except UnicodeEncodeError as error:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from stat import S_ISDIR
@@ -23,16 +23,23 @@ from typing import BinaryIO, cast
 from deltars.errors import ValidationError
 from deltars.protocol.paths import path_to_uri
 from deltars.storage.failures import storage_errors
+from deltars.storage.location import Location
 from deltars.storage.storage import ObjectInfo, Seam, Storage, Writer, check_path
 
 ATTEMPTS = 5
 """How often a directory is created that vanishes before a file is in it."""
 
 _STAGED = re.compile(r".*#\d+", re.DOTALL)
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
 class LocalStorage(Storage):
+    def __init__(self, location: Location) -> None:
+        super().__init__(location)
+        self._staged: dict[str, tuple[str, bytes]] = {}
+        """Files of `staged`, by their path: name of the staged file, and its content."""
+
     def get_or_none(self, path: str) -> bytes | None:
         with self._errors(path), suppress(*_NO_FILE), open(self._file(path), "rb") as file:
             return file.read()
@@ -41,7 +48,46 @@ class LocalStorage(Storage):
     def put_if_absent(self, path: str, data: bytes, *, sync_name: bool = True) -> bool:
         file = self._file(path)
         with self._errors(path):
-            return _create(_stage(file, data), file, sync_name=sync_name)
+            staged, content = self._staged.get(path, ("", None))
+            if content == data:
+                del self._staged[path]
+            else:
+                staged = _stage(file, data)
+            return _create(staged, file, sync_name=sync_name)
+
+    @contextmanager
+    def staged(self, files: Mapping[str, bytes]) -> Iterator[None]:
+        try:
+            try:
+                self._stage_together(files)
+            except OSError:
+                # Then `put_if_absent` stages each, and reports what is wrong with it.
+                self._unstage()
+            yield
+        finally:
+            self._unstage()
+
+    def _unstage(self) -> None:
+        for staged, _ in self._staged.values():
+            with suppress(OSError):
+                os.unlink(staged)
+        self._staged.clear()
+
+    def _stage_together(self, files: Mapping[str, bytes]) -> None:
+        """Write all files, and then sync each. The kernel begins to write them meanwhile, and commits them together."""
+        descriptors: list[int] = []
+        try:
+            for path, data in files.items():
+                staged, descriptor = _open_staged(self._file(path))
+                descriptors.append(descriptor)
+                self._staged[path] = staged, data
+                _write(descriptor, data)
+                _begin_writing(descriptor)
+            for descriptor in descriptors:
+                os.fsync(descriptor)
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
 
     def sync_names(self, directory: str) -> None:
         with self._errors(directory):
@@ -129,7 +175,7 @@ class LocalStorage(Storage):
         return "file://" + path_to_uri(os.path.join(self.root, path) if path else self.root)
 
     def _file(self, path: str) -> str:
-        if _STAGED.fullmatch(check_path(path)):
+        if "#" in check_path(path) and _STAGED.fullmatch(path):
             raise ValidationError(
                 f"the path {path!r} ends like the name of an unfinished file (#<number>)", field="path"
             )
@@ -145,7 +191,8 @@ class _LocalWriter(Writer):
         self._file = file
         self._if_absent = if_absent
         with errors():
-            self._staged, self._sink = _open_staged(file)
+            self._staged, descriptor = _open_staged(file)
+        self._sink = os.fdopen(descriptor, "wb")
 
     def _append(self, data: bytes | memoryview) -> None:
         self._sink.write(data)
@@ -176,25 +223,42 @@ def _remove_below(directory: str) -> None:
 
 def _stage(file: str, data: bytes) -> str:
     """Write and sync `data` next to `file`. Return the name of the staged file."""
-    staged, sink = _open_staged(file)
+    staged, descriptor = _open_staged(file)
     try:
-        with sink:
-            sink.write(data)
-            _sync(sink)
+        try:
+            _write(descriptor, data)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     except OSError:
         os.unlink(staged)
         raise
     return staged
 
 
-def _open_staged(file: str) -> tuple[str, BinaryIO]:
+def _write(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _begin_writing(descriptor: int) -> None:
+    """Let the kernel write a file to the disk, without waiting. Only a sync says that it has."""
+    if hasattr(os, "posix_fadvise"):
+        # Linux begins to write what it is told to drop from memory.
+        with suppress(OSError):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _open_staged(file: str) -> tuple[str, int]:
+    """Create a staged file, and its directory if there is none. Return its name and descriptor."""
     staged = f"{file}#{secrets.randbits(63)}"
     for _ in range(ATTEMPTS):
-        # A vacuum may remove the directory while it is empty, before the file is in it.
         with suppress(FileNotFoundError):
-            make_directory(os.path.dirname(file))
-            return staged, open(staged, "xb")
-    return staged, open(staged, "xb")
+            return staged, os.open(staged, _NEW, 0o666)
+        # A vacuum may remove the directory while it is empty, before the file is in it.
+        make_directory(os.path.dirname(file))
+    return staged, os.open(staged, _NEW, 0o666)
 
 
 def _create(staged: str, file: str, *, sync_name: bool = True) -> bool:

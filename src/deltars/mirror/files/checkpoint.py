@@ -5,13 +5,15 @@
       remove                                     tombstones that have not expired
       add                                        the live files
 
-Only one batch is in memory at a time, so a million files need no more than a few. commitInfo and cdc are left out.
+A small table without removed files has one row group. Of others only one batch is in memory at a time, so a million
+files need no more than a few. commitInfo and cdc are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast
 
 import pyarrow as pa
@@ -61,20 +63,16 @@ def is_due(before: int, after: int, interval: int) -> bool:
 
 def write_checkpoint(storage: Storage, state: VersionState, *, replace: bool = False) -> WrittenCheckpoint:
     """Write the checkpoint of a version. Keep an existing file unless `replace` is set."""
-    schema = CheckpointSchema(
-        state.metadata,
-        stats_as_json=_is_true(state.metadata.configuration, STATS_AS_JSON, default=True),
-        stats_as_struct=_is_true(state.metadata.configuration, STATS_AS_STRUCT, default=False),
-    )
+    schema = _schema_of(state.metadata)
     num_actions = num_adds = 0
     with storage.open_writer(checkpoint_path(state.version), if_absent=not replace) as sink:
         buffered = arrow_stream(sink)
         with _parquet(buffered, schema) as parquet:
             parquet.add_key_value_metadata({OURS: str(state.txn_id)})
-            for rows, is_adds in _row_groups(state, schema):
+            for rows, adds in _row_groups(state, schema):
                 parquet.write_table(rows, row_group_size=ROW_GROUP_ROWS)
                 num_actions += rows.num_rows
-                num_adds += rows.num_rows if is_adds else 0
+                num_adds += adds
         buffered.flush()
         size_bytes = sink.tell()
         sink.close()
@@ -94,17 +92,40 @@ def is_ours(storage: Storage, version: int) -> bool:
     return OURS.encode() in metadata
 
 
-def _row_groups(state: VersionState, schema: CheckpointSchema) -> Iterator[tuple[pa.Table, bool]]:
-    """Yield the rows of each row group, and whether they are add actions."""
+def _row_groups(state: VersionState, schema: CheckpointSchema) -> Iterator[tuple[pa.Table, int]]:
+    """Yield the rows of each row group, and how many of them are add actions."""
     small = state.small_parts()
     first = schema.state(state.protocol, state.metadata, small.txns, small.domains)
-    yield pa.Table.from_batches([first]), False
+    if small.files is not None and not small.has_removes:
+        # A row group costs more than its rows: it has some fifty columns.
+        yield pa.Table.from_batches([first, schema.adds(small.files)]), small.files.num_rows
+        return
+    yield pa.Table.from_batches([first]), 0
     # Relative to the commit's timestamp, so that every process writes the same checkpoint.
     kept_after_ms = state.in_commit_timestamp - deleted_file_retention_ms(state.metadata.configuration)
     for removes in _gathered(state.removes(kept_after_ms)) if small.has_removes else ():
-        yield _converted(removes, schema.removes), False
-    for adds in _gathered(state.adds()):
-        yield _converted(adds, schema.adds), True
+        yield _converted(removes, schema.removes), 0
+    files = state.adds() if small.files is None else iter([small.files] if small.files.num_rows else [])
+    for adds in _gathered(files):
+        rows = _converted(adds, schema.adds)
+        yield rows, rows.num_rows
+
+
+def _schema_of(metadata: Metadata) -> CheckpointSchema:
+    return _cached_schema(
+        metadata.schema_string,
+        tuple(metadata.partition_columns),
+        _is_true(metadata.configuration, STATS_AS_JSON, default=True),
+        _is_true(metadata.configuration, STATS_AS_STRUCT, default=False),
+    )
+
+
+@lru_cache(maxsize=100)
+def _cached_schema(
+    schema: str, partition_columns: tuple[str, ...], stats_as_json: bool, stats_as_struct: bool
+) -> CheckpointSchema:
+    metadata = Metadata(id="", schema_string=schema, partition_columns=list(partition_columns))
+    return CheckpointSchema(metadata, stats_as_json=stats_as_json, stats_as_struct=stats_as_struct)
 
 
 def _converted(batches: Sequence[pa.RecordBatch], convert: Callable[[pa.RecordBatch], pa.RecordBatch]) -> pa.Table:

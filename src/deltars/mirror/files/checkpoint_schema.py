@@ -6,12 +6,14 @@ Each kind of action has a struct column. A row holds one action; its other colum
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from deltars.errors import ValidationError
+from deltars.log.arrow_values import array_of, falses
 from deltars.protocol import (
     DomainMetadata,
     Metadata,
@@ -110,7 +112,7 @@ class CheckpointSchema:
             ]
         )
 
-    @property
+    @cached_property
     def repeating_columns(self) -> list[str]:
         """Leaf columns worth a dictionary: their values repeat, or are few."""
         single = {"add.path", "add.stats", "add.size", "remove.path", "remove.size"}
@@ -128,7 +130,8 @@ class CheckpointSchema:
             *({"txn": msgspec.to_builtins(txn)} for txn in txns),
             *({"domainMetadata": msgspec.to_builtins(domain)} for domain in domains),
         ]
-        return pa.RecordBatch.from_pylist(rows, schema=self.arrow)
+        arrays = [array_of([row.get(field.name) for row in rows], field.type) for field in self.arrow]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.arrow)
 
     def removes(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows of remove actions, without statistics and tags."""
@@ -137,7 +140,7 @@ class CheckpointSchema:
             {
                 "path": batch["path"],
                 "deletionTimestamp": batch["deletion_timestamp"],
-                "dataChange": pa.repeat(False, batch.num_rows),
+                "dataChange": falses(batch.num_rows),
                 "extendedFileMetadata": batch["extended_file_metadata"],
                 "partitionValues": _maps(batch["partition_values"]),
                 "size": batch["size"],
@@ -154,7 +157,7 @@ class CheckpointSchema:
             "size": batch["size"],
             "modificationTime": batch["modification_time"],
             # A checkpoint changes no data: it only lists the files.
-            "dataChange": pa.repeat(False, batch.num_rows),
+            "dataChange": falses(batch.num_rows),
             "tags": _maps(batch["tags"]),
             "deletionVector": _documents(batch["deletion_vector"], _VECTOR),
             "baseRowId": batch["base_row_id"],
@@ -165,7 +168,7 @@ class CheckpointSchema:
             columns["stats"] = batch["stats"]
         if self._stats_type is not None:
             parsed = [None if text is None else self._parsed_stats(text) for text in batch["stats"].to_pylist()]
-            columns["stats_parsed"] = pa.array(parsed, self._stats_type)
+            columns["stats_parsed"] = array_of(parsed, self._stats_type)
         if self._parsed_type is not None:
             columns["partitionValues_parsed"] = _distinct(
                 batch["partition_values"], self._parsed_type, self._parsed_values
@@ -250,7 +253,7 @@ def _distinct(column: pa.Array, type_: pa.DataType, parse: Callable[[str], Any])
     if column.null_count == len(column):
         return pa.nulls(len(column), type_)
     encoded = column.dictionary_encode()
-    values = pa.array([parse(text) for text in encoded.dictionary.to_pylist()], type_)
+    values = array_of([parse(text) for text in encoded.dictionary.to_pylist()], type_)
     return values.take(encoded.indices)
 
 

@@ -7,10 +7,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 import msgspec
@@ -66,14 +66,20 @@ def is_same_commit(ours: bytes, theirs: bytes) -> bool:
         return False
 
 
-def put_commit(storage: Storage, commit: CommittedVersion) -> tuple[bool, str]:
+def rendered(commits: Iterable[CommittedVersion]) -> dict[str, bytes]:
+    """Return the content of each commit by its path, up to the first one that is rendered in pieces."""
+    few = takewhile(lambda commit: not isinstance(commit.actions, ManyActions), commits)
+    return {commit_path(commit.version): render_commit(commit) for commit in few}
+
+
+def put_commit(storage: Storage, commit: CommittedVersion, data: bytes | None = None) -> tuple[bool, str]:
     """Write a commit if its file does not exist. Return whether it was written, and its digest.
 
-    The caller syncs the directory.
+    The caller syncs the directory. `data` is the commit's content, if it is rendered already.
     """
     path = commit_path(commit.version)
     if not isinstance(commit.actions, ManyActions):
-        data = render_commit(commit)
+        data = render_commit(commit) if data is None else data
         return storage.put_if_absent(path, data, sync_name=False), sha256(data).hexdigest()
     digest = sha256()
     with storage.open_writer(path, if_absent=True) as sink:
@@ -83,9 +89,9 @@ def put_commit(storage: Storage, commit: CommittedVersion) -> tuple[bool, str]:
     return sink.created, digest.hexdigest()
 
 
-def put_or_compare(storage: Storage, commit: CommittedVersion) -> str:
+def put_or_compare(storage: Storage, commit: CommittedVersion, data: bytes | None = None) -> str:
     """Write a commit if its file does not exist. Return the file's digest. Raise Diverged if it is another commit."""
-    is_put, digest = put_commit(storage, commit)
+    is_put, digest = put_commit(storage, commit, data)
     if not is_put:
         path = commit_path(commit.version)
         there = storage.get(path)

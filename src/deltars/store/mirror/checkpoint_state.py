@@ -1,7 +1,8 @@
 """Content of a checkpoint: a table's whole state at a version, streamed from the log.
 
     state = CheckpointRows(database).at(table_id, version)
-    state.metadata, state.protocol; state.small_parts(): the last txn of each application, the domains
+    state.metadata, state.protocol; state.small_parts(): the last txn of each application, the domains, and the files
+                                           of a small table: one round trip
     state.removes(…), state.adds()         Arrow, some ten thousand rows at a time
 
 History does not change, so every reader gets the same state of a version at any time.
@@ -32,12 +33,13 @@ from sqlalchemy import (
     select,
 )
 
+from deltars.log.arrow_values import array_of
 from deltars.log.snapshot import file_schema
 from deltars.protocol import DomainMetadata, Metadata, Protocol, Txn
-from deltars.store.backends import Prepared
+from deltars.store.backends import Prepared, Rows
 from deltars.store.cursor_rows import PlainRows
 from deltars.store.database import Database
-from deltars.store.read.live_files import TableContents
+from deltars.store.read.live_files import TableContents, live_files
 from deltars.store.read.version_header import VersionHeaders, version_not_found
 from deltars.store.rows import from_row
 from deltars.store.schema import (
@@ -74,6 +76,9 @@ REMOVES = pa.schema(
 )
 _DOCUMENTS = ("partition_values", "deletion_vector")
 
+SMALL_FILES = 1000
+"""Up to this many live files come with the small parts. COPY, or a second session, pays off for more."""
+
 CLOCK_SLACK_US = 86_400_000_000
 """Deletion times come from the clock of the deleting client, which may differ by up to a day from the commit's."""
 
@@ -107,6 +112,8 @@ class SmallParts(NamedTuple):
     """Last configuration of each domain that was not removed."""
     has_removes: bool
     """Whether a version up to this one removed files."""
+    files: pa.RecordBatch | None
+    """Live files, with the columns of `ADD_COLUMNS`; None if there are more than `SMALL_FILES`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +186,8 @@ class CheckpointRows:
 
     def small_parts(self, table_id: UUID, version: int) -> SmallParts:
         values = {"table": str(table_id), "version": version}
-        statements = (self._txns, self._domains, self._removed, self._commit)
-        txns, domains, removed, commits = self._database.look_up_each([(one, values) for one in statements])
+        statements = (self._txns, self._domains, self._removed, self._commit, self._files)
+        txns, domains, removed, commits, files = self._database.look_up_each([(one, values) for one in statements])
         if not commits:
             with self._database.read() as connection:
                 raise version_not_found(connection, table_id, version)
@@ -192,6 +199,7 @@ class CheckpointRows:
             [txn for txn in last_txns if isinstance(txn, Txn)],
             [entry for entry in last_domains if isinstance(entry, DomainMetadata) and not entry.removed],
             bool(removed),
+            _batch(files, file_schema(ADD_COLUMNS)) if len(files) <= SMALL_FILES else None,
         )
 
     @cached_property
@@ -208,6 +216,12 @@ class CheckpointRows:
             self._is_of_table(dl_remove_files), self._is_up_to(dl_remove_files)
         )
         return self._database.backend.prepare(query.limit(literal_column("1")))
+
+    @cached_property
+    def _files(self) -> Prepared:
+        table_id = self._database.backend.id_of(bindparam("table", type_=Text()))
+        query = live_files(table_id, _bound("version"), ADD_COLUMNS)
+        return self._database.backend.prepare(query.limit(literal_column(str(SMALL_FILES + 1))))
 
     def _newest(self, table: Table, key: str, rows: PlainRows) -> Prepared:
         """Return the query for the newest action of each key."""
@@ -256,6 +270,12 @@ class CheckpointRows:
 
 def _bound(name: str) -> BindParameter[int]:
     return bindparam(name, type_=BigInteger())
+
+
+def _batch(rows: Rows, columns: pa.Schema) -> pa.RecordBatch:
+    values = zip(*rows, strict=True) if rows else ([] for _ in columns)
+    arrays = [array_of(column, field.type) for column, field in zip(values, columns, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
 def _column(table: Table, field: pa.Field) -> Any:

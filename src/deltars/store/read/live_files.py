@@ -199,7 +199,7 @@ def version_exists(table_id: Any, version: Any) -> ColumnElement[bool]:
     return exists().where(_versions.table_id == table_id, _versions.version == version)
 
 
-def live_files(table_id: UUID, version: int, columns: Sequence[str] = FILE_SCHEMA.names) -> CompoundSelect[Any]:
+def live_files(table_id: Any, version: Any, columns: Sequence[str] = FILE_SCHEMA.names) -> CompoundSelect[Any]:
     """Return the query for the live files of a table at a version."""
     return _live(table_id, version, [_as_text(_files[name]) for name in columns])
 
@@ -247,8 +247,8 @@ def row_groups(table_id: UUID, version: int, conditions: FileFilter | None = Non
 
 
 def _live(
-    table_id: UUID,
-    version: int,
+    table_id: Any,
+    version: Any,
     columns: Sequence[ColumnElement[Any]],
     conditions: FileFilter | None = None,
     by_bounds_columns: Sequence[ColumnElement[Any]] | None = None,
