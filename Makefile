@@ -62,7 +62,7 @@ soak: setup  ## Run the fault campaign for MINUTES (30) and write docs/reliabili
 	@DELTARS_SOAK=1 DELTARS_MINUTES=$(MINUTES) $(PY) -m pytest -m campaign -n 0 $(PYTEST_ARGS)
 
 soak-all: setup  ## Run the campaign and every other soak test at its long size, which takes hours
-	@DELTARS_SOAK=1 DELTARS_MINUTES=$(MINUTES) $(PY) -m pytest -m "soak or campaign" -n 0 --timeout 7200 $(PYTEST_ARGS)
+	@DELTARS_SOAK=$${DELTARS_SOAK:-1} DELTARS_MINUTES=$(MINUTES) $(PY) -m pytest -m "soak or campaign" -n 0 --timeout 7200 $(PYTEST_ARGS)
 
 test-spark-matrix: setup  ## Test the Spark data plane on pyspark 4.1, 4.2 and the newest, each in its own environment
 	@$(PY) scripts/spark_matrix.py

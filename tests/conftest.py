@@ -52,7 +52,9 @@ hypothesis.settings.register_profile(
     max_examples=50,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
-hypothesis.settings.register_profile("soak", hypothesis.settings.get_profile("test"), max_examples=5_000)
+hypothesis.settings.register_profile(
+    "soak", hypothesis.settings.get_profile("test"), max_examples=soak.scaled(50, soak=5_000)
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:

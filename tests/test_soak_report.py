@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from tests.support.soak import record
+from tests.support.soak import is_soak, record, scaled
 from tests.support.soak_report import PASSED, Reporter, Row, read_runs, rendered, write_report
 
 HERE = "tests/test_soak_report.py::"
@@ -92,3 +92,15 @@ def test_test_that_is_gone_loses_its_row(report: Path, monkeypatch: pytest.Monke
     _run(f"{HERE}test_of_yesterday", monkeypatch, 1, report)
     _run(FIRST, monkeypatch, 2, report)
     assert "of_yesterday" not in report.read_text()
+
+
+@pytest.mark.parametrize(
+    ("asked", "sizes"),
+    [("", (5, 20)), ("0", (5, 20)), ("1", (1_000, 1)), ("0.1", (100, 1)), ("0.001", (5, 1)), ("7", (1_000, 1))],
+)
+def test_part_of_the_long_size_can_be_asked_for(
+    asked: str, sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DELTARS_SOAK", asked)
+    assert (scaled(5, soak=1_000), scaled(20, soak=1)) == sizes
+    assert is_soak() == (asked not in ("", "0"))

@@ -6,8 +6,8 @@
         ...
         record("many writers", commits=commits, lost=0)       # a row of docs/reliability.md
 
-DELTARS_SOAK=1 chooses the long size. DELTARS_SEED repeats a run; it is printed, and drawn if not given. What becomes of
-the figures is the matter of `soak_report`.
+DELTARS_SOAK=1 chooses the long size, and DELTARS_SOAK=0.1 a tenth of it; the figures say how much was done. DELTARS_SEED
+repeats a run; it is printed, and drawn if not given. What becomes of the figures is the matter of `soak_report`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,19 @@ Figure: TypeAlias = int | float | str
 
 
 def is_soak() -> bool:
-    return os.environ.get("DELTARS_SOAK") == "1"
+    return _share() > 0
 
 
 def scaled(test: int, soak: int) -> int:
-    return soak if is_soak() else test
+    """The size of this run. A `soak` smaller than `test`, such as a stride, is taken whole."""
+    if not is_soak():
+        return test
+    return soak if soak <= test else max(test, round(soak * _share()))
+
+
+def _share() -> float:
+    """How much of the long size is asked for, at most all of it; nothing in `make test`."""
+    return min(float(os.environ.get("DELTARS_SOAK") or 0), 1.0)
 
 
 def seed() -> int:
