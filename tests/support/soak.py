@@ -6,8 +6,9 @@
         ...
         record("many writers", commits=commits, lost=0)       # a row of docs/reliability.md
 
-DELTARS_SOAK=1 chooses the long size, and DELTARS_SOAK=0.1 a tenth of it; the figures say how much was done. DELTARS_SEED
-repeats a run; it is printed, and drawn if not given. What becomes of the figures is the matter of `soak_report`.
+DELTARS_SOAK=1 chooses the long size, and DELTARS_SOAK=0.1 a tenth of it; the figures say how much was done.
+DELTARS_SEED repeats a run; it is printed, and drawn if not given. What becomes of the figures is the matter of
+`soak_report`.
 """
 
 from __future__ import annotations

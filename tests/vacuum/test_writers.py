@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from sqlalchemy import insert, update
 
 import deltars
+from deltars.data import parquet_file
 from deltars.errors import FilesMissing
 from deltars.mirror.vacuum_plan import KeptReason
 from deltars.store import heartbeat as heartbeat_module
@@ -308,13 +309,18 @@ def slow() -> Iterator[threading.Event]:
     go_on.set()
 
 
-def test_stream_of_rows_is_announced_while_it_is_written(catalog: deltars.Catalog, slow: threading.Event) -> None:
+def test_stream_of_rows_is_announced_while_it_is_written(
+    catalog: deltars.Catalog, slow: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = catalog.create_table("t", "id BIGINT")
+    # The second row begins a row group, and with it the file: until then the rows are in memory.
+    monkeypatch.setattr(parquet_file, "ROW_GROUP_ROWS", 1)
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield from rows(1).to_batches()
-        slow.wait(30)
         yield from rows(2).to_batches()
+        slow.wait(30)
+        yield from rows(3).to_batches()
 
     reader = pa.RecordBatchReader.from_batches(rows(1).schema, batches())
     thread = threading.Thread(target=catalog.write, args=("t", reader))
@@ -324,5 +330,5 @@ def test_stream_of_rows_is_announced_while_it_is_written(catalog: deltars.Catalo
     assert table.vacuum(full=True).kept[KeptReason.WRITER].files == 1
     slow.set()
     thread.join()
-    assert ids(table) == [1, 2]
+    assert ids(table) == [1, 2, 3]
     until(lambda: announced(catalog) == [])
