@@ -115,6 +115,25 @@ def test_text_stays_encoded_from_file_to_file(tmp_path: Path, row_group_size: in
     assert _parquet(tmp_path, file).read(["name"])["name"].to_pylist() == names[:3] + names[4:]
 
 
+@pytest.mark.parametrize("row_group_size", [5_000, 1_300])
+def test_deleted_text_is_not_in_the_new_file(tmp_path: Path, row_group_size: int) -> None:
+    """Neither in the dictionary, which the Parquet writer writes whole, nor in the bounds that it takes from it."""
+    names = [None if row % 7 == 0 else f"name-{row % 9}" for row in range(5_000)]
+    gone = BitMap64(row for row, name in enumerate(names) if name in ("name-0", "name-8"))
+    table = pa.table({"id": range(5_000), "name": names})
+    scan = scan_of_files(tmp_path, "id BIGINT, name STRING", [_file(str(tmp_path), table, row_group_size)])
+    [file] = purge_file(scan, gone, WriteTarget(str(tmp_path), scan.schema))
+    encoded = pq.ParquetFile(tmp_path / file.add.path, read_dictionary=["name"])
+    left = {name for row, name in enumerate(names) if row not in gone and name is not None}
+    for ordinal in range(encoded.num_row_groups):
+        for chunk in encoded.read_row_group(ordinal)["name"].chunks:
+            assert set(chunk.dictionary.to_pylist()) == left
+        bounds = encoded.metadata.row_group(ordinal).column(1).statistics
+        assert (bounds.min, bounds.max) == ("name-1", "name-7")
+    rows = encoded.read()["name"].to_pylist()
+    assert rows == [name for row, name in enumerate(names) if row not in gone]
+
+
 def test_dictionary_with_a_value_twice_is_decoded_if_another_writer_made_it(tmp_path: Path) -> None:
     """The format allows it, but pyarrow would take the codes for those of a dictionary with the value once."""
     path = tmp_path / "a.parquet"

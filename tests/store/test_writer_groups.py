@@ -24,6 +24,7 @@ from deltars.observe.channel import attach, detach
 from deltars.protocol import Action
 from deltars.store.commit.batch_commit import BatchCommits
 from deltars.store.commit.direct_commit import DirectCommits
+from deltars.store.commit.group_commit import GroupCommits
 from deltars.store.commit.writer import LogWriter
 from deltars.store.schema import dl_tables
 from deltars.uri import parse_catalog_uri
@@ -406,6 +407,35 @@ def test_time_runs_out_only_while_waiting_for_a_leader(log: Log) -> None:
         release()
         assert isinstance(patient.outcome(), Committed)
     assert log.live() == ["first", "leader", "patient"]
+    check_history(log)
+
+
+@pytest.mark.backends("sqlite")
+@pytest.mark.promise("N7")
+def test_commit_whose_time_has_run_out_is_taken_by_no_leader(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is slow to leave. Meanwhile the leader hands on, and the next one takes what waits."""
+    writer, leave, has_left = log.catalog._session.writer, GroupCommits._leave, threading.Event()
+    is_late = threading.local()
+
+    def slow(self: GroupCommits, entry: Any, table_id: Any) -> None:
+        if getattr(is_late, "here", False):
+            assert has_left.wait(60)
+        leave(self, entry, table_id)
+
+    def late() -> Any:
+        is_late.here = True
+        return writer.commit(blind(log, "late"), timeout_s=0.2)
+
+    monkeypatch.setattr(GroupCommits, "_leave", slow)
+    with held(log) as release:
+        given_up = Meanwhile(late)
+        others = [Meanwhile(writer.commit, blind(log, path), timeout_s=60) for path in ("b", "c")]
+        given_up.stays_for(0.5)
+        release()
+        assert all(isinstance(other.outcome(), Committed) for other in others)
+        has_left.set()
+        assert isinstance(given_up.error(), TimeoutError)
+    assert log.live() == ["b", "c", "first", "leader"]
     check_history(log)
 
 

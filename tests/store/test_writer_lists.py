@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, LiteralString
 from uuid import uuid4
 
 import pytest
 
 import deltars
-from deltars.errors import CommitUnknown, DatabaseError, TableNotFound, TimeoutError, ValidationError
+from deltars.errors import (
+    CommitUnknown,
+    DatabaseError,
+    LogDiverged,
+    TableNotFound,
+    TimeoutError,
+    ValidationError,
+    VersionConflict,
+)
 from deltars.log.commit import Commit, TableCommit
 from deltars.observe import CommitEnded
 from deltars.observe.channel import attach, detach
 from deltars.protocol import AddFile
+from deltars.store.backends.postgresql.backend import PostgreSQL
 from deltars.store.commit.writer import LogWriter
 from deltars.uri import parse_catalog_uri
 from tests.store.conftest import OpenLog
@@ -90,6 +99,44 @@ def test_list_that_is_too_long_to_be_sent_at_once_is_one_transaction(
     monkeypatch.setattr("deltars.store.commit.batch_commit.MOST_BYTES", 100)
     lists = [[f"{number}"] for number in range(7)]
     check(log, append_all(log, lists), lists)
+
+
+@pytest.mark.backends("postgres")
+@pytest.mark.parametrize("part", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ("UPDATE dl_mirror_status SET state = 'diverged' WHERE table_id = %s", LogDiverged),
+        (
+            "INSERT INTO dl_maintenance (table_id, first_version) VALUES (%s, 1000)"
+            " ON CONFLICT (table_id) DO UPDATE SET first_version = 1000",
+            VersionConflict,
+        ),
+    ],
+    ids=["diverged", "expired"],
+)
+def test_list_whose_table_changes_between_two_statements_is_not_committed_in_part(
+    log: Log, monkeypatch: pytest.MonkeyPatch, change: LiteralString, error: type[Exception], part: int
+) -> None:
+    """The table's row is locked, but not the marks that publishers and expiry make."""
+    monkeypatch.setattr("deltars.store.commit.batch_commit.MOST_AT_ONCE", 2)
+    run, written, before = PostgreSQL.run, list[bool](), log.version
+
+    def changing(self: PostgreSQL, connection: Any, statement: Any, values: Any) -> Any:
+        rows = run(self, connection, statement, values)
+        if "last_place" in values:
+            written.append(bool(rows))
+            if len(written) == part:
+                with postgres_connection(parse_catalog_uri(log.catalog.uri)) as other:
+                    assert other.execute(change, [log.table_id]).rowcount == 1
+        return rows
+
+    monkeypatch.setattr(PostgreSQL, "run", changing)
+    with pytest.raises(error):
+        append_all(log, [[f"{number}"] for number in range(7)])
+    assert written[: part + 1] == [True] * part + [False]
+    assert log.version == before
+    assert log.live() == ["first"]
 
 
 def test_same_file_in_two_lists_is_live_once(log: Log) -> None:

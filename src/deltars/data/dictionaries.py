@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import types
 
@@ -65,17 +66,33 @@ def with_encoded(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
     return pa.schema([field.with_type(ENCODED_TEXT) if field.name in names else field for field in schema])
 
 
-def with_one_dictionary(rows: pa.Table) -> pa.Table:
-    """Return the rows with one dictionary a column. The Parquet writer would decode what comes with a second one."""
-    for column in rows.columns:
-        if types.is_dictionary(column.type) and not _is_alike(column):
-            return rows.unify_dictionaries()
+def with_own_dictionaries(rows: pa.Table) -> pa.Table:
+    """Return the rows with one dictionary a column, of the values that these rows have.
+
+    The Parquet writer would decode what comes with a second dictionary. And it writes a dictionary whole: what was
+    deleted must not stay in the file.
+    """
+    places = [place for place, field in enumerate(rows.schema) if types.is_dictionary(field.type)]
+    if not all(_is_alike(rows.column(place)) for place in places):
+        rows = rows.unify_dictionaries()
+    for place in places:
+        rows = rows.set_column(place, rows.schema.field(place), _without_unused(rows.column(place)))
     return rows
 
 
 def _is_alike(column: pa.ChunkedArray) -> bool:
     first = column.chunk(0).dictionary
     return all(chunk.dictionary.equals(first) for chunk in column.chunks)
+
+
+def _without_unused(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of one dictionary without the values that no row has."""
+    codes = [chunk.indices for chunk in column.chunks]
+    used, dictionary = pa.chunked_array(codes).unique().drop_null(), column.chunk(0).dictionary
+    if len(used) == len(dictionary):
+        return column
+    left = dictionary.take(used)
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(pc.index_in(chunk, used), left) for chunk in codes])
 
 
 def used_values(column: pa.ChunkedArray) -> pa.ChunkedArray:

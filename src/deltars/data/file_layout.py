@@ -19,6 +19,7 @@ from deltars.data.write_schema import file_schema
 from deltars.data.write_target import WriteTarget
 from deltars.errors import ValidationError
 from deltars.protocol import PrimitiveType, StructType, needed_features, schema_to_arrow
+from deltars.remembered import Remembered
 
 MAX_KEPT = 100
 
@@ -73,13 +74,11 @@ def layout_of(target: WriteTarget) -> FileLayout:
     if found is not None and found.is_of(target):
         return found
     layout = FileLayout(target)
-    while len(_kept) >= MAX_KEPT:
-        _kept.pop(next(iter(_kept), key), None)
     _kept[key] = layout
     return layout
 
 
-_kept: dict[int, FileLayout] = {}
+_kept = Remembered[int, FileLayout](MAX_KEPT)
 
 
 def _check(target: WriteTarget) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from deltars.data.dictionaries import unique_columns, with_one_dictionary
+from deltars.data.dictionaries import unique_columns, with_own_dictionaries
 from deltars.data.file_layout import FileLayout
 from deltars.data.footers import row_group
 from deltars.data.statistics import ColumnStats
@@ -137,7 +137,7 @@ class DataFileWriter:
         return self._stream.sink.tell()
 
     def _take_buffer(self) -> pa.Table:
-        rows = with_one_dictionary(pa.Table.from_batches(self._buffer, self._layout.file_schema))
+        rows = with_own_dictionaries(pa.Table.from_batches(self._buffer, self._layout.file_schema))
         self._buffer.clear()
         self.buffered_rows = self.buffered_bytes = 0
         return rows

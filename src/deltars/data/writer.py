@@ -54,7 +54,8 @@ def write_encoded(target: WriteTarget, batches: Iterable[pa.RecordBatch], *, tas
     first = next(rest, None)
     if first is None:
         return []
-    layout = layout_of(target).with_encoded_text(encoded_names(first.schema))
+    # A rewrite has a schema of its own for each file, so its layout is not worth keeping.
+    layout = FileLayout(target).with_encoded_text(encoded_names(first.schema))
     return _written(target, layout, chain([first], rest), task)
 
 

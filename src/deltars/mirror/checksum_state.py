@@ -14,6 +14,7 @@ from uuid import UUID
 from deltars.errors import StorageError
 from deltars.mirror.files.checksum import Checksum, sums_in
 from deltars.protocol.log_files import checksum_path
+from deltars.remembered import Remembered
 from deltars.storage import Storage
 from deltars.store.commit.next_version import NextVersion
 from deltars.store.database import Database
@@ -26,7 +27,7 @@ MAX_REMEMBERED = 10_000
 class Checksums:
     def __init__(self, database: Database) -> None:
         self._rows = CheckpointRows(database)
-        self._known: dict[UUID, tuple[Checksum, int]] = {}
+        self._known = Remembered[UUID, tuple[Checksum, int]](MAX_REMEMBERED)
         """Checksum of a table's last version, and the time stamp of its commit."""
 
     def after(self, storage: Storage, commits: Sequence[CommittedVersion]) -> Checksum:
@@ -66,6 +67,4 @@ class Checksums:
         return Checksum.of(state, published or state.sums())
 
     def _remember(self, commit: CommittedVersion, checksum: Checksum) -> None:
-        while len(self._known) >= MAX_REMEMBERED:
-            self._known.pop(next(iter(self._known)), None)
         self._known[commit.table_id] = checksum, commit.commit_ts

@@ -22,6 +22,7 @@ from deltars import store
 from deltars.config import Isolation, check_isolation
 from deltars.errors import ConfigError, TableExists, TableNotFound
 from deltars.log.new_table import NO_VERSION, NewTable
+from deltars.remembered import Remembered
 from deltars.storage.places import Places, Relation
 from deltars.store.backends import Opening, Prepared
 from deltars.store.database import Database
@@ -80,7 +81,7 @@ class Registry:
     def __init__(self, database: Database, *, timeout_s: float) -> None:
         self._database = database
         self._timeout_s = timeout_s
-        self._locations: dict[UUID, str] = {}
+        self._locations = Remembered[UUID, str](MAX_REMEMBERED)
 
     def tables(self) -> list[TableRecord]:
         with self._database.read() as connection:
@@ -141,8 +142,6 @@ class Registry:
             if not rows:
                 raise TableNotFound("no such table in this catalog", table_id=table_id)
             [(known,)] = rows
-            while len(self._locations) >= MAX_REMEMBERED:
-                self._locations.pop(next(iter(self._locations)), None)
             self._locations[table_id] = known
         return known
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from deltars.errors import StorageError, ValidationError
+from deltars.errors import DeltarsError, StorageError, ValidationError
 from deltars.protocol import Action, CommitInfo, decode_commit, encode_action, encode_commit
 from deltars.protocol.engine_info import ENGINE_INFO
 from deltars.protocol.log_files import commit_path as commit_path
@@ -67,9 +67,16 @@ def is_same_commit(ours: bytes, theirs: bytes) -> bool:
 
 
 def rendered(commits: Iterable[CommittedVersion]) -> dict[str, bytes]:
-    """Return the content of each commit by its path, up to the first one that is rendered in pieces."""
+    """Return the content of each commit by its path, up to the first one that is rendered in pieces, or cannot be.
+
+    `put_commit` of that one then raises what is wrong with it, after those before it were put.
+    """
     few = takewhile(lambda commit: not isinstance(commit.actions, ManyActions), commits)
-    return {commit_path(commit.version): render_commit(commit) for commit in few}
+    contents: dict[str, bytes] = {}
+    with suppress(DeltarsError):
+        for commit in few:
+            contents[commit_path(commit.version)] = render_commit(commit)
+    return contents
 
 
 def put_commit(storage: Storage, commit: CommittedVersion, data: bytes | None = None) -> tuple[bool, str]:

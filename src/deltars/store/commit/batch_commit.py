@@ -65,6 +65,10 @@ class BatchDone(NamedTuple):
     """How long the lock was waited for, if the client could not watch it."""
 
 
+class _Refused(Exception):
+    """The table is no longer as all of a batch expect it."""
+
+
 class BatchCommits:
     def __init__(
         self, database: Database, statements: CommitStatements, direct: DirectCommits, *, allow_diverged: bool
@@ -116,16 +120,17 @@ class BatchCommits:
     ) -> tuple[Rows, list[Rows]]:
         """Write what is too long to be sent at once: the lock is held while the rest is sent."""
         opening, written = Opening([lock]), []
-        *first, (last, values) = writes
-        with self._database.brief_write(timeout_s, opening) as connection:
-            for write in first:
-                written.append(self._backend.run(connection, *write))
-                if not written[-1]:
-                    # Nothing that this transaction holds the lock of can change after its first write.
-                    assert len(written) == 1
-                    return opening.rows, written
-            sending()
-            written.append(self._backend.run_and_commit(connection, last, values))
+        try:
+            with self._database.brief_write(timeout_s, opening) as connection:
+                for write in writes:
+                    written.append(self._backend.run(connection, *write))
+                    if not written[-1]:
+                        # Each statement sees the table's state anew, and not all of it is locked: what earlier
+                        # statements wrote must go too.
+                        raise _Refused
+                sending()
+        except _Refused:
+            pass
         return opening.rows, written
 
     def _write(self, part: Sequence[ReadyCommit]) -> tuple[Prepared, dict[str, Any]]:

@@ -136,7 +136,7 @@ class GroupCommits:
 
     def _commit(self, entry: _Entry, table_id: UUID) -> CommitOutcome | None:
         if not self._join(entry, table_id):
-            self._wait(entry)
+            self._wait(entry, table_id)
         if entry.state is _State.LEADS and self._gather(entry, table_id):
             self._commit_batch(entry)
         if entry.state is _State.LEADS:
@@ -168,7 +168,7 @@ class GroupCommits:
                 queue.leader.wake()
             return False
 
-    def _wait(self, entry: _Entry) -> None:
+    def _wait(self, entry: _Entry, table_id: UUID) -> None:
         """Wait until this caller leads, or has its answer. Time runs out only until a leader takes its commit."""
         is_taken = False
         while True:
@@ -180,6 +180,8 @@ class GroupCommits:
                     return
                 is_taken = entry.state is not _State.WAITS
                 if not is_taken and time.monotonic() >= entry.deadline:
+                    # Out of the queue before anyone else has the lock: a leader must not take what is given up.
+                    self._queues[table_id].waiting.remove(entry)
                     raise TimeoutError(
                         "other commits of this process to the table took longer than the timeout allows",
                         hint="Retry, or raise the timeout.",

@@ -16,6 +16,7 @@ from deltars.log.bounds import Bounds
 from deltars.log.commit import TableState
 from deltars.log.new_table import NO_VERSION
 from deltars.protocol import Metadata, Protocol, StructType
+from deltars.remembered import Remembered
 from deltars.store.backends import Backend
 from deltars.store.commit.statements import state_key
 from deltars.store.imports.table_hold import HELD, refuse_held
@@ -48,7 +49,7 @@ UNCOMMITTED = KnownState(NO_VERSION, NO_VERSION, TableState(), Bounds(StructType
 
 class StateCache:
     def __init__(self) -> None:
-        self._known: dict[UUID, KnownState] = {}
+        self._known = Remembered[UUID, KnownState](MAX_REMEMBERED)
 
     def get(self, table_id: UUID) -> KnownState | None:
         return self._known.get(table_id)
@@ -60,8 +61,6 @@ class StateCache:
                 self.remember(table_id, state)
 
     def remember(self, table_id: UUID, state: KnownState) -> None:
-        while len(self._known) >= MAX_REMEMBERED:
-            self._known.pop(next(iter(self._known)), None)
         self._known[table_id] = state
 
 

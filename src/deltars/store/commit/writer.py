@@ -253,10 +253,7 @@ class LogWriter:
             first = commits[0]
             if watch.stage == "commit" and self._database.backend.is_outcome_unknown(driver_error(error)):
                 # All have the same outcome: if the first did not commit and never will, the others neither.
-                settle(self._database, first.txn_id, deadline, error)
-                with self._database.read() as connection:
-                    found = [find_committed(connection, commit.txn_id) for commit in commits]
-                return [committed for committed in found if committed is not None]
+                return [settle(self._database, commit.txn_id, deadline, error) for commit in commits]
             raise error.located(stage=watch.stage, txn_id=first.txn_id, **_place(first, error)) from error.__cause__
 
     def _batch(self, commits: Sequence[Commit], watch: Stopwatch) -> Sequence[ReadyCommit] | None:

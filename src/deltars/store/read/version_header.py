@@ -36,6 +36,7 @@ from deltars.log.commit import Base
 from deltars.log.moments import from_milliseconds
 from deltars.log.new_table import NO_VERSION
 from deltars.protocol import Action, Metadata, Protocol
+from deltars.remembered import Remembered
 from deltars.store.backends import Backend, Prepared
 from deltars.store.cursor_rows import PlainRows
 from deltars.store.database import Readable
@@ -89,7 +90,7 @@ class VersionHeaders:
 
     def __init__(self, database: Readable) -> None:
         self._database = database
-        self._known: dict[UUID, VersionHeader] = {}
+        self._known = Remembered[UUID, VersionHeader](MAX_REMEMBERED)
         """Last header of each table that was read or followed."""
 
     def known(self, table_id: UUID, version: int, commit_ts: int) -> VersionHeader | None:
@@ -115,8 +116,6 @@ class VersionHeaders:
         self.remember(table_id, following)
 
     def remember(self, table_id: UUID, header: VersionHeader) -> None:
-        while len(self._known) >= MAX_REMEMBERED:
-            self._known.pop(next(iter(self._known)), None)
         self._known[table_id] = header
 
     def current(self, table_id: UUID) -> VersionHeader:
