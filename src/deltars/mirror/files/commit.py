@@ -67,7 +67,7 @@ def is_same_commit(ours: bytes, theirs: bytes) -> bool:
 
 
 def rendered(commits: Iterable[CommittedVersion]) -> dict[str, bytes]:
-    """Return the content of each commit by its path, up to the first one that is rendered in pieces."""
+    """Return the contents of commits by their paths, up to the first commit that is too large to be in memory."""
     few = takewhile(lambda commit: not isinstance(commit.actions, ManyActions), commits)
     return {commit_path(commit.version): render_commit(commit) for commit in few}
 
@@ -75,7 +75,7 @@ def rendered(commits: Iterable[CommittedVersion]) -> dict[str, bytes]:
 def put_commit(storage: Storage, commit: CommittedVersion, data: bytes | None = None) -> tuple[bool, str]:
     """Write a commit if its file does not exist. Return whether it was written, and its digest.
 
-    The caller syncs the directory. `data` is the commit's content, if it is rendered already.
+    The caller syncs the directory. `data` is the content, if the commit is rendered already.
     """
     path = commit_path(commit.version)
     if not isinstance(commit.actions, ManyActions):
