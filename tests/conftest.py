@@ -242,7 +242,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 def catalog_uri(backend: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
     """An empty catalog of this test's own: a new schema in the module's database, or a file to be made.
 
-    Where it is to be migrated, PostgreSQL copies a database in which it is: that is five times as fast as its DDL.
+    For `migrated_uri`, PostgreSQL copies a migrated database instead, which is five times as fast as running the DDL.
     """
     if backend == "sqlite":
         yield str(CatalogUri("sqlite", str(tmp_path / "catalog.db")))

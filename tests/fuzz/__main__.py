@@ -2,8 +2,8 @@
 
     for each target    a process of its own, for its share of the time ──▶ build/fuzz/TARGET: the corpus, and crash-…
 
-atheris is not among the packages of `make setup`: pip install atheris. An input that breaks a parser belongs into
-`tests/fuzz/found/TARGET`, where `make test` tries it for ever.
+`make setup` does not install atheris: run `pip install atheris`. Put an input that breaks a parser into
+`tests/fuzz/found/TARGET`, so that `make test` tries it from then on.
 """
 
 from __future__ import annotations

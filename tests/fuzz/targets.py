@@ -1,7 +1,7 @@
-"""Parsers that read what others wrote, each as a function of bytes: it returns, or raises an error of deltars.
+"""Parsers of foreign input, each as a function of bytes: it returns, or raises an error of deltars.
 
 `make fuzz` searches for inputs that break this, by the branches that they reach (atheris). `make test` tries the seeds,
-what was found before (`found/`), and random changes of both.
+inputs that were found before (`found/`), and random changes of both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parsers of foreign input raise errors of deltars alone: on seeds, on what was found, and on changes of both."""
+"""Parsers of foreign input raise only errors of deltars: on seeds, on inputs found before, and on changes of both."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 from tests.fuzz.targets import TARGETS, Target, corpus, survives
 from tests.support.soak import record, scaled, seed
 
-BYTES = 6
-"""How many bytes of an input a change touches at most."""
+MOST_CHANGES = 6
+"""Most changes of one input."""
 
 
 def changed(data: bytes, chance: random.Random) -> bytes:
     """Return the input with some bytes replaced, repeated, inserted or taken away."""
     made = bytearray(data)
-    for _ in range(chance.randint(1, BYTES)):
+    for _ in range(chance.randint(1, MOST_CHANGES)):
         at = chance.randrange(len(made) + 1)
         match chance.randrange(5):
             case 0:

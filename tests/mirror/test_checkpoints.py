@@ -180,7 +180,6 @@ def test_checkpoint_holds_the_state_and_no_more(ledger: Ledger, publisher: Publi
     assert len(rows) == 2 + 2 + 1 + 1 + 3
 
 
-@pytest.mark.backends("sqlite")
 def test_checkpoint_is_the_same_whether_its_files_come_at_once_or_streamed(
     ledger: Ledger, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +221,7 @@ def test_table_without_files_has_a_checkpoint(ledger: Ledger, publisher: Publish
     assert last_checkpoint(ledger)["numOfAddFiles"] == 0
 
 
+@pytest.mark.backends("sqlite")
 def test_tombstones_are_kept_as_long_as_the_table_says(ledger: Ledger, publisher: Publisher) -> None:
     table = ledger.create_table("t", creation(deletedFileRetentionDuration="interval 2 days"))
     now = now_ms(publisher, table)

@@ -1,8 +1,8 @@
 """Make the archive of Spark's classes: `python -m tests.support.class_archive`.
 
 A JVM that starts Spark parses and verifies some twenty thousand classes. With the archive it maps them into memory,
-which saves two fifths of the processor time of each start. The JVM writes the archive when it ends by itself, so the
-session of a test, which is killed, never does.
+which saves two fifths of the processor time of each start. The JVM writes the archive when it exits by itself. The JVM
+of a test is killed, so it cannot write one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Threads whose commits become one batch: which of them meet does not depend on the machine."""
+"""Threads whose commits become one batch, however fast the machine is."""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ from tests.support.together import WAIT_S, Meanwhile
 
 
 def until(is_so: Callable[[], bool]) -> None:
+    """Wait until a condition holds."""
     deadline = time.monotonic() + WAIT_S
     while not is_so():
-        assert time.monotonic() < deadline, "it did not come"
+        assert time.monotonic() < deadline, f"not so after {WAIT_S} s"
         time.sleep(0.001)
 
 
 def queued(log: Log) -> int:
-    """How many callers wait for a leader."""
+    """Return how many callers wait for a leader."""
     queue = log.catalog._session.writer._groups._queues.get(log.table_id)
     return 0 if queue is None else len(queue.waiting)
 
 
 def is_led(log: Log) -> bool:
-    """Whether a caller leads: who comes now waits."""
+    """Return whether a caller leads, so that the next one waits."""
     queue = log.catalog._session.writer._groups._queues.get(log.table_id)
     return queue is not None and queue.leader is not None
 
 
 @contextmanager
 def gathering(size: int, then: Callable[[], object] = lambda: None) -> Iterator[list[int]]:
-    """The first leader waits until there are so many with it, or the block ends. The sizes of all batches come back.
+    """Let the first leader wait until its batch can have this size, or the block ends. Yield the sizes of all batches.
 
-    `then` is called when all of them wait, before the leader takes them.
+    `then` is called when all callers of the first batch wait, before the leader takes their commits.
     """
     sizes: list[int] = []
     is_over = threading.Event()

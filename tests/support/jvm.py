@@ -22,24 +22,24 @@ from tests.support.run_directory import run_directory
 PATIENCE_S = 120
 
 CLASS_ARCHIVE = Path(__file__).parents[2] / "build" / "spark-classes.jsa"
-"""Spark's classes, parsed and verified, as `tests/support/class_archive.py` makes it. Without it a run takes longer."""
+"""Archive of Spark's classes, made by `tests/support/class_archive.py`. Without it, a run takes longer."""
 
 SHORT_LIVED = " ".join(
     [
         # A JVM of a few dozen jobs is done before its best compiler pays.
         "-XX:TieredStopAtLevel=1",
-        # Without that compiler only 48 MB are set aside for compiled code. A session of many tests fills them, and what
-        # was compiled is thrown away and compiled again.
+        # Without that compiler only 48 MB are reserved for compiled code. A session of many tests fills them, and code
+        # is then thrown away and compiled again.
         "-XX:ReservedCodeCacheSize=240m",
         "-XX:+UseSerialGC",
     ]
 )
-"""Options of any Java program that a test starts."""
+"""Options of every Java program that a test starts."""
 
 
 def with_class_archive(options: str) -> str:
-    """Add the archive, if it was made, to the options of a Spark: it fits the class path of Spark's own programs."""
-    # The JVM ignores an archive that does not fit, and would say so on standard output.
+    """Return options with the archive, if there is one. It fits the class path of Spark's own programs."""
+    # The JVM ignores an archive that does not fit. Without -Xlog it would say so on standard output.
     return f"{options} -XX:SharedArchiveFile='{CLASS_ARCHIVE}' -Xlog:disable" if CLASS_ARCHIVE.exists() else options
 
 

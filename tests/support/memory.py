@@ -7,15 +7,15 @@ from pathlib import Path
 
 
 def peak_mib() -> float:
-    """Of this process, since its program began or `forget_peak` was called.
+    """Return the peak of this process since its program began, or since `forget_peak`.
 
-    `ru_maxrss` would not do: Linux lets a new program inherit the most of the process that started it.
+    `ru_maxrss` would not do: on Linux a new program inherits the peak of the process that started it.
     """
     return _mib("VmHWM")
 
 
 def forget_peak() -> float:
-    """Return the memory that this process has now. From here on, `peak_mib` counts from it."""
+    """Return the memory that this process has now, and let `peak_mib` count from here."""
     Path("/proc/self/clear_refs").write_text("5")
     return _mib("VmRSS")
 

@@ -75,10 +75,10 @@ class PostgresServer:
         return psycopg.connect(self.conninfo_of(database) if database else self.conninfo, autocommit=True)
 
     def create_database(self, name: str, template: str = "template0") -> str:
-        """A new database, its name made unique; the name comes back."""
+        """Create a database under a unique name that begins with `name`, and return that name."""
         unique = f"{re.sub(r'[^a-z0-9]+', '_', name.lower())[:48]}_{secrets.token_hex(4)}"
         with self.connect() as connection:
-            # Without fsync a copy of the files is faster than a copy through the write-ahead log.
+            # The servers of tests run without fsync: a copy of the files is then faster than one through the WAL.
             copy = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY")
             connection.execute(copy.format(sql.Identifier(unique), sql.Identifier(template)))
         return unique

@@ -2,9 +2,8 @@
 
     outcomes = run_racers(uri, 6, append_to_one, table_id, 20)       # job(catalog, number, table_id, 20) six times
 
-Each process is a program of its own and opens the catalog itself; threads (DuckDB, `in_threads`) share one. All start
-together.
-`around` is a context for each program: for every process, or once for all threads.
+Each process is a separate program and opens the catalog itself; threads (DuckDB, `in_threads`) share one. All start
+together. `around` is a context for each program: for every process, or once for all threads.
 """
 
 from __future__ import annotations
@@ -140,7 +139,7 @@ def append_for_a_while(catalog: deltars.Catalog, number: int, table_ids: Sequenc
 def append_by_threads(
     catalog: deltars.Catalog, number: int, table_id: UUID, threads: int, count: int
 ) -> dict[str, int]:
-    """So many files by each of so many threads into one table; back come the versions that each file got."""
+    """Append `count` files to a table from each of several threads. Return the version of each file."""
     writer, versions = deltars.SqlTxnLogWriter(catalog), {}
 
     def append(thread: int) -> None:

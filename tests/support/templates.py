@@ -3,7 +3,7 @@
 first use of a backend    migrate once ──▶ template: a database file, a database of PostgreSQL, or the DDL as text
 every test                copy the file or the database ──▶ a catalog with an id of its own
 
-The DDL is for tests that need several catalogs in one database of PostgreSQL.
+The DDL serves tests that need several catalogs in one database of PostgreSQL.
 
 Copies of the DuckDB file keep the template's id: opening one to change it costs as much as the test itself does. No two
 copies meet, because a test has one; another catalog that it makes is migrated, and gets its own id.

@@ -1,6 +1,6 @@
-"""Spark's daemon of Python workers, with what every worker imports imported before it forks them.
+"""Spark's daemon of Python workers. It imports what every worker needs before it forks them.
 
-A worker of the session of the tests spends half a second on pandas, pyarrow and pyspark, and most live for one test.
+Otherwise each worker would spend half a second on importing pandas, pyarrow and pyspark, and most live for one test.
 """
 
 from __future__ import annotations

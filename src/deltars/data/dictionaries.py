@@ -1,6 +1,6 @@
-"""Dictionaries of data files: which columns have one, and text that keeps it while a file is written again.
+"""Dictionaries of data files: which columns get one, and which text stays encoded while a file is written again.
 
-    data file ──codes and a dictionary──> rows without those that go ──codes and a dictionary──> a new data file
+    data file ──codes and a dictionary──> rows that stay ──codes and a dictionary──> new data file
 
 Text that stays encoded is not decoded, hashed and compared row by row. A dictionary of values that hardly repeat takes
 much memory until the Parquet writer gives it up, so such columns get none.
@@ -18,18 +18,21 @@ from pyarrow import types
 ENCODED_TEXT = pa.dictionary(pa.int32(), pa.string())
 
 _WRITER = "parquet-cpp-arrow"
-"""Writer whose dictionaries have every value once. pyarrow reads wrong codes where a value is there twice."""
+"""Writer whose dictionaries have every value once. If a value is there twice, pyarrow reads wrong codes."""
 _PLAIN_BYTES = 4
-"""What a text takes at least without a dictionary: its length."""
+"""Least size of a text without a dictionary: that of its length."""
 _SMALL_BYTES = 16 * 1024
-"""Size of a dictionary in the file. Every batch has its own copy of it."""
+"""Largest dictionary in a file that is kept. Every batch has its own copy of it."""
 
 _LARGE_ROWS = 128 * 1024
-"""Rows from which on a dictionary can become too large."""
+"""With fewer rows than these, no dictionary becomes too large."""
 _BLOCKS, _BLOCK_ROWS = 8, 1024
-"""Sample of a row group. A block shows repetition in sorted rows too."""
+"""Sample of a row group. Within a block, values of sorted rows repeat too."""
 _FEW_REPEATED = 0.03
-"""Of a sample of so many values from 131,072 different ones, 3 % are repeated. More eight-byte values are given up."""
+"""With a smaller share of repeated values in the sample, a column gets no dictionary.
+
+A sample from 131,072 different values has 3 %. With more values of eight bytes, the writer gives a dictionary up.
+"""
 
 
 def encoded_columns(file: pq.ParquetFile) -> list[str]:
@@ -55,7 +58,7 @@ def _is_encoded(chunk: pq.ColumnChunkMetaData) -> bool:
 
 
 def encoded_names(schema: pa.Schema) -> frozenset[str]:
-    """Return the columns of rows whose text is encoded."""
+    """Return the columns whose text is encoded."""
     return frozenset(field.name for field in schema if field.type == ENCODED_TEXT)
 
 
@@ -96,14 +99,14 @@ def _without_unused(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def used_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the distinct values of encoded text, without null. A dictionary may have others too."""
+    """Return the distinct values of encoded text, without null. A dictionary may have values that no row has."""
     return pa.chunked_array(
         [chunk.dictionary.take(chunk.indices.unique().drop_null()) for chunk in column.chunks], column.type.value_type
     )
 
 
 def unique_columns(rows: pa.Table, names: Collection[str]) -> frozenset[str]:
-    """Return which of these columns have values that hardly repeat, as a sample of the rows shows."""
+    """Return which of these columns have values that hardly repeat in a sample of the rows."""
     if rows.num_rows < _LARGE_ROWS:
         return frozenset()
     step = rows.num_rows // _BLOCKS

@@ -2,7 +2,7 @@
 
     schema, partition columns, properties ──layout_of──> FileLayout: Arrow schemas, names, statistics
 
-A small write takes longer to find this out than to encode its rows.
+To compute it takes longer than to encode the rows of a small write.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from deltars.protocol import PrimitiveType, StructType, needed_features, schema_
 from deltars.remembered import Remembered
 
 MAX_KEPT = 100
+"""Most layouts that are kept."""
 
 # Table features that require work on every row that the writer does not implement yet.
 _UNENFORCED = {
@@ -58,6 +59,7 @@ class FileLayout:
         return encoded
 
     def is_of(self, target: WriteTarget) -> bool:
+        """Return whether this is the layout of the table's files."""
         return (
             self._schema is target.schema
             and self._partition_columns == target.partition_columns
@@ -67,8 +69,8 @@ class FileLayout:
 
 def layout_of(target: WriteTarget) -> FileLayout:
     """Return the layout of a table's files. Raise ValidationError if the table cannot be written."""
-    # Not by the schema's value: to hash one takes longer than all that is kept. A layout keeps its schema alive, so no
-    # other schema gets the same id meanwhile.
+    # Not by the schema's value: to hash it takes longer than to compute the layout. A layout keeps its schema alive, so
+    # no other schema gets the same id meanwhile.
     key = id(target.schema)
     found = _kept.get(key)
     if found is not None and found.is_of(target):

@@ -22,12 +22,13 @@ from deltars.storage.arrow_stream import arrow_stream
 
 ROW_GROUP_ROWS = 1024 * 1024
 PAGE_ROWS, PAGE_BYTES = 20_000, 1024 * 1024
-"""Where Arrow ends a page. It looks only after each step of rows, and computes bounds in each."""
+"""Rows and bytes at which Arrow ends a page. It checks them after each step of rows, and computes bounds at each."""
 LEAST_STEP_ROWS = 1024
+"""Rows of a step where rows are large."""
 PARALLEL_ROWS = 128 * 1024
 """From this number of rows on, statistics are collected while the rows are encoded."""
 SMALL_BYTES = 1024 * 1024
-"""Up to this size in memory, rows are encoded in memory too, and put as one file."""
+"""Rows up to this size in memory are encoded there, and put as a whole file."""
 
 
 class _Stream(NamedTuple):
@@ -42,7 +43,7 @@ class DataFileWriter:
     """A data file that is being written.
 
     rows ──append──> buffer ──flush──> row group, streamed into the storage
-                            └─close, and nothing was flushed: a small file, put as a whole
+                            └─close before any flush──> a small file, put as a whole
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class DataFileWriter:
         if self._stream is None:
             sink = self._storage.open_writer(self._path)
             buffered = arrow_stream(sink)
-            self._stream = _Stream(sink, buffered, self._parquet(buffered, rows))
+            self._stream = _Stream(sink, buffered, self._open_parquet(buffered, rows))
         self._write_row_group(self._stream.parquet, rows)
 
     def close(self) -> WrittenFile:
@@ -122,7 +123,7 @@ class DataFileWriter:
 
     def _put(self) -> int:
         rows, buffer = self._take_buffer(), pa.BufferOutputStream()
-        with self._parquet(buffer, rows) as parquet:
+        with self._open_parquet(buffer, rows) as parquet:
             self._write_row_group(parquet, rows)
         data = buffer.getvalue()
         self._storage.put(self._path, data.to_pybytes())
@@ -142,7 +143,7 @@ class DataFileWriter:
         self.buffered_rows = self.buffered_bytes = 0
         return rows
 
-    def _parquet(self, sink: Any, rows: pa.Table) -> pq.ParquetWriter:
+    def _open_parquet(self, sink: Any, rows: pa.Table) -> pq.ParquetWriter:
         """Return a writer with settings that suit the rows of the first row group."""
         plain = self._layout.columns_without_floats
         unique = unique_columns(rows, plain)
@@ -173,6 +174,6 @@ class DataFileWriter:
 
 
 def _step_rows(rows: pa.Table) -> int:
-    """Return how many rows the Parquet writer encodes at a time: a page's, so that no page becomes too large."""
+    """Return how many rows the Parquet writer encodes at a time: those of one page, so that no page is too large."""
     row_bytes: int = max(1, rows.nbytes // rows.num_rows)
     return max(LEAST_STEP_ROWS, min(PAGE_ROWS, PAGE_BYTES // row_bytes))

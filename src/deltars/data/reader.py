@@ -36,8 +36,8 @@ from deltars.storage import Storage, open_storage
 from deltars.storage.table_files import is_missing, open_file
 
 BATCH_ROWS = 65_536
-STEP_ROWS = 16_384
-"""Rows of a batch that is searched or written again: so few that the allocator reuses the memory of batches before."""
+SMALL_BATCH_ROWS = 16_384
+"""Rows of a batch that is searched or written again. They are so few that the allocator reuses earlier batches."""
 THREADS = 4
 """Files that `read_each_file` reads at a time."""
 
@@ -63,17 +63,17 @@ class _Plan:
     storage: Storage
     columns: tuple[StructField, ...]
     """Columns of the result, followed by those that only the filter needs."""
+    schema: pa.Schema
+    """Schema of `columns`."""
     result: pa.Schema
     row_filter: RowFilter | None
     alignment: Alignment
     only: Positions | None
     without: Positions
-    types: pa.Schema
-    """`columns` in Arrow's types."""
-    is_step: bool
-    """Whether batches are small, and decoded by this thread alone, because several files are read at a time."""
-    is_encoded: bool
-    """Whether text stays dictionary-encoded where a file has it so."""
+    has_small_batches: bool
+    """Whether batches are small and decoded by one thread, because several files are read at a time."""
+    keeps_encoded: bool
+    """Whether text that is dictionary-encoded in a file stays so."""
 
 
 class PlacedRows(NamedTuple):
@@ -106,10 +106,11 @@ def read_placed(
     """Yield the rows that the filter keeps, with their positions. Rows that a vector deletes are left out.
 
     `only` reads these rows alone, of the files that it has. `without` leaves rows out, as a vector does. `is_rewrite`
-    is for rows that are written again: batches are small, and text stays dictionary-encoded where a file has it so. All
-    batches of a file have one schema.
+    is for rows that are written again: batches are small, and text that is dictionary-encoded in a file stays so. All
+    batches of one file have the same schema.
     """
-    return _placed(_plan(scan, columns, row_filter, only, without or {}, is_step=is_rewrite, is_encoded=is_rewrite))
+    plan = _plan(scan, columns, row_filter, only, without or {}, has_small_batches=is_rewrite, keeps_encoded=is_rewrite)
+    return _placed(plan)
 
 
 def read_each_file(
@@ -120,7 +121,7 @@ def read_each_file(
     row_filter: RowFilter | None = None,
 ) -> list[T]:
     """Return what `use` makes of the rows of each file, in the order of the files. Several are read at a time."""
-    plan = _plan(scan, columns, row_filter, is_step=True)
+    plan = _plan(scan, columns, row_filter, has_small_batches=True)
     files = list(_files(plan))
     with ThreadPoolExecutor(min(THREADS, len(files)) or 1, thread_name_prefix="deltars-read") as pool:
         found = [pool.submit(lambda file: use(_file_rows(plan, *file)), file) for file in files]
@@ -138,24 +139,24 @@ def _plan(
     only: Positions | None = None,
     without: Positions = MappingProxyType({}),
     *,
-    is_step: bool = False,
-    is_encoded: bool = False,
+    has_small_batches: bool = False,
+    keeps_encoded: bool = False,
 ) -> _Plan:
     wanted = scan.select(columns)
     needed = row_filter.columns - {column.name for column in wanted} if row_filter is not None else ()
-    extra = [column for column in scan.schema.fields if column.name in needed]
+    all_columns = (*wanted, *(column for column in scan.schema.fields if column.name in needed))
     return _Plan(
         scan=scan,
         storage=open_storage(scan.root, scan.storage_options),
-        columns=(*wanted, *extra),
-        types=arrow_schema(StructType((*wanted, *extra))),
+        columns=all_columns,
+        schema=arrow_schema(StructType(all_columns)),
         result=arrow_schema(StructType(tuple(wanted))),
         row_filter=row_filter,
         alignment=Alignment(scan.column_mapping),
         only=only,
         without=without,
-        is_step=is_step,
-        is_encoded=is_encoded,
+        has_small_batches=has_small_batches,
+        keeps_encoded=keeps_encoded,
     )
 
 
@@ -204,22 +205,22 @@ def _file_batches(
     in_file = [column for column in plan.columns if column.name not in plan.scan.partition_columns]
     with (
         open_file(plan.storage, path) as source,
-        _parquet_file(source, is_encoded=plan.is_encoded) as file,
+        _parquet_file(source, keeps_encoded=plan.keeps_encoded) as file,
     ):
         deleted = _deleted_rows(plan, file, vector) | _known_rows(file, plan.without.get(place))
         only = None if plan.only is None else _known_rows(file, plan.only[place]) - deleted
         found = (plan.alignment.find(column, file.schema_arrow) for column in in_file)
         names = [file.schema_arrow.field(at).name for at in found if at is not None]
-        for first, batch in _raw_batches(file, names, only, is_step=plan.is_step):
+        for first, batch in _raw_batches(file, names, only, has_small_batches=plan.has_small_batches):
             numbers, kept = _selected(batch, first, deleted, only)
             if kept.num_rows:
                 yield from _finished(plan, numbers, kept, partition_values)
 
 
-def _parquet_file(source: pa.NativeFile, *, is_encoded: bool) -> pq.ParquetFile:
+def _parquet_file(source: pa.NativeFile, *, keeps_encoded: bool) -> pq.ParquetFile:
     opened = partial(pq.ParquetFile, source, coerce_int96_timestamp_unit="us", pre_buffer=True)
     file = opened()
-    names = encoded_columns(file) if is_encoded else []
+    names = encoded_columns(file) if keeps_encoded else []
     return opened(metadata=file.metadata, read_dictionary=names) if names else file
 
 
@@ -274,10 +275,10 @@ def _all_but(deleted: pa.Array, first: int, count: int) -> pa.Array:
 
 
 def _raw_batches(
-    file: pq.ParquetFile, names: list[str], only: BitMap64 | None, *, is_step: bool
+    file: pq.ParquetFile, names: list[str], only: BitMap64 | None, *, has_small_batches: bool
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield batches with the number of their first row. Row groups without a row of `only` are not read."""
-    batch_rows = STEP_ROWS if is_step else BATCH_ROWS
+    batch_rows = SMALL_BATCH_ROWS if has_small_batches else BATCH_ROWS
     if not names:
         # A batch without columns has no length, so it gets a placeholder column.
         for first in range(0, file.metadata.num_rows, batch_rows):
@@ -285,7 +286,7 @@ def _raw_batches(
         return
     if only is None:
         first = 0
-        for batch in file.iter_batches(batch_rows, columns=names, use_threads=not is_step):
+        for batch in file.iter_batches(batch_rows, columns=names, use_threads=not has_small_batches):
             yield first, batch
             first += batch.num_rows
         return
@@ -302,10 +303,10 @@ def _raw_batches(
 def _finished(
     plan: _Plan, numbers: pa.Array, batch: pa.RecordBatch, partition_values: dict[str, str | None]
 ) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
-    wanted = zip(plan.columns, plan.types, strict=True)
+    wanted = zip(plan.columns, plan.schema, strict=True)
     arrays = [_array(plan, column, field.type, batch, partition_values) for column, field in wanted]
-    encoded = [name for name, array in zip(plan.types.names, arrays, strict=True) if array.type == ENCODED_TEXT]
-    rows = pa.RecordBatch.from_arrays(arrays, schema=with_encoded(plan.types, encoded))
+    encoded = [name for name, array in zip(plan.schema.names, arrays, strict=True) if array.type == ENCODED_TEXT]
+    rows = pa.RecordBatch.from_arrays(arrays, schema=with_encoded(plan.schema, encoded))
     if plan.row_filter is not None:
         mask = plan.row_filter.mask(rows)
         numbers, rows = numbers.filter(mask), rows.filter(mask)
@@ -329,7 +330,7 @@ def _array(
     if at is None:
         return pa.nulls(batch.num_rows, wanted)
     found = batch.column(at)
-    if plan.is_encoded and found.type == ENCODED_TEXT:
+    if plan.keeps_encoded and found.type == ENCODED_TEXT:
         if types.is_string(wanted):
             return found
         found = found.dictionary_decode()

@@ -47,7 +47,7 @@ def without_ids(scan: Scan) -> Scan:
 def read_rows(
     scan: Scan, *, only: Positions | None = None, without: Positions | None = None, is_rewrite: bool = False
 ) -> Iterator[PlacedRows]:
-    """Yield all columns of rows, as `read_placed` does. Hidden columns have the id and the commit version of each."""
+    """Yield rows as `read_placed` does, with all columns. Hidden columns have each row's id and commit version."""
     placed = read_placed(scan, only=only, without=without, is_rewrite=is_rewrite)
     return (_with_ids(scan, rows) for rows in placed) if scan.hidden_columns else placed
 

@@ -71,10 +71,10 @@ class Statistics:
         return stats_text(num_records, minima, maxima, null_counts)
 
     def encode_file(self, groups: Sequence[Sequence[ColumnStats]], num_records: int) -> tuple[str, list[str]]:
-        """Return the statistics of a file, and those of each of its row groups, which do not count their records."""
+        """Return the statistics of a file, and those of each row group, which have no number of records."""
         of_groups = [self.encode(columns) for columns in groups]
         if len(groups) == 1:
-            # The same bounds: only the count comes before them.
+            # The bounds are the same. The number of records is put before them.
             return f'{{"numRecords":{num_records},{of_groups[0][1:]}', of_groups
         return self.encode(self.merge(groups), num_records), of_groups
 

@@ -49,7 +49,7 @@ def write_table(target: WriteTarget, batches: Iterable[pa.RecordBatch], *, task:
 
 
 def write_encoded(target: WriteTarget, batches: Iterable[pa.RecordBatch], *, task: int = 0) -> list[WrittenFile]:
-    """Write batches of one schema. Text that is dictionary-encoded in them is written as it is."""
+    """Write batches of the same schema as `write_table` does. Text that is dictionary-encoded in them stays so."""
     rest = iter(batches)
     first = next(rest, None)
     if first is None:
@@ -75,6 +75,7 @@ def _written(
 
 def check_writable(target: WriteTarget) -> None:
     """Raise ValidationError if the table has a feature, column type or partitioning that cannot be written."""
+    # To make the layout is the check.
     layout_of(target)
 
 

@@ -151,7 +151,7 @@ class CheckpointFiles:
         try:
             documents: list[dict[str, Any]] = rows.to_pylist(maps_as_pydicts="strict")
             return documents
-        except (KeyError, ValueError, OverflowError) as error:  # A key that comes twice, a time that is no datetime.
+        except (KeyError, ValueError, OverflowError) as error:  # A key twice in a map, or a time beyond datetime.
             raise self._damaged(path, error) from error
 
     def _convert(self, path: str, name: str, row: Mapping[str, Any]) -> CheckpointAction:
@@ -179,7 +179,7 @@ class CheckpointFiles:
                 wanted = [name for kind in kinds for name in _leaves(file.schema_arrow, kind)]
                 if wanted:
                     for batch in file.iter_batches(BATCH_ROWS, columns=wanted):
-                        # Parquet's strings may hold anything. Arrow would find out only when they are used.
+                        # Strings in Parquet may be no UTF-8. Otherwise Arrow would notice only when they are used.
                         batch.validate(full=True)
                         yield batch
         except (DeltarsError, pa.ArrowException, OSError, UnicodeDecodeError) as error:

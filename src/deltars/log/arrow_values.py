@@ -1,8 +1,8 @@
 """Arrow arrays of Python values, without pandas.
 
 `pa.array` and `pa.scalar` import pandas where it is installed, to recognise its objects. That takes half a second, and
-a process that only commits and publishes needs no pandas. So arrays are made of their buffers here, until pandas is
-loaded anyway.
+a process that only commits and publishes does not need pandas. So this module makes arrays from buffers, unless pandas
+is loaded already.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def falses(count: int) -> pa.Array:
+    """Return an array that is false everywhere."""
     return pa.Array.from_buffers(pa.bool_(), count, [None, pa.py_buffer(bytes((count + 7) // 8))])
 
 

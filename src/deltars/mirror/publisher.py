@@ -60,7 +60,7 @@ VERSIONS_AT_ONCE = 100
 """How many versions are written before the catalog records them as published."""
 
 STAGED_AT_ONCE = 20
-"""How many versions are written and synced together, before the first of them gets its name."""
+"""How many versions are written and synced together before the first of them gets its name."""
 
 PUTTING_S = 0.1
 """How long versions are written before the catalog records them. Then committers are notified and the lease renewed."""

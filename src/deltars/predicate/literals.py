@@ -63,7 +63,7 @@ class Literal:
 def number_literal(text: str) -> Literal:
     """Return the literal of a number.
 
-    Raise `Misfit` if it has too many digits, is out of a double's range, or is malformed, as `1e` is.
+    Raise `Misfit` if it has too many digits, is out of a double's range, or is malformed, such as `1e`.
     """
     if not _NUMBER.fullmatch(text):
         raise Misfit

@@ -176,7 +176,7 @@ class Source:
         except RecursionError:
             raise self.error_at("nested too deeply", 0, hint=FLATTEN) from None
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            # sqlglot does not foresee every malformed text: `a{:}` is an AttributeError of its parser.
+            # sqlglot does not expect every malformed text: `a{:}` raises AttributeError in its parser.
             raise self.error_at("syntax error", 0, hint=_example(self._field)) from error
 
     def _syntax_error(self, error: ParseError) -> PredicateError:

@@ -63,7 +63,6 @@ def has_bounds(type_: DataType) -> bool:
 
 def encode_stats(stats: FileStats, schema: StructType, *, prefix_length: int = STRING_PREFIX_LENGTH) -> str:
     """Return the text of `add.stats`. Columns without a value, or of a type without bounds, are omitted."""
-
     return stats_text(
         stats.num_records,
         _map_leaves(stats.min_values, schema, lambda value, type_: encode_minimum(value, type_, prefix_length)),
@@ -74,12 +73,12 @@ def encode_stats(stats: FileStats, schema: StructType, *, prefix_length: int = S
 
 
 def encode_minimum(value: Any, type_: LeafType, prefix_length: int = STRING_PREFIX_LENGTH) -> Any:
-    """Return a column's minimum as JSON has it, or None if there is none."""
+    """Return a column's minimum as a value for JSON; None if there is none."""
     return _encode_bound(truncate_min(value, prefix_length) if isinstance(value, str) else value, type_)
 
 
 def encode_maximum(value: Any, type_: LeafType, prefix_length: int = STRING_PREFIX_LENGTH) -> Any:
-    """Return a column's maximum as JSON has it, or None if there is none."""
+    """Return a column's maximum as a value for JSON; None if there is none."""
     return _encode_bound(truncate_max(value, prefix_length) if isinstance(value, str) else value, type_)
 
 
@@ -90,7 +89,7 @@ def stats_text(
     null_count: Mapping[str, Any],
     tight_bounds: bool | None = None,
 ) -> str:
-    """Return the text of `add.stats` for encoded bounds."""
+    """Return the text of `add.stats`, given bounds that are encoded already."""
     document: dict[str, Any] = {} if num_records is None else {"numRecords": num_records}
     document |= {"minValues": min_values, "maxValues": max_values, "nullCount": null_count}
     if tight_bounds is not None:

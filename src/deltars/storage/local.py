@@ -38,7 +38,7 @@ class LocalStorage(Storage):
     def __init__(self, location: Location) -> None:
         super().__init__(location)
         self._staged: dict[str, tuple[str, bytes]] = {}
-        """Files of `staged`, by their path: name of the staged file, and its content."""
+        """Name and content of each file that `staged` prepared, by its path."""
 
     def get_or_none(self, path: str) -> bytes | None:
         with self._errors(path), suppress(*_NO_FILE), open(self._file(path), "rb") as file:
@@ -61,7 +61,7 @@ class LocalStorage(Storage):
             try:
                 self._stage_together(files)
             except OSError:
-                # Then `put_if_absent` stages each, and reports what is wrong with it.
+                # `put_if_absent` stages each file again, and reports what is wrong with it.
                 self._unstage()
             yield
         finally:
@@ -74,7 +74,7 @@ class LocalStorage(Storage):
         self._staged.clear()
 
     def _stage_together(self, files: Mapping[str, bytes]) -> None:
-        """Write all files, and then sync each. The kernel begins to write them meanwhile, and commits them together."""
+        """Write all files, then sync each. The kernel begins to write all of them before the first sync."""
         descriptors: list[int] = []
         try:
             for path, data in files.items():
@@ -243,15 +243,15 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def _begin_writing(descriptor: int) -> None:
-    """Let the kernel write a file to the disk, without waiting. Only a sync says that it has."""
+    """Let the kernel begin to write a file to the disk, without waiting. Only a sync makes sure that it did."""
     if hasattr(os, "posix_fadvise"):
-        # Linux begins to write what it is told to drop from memory.
+        # Linux begins to write the pages that it is told to drop from memory.
         with suppress(OSError):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _open_staged(file: str) -> tuple[str, int]:
-    """Create a staged file, and its directory if there is none. Return its name and descriptor."""
+    """Create a staged file, and its directory if it is missing. Return the file's name and descriptor."""
     staged = f"{file}#{secrets.randbits(63)}"
     for _ in range(ATTEMPTS):
         with suppress(FileNotFoundError):

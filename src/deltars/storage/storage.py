@@ -139,7 +139,7 @@ class Storage(ABC):
     def staged(self, files: Mapping[str, bytes]) -> Iterator[None]:
         """Prepare files that `put_if_absent` puts inside the block, one after the other.
 
-        A local disk syncs the contents of several files faster together. None of them appears before it is put.
+        A local disk syncs the contents of several files together, which is faster. No file appears before it is put.
         """
         yield
 

@@ -2,7 +2,7 @@
 
 SqlTxnLogWriter.commit(table_id, version, actions)      append one version, exactly as given
 SqlTxnLogWriter.append(table_id, files)                 add files as the next version, whichever it is
-SqlTxnLogWriter.append_all(table_id, [files, …])        add several versions at once
+SqlTxnLogWriter.append_all(table_id, [files, …])        add files as several versions: all of them, or none
 SqlTxnLogReader.snapshot, history, changes, …           read what was committed; cannot write
 """
 
@@ -60,7 +60,7 @@ class SqlTxnLogWriter:
     """Writer of the log in SQL. `commit(version=N + 1)` succeeds only while the table is at version N.
 
     It never retries: a lost race raises `VersionConflict`, and the caller decides whether to try again. `append` and
-    `append_all` add files after the versions of others. Nothing is published to `_delta_log` by any of them.
+    `append_all` add files after the versions of other writers. None of these calls publishes to `_delta_log`.
     """
 
     def __init__(self, catalog: HasSession) -> None:
@@ -116,19 +116,19 @@ class SqlTxnLogWriter:
         committer: str | None = None,
         txn_id: TxnId | None = None,
     ) -> CommitResult:
-        """Add files as the next version, whichever it is. Versions of others are no conflict.
+        """Add files as the next version, whichever it is. Versions of other writers are no conflict.
 
         Calls of several threads share database transactions, so they are faster together. If you give a `txn_id`, you
-        can repeat the call: once committed, it returns the first result again.
+        can repeat the call: once committed, it returns the first result again. Such a call shares no transaction.
         """
-        make = self._appending(table_id, [files], operation, operation_params, committer)
-        ids = [uuid4() if txn_id is None else as_txn_id(txn_id)]
+        appends = _Appends.checked(table_id, [files], operation, operation_params, committer)
+        own_id = uuid4() if txn_id is None else as_txn_id(txn_id)
 
         def commit(expected: int) -> list[Committed]:
-            [made] = make(expected, ids, txn_id is not None)
-            return [self._session.commit(made)]
+            [only] = appends.commits(expected, [own_id], is_repeatable=txn_id is not None)
+            return [self._session.commit(only)]
 
-        [result] = self._after_others(_as_table_id(table_id), commit)
+        [result] = self._after_others(appends.table_id, commit)
         return result
 
     def append_all(
@@ -142,32 +142,58 @@ class SqlTxnLogWriter:
     ) -> list[CommitResult]:
         """Add a version for each list of files, in this order, in one database transaction: all of them, or none.
 
-        Each version is a transaction with its own id. All of them have the same outcome, so `catalog.resolve` of the
-        id in a `CommitUnknown` is the outcome of all.
+        Each version is a transaction with its own id. All of them have the same outcome: to find it out after
+        `CommitUnknown`, call `catalog.resolve` with the id in that error.
         """
         if not isinstance(files_of_versions, list | tuple):
             raise ValidationError(
                 f"the versions are a list of lists of files, got {brief(files_of_versions)}", field="files_of_versions"
             )
-        make = self._appending(table_id, files_of_versions, operation, operation_params, committer)
+        appends = _Appends.checked(table_id, files_of_versions, operation, operation_params, committer)
         if not files_of_versions:
             return []
         ids = [uuid4() for _ in files_of_versions]
-        commit_all = self._session.commit_all
-        return self._after_others(_as_table_id(table_id), lambda expected: commit_all(make(expected, ids)))
+        return self._after_others(
+            appends.table_id, lambda expected: self._session.commit_all(appends.commits(expected, ids))
+        )
 
-    def _appending(
-        self,
+    def _after_others(self, table_id: UUID, commit: Callable[[int], list[Committed]]) -> list[CommitResult]:
+        """Commit after the last version that this writer knows; if that is too old, after the current one."""
+        seen = self._seen.get(table_id)
+        try:
+            committed = commit(self._session.reader.current_version(table_id) if seen is None else seen)
+        except VersionConflict:
+            # Metadata changed, the version expired, or the database was restored to an older version.
+            if seen is None:
+                raise
+            committed = commit(self._session.reader.current_version(table_id))
+        results = [CommitResult(table_id, one.versions[table_id], one.txn_id, one.commit_ts) for one in committed]
+        self._seen[table_id] = results[-1].version
+        return results
+
+
+@dataclass(frozen=True, slots=True)
+class _Appends:
+    """Files to append to one table, a version for each list of them."""
+
+    table_id: UUID
+    parts: Sequence[Sequence[Action]]
+    operation: str
+    operation_params: Mapping[str, Any]
+    committer: str | None
+
+    @classmethod
+    def checked(
+        cls,
         table_id: UUID | str,
         files_of_versions: Sequence[Sequence[AddFile]],
         operation: str,
         operation_params: Mapping[str, Any] | None,
         committer: str | None,
-    ) -> Callable[..., list[Commit]]:
-        """Return a function that makes the commits, given the last version that is known and their ids."""
+    ) -> _Appends:
         check_texts(committer=committer)
         check_mappings(operation_params=operation_params)
-        key, params = _as_table_id(table_id), operation_params or {}
+        key = _as_table_id(table_id)
         parts = [as_actions(files) for files in files_of_versions]
         for action in chain.from_iterable(parts):
             if not isinstance(action, AddFile):
@@ -176,34 +202,20 @@ class SqlTxnLogWriter:
                     table_id=key,
                     hint="Use commit() for other actions.",
                 )
+        return cls(key, parts, operation, operation_params or {}, committer)
 
-        def make(expected: int, ids: Sequence[UUID], is_repeatable: bool = False) -> list[Commit]:
-            return [
-                Commit(
-                    txn_id,
-                    (TableCommit(key, expected, part, operation, params),),
-                    committer=committer,
-                    isolation="serializable",
-                    is_repeatable=is_repeatable,
-                )
-                for txn_id, part in zip(ids, parts, strict=True)
-            ]
-
-        return make
-
-    def _after_others(self, key: UUID, commit: Callable[[int], list[Committed]]) -> list[CommitResult]:
-        """Commit after the last version that this writer knows; if that is too old, after the current one."""
-        seen = self._seen.get(key)
-        try:
-            committed = commit(self._session.reader.current_version(key) if seen is None else seen)
-        except VersionConflict:
-            # Metadata changed, the version expired, or the database was restored to an older one.
-            if seen is None:
-                raise
-            committed = commit(self._session.reader.current_version(key))
-        results = [CommitResult(key, one.versions[key], one.txn_id, one.commit_ts) for one in committed]
-        self._seen[key] = results[-1].version
-        return results
+    def commits(self, expected: int, ids: Sequence[UUID], *, is_repeatable: bool = False) -> list[Commit]:
+        """Return a commit with each of the ids. `expected` is the last version that is known."""
+        return [
+            Commit(
+                txn_id,
+                (TableCommit(self.table_id, expected, part, self.operation, self.operation_params),),
+                committer=self.committer,
+                isolation="serializable",
+                is_repeatable=is_repeatable,
+            )
+            for txn_id, part in zip(ids, self.parts, strict=True)
+        ]
 
 
 class TxnLogReader(Protocol):

@@ -5,8 +5,8 @@
       remove                                     tombstones that have not expired
       add                                        the live files
 
-A small table without removed files has one row group. Of others only one batch is in memory at a time, so a million
-files need no more than a few. commitInfo and cdc are left out.
+The checkpoint of a small table without removed files has one row group. Of a larger table only one batch is in memory
+at a time, so a million files need no more than a few. commitInfo and cdc are left out.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _row_groups(state: VersionState, schema: CheckpointSchema) -> Iterator[tuple
     small = state.small_parts()
     first = schema.state(state.protocol, state.metadata, small.txns, small.domains)
     if small.files is not None and not small.has_removes:
-        # A row group costs more than its rows: it has some fifty columns.
+        # One row group, because a second one costs more than its rows: it has some fifty columns.
         yield pa.Table.from_batches([first, schema.adds(small.files)]), small.files.num_rows
         return
     yield pa.Table.from_batches([first]), 0
@@ -124,6 +124,7 @@ def _schema_of(metadata: Metadata) -> CheckpointSchema:
 def _cached_schema(
     schema: str, partition_columns: tuple[str, ...], stats_as_json: bool, stats_as_struct: bool
 ) -> CheckpointSchema:
+    # Only with what the schema depends on, so that other changes of the metadata do not need another one.
     metadata = Metadata(id="", schema_string=schema, partition_columns=list(partition_columns))
     return CheckpointSchema(metadata, stats_as_json=stats_as_json, stats_as_struct=stats_as_struct)
 

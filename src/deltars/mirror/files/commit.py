@@ -67,9 +67,9 @@ def is_same_commit(ours: bytes, theirs: bytes) -> bool:
 
 
 def rendered(commits: Iterable[CommittedVersion]) -> dict[str, bytes]:
-    """Return the content of each commit by its path, up to the first one that is rendered in pieces, or cannot be.
+    """Return the contents of commits by their paths, up to the first one that is too large for memory or has a fault.
 
-    `put_commit` of that one then raises what is wrong with it, after those before it were put.
+    `put_commit` of that one raises what is wrong with it, after those before it were put.
     """
     few = takewhile(lambda commit: not isinstance(commit.actions, ManyActions), commits)
     contents: dict[str, bytes] = {}
@@ -82,7 +82,7 @@ def rendered(commits: Iterable[CommittedVersion]) -> dict[str, bytes]:
 def put_commit(storage: Storage, commit: CommittedVersion, data: bytes | None = None) -> tuple[bool, str]:
     """Write a commit if its file does not exist. Return whether it was written, and its digest.
 
-    The caller syncs the directory. `data` is the commit's content, if it is rendered already.
+    The caller syncs the directory. `data` is the content, if the commit is rendered already.
     """
     path = commit_path(commit.version)
     if not isinstance(commit.actions, ManyActions):

@@ -1,15 +1,15 @@
-"""Several commits to one table as one database transaction: each becomes a version, with its own id and time stamp.
+"""Several commits to one table as one database transaction. Each becomes a version, with its own id and time stamp.
 
     PostgreSQL   BEGIN, lock, one write for all of them, COMMIT: sent together, in one round trip
     others       BEGIN, lock, check, each write in turn, COMMIT: one wait for the disk
                      │
-                     └ not as all of them expect it: nothing is written, and each commits alone
+                     └ the table is not as all of them expect it: nothing is written, and each commits alone
 
 Only blind appends of different files, to a table in one state, are written together (`Batch.add`). No rule of
 `log.conflicts` can find a conflict between them, so their order does not matter.
 
-Version, time stamp and in-commit timestamp count up from those of the first. All rows are written or none: so all of
-these transactions commit, or none of them.
+Version, time stamp and in-commit timestamp count up from those of the first commit. Either all of the commits are
+written, or none.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ import msgspec
 
 from deltars.log.commit import Committed
 from deltars.store.backends import Opening, Prepared, Rows
-from deltars.store.commit.direct_commit import MOST_BYTES, DirectCommits, Done, ReadyCommit
+from deltars.store.commit.direct_commit import MOST_BYTES, DirectCommits, Done, ReadyCommit, text_length
+from deltars.store.commit.next_version import in_commit_timestamp
 from deltars.store.commit.plan import ROW_GROUPS, LockedTable
 from deltars.store.commit.statements import ADDS, PLACE, TRANSACTION, VERSIONS, CommitStatements
 from deltars.store.database import Database
 from deltars.store.rows import Row
 
 MOST_AT_ONCE = 500
-"""Most commits of one statement. More of them are several statements of one transaction."""
+"""Most commits that one statement writes. A longer batch takes several statements of one transaction."""
 
 _ROW_BYTES = 500
-"""About how long a row is as JSON, without its path and its statistics."""
+"""About the size of a row as JSON, without its path and its statistics."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -62,7 +63,7 @@ class BatchDone(NamedTuple):
 
     committed: list[Committed]
     waited_s: float
-    """How long the lock was waited for, if the client could not watch it."""
+    """How long the transaction waited for the lock, as the server saw it; 0.0 if the client measured it."""
 
 
 class _Refused(Exception):
@@ -70,6 +71,8 @@ class _Refused(Exception):
 
 
 class BatchCommits:
+    """Writer of batches."""
+
     def __init__(
         self, database: Database, statements: CommitStatements, direct: DirectCommits, *, allow_diverged: bool
     ) -> None:
@@ -82,7 +85,7 @@ class BatchCommits:
     def commit(self, batch: Sequence[ReadyCommit], timeout_s: float, sending: Callable[[], None]) -> BatchDone | None:
         """Commit all, in this order. Return None if nothing was written, because the table is not as all expect it.
 
-        `sending` is called when the transaction may commit from now on.
+        `sending` is called before the COMMIT is sent. From then on the transaction may have committed.
         """
         take = self._in_one_statement if self._backend.chains_writes else self._step_by_step
         return take(batch, timeout_s, sending)
@@ -95,30 +98,30 @@ class BatchCommits:
         parts = [batch[at : at + MOST_AT_ONCE] for at in range(0, len(batch), MOST_AT_ONCE)]
         writes = [self._write(part) for part in parts]
         lock = self._statements.lock(1), {"table_0": str(batch[0].table.table_id)}
-        if len(writes) == 1 and _length(writes[0][1]) <= MOST_BYTES:
+        is_at_once = len(writes) == 1 and text_length(writes[0][1].values()) <= MOST_BYTES
+        if is_at_once:
             locked, *written = self._database.run_at_once(timeout_s, Opening([lock, *writes]), sending)
         else:
-            locked, written = self._in_two_trips(lock, writes, timeout_s, sending)
+            locked, written = self._in_several_trips(lock, writes, timeout_s, sending)
         if not locked or not all(written):
             return None
         row = LockedTable(batch[0].table.table_id, *locked[0][1:])
-        [(_, last_ts, began_us, _)] = written[0]
-        waited_us = last_ts - (len(parts[0]) - 1) - began_us
         committed = []
         for part, [(last_version, last_ts, _, ended)] in zip(parts, written, strict=True):
-            row.current_version = last_version - len(part)
-            first_ts = last_ts - (len(part) - 1)
-            committed += _counted_up(part, Done(row, first_ts, ended))
-        return BatchDone(committed, max(0, waited_us) / 1_000_000)
+            before = replace(row, current_version=last_version - len(part))
+            committed += _counted_up(part, Done(before, last_ts - (len(part) - 1), ended))
+        [(_, _, began_us, _)] = written[0]
+        waited_us = max(0, committed[0].commit_ts - began_us) if is_at_once else 0
+        return BatchDone(committed, waited_us / 1_000_000)
 
-    def _in_two_trips(
+    def _in_several_trips(
         self,
         lock: tuple[Prepared, dict[str, Any]],
         writes: Sequence[tuple[Prepared, dict[str, Any]]],
         timeout_s: float,
         sending: Callable[[], None],
     ) -> tuple[Rows, list[Rows]]:
-        """Write what is too long to be sent at once: the lock is held while the rest is sent."""
+        """Write what is too long to be sent at once. The lock is taken before the rows are sent."""
         opening, written = Opening([lock]), []
         try:
             with self._database.brief_write(timeout_s, opening) as connection:
@@ -140,7 +143,7 @@ class BatchCommits:
             for name, documents in ready.rows.items():
                 placed = rows.setdefault(name, [])
                 for row in documents:
-                    # What is not given is NULL. It need not be sent, nor parsed.
+                    # An absent value is NULL. It need not be sent and parsed.
                     given = {column: value for column, value in row.items() if value is not None}
                     given[PLACE.name] = place
                     placed.append(given)
@@ -185,19 +188,19 @@ class BatchCommits:
 
 
 def _counted_up(batch: Sequence[ReadyCommit], first: Done) -> list[Committed]:
-    """Return the results of a batch, given that of its first commit, which alone can be the next one to publish."""
+    """Return the results of a batch, given that of its first commit. Only the first can be the next one to publish."""
     table_id, version, commit_ts = batch[0].table.table_id, first.row.current_version + 1, first.commit_ts
     later = [
         Committed(ready.commit.txn_id, commit_ts + place, {table_id: version + place})
         for place, ready in enumerate(batch[1:], 1)
     ]
-    return [first._replace(row=replace(first.row)).committed(batch[0]), *later]
+    return [first.committed(batch[0]), *later]
 
 
 def _after(row: LockedTable, commit_ts: int) -> LockedTable:
     """Return the row of a table after a commit to it."""
-    ict = max(commit_ts // 1000, row.last_ict + 1)
-    return replace(row, current_version=row.current_version + 1, last_commit_ts=commit_ts, last_ict=ict)
+    last_ict = in_commit_timestamp(row, commit_ts)
+    return replace(row, current_version=row.current_version + 1, last_commit_ts=commit_ts, last_ict=last_ict)
 
 
 def _paths(ready: ReadyCommit) -> list[str]:
@@ -208,7 +211,3 @@ def _about_bytes(ready: ReadyCommit) -> int:
     rows = [*ready.rows.get(ADDS, ()), *ready.rows.get(ROW_GROUPS, ())]
     texts = sum([len(row.get("path") or "") + len(row["stats"] or "") for row in rows])
     return (2 + len(rows)) * _ROW_BYTES + texts
-
-
-def _length(values: dict[str, Any]) -> int:
-    return sum([len(value) for value in values.values() if type(value) is str])

@@ -18,7 +18,7 @@ Then no rule of `log.conflicts` can find a conflict. Every other commit takes th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -28,8 +28,7 @@ from deltars.log.commit import Base, Commit, CommitOutcome, Committed, TableComm
 from deltars.log.new_table import NO_VERSION
 from deltars.observe import Stopwatch
 from deltars.protocol import AddFile, CdcFile, Txn
-from deltars.store.backends import Opening
-from deltars.store.backends.pool import AnyConnection
+from deltars.store.backends import AnyConnection, Opening
 from deltars.store.commit.next_version import NextVersion, is_next, made
 from deltars.store.commit.plan import ROW_GROUPS, LockedTable, read_rows, stages_row, transaction_row, version_row
 from deltars.store.commit.state_cache import UNCOMMITTED, KnownState, StateCache
@@ -46,6 +45,8 @@ _SIMPLE = (AddFile, CdcFile, Txn)
 
 
 class DirectCommits:
+    """Writer of commits that take the direct way."""
+
     def __init__(
         self,
         database: Database,
@@ -105,11 +106,11 @@ class DirectCommits:
         ]
         self.note_stages(ready)
         write, values = self._statements.at_once(rows)
-        if sum([len(value) for value in values if type(value) is str]) > MOST_BYTES:
+        if text_length(values) > MOST_BYTES:
             return None
         opening = Opening([(self._statements.lock(1), {"table_0": table_id}), (write, values)])
         try:
-            # From the sending on, whatever is lost, the transaction may have committed.
+            # Once it is sent, the transaction may have committed, whatever is lost.
             locked, written = self._database.run_at_once(timeout_s, opening, lambda: watch.enter("commit"))
         except DeltarsError as error:
             if not self._backend.is_outcome_unknown(driver_error(error)):
@@ -148,7 +149,7 @@ class DirectCommits:
     def write(self, connection: AnyConnection, ready: ReadyCommit, row: LockedTable, commit_ts: int) -> int:
         """Write a commit after this locked row, statement by statement. Return the number of live files it ended."""
         rows = ready.rows
-        _place(rows, row)
+        _complete(rows, row)
         self.note_stages(ready)
         single = frozenset([name for name, documents in rows.items() if len(documents) == 1])
         values = self._statements.values(rows, single)
@@ -200,6 +201,7 @@ class DirectCommits:
         return rows
 
     def note_stages(self, ready: ReadyCommit) -> None:
+        """Add to the rows how long each stage of the commit took so far."""
         if self._records_reads:
             ready.rows[TRANSACTION][0]["stages"] = stages_row(ready.commit, ready.watch.stages)
 
@@ -210,17 +212,17 @@ class ReadyCommit(NamedTuple):
     commit: Commit
     table: TableCommit
     known: KnownState
-    """State that its actions were validated against."""
+    """State that the actions were validated against."""
     committer: str
     rows: dict[str, list[Row]]
-    """What it writes, without what depends on the locked row."""
+    """Rows to write, without what depends on the locked row."""
     watch: Stopwatch
     is_blind: bool
-    """Whether nothing but new metadata or a new protocol can conflict with it."""
+    """Whether nothing but new metadata or a new protocol can conflict with the commit."""
 
     @property
     def base(self) -> Base | None:
-        """Return the version that it expects, as its transaction saw it, if that is known."""
+        """Return the expected version as the transaction saw it, if that is known."""
         base = self.commit.bases.get(self.table.table_id)
         return base if base is not None and base.version == self.table.expected_version else None
 
@@ -240,7 +242,7 @@ class Done(NamedTuple):
         return Committed(ready.commit.txn_id, self.commit_ts, {ready.table.table_id: version}, following)
 
 
-def _place(rows: dict[str, list[Row]], locked: LockedTable) -> None:
+def _complete(rows: dict[str, list[Row]], locked: LockedTable) -> None:
     """Add what depends on the locked row."""
     version = locked.current_version + 1
     for name, documents in rows.items():
@@ -253,16 +255,22 @@ def _place(rows: dict[str, list[Row]], locked: LockedTable) -> None:
 
 
 def _following(ready: ReadyCommit, done: Done) -> Callable[[], NextVersion]:
-    commit, table, known, committer = ready[:4]
+    # Not `ready` itself: the function can be kept for long, and would keep all rows.
+    commit, actions, known, committer = ready.commit, ready.table.actions, ready.known, ready.committer
     row, commit_ts, ended = done
     only_adds = ended == 0
-    return lambda: made(replace(commit, committer=committer), table.actions, known, row, commit_ts, only_adds=only_adds)
+    return lambda: made(replace(commit, committer=committer), actions, known, row, commit_ts, only_adds=only_adds)
 
 
 def locked_table(row: Any) -> LockedTable:
     """Return the row of the lock statement."""
     table_id, *rest = row
     return LockedTable(UUID(str(table_id)), *rest)
+
+
+def text_length(values: Iterable[Any]) -> int:
+    """Return about how many bytes the values of a statement are: all that is long is text."""
+    return sum([len(value) for value in values if type(value) is str])
 
 
 def driver_error(error: DeltarsError) -> BaseException:

@@ -6,17 +6,17 @@
     thread 4 ──▶ waits ─────── taken ─────────────────────────────────────▶ done
     thread 5 ──▶ waits ──────────────────────────────── leads: …
 
-Without it they would wait for the table's lock one after the other, and each for its own flush to the disk.
+Without groups the threads would wait for the table's lock one after the other, and each for its own flush to the disk.
 
-The leader takes what waits. It waits up to `GATHERING_S` until as many have come as the last time: those who were
-served together come back at about the same time. With one thread there is no wait.
+A leader takes all commits that wait. First it waits up to `GATHERING_S` for as many as its predecessor took: callers
+that were served together come back at about the same time. A lone thread waits for nothing.
 
 Every caller gets its own outcome:
 
     the batch was committed           its own version and time stamp
-    the batch was refused             each commits alone, in its own thread: only one of them may be the reason
-    the reply was lost                each settles its own transaction id
-    the leader was interrupted        as the one or the other, depending on whether the batch was sent
+    the batch was refused             it commits alone, in its own thread: the reason may be another commit
+    the reply was lost                it settles its own transaction id
+    the leader was interrupted        it settles its id if the batch was sent, and commits alone otherwise
 """
 
 from __future__ import annotations
@@ -36,11 +36,14 @@ from deltars.store.commit.direct_commit import MOST_BYTES, DirectCommits, ReadyC
 from deltars.store.database import Database
 
 GATHERING_S = 0.001
-"""How long a leader waits for others."""
+"""How long a leader waits for other callers."""
 
 
 class ReplyLost(Exception):
-    """The batch was sent, and it is not known whether it was committed. `error` is what the caller has to settle."""
+    """The batch was sent, and it is not known whether it was committed. The caller must settle its own transaction.
+
+    `error` is the reason.
+    """
 
     def __init__(self, error: DeltarsError) -> None:
         super().__init__(error)
@@ -51,16 +54,16 @@ class _State(Enum):
     WAITS = auto()
     LEADS = auto()
     TAKEN = auto()
-    """Part of a leader's batch."""
+    """In a leader's batch."""
     SENT = auto()
-    """Part of a leader's batch that may commit from now on."""
+    """In a leader's batch that was sent: it may have committed."""
     REFUSED = auto()
-    """Part of a batch of which nothing was written."""
+    """In a batch of which nothing was written: the caller commits alone."""
     DONE = auto()
 
 
 _NO_SIGNAL = threading.Lock()
-"""Signal of a caller that does not wait: most are alone, and should not pay for a lock."""
+"""Signal of a caller that does not wait. Most callers are alone, and need no lock."""
 
 
 class _Entry:
@@ -73,10 +76,11 @@ class _Entry:
         self.deadline = deadline
         self.state = _State.WAITS
         self.batch: list[_Entry] = []
-        """Those whom it leads; it is the first of them."""
+        """Commits that this caller leads; its own is the first."""
         self.answer: Committed | ReplyLost | None = None
         self.waited_s = 0.0
         self.has_left = False
+        """Whether `_leave` is done with it."""
         self.signal = _NO_SIGNAL
         """Held while there is nothing new for the caller."""
 
@@ -97,18 +101,20 @@ class _Entry:
 class _Queue:
     """Callers that append to one table."""
 
-    __slots__ = ("expected", "last", "leader", "waiting")
+    __slots__ = ("awaited", "last_size", "leader", "waiting")
 
     def __init__(self) -> None:
         self.leader: _Entry | None = None
         self.waiting: list[_Entry] = []
-        self.last = 1
-        """Size of the last batch."""
-        self.expected = 0
-        """How many the leader waits for; 0 if it does not wait."""
+        self.last_size = 1
+        """Number of commits of the last batch."""
+        self.awaited = 0
+        """Number of callers that the leader waits for; 0 if it does not wait."""
 
 
 class GroupCommits:
+    """Queues of the callers that append to a table, one queue for each table."""
+
     def __init__(self, database: Database, direct: DirectCommits, batches: BatchCommits) -> None:
         self._backend = database.backend
         self._direct = direct
@@ -130,7 +136,7 @@ class GroupCommits:
             finally:
                 self._leave(entry, table_id)
         finally:
-            # Ctrl-C may have come in the middle of leaving. No one may wait for a leader who is gone.
+            # Ctrl-C may have come in the middle of leaving. No caller may wait for a leader that is gone.
             if not entry.has_left:
                 self._leave(entry, table_id)
 
@@ -139,8 +145,6 @@ class GroupCommits:
             self._wait(entry, table_id)
         if entry.state is _State.LEADS and self._gather(entry, table_id):
             self._commit_batch(entry)
-        if entry.state is _State.LEADS:
-            return self._direct.commit(entry.ready, max(0.001, entry.deadline - time.monotonic()))
         watch, answer = entry.ready.watch, entry.answer
         if isinstance(answer, ReplyLost):
             raise answer
@@ -148,7 +152,8 @@ class GroupCommits:
             watch.enter("commit")
             watch.move("commit", "lock", entry.waited_s)
             return answer
-        watch.enter("lock")
+        if entry.state is _State.REFUSED:
+            watch.enter("lock")
         return self._direct.commit(entry.ready, max(0.001, entry.deadline - time.monotonic()))
 
     # -- waiting -------------------------------------------------------------------------------------------------
@@ -164,12 +169,12 @@ class GroupCommits:
                 return True
             entry.prepare_to_wait()
             queue.waiting.append(entry)
-            if queue.expected and len(queue.waiting) >= queue.expected:
+            if queue.awaited and len(queue.waiting) >= queue.awaited:
                 queue.leader.wake()
             return False
 
     def _wait(self, entry: _Entry, table_id: UUID) -> None:
-        """Wait until this caller leads, or has its answer. Time runs out only until a leader takes its commit."""
+        """Wait until this caller leads, or has its answer. The time limit holds until a leader takes its commit."""
         is_taken = False
         while True:
             entry.signal.acquire(timeout=-1 if is_taken else max(0.0, entry.deadline - time.monotonic()))
@@ -190,19 +195,19 @@ class GroupCommits:
     # -- leading -------------------------------------------------------------------------------------------------
 
     def _gather(self, leader: _Entry, table_id: UUID) -> bool:
-        """Take what waits, after a moment for those who came together the last time. Return whether there is any."""
+        """Take the commits that wait, after a moment for as many as the last time. Return whether there are any."""
         queue = self._queues[table_id]
-        if queue.last == 1 and not queue.waiting:
+        if queue.last_size == 1 and not queue.waiting:
             return False
         with self._lock:
-            is_early = len(queue.waiting) < queue.last - 1
+            is_early = len(queue.waiting) < queue.last_size - 1
             if is_early:
                 leader.prepare_to_wait()
-                queue.expected = queue.last - 1
+                queue.awaited = queue.last_size - 1
         if is_early:
             leader.signal.acquire(timeout=GATHERING_S)
         with self._lock:
-            queue.expected = 0
+            queue.awaited = 0
             batch, leader.batch, left = Batch(leader.ready), [leader], []
             for entry in queue.waiting:
                 if batch.about_bytes < MOST_BYTES // 2 and batch.add(entry.ready):
@@ -210,8 +215,8 @@ class GroupCommits:
                     entry.state = _State.TAKEN
                 else:
                     left.append(entry)
-            queue.waiting, queue.last = left, len(leader.batch)
-            return queue.last > 1
+            queue.waiting, queue.last_size = left, len(leader.batch)
+            return queue.last_size > 1
 
     def _commit_batch(self, leader: _Entry) -> None:
         batch = leader.batch
@@ -242,49 +247,50 @@ class GroupCommits:
     def _leave(self, entry: _Entry, table_id: UUID) -> None:
         """Leave nothing behind: no place in the queue, no caller without an answer, no queue without a leader."""
         if entry.is_answered and not entry.batch:
-            # It only followed. All of them come back at once, and need not wait for the lock.
+            # It only followed. All followers return at the same time, and need not wait for the lock.
             entry.has_left = True
             return
         with self._lock:
             queue = self._queues.get(table_id)
             if queue is not None and queue.leader is entry and not queue.waiting and len(entry.batch) <= 1:
-                # Alone, as most are.
-                queue.leader, queue.expected = None, 0
-                if queue.last == 1:
+                # Alone, as most callers are.
+                queue.leader, queue.awaited = None, 0
+                if queue.last_size == 1:
                     del self._queues[table_id]
             elif queue is not None:
                 self._leave_others(entry, table_id, queue)
         entry.has_left = True
 
     def _leave_others(self, entry: _Entry, table_id: UUID, queue: _Queue) -> None:
+        """Answer the callers that this one led, and let the next one lead."""
         if queue.leader is entry:
             _abandon(entry.batch[1:])
         elif entry.state in (_State.TAKEN, _State.SENT):
             # Interrupted: the leader commits it all the same.
             entry.ready.watch.enter("commit")
-        # A leader who was interrupted may have left those in the queue whom it had taken.
+        # An interrupted leader may have left commits in the queue that it had taken.
         queue.waiting = [other for other in queue.waiting if other.state is _State.WAITS and other is not entry]
         if queue.leader is entry:
-            queue.expected = 0
+            queue.awaited = 0
             queue.leader = queue.waiting[0] if queue.waiting else None
         following = queue.leader
         if following is not None and following.state is _State.WAITS:
             following.wake()
             queue.waiting = [other for other in queue.waiting if other is not following]
             following.state = _State.LEADS
-        elif following is None and queue.last == 1:
+        elif following is None and queue.last_size == 1:
             del self._queues[table_id]
 
 
 def _refuse(batch: list[_Entry]) -> None:
-    """Let each commit alone."""
+    """Let each caller commit alone."""
     for entry in batch:
         entry.state = _State.REFUSED
         entry.wake()
 
 
 def _lose(batch: list[_Entry], error: DeltarsError) -> None:
-    """Let each settle its own transaction, by its own copy of the error: it adds what only it knows."""
+    """Let each caller settle its own transaction, with its own copy of the error, which gets the transaction's id."""
     for entry in batch:
         own = copy.copy(error)
         own.__cause__ = error.__cause__
@@ -293,7 +299,7 @@ def _lose(batch: list[_Entry], error: DeltarsError) -> None:
 
 
 def _abandon(batch: list[_Entry]) -> None:
-    """Answer those whose leader was interrupted. What was not sent was not committed."""
+    """Answer the callers of an interrupted leader. A batch that was not sent was not committed."""
     _refuse([entry for entry in batch if entry.state is _State.TAKEN])
     interrupted = DatabaseError("the thread that committed this together with others was interrupted", retryable=True)
     _lose([entry for entry in batch if entry.state is _State.SENT and entry.answer is None], interrupted)
@@ -307,7 +313,7 @@ _groups: WeakSet[GroupCommits] = WeakSet()
 
 
 def _after_fork() -> None:
-    # Threads of the parent, and what they wait for, do not exist in this process.
+    # The threads of the parent process do not exist here, so no lock would be released and no queue would move on.
     for group in list(_groups):
         group._start()
 

@@ -48,6 +48,11 @@ def is_next(row: LockedTable) -> bool:
     return row.mirror_state == ACTIVE and row.published_version == row.current_version
 
 
+def in_commit_timestamp(row: LockedTable, commit_ts: int) -> int:
+    """Return the in-commit timestamp of the version after that of the locked row."""
+    return max(commit_ts // 1000, row.last_ict + 1)
+
+
 def made(
     commit: Commit,
     actions: Sequence[Action],
@@ -64,7 +69,7 @@ def made(
         table_id=row.table_id,
         version=version,
         commit_ts=commit_ts,
-        in_commit_timestamp=max(commit_ts // 1000, row.last_ict + 1),
+        in_commit_timestamp=in_commit_timestamp(row, commit_ts),
         txn_id=commit.txn_id,
         operation=table.operation,
         actions=tuple(actions),

@@ -1,4 +1,7 @@
-"""Outcomes that a caller does not know: a transaction has its row in `dl_transactions`, or a marker in its place."""
+"""Whether a transaction committed, if its caller does not know.
+
+A transaction that committed has a row in `dl_transactions`. A marker in place of that row keeps it from committing.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def find_committed(connection: Connection, txn_id: UUID) -> Committed | None:
 
 
 def resolve(database: Database, txn_id: UUID, *, timeout_s: float) -> Committed | None:
-    """Return the result of a transaction. `None` means that it did not commit and never can from now on."""
+    """Return the result of a transaction; None if it did not commit. From then on it never can."""
     with database.write(timeout_s) as connection:
         marker = database.backend.insert_unless_present(dl_transactions)
         connection.execute(marker.values(txn_id=txn_id, outcome="aborted"))

@@ -3,7 +3,7 @@
     lock(n)          SELECT … FROM dl_tables WHERE table_id IN (…) ORDER BY table_id FOR UPDATE | SHARE
     write(shape)     the inserts of each kind of action present, dl_transactions, dl_table_versions, and last the
                      UPDATE of dl_tables: chained into one statement if the backend can, otherwise run in this order
-    together(kinds)  the same for several commits to one table, each a version, as one chained statement
+    together(kinds)  the write of several commits to one table, each a version, as one chained statement
 
 A single row of a table is sent as parameters, several rows as one JSON document. So the text of a statement depends
 only on the commit's shape: it is prepared once, and values never become part of it.
@@ -126,7 +126,7 @@ _CONDITION_NAMES = (
 _OWN_ROWS = frozenset({TRANSACTION, VERSIONS, CONDITIONS})
 
 PLACE = SaColumn("place", Integer)
-"""Column of the rows of several commits that are written together: which of them it is, from 0."""
+"""Column of rows of several commits: the number of the row's commit, from 0."""
 _BASES = (SaColumn("version", BigInteger), SaColumn("commit_ts", BigInteger))
 
 _encode = msgspec.json.Encoder().encode
@@ -155,7 +155,7 @@ class Shape(NamedTuple):
     at_once: bool = False
     """Whether the write is sent together with the lock, and takes what depends on the locked row from the row."""
     together: bool = False
-    """Whether it writes several commits: their rows have a `PLACE`. Implies `at_once`."""
+    """Whether it writes several commits, whose rows have a `PLACE`. Set `at_once` too."""
 
 
 class CommitStatements:
@@ -295,10 +295,10 @@ def expected_row(backend: Backend) -> Select[Any]:
 
 
 def row_expected_by_all(backend: Backend) -> Select[Any]:
-    """Return the locked row of a table, with its next version, if several blind appends may be written one by one.
+    """Return the locked row of a table, with its next version, if several blind appends may follow.
 
-    See `expected_row`. `lowest` and `highest` are the versions that the commits expect, and `bases` those that they
-    began with, as far as they are known.
+    See `expected_row`. `lowest` and `highest` are the lowest and highest version that a commit expects. `bases` are the
+    versions that the transactions began with, as far as they are known.
     """
     tables, versions = dl_tables.c, dl_table_versions.c
     lowest, highest = (cast(bindparam(name, type_=BigInteger), BigInteger) for name in ("lowest", "highest"))
@@ -318,6 +318,7 @@ def row_expected_by_all(backend: Backend) -> Select[Any]:
 
 
 def _row_in_expected_state(backend: Backend) -> Select[Any]:
+    """Return the locked row of a table, with its next version, if metadata, protocol and mirror are as expected."""
     tables, status = dl_tables.c, dl_mirror_status.c
     metadata, protocol = (
         cast(bindparam(name, type_=BigInteger), BigInteger) for name in ("expected_metadata", "expected_protocol")
@@ -492,8 +493,8 @@ class _Writes:
         given = self._given(name, [column for column in columns if column.name not in known])
         if self._shape.together and "version" in known:
             known["version"] = (self._locked.c.version + given.c.place).label("version")
-        together = (known[column.name] if column.name in known else given.c[column.name] for column in columns)
-        return select(*together).select_from(given.join(self._locked, true())).subquery()
+        chosen = (known[column.name] if column.name in known else given.c[column.name] for column in columns)
+        return select(*chosen).select_from(given.join(self._locked, true())).subquery()
 
     def _given(self, name: str, columns: Sequence[SaColumn[Any]]) -> FromClause:
         if self._shape.together and name == ADDS:
@@ -503,7 +504,7 @@ class _Writes:
         return self._backend.rows(bindparam(f"rows_{name}", type_=Text()), columns)
 
     def _given_adds(self) -> FromClause:
-        """Return the added files of several commits. Two parts of the statement use them: they are parsed once."""
+        """Return the added files of several commits, parsed once for the two parts of the statement that use them."""
         if self._adds is None:
             columns = [*(column for column in _columns(ADDS) if column.name not in ("version", "slot")), PLACE]
             self._adds = select(self._backend.rows(bindparam(f"rows_{ADDS}", type_=Text()), columns)).cte("given_adds")
@@ -543,7 +544,7 @@ class _Writes:
         own_ts = self._in_place(commit_ts, rows)
         row["committed_at"] = self._backend.instant(own_ts)
         row["commit_ts"] = own_ts
-        # Not the greatest of each row: those of one millisecond would be equal.
+        # Not the formula for each row: versions of the same millisecond would get the same one.
         row["in_commit_timestamp"] = self._in_place(self._in_commit_timestamp(commit_ts, rows), rows)
         return insert(dl_table_versions).from_select(list(row), select(*row.values()))
 
@@ -571,11 +572,11 @@ class _Writes:
         )
 
     def _in_place(self, first: ColumnElement[int], rows: FromClause) -> ColumnElement[int]:
-        """Return the value of each of several commits, which count up from that of the first."""
+        """Return the value of each commit, given that of the first. The values of several commits count up."""
         return first + rows.c.place if self._shape.together else first
 
     def _last(self, first: ColumnElement[int]) -> ColumnElement[int]:
-        """Return the value of the last of several commits, given that of the first."""
+        """Return the value of the last commit, given that of the first."""
         if not self._shape.together:
             return first
         return first + cast(bindparam("last_place", type_=BigInteger), BigInteger)

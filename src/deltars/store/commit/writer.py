@@ -85,7 +85,7 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(slots=True)
 class _Written:
-    """What is left to write of one commit, and the results so far."""
+    """Commit that is checked, what is left to write of it, and the results so far."""
 
     commit: Commit
     plan: Plan
@@ -218,15 +218,14 @@ class LogWriter:
         Return the conflicting version if there is one. See `commit`.
         """
         watch = watch or Stopwatch("validate")
-        answers: Sequence[CommitOutcome | BaseException]
         try:
             answer = self._commit_all(commits, timeout_s, watch)
         except BaseException as error:
             self._emit_all(commits, [error] * len(commits), watch)
             raise
         watch.stop()
-        answers = [answer] * len(commits) if isinstance(answer, VersionTaken) else answer
         if is_heard(CommitEnded):
+            answers: Sequence[CommitOutcome] = [answer] * len(commits) if isinstance(answer, VersionTaken) else answer
             self._emit_all(commits, answers, watch)
         return answer
 
@@ -252,7 +251,7 @@ class LogWriter:
         except DeltarsError as error:
             first = commits[0]
             if watch.stage == "commit" and self._database.backend.is_outcome_unknown(driver_error(error)):
-                # All have the same outcome: if the first did not commit and never will, the others neither.
+                # All have the same outcome. If the first one did not commit, `settle` raises an error.
                 return [settle(self._database, commit.txn_id, deadline, error) for commit in commits]
             raise error.located(stage=watch.stage, txn_id=first.txn_id, **_place(first, error)) from error.__cause__
 

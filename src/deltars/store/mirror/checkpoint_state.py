@@ -1,8 +1,9 @@
 """Content of a checkpoint: a table's whole state at a version, streamed from the log.
 
     state = CheckpointRows(database).at(table_id, version)
-    state.metadata, state.protocol; state.small_parts(): the last txn of each application, the domains, and the files
-                                           of a small table: one round trip
+    state.metadata, state.protocol
+    state.small_parts()                    in one round trip: the last txn of each application, the domains, and the
+                                           files of a small table
     state.removes(…), state.adds()         Arrow, some ten thousand rows at a time
 
 History does not change, so every reader gets the same state of a version at any time.
@@ -77,7 +78,7 @@ REMOVES = pa.schema(
 _DOCUMENTS = ("partition_values", "deletion_vector")
 
 SMALL_FILES = 1000
-"""Up to this many live files come with the small parts. COPY, or a second session, pays off for more."""
+"""Largest number of live files that are read with the small parts. More are worth a COPY or a second session."""
 
 CLOCK_SLACK_US = 86_400_000_000
 """Deletion times come from the clock of the deleting client, which may differ by up to a day from the commit's."""
