@@ -66,7 +66,7 @@ def kinds(anomalies: Iterable[Anomaly]) -> set[str]:
 
 
 def _direct(history: History) -> Iterator[Anomaly]:
-    together = _written_together(history)
+    together = _Together(history)
     for txn in history.txns:
         yield from _within(txn)
         for read in txn.reads:
@@ -110,18 +110,25 @@ def _sources(history: History, txn: Txn, read: Read) -> Iterator[Anomaly]:
             yield Anomaly(INTERMEDIATE_READ, (txn.id, writer.id), story)
 
 
-def _written_together(history: History) -> dict[tuple[str, str], list[int]]:
-    """For every two tables: how far the second is at least, for who has seen the first up to its n-th writer."""
-    return {
-        (table, other): list(accumulate((txn.versions.get(other, -1) for txn in writers), max))
-        for table, writers in history.writers.items()
-        for other in history.writers
-    }
+class _Together(dict[tuple[str, str], list[int]]):
+    """For two tables: how far the second is at least, for who has seen the first up to its n-th writer.
+
+    Only the pairs that somebody has read are computed, because a history of rows has thousands of lists.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._writers = history.writers
+
+    def __missing__(self, pair: tuple[str, str]) -> list[int]:
+        table, other = pair
+        came_with = (txn.versions.get(other, -1) for txn in self._writers.get(table, ()))
+        self[pair] = list(accumulate(came_with, max))
+        return self[pair]
 
 
-def _fractures(history: History, txn: Txn, together: dict[tuple[str, str], list[int]]) -> Iterator[Anomaly]:
+def _fractures(history: History, txn: Txn, together: _Together) -> Iterator[Anomaly]:
     """Who saw a transaction in one table saw it in every table, and everything before it in the same one."""
-    first_unseen = {read.table: history.unseen(txn, read)[:1] for read in txn.reads}
+    first_unseen = {read.table: next(history.unseen(txn, read), None) for read in txn.reads}
     for read in txn.reads:
         last = max(
             (w.versions[read.table] for w in history.seen(txn, read).values() if read.table in w.versions), default=-1
@@ -130,12 +137,12 @@ def _fractures(history: History, txn: Txn, together: dict[tuple[str, str], list[
         upto = bisect_left(writers, last + 1, key=lambda writer: writer.versions[read.table])
         for other, unseen in first_unseen.items():
             came_with = together[read.table, other][upto - 1] if upto and unseen else -1
-            if unseen and came_with >= unseen[0].versions[other]:
+            if unseen and came_with >= unseen.versions[other]:
                 story = (
                     f"{txn.id} saw {read.table} up to version {last}, with which version {came_with} of {other} came; "
-                    f"there it misses version {unseen[0].versions[other]}"
+                    f"there it misses version {unseen.versions[other]}"
                 )
-                yield Anomaly(FRACTURED_READ, (txn.id, unseen[0].id), story)
+                yield Anomaly(FRACTURED_READ, (txn.id, unseen.id), story)
 
 
 def _stale_reads(history: History) -> Iterator[Anomaly]:
@@ -150,19 +157,18 @@ def _stale_reads(history: History) -> Iterator[Anomaly]:
             if txn.began_at is None or not (ends := told.get(read.table)):
                 continue
             before = bisect_left(ends, (txn.began_at, -1))
-            unseen = history.unseen(txn, read)
-            if before and unseen and unseen[0].versions[read.table] <= newest[read.table][before - 1]:
-                story = (
-                    f"{txn.id} does not see version {unseen[0].versions[read.table]} of {read.table}, committed before"
-                )
-                yield Anomaly(STALE_READ, (txn.id, unseen[0].id), story)
+            unseen = next(history.unseen(txn, read), None)
+            if before and unseen and unseen.versions[read.table] <= newest[read.table][before - 1]:
+                story = f"{txn.id} does not see version {unseen.versions[read.table]} of {read.table}, committed before"
+                yield Anomaly(STALE_READ, (txn.id, unseen.id), story)
 
 
 def _final_state(history: History) -> Iterator[Anomaly]:
     if history.final is None:
         return
+    counts = {table: Counter(values) for table, values in history.final.items()}
     for (table, value), writer in history.writer_of.items():
-        count = history.final.get(table, ()).count(value)
+        count = counts[table][value] if table in counts else 0
         if writer.is_committed and count == 0:
             yield Anomaly(LOST_WRITE, (writer.id,), f"{value}, which {writer.id} committed to {table}, is gone")
         if not writer.is_committed and count:
@@ -277,7 +283,21 @@ def _causal_cycles(history: History) -> Iterator[Anomaly]:
 
 
 def _gaps_in_the_past(history: History, flow: nx.DiGraph) -> Iterator[Anomaly]:
+    """Whoever has in its past a version of a table, or a later one, sees this version."""
     txns = {txn.id: txn for txn in history.committed}
+    around = flow.copy()
+    for txn in txns.values():
+        around.add_edges_from(((table, version), txn.id) for table, version in txn.versions.items())
+        for read in txn.reads:
+            if unseen := next(history.unseen(txn, read), None):
+                around.add_edge(txn.id, unseen.id)
+    # A gap closes a circle, so its past is searched there: all pasts of thousands of lists would be too many.
+    for knot in nx.strongly_connected_components(around):
+        if len(knot) > 1:
+            yield from _gaps_within(history, txns, flow.subgraph(knot))
+
+
+def _gaps_within(history: History, txns: dict[str, Txn], flow: nx.DiGraph) -> Iterator[Anomaly]:
     past: dict[object, dict[str, int]] = {}
     for node in nx.topological_sort(flow):
         known: dict[str, int] = {}
@@ -289,10 +309,10 @@ def _gaps_in_the_past(history: History, flow: nx.DiGraph) -> Iterator[Anomaly]:
             continue
         txn = txns[node]
         for read in txn.reads:
-            unseen = history.unseen(txn, read)
-            if unseen and unseen[0].versions[read.table] <= known.get(read.table, -1):
-                story = f"{txn.id} -rw {read.table}-> {unseen[0].id} -wr-> … -wr-> {txn.id}"
-                yield Anomaly(SINGLE, (txn.id, unseen[0].id), story)
+            unseen = next(history.unseen(txn, read), None)
+            if unseen and unseen.versions[read.table] <= known.get(read.table, -1):
+                story = f"{txn.id} -rw {read.table}-> {unseen.id} -wr-> … -wr-> {txn.id}"
+                yield Anomaly(SINGLE, (txn.id, unseen.id), story)
         past[node] = known | {table: max(version, known.get(table, -1)) for table, version in txn.versions.items()}
 
 

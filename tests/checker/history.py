@@ -86,7 +86,7 @@ class History:
         writers = (self.writer_of.get((read.table, value)) for value in read.values)
         return {writer.id: writer for writer in writers if writer is not None and writer is not txn}
 
-    def unseen(self, txn: Txn, read: Read) -> list[Txn]:
+    def unseen(self, txn: Txn, read: Read) -> Iterator[Txn]:
         """The others that wrote the table and were not read, in the order of versions."""
         seen = self.seen(txn, read)
-        return [other for other in self.writers.get(read.table, ()) if other.id not in seen and other is not txn]
+        return (other for other in self.writers.get(read.table, ()) if other.id not in seen and other is not txn)
