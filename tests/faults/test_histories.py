@@ -14,6 +14,7 @@ from deltars.config import ISOLATION_LEVELS
 from deltars.uri import parse_catalog_uri
 from tests.checker.anomalies import LOST_WRITE, find_anomalies, kinds
 from tests.checker.rows import run_row_workload
+from tests.checker.second_opinion import confirm
 from tests.checker.test_histories import CONFLICTS
 from tests.checker.workload import run_workload
 from tests.support.campaign import Rounds
@@ -81,7 +82,7 @@ def test_transactions_under_faults_show_no_anomaly_that_their_level_forbids(
     catalog: deltars.Catalog, catalog_uri: str, backend: str, rounds: Rounds, request: pytest.FixtureRequest
 ) -> None:
     clients, count = scaled(3, soak=6), scaled(8, soak=60)
-    transactions = committed = faults = 0
+    transactions = committed = faults = checked = confirmed = 0
     for number in rounds:
         default = rounds.lot.choice(DEFAULTS)
         if backend == "postgres":
@@ -107,12 +108,16 @@ def test_transactions_under_faults_show_no_anomaly_that_their_level_forbids(
             transactions += len(history.txns)
             committed += len(history.committed)
             faults += sum(errors[name] for name in FAULTS - CONFLICTS)
+        checked += len(histories)
+        confirmed += confirm(history for history, _ in histories)
     record(
         f"histories under faults, {backend}",
         transactions=transactions,
         committed=committed,
         faults=faults,
         anomalies=0,
+        histories=checked,
+        confirmed=confirmed,
     )
 
 
