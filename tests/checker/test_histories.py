@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 import pytest
 
@@ -14,10 +15,11 @@ from tests.checker import anomalies, sabotage
 from tests.checker.anomalies import find_anomalies, kinds
 from tests.checker.history import History
 from tests.checker.rows import AMENDS, INSERTS, run_row_workload, run_rows_in_turn
+from tests.checker.second_opinion import confirm
 from tests.checker.workload import ANYTHING, CROSSWISE, ONE_TABLE, run_workload
 from tests.support.groups import gathering
 from tests.support.racers import unpublished
-from tests.support.soak import record, scaled, seed
+from tests.support.soak import is_soak, record, scaled, seed
 
 # Many processes on few cores: not beside other tests.
 pytestmark = pytest.mark.xdist_group("races")
@@ -32,30 +34,66 @@ CONFLICTS = {
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(7_200)
+@pytest.mark.timeout(36_000)
 @pytest.mark.promise("N1", "N2", "N3")
 def test_random_transactions_show_no_anomaly_that_their_level_forbids(
     catalog: deltars.Catalog, catalog_uri: str, backend: str
 ) -> None:
-    rounds, clients, count = scaled(1, soak=1 if backend == "duckdb" else 5), scaled(4, soak=8), scaled(10, soak=100)
-    levels = ISOLATION_LEVELS * rounds
-    histories = run_workload(
-        catalog, catalog_uri, levels, clients=clients, count=count, seed=seed(), tables=scaled(2, soak=3)
-    )
-    for history, errors in histories:
-        found = find_anomalies(history)
-        assert found == [], f"seed {seed()}, {history.level}"
-        assert set(errors) <= CONFLICTS
-        assert len(history.txns) == clients * count
-        assert len(history.committed) > clients * count / 10
-    record(
-        f"histories checked, {backend}",
-        levels=len(ISOLATION_LEVELS),
-        clients=clients,
-        transactions=sum(len(history.txns) for history, _ in histories),
-        committed=sum(len(history.committed) for history, _ in histories),
-        anomalies=0,
-    )
+    clients, count = (8, 100) if is_soak() else (4, 10)
+    tally = Tally(clients)
+    for number in range(_rounds(backend)):
+        histories = run_workload(
+            catalog,
+            catalog_uri,
+            ISOLATION_LEVELS,
+            clients=clients,
+            count=count,
+            seed=seed() + number,
+            tables=3 if is_soak() else 2,
+            first=number * len(ISOLATION_LEVELS),
+        )
+        assert all(len(history.txns) == clients * count for history, _ in histories)
+        tally.check(histories)
+    tally.record(f"histories checked, {backend}")
+
+
+def _rounds(backend: str) -> int:
+    """Return how many rounds there are. Each has 3,200 transactions in a soak run, and a whole run has 200,000."""
+    return scaled(1, soak=1 if backend == "duckdb" else 63)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Check the histories of each round, and count them."""
+
+    clients: int
+    histories: int = 0
+    transactions: int = 0
+    committed: int = 0
+    confirmed: int = 0
+
+    def check(self, histories: Sequence[tuple[History, Counter[str]]]) -> None:
+        for history, errors in histories:
+            found = find_anomalies(history)
+            assert found == [], f"seed {seed()}, {history.level}"
+            assert set(errors) <= CONFLICTS
+            assert len(history.committed) > len(history.txns) / 10
+            self.histories += 1
+            self.transactions += len(history.txns)
+            self.committed += len(history.committed)
+        self.confirmed += confirm(history for history, _ in histories)
+
+    def record(self, name: str) -> None:
+        record(
+            name,
+            levels=len(ISOLATION_LEVELS),
+            clients=self.clients,
+            transactions=self.transactions,
+            committed=self.committed,
+            anomalies=0,
+            histories=self.histories,
+            confirmed=self.confirmed,
+        )
 
 
 def _with_bug(
@@ -149,6 +187,7 @@ def test_groups_of_threads_show_no_anomaly_that_their_level_forbids(catalog: del
         assert set(errors) <= CONFLICTS
         assert len(history.committed) > len(history.txns) / 10
     assert max(sizes) > 1
+    confirm(history for history, _ in histories)
 
 
 @pytest.mark.backends("postgres")
@@ -162,27 +201,25 @@ def test_reader_that_joins_a_group_is_found(catalog: deltars.Catalog, catalog_ur
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(7_200)
+@pytest.mark.timeout(36_000)
 @pytest.mark.promise("N1", "N2", "N3")
 def test_random_changes_of_rows_show_no_anomaly_that_their_level_forbids(
     catalog: deltars.Catalog, catalog_uri: str, backend: str
 ) -> None:
-    rounds, clients, count = scaled(1, soak=1 if backend == "duckdb" else 5), scaled(3, soak=8), scaled(8, soak=100)
-    histories = run_row_workload(
-        catalog, catalog_uri, ISOLATION_LEVELS * rounds, clients=clients, count=count, seed=seed()
-    )
-    for history, errors in histories:
-        assert find_anomalies(history) == [], f"seed {seed()}, {history.level}"
-        assert set(errors) <= CONFLICTS
-        assert len(history.committed) > clients * count / 10
-    record(
-        f"histories of rows checked, {backend}",
-        levels=len(ISOLATION_LEVELS),
-        clients=clients,
-        transactions=sum(len(history.txns) for history, _ in histories),
-        committed=sum(len(history.committed) for history, _ in histories),
-        anomalies=0,
-    )
+    clients, count = (8, 100) if is_soak() else (3, 8)
+    tally = Tally(clients)
+    for number in range(_rounds(backend)):
+        histories = run_row_workload(
+            catalog,
+            catalog_uri,
+            ISOLATION_LEVELS,
+            clients=clients,
+            count=count,
+            seed=seed() + number,
+            first=number * len(ISOLATION_LEVELS),
+        )
+        tally.check(histories)
+    tally.record(f"histories of rows checked, {backend}")
 
 
 @pytest.mark.backends("sqlite")
