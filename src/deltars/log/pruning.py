@@ -40,7 +40,7 @@ from deltars.predicate import (
     disjunction,
     grouped,
 )
-from deltars.protocol import Metadata
+from deltars.protocol import Metadata, physical_paths
 
 _LEAVES = (Comparison, In, StartsWith, IsNull)
 _PARTS = ("minValues", "maxValues", "nullCount")
@@ -56,8 +56,7 @@ class Pruner:
 
     def __init__(self, predicate: Predicate, metadata: Metadata) -> None:
         schema = metadata.schema
-        names = (path for path, _ in schema.leaves())
-        physical = dict(zip(names, (path for path, _ in schema.leaves(physical=True)), strict=True))
+        physical = physical_paths(schema)
         columns = [column for column in columns_of(_prunable(predicate)) if column.path in physical]
         self.predicate = predicate
         self._grouped = grouped(predicate)
@@ -157,8 +156,7 @@ class ColumnSpans:
 
     def __init__(self, column: Column, metadata: Metadata) -> None:
         schema = metadata.schema
-        names = (path for path, _ in schema.leaves())
-        physical = dict(zip(names, (path for path, _ in schema.leaves(physical=True)), strict=True)).get(column.path)
+        physical = physical_paths(schema).get(column.path)
         self._column = column
         self._partition = physical[0] if physical and column.path[0] in metadata.partition_columns else None
         self._read = _StatsReader([physical]) if physical else None
