@@ -26,7 +26,9 @@ from sqlalchemy import (
     Dialect,
     Double,
     Engine,
+    Executable,
     FromClause,
+    GenerativeSelect,
     Select,
     Table,
     Text,
@@ -38,6 +40,7 @@ from sqlalchemy import (
     create_engine,
     event,
     func,
+    literal,
     literal_column,
     select,
     true,
@@ -71,6 +74,9 @@ from deltars.store.backends.prepared import Given, Prepared
 
 LARGE_ROWS = 10_000
 """Number of rows from which ADBC's faster stream is worth a separate session."""
+
+FEW_ROWS = 1_000
+"""Most rows of a look-up that are read without COPY."""
 
 _BEGIN_READING = Step(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 _END = Step(b"COMMIT")
@@ -206,12 +212,29 @@ class PostgreSQL(Backend):
             if adbc is None or not self._is_large(connection, query):
                 yield from self.batches(connection, query, columns)
                 return
-            text = self._bound(connection, query)
+            text = self._bound(connection, query, {})
         batches = adbc.batches(text, columns)
         yield from super().fetch(engine, query, columns) if batches is None else batches
 
     def batches(self, connection: Connection, query: Query, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-        return copy_batches(connection, self._bound(connection, query), columns)
+        return copy_batches(connection, self._bound(connection, query, {}), columns)
+
+    def find(
+        self, engine: Engine, statement: Prepared, values: Mapping[str, Any], columns: pa.Schema, *, is_look_up: bool
+    ) -> Iterator[pa.RecordBatch]:
+        if is_look_up:
+            # A statement that COPY contains is parsed and planned each time, which takes longer than a look-up.
+            few = self.prepared_once(("few", statement), lambda: _few(statement.statement))
+            rows = self.look_up(engine, few, values)
+            if len(rows) <= FEW_ROWS:
+                yield _batch(rows, columns)
+                return
+        yield from super().find(engine, statement, values, columns, is_look_up=is_look_up)
+
+    def batches_of(
+        self, connection: Connection, statement: Prepared, values: Given, columns: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        return copy_batches(connection, self._bound(connection, statement.statement, values), columns)
 
     @cached_property
     def _adbc(self) -> Adbc | None:
@@ -223,10 +246,10 @@ class PostgreSQL(Backend):
         beyond: Select[Any] = select(literal_column("1")).select_from(query.subquery()).limit(1).offset(LARGE_ROWS)
         return connection.execute(beyond).first() is not None
 
-    def _bound(self, connection: Connection, query: Query) -> str:
+    def _bound(self, connection: Connection, query: Executable, values: Given) -> str:
         """Return the query's text with its values in it, quoted by libpq: COPY takes no parameters."""
         driver, prepared = driver_of(connection), Prepared(query, _FORMATTED, self.uri.schema)
-        return prepared.text % tuple(sql.Literal(value).as_string(driver) for value in prepared.values({}))
+        return prepared.text % tuple(sql.Literal(value).as_string(driver) for value in prepared.values(values))
 
     def statement_dialect(self) -> Dialect:
         return dialect()
@@ -444,6 +467,21 @@ def _refuse_dead_connection(driver: psycopg.Connection[Any], record: ConnectionP
             raise sa_exc.DisconnectionError from error
         if driver.pgconn.status != ConnStatus.OK:
             raise sa_exc.DisconnectionError
+
+
+def _few(query: Executable) -> Executable:
+    assert isinstance(query, GenerativeSelect)
+    return query.limit(literal(FEW_ROWS + 1, BigInteger()))
+
+
+def _batch(rows: Rows, columns: pa.Schema) -> pa.RecordBatch:
+    """Return rows of the driver as Arrow. A boolean is the text t or f there."""
+    values = zip(*rows, strict=True) if rows else [()] * len(columns)
+    arrays = [
+        pa.array([value and value == "t" for value in each] if pa.types.is_boolean(field.type) else each, field.type)
+        for each, field in zip(values, columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
 _POLL = "deltars_poll"
