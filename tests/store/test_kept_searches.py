@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import func, select
 
 import deltars
 from deltars.log.snapshot import Snapshot
@@ -191,3 +192,10 @@ def test_connection_closes_the_oldest_of_too_many_statements(
     assert count <= 5
     log.commit(_files(1, 9))
     assert _paths(_snapshot(log), "id = 9") == {"9"}
+
+
+@pytest.mark.backends("postgres")
+def test_look_up_starts_no_workers(log: Log) -> None:
+    database = log.catalog._session.database
+    setting = database.backend.prepare(select(func.current_setting("max_parallel_workers_per_gather")))
+    assert database.look_up(setting, {}) == [("0",)]

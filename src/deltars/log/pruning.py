@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import msgspec
 import pyarrow as pa
 
+from deltars.log.arrow_values import array_of
 from deltars.log.bounds import once_single
 from deltars.log.read_set import Added
 from deltars.log.value_ranges import ANYTHING, Span, is_below_nan, partition_span, span_test, stats_span, widened
@@ -93,7 +94,7 @@ class Pruner:
             texts: list[str | None] = [None] * files.num_rows
         else:
             texts = files["partition_values"].to_pylist()
-        return pa.array(list(map(self._keeps_text, texts, stats, records)), pa.bool_())
+        return array_of(list(map(self._keeps_text, texts, stats, records)), pa.bool_())
 
     def _keeps_text(self, partition_values: str | None, stats: str | None, num_records: int | None) -> bool:
         decision = self._decisions.get(partition_values)

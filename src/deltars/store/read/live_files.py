@@ -182,7 +182,8 @@ class TableContents:
             certain = batch[_CERTAIN.name] if _CERTAIN.name in batch.schema.names else None
             if certain is None or certain.false_count:
                 pruner = pruner or Pruner(where, self.metadata)
-                batch = batch.filter(_is_kept(batch, certain, pruner))
+                is_kept = _is_kept(batch, certain, pruner)
+                batch = batch.filter(is_kept) if is_kept.false_count else batch
             if batch.num_rows:
                 yield batch.select(columns.names)
 

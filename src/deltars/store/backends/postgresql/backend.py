@@ -53,6 +53,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from deltars.errors import DatabaseError, DeltarsError, SchemaVersionError, TimeoutError
+from deltars.log.arrow_values import batch_of
 from deltars.store.backends.base import Backend, Opening, Query, Rows, StatementRefused, first_line
 from deltars.store.backends.pool import AnyConnection, BareConnection, WatchedPool, pool_of
 from deltars.store.backends.postgresql import copy_in
@@ -227,7 +228,7 @@ class PostgreSQL(Backend):
             few = self.prepared_once(("few", statement), lambda: _few(statement.statement))
             rows = self.look_up(engine, few, values)
             if len(rows) <= FEW_ROWS:
-                yield _batch(rows, columns)
+                yield batch_of(rows, columns)
                 return
         yield from super().find(engine, statement, values, columns, is_look_up=is_look_up)
 
@@ -472,16 +473,6 @@ def _refuse_dead_connection(driver: psycopg.Connection[Any], record: ConnectionP
 def _few(query: Executable) -> Executable:
     assert isinstance(query, GenerativeSelect)
     return query.limit(literal(FEW_ROWS + 1, BigInteger()))
-
-
-def _batch(rows: Rows, columns: pa.Schema) -> pa.RecordBatch:
-    """Return rows of the driver as Arrow. A boolean is the text t or f there."""
-    values = zip(*rows, strict=True) if rows else [()] * len(columns)
-    arrays = [
-        pa.array([value and value == "t" for value in each] if pa.types.is_boolean(field.type) else each, field.type)
-        for each, field in zip(values, columns, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
 _POLL = "deltars_poll"

@@ -20,6 +20,7 @@ from psycopg.adapt import AdaptersMap, Transformer
 from psycopg.errors import DuplicatePreparedStatement, error_from_result
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
+from psycopg.types.bool import BoolLoader
 from psycopg.types.numeric import IntLoader
 from psycopg.types.string import TextLoader
 from psycopg.waiting import Wait
@@ -185,7 +186,7 @@ def _lost(driver: psycopg.Connection[Any], results: Sequence[PGresult]) -> psyco
 
 
 def _rows(session: _Session, result: PGresult) -> Rows | psycopg.Error:
-    """Return the rows of a statement, or its error. Integers are converted; all other values stay text."""
+    """Return the rows of a statement, or its error. Integers and booleans are converted; all other values stay text."""
     status = result.status
     if status == _COMMAND_OK:
         return []
@@ -208,6 +209,7 @@ def _types() -> AdaptersMap:
     types = AdaptersMap()
     for oid in (20, 21, 23):
         types.register_loader(oid, IntLoader)
+    types.register_loader(16, BoolLoader)
     types.register_loader(0, TextLoader)  # every type that is not registered
     return types
 
