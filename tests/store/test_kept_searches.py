@@ -168,7 +168,7 @@ def test_search_after_a_restore_finds_the_files_of_the_restored_database(log: Lo
 @pytest.mark.backends("postgres")
 @pytest.mark.parametrize("most", [0, 6, 7, 8])
 def test_look_up_with_few_rows_finds_what_copy_finds(log: Log, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    monkeypatch.setattr("deltars.store.backends.postgresql.backend.FEW_ROWS", most)
+    monkeypatch.setattr(type(log.catalog._session.database.backend), "few_rows", most)
     snapshot = _snapshot(log)
     whole = snapshot.select_files().sort_by("path")
     for where, first in (("id BETWEEN 10 AND 16", 10), ("id = 3", 3)):

@@ -46,9 +46,7 @@ class Readable(Protocol):
 
     def fetch(self, query: Query, columns: pa.Schema, *, may_be_large: bool = False) -> Iterator[pa.RecordBatch]: ...
 
-    def find(
-        self, statement: Prepared, values: Mapping[str, Any], columns: pa.Schema, *, is_look_up: bool
-    ) -> Iterator[pa.RecordBatch]: ...
+    def find(self, statement: Prepared, values: Mapping[str, Any], columns: pa.Schema) -> Iterator[pa.RecordBatch]: ...
 
 
 _left_to_the_parent: dict[CatalogUri, list[Engine]] = {}
@@ -101,12 +99,10 @@ class Database:
         with self.backend.translating():
             yield from self.backend.fetch(self.engine, query, columns, may_be_large=may_be_large)
 
-    def find(
-        self, statement: Prepared, values: Mapping[str, Any], columns: pa.Schema, *, is_look_up: bool
-    ) -> Iterator[pa.RecordBatch]:
+    def find(self, statement: Prepared, values: Mapping[str, Any], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a prepared query as record batches; see `Backend.find`."""
         with self.backend.translating():
-            yield from self.backend.find(self.engine, statement, values, columns, is_look_up=is_look_up)
+            yield from self.backend.find(self.engine, statement, values, columns)
 
     @contextmanager
     def write(self, timeout_s: float, opening: Opening | None = None) -> Iterator[Connection]:

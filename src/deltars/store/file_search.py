@@ -31,7 +31,6 @@ from sqlalchemy import (
     func,
     literal_column,
     select,
-    true,
 )
 
 from deltars.log.bounds import LOWEST
@@ -58,8 +57,11 @@ class Search:
     """Whether the index is worth using; evaluated once per query. Otherwise `is_hit` is false for every file."""
 
 
-def by_range(backend: Backend, looked_up: BindParameter[str]) -> Search:
-    """Return the search for files in the ranges of the index that `probes` returned."""
+def by_range(backend: Backend, looked_up: BindParameter[str], most: int | None = None) -> Search:
+    """Return the search for files in the ranges of the index that `probes` returned.
+
+    With `most`, it may not apply if it finds more files.
+    """
     probe, files = backend.rows(looked_up, _PROBES), dl_add_files.alias("ranged")
     keys: list[ColumnElement[Any]] = [literal_column(key) for key in RANGE_KEYS[backend.dialect]]
     class_, low, high = keys
@@ -70,7 +72,7 @@ def by_range(backend: Backend, looked_up: BindParameter[str]) -> Search:
         low <= probe.c.high,
         high >= probe.c.low,
     )
-    return Search(backend.is_found(dl_add_files, files, probe, matches), true())
+    return Search(*backend.is_found(dl_add_files, files, probe, matches, most))
 
 
 def by_partition(backend: Backend, partitions: CTE, matches: ColumnElement[bool], slot: ColumnElement[int]) -> Search:

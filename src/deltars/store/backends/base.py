@@ -119,6 +119,9 @@ class Backend(ABC):
     has_file_indexes: ClassVar[bool] = False
     """Whether indexes find live files by the range of their range column and by partition; see `store.file_search`."""
 
+    few_rows: ClassVar[int | None] = None
+    """Most rows that `look_up` reads faster than `find`; None if it never does."""
+
     read_limit: TimeLimit | None = None
     """Longest read, if the database runs in this process and reads are limited."""
 
@@ -233,12 +236,9 @@ class Backend(ABC):
             yield from self.batches(connection, query, columns)
 
     def find(
-        self, engine: Engine, statement: Prepared, values: Mapping[str, Any], columns: pa.Schema, *, is_look_up: bool
+        self, engine: Engine, statement: Prepared, values: Mapping[str, Any], columns: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a prepared query as Arrow, in a separate transaction.
-
-        `is_look_up` says that indexes find its rows, usually few.
-        """
+        """Yield the rows of a prepared query as Arrow, in a separate transaction."""
         with self.read_transaction(engine) as connection:
             yield from self.batches_of(connection, statement, values, columns)
 
@@ -369,11 +369,17 @@ class Backend(ABC):
         return numbers[place]
 
     def is_found(
-        self, table: Table, probed: FromClause, source: FromClause, matches: ColumnElement[bool]
-    ) -> ColumnElement[bool]:
+        self,
+        table: Table,
+        probed: FromClause,
+        source: FromClause,
+        matches: ColumnElement[bool],
+        most: int | None = None,
+    ) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
         """Return the condition that a row of the table matches a row of the source; an index looks each of these up.
 
-        `matches` is about `probed`, an alias of the table.
+        `matches` is about `probed`, an alias of the table. The second condition is false if more than `most` match,
+        as far as the database can tell; the first one is then false for every row.
         """
         raise NotImplementedError
 

@@ -31,6 +31,7 @@ from sqlalchemy import (
     func,
     literal,
     select,
+    true,
     type_coerce,
 )
 from sqlalchemy import column as sa_column
@@ -220,12 +221,17 @@ class SQLite(Backend):
         return type_coerce(func.json_extract(text, f"$[{place - 1}]"), Double)
 
     def is_found(
-        self, table: Table, probed: FromClause, source: FromClause, matches: ColumnElement[bool]
-    ) -> ColumnElement[bool]:
+        self,
+        table: Table,
+        probed: FromClause,
+        source: FromClause,
+        matches: ColumnElement[bool],
+        most: int | None = None,
+    ) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
         # An outer join, because SQLite keeps its order. A row of the source without a match gives NULL: no row has it.
         row: ColumnElement[Any] = sa_column("rowid", _selectable=probed)
         hits = select(row).select_from(source.outerjoin(probed, matches))
-        return self.among(sa_column("rowid", _selectable=table), hits)
+        return self.among(sa_column("rowid", _selectable=table), hits), true()
 
     def equals_if(
         self, condition: ColumnElement[bool], column: ColumnElement[Any], value: ColumnElement[Any]

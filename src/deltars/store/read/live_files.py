@@ -35,6 +35,7 @@ from sqlalchemy import (
     exists,
     false,
     func,
+    literal,
     not_,
     null,
     or_,
@@ -44,6 +45,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import False_, True_
 
+from deltars.log.arrow_values import batch_of
 from deltars.log.pruning import Pruner
 from deltars.log.snapshot import FILE_SCHEMA, ROW_GROUP_SCHEMA, Totals, file_schema
 from deltars.predicate import Predicate
@@ -124,25 +126,31 @@ class TableContents:
         def build(table_id: Any, version: Any, conditions: FileConditions) -> CompoundSelect[Any]:
             return filtered_files(table_id, version, fetched.names[:-1], conditions, with_stats=with_stats)
 
-        return self._kept(self._found(where, fetched, ("files", *names), build), where, columns)
+        found = self._required(self._found(where, fetched, ("files", *names), build))
+        return self._kept(found, where, columns)
 
     def row_groups(self, where: Predicate | None) -> Iterator[pa.RecordBatch]:
         if where is None:
             return self._required(self.database.fetch(row_groups(self.table_id, self.version), ROW_GROUP_SCHEMA))
-        return self._kept(self._found(where, ROW_GROUP_SCHEMA, "row groups", row_groups), where, ROW_GROUP_SCHEMA)
+        found = self._required(self._found(where, ROW_GROUP_SCHEMA, "row groups", row_groups))
+        return self._kept(found, where, ROW_GROUP_SCHEMA)
 
     def _found(self, where: Predicate, columns: pa.Schema, what: Hashable, build: _Build) -> Iterator[pa.RecordBatch]:
-        """Run a query for files by a predicate. Its statement is kept for all predicates of the same shape."""
+        """Yield the files of a query. Its statement is kept for all predicates of the same shape."""
         asked, backend = file_filter(where, self.metadata), self.database.backend
-        is_kept = count_values(asked.whole) <= MAX_VALUES
+        values, is_kept = self.values(asked), count_values(asked.whole) <= MAX_VALUES
+        key, most = (what, _shape_of(asked)), backend.few_rows
+        if is_kept and most is not None and _way_of(asked, backend) is not None:
+            few = backend.prepared_once(("few", *key), lambda: _query(build, asked, backend, Named, most))
+            rows = self.database.look_up(few, values)
+            if len(rows) <= most:
+                yield batch_of(rows, columns)
+                return
         if is_kept:
-            statement = backend.prepared_once(
-                (what, _shape_of(asked)), lambda: _query(build, backend, conditions_of(asked, backend, Named))
-            )
+            statement = backend.prepared_once(key, lambda: _query(build, asked, backend, Named))
         else:
-            statement = backend.prepare(_query(build, backend, conditions_of(asked, backend, lambda _: valued)))
-        is_look_up = is_kept and _way_of(asked, backend) is not None
-        return self._required(self.database.find(statement, self.values(asked), columns, is_look_up=is_look_up))
+            statement = backend.prepare(_query(build, asked, backend, lambda _: valued))
+        yield from self.database.find(statement, values, columns)
 
     def values(self, asked: FileFilter) -> dict[str, Any]:
         """Return the values of the parameters of a query by this filter."""
@@ -239,8 +247,13 @@ class _Build(Protocol):
     ) -> Select[Any] | CompoundSelect[Any]: ...
 
 
-def conditions_of(asked: FileFilter, backend: Backend, parameters: Callable[[str], Parameter]) -> FileConditions:
-    """Return a filter in SQL. `parameters` returns the parameters of one of its conditions."""
+def conditions_of(
+    asked: FileFilter, backend: Backend, parameters: Callable[[str], Parameter], most: int | None = None
+) -> FileConditions:
+    """Return a filter in SQL. `parameters` returns the parameters of one of its conditions.
+
+    With `most`, files are looked up in the range index only if these are few: all are found before the first is read.
+    """
     file = File(backend)
     return FileConditions(
         layout_is(_table_id(backend), bindparam("layout", type_=BigInteger())),
@@ -248,15 +261,17 @@ def conditions_of(asked: FileFilter, backend: Backend, parameters: Callable[[str
         as_sql(asked.partition, file, parameters("partition")),
         asked.is_by_partition,
         as_sql(asked.certain, file, parameters("certain")),
-        _search(asked, backend, parameters),
+        _search(asked, backend, parameters, most),
         backend.equals_if,
     )
 
 
-def _search(asked: FileFilter, backend: Backend, parameters: Callable[[str], Parameter]) -> Search | None:
+def _search(
+    asked: FileFilter, backend: Backend, parameters: Callable[[str], Parameter], most: int | None
+) -> Search | None:
     way = _way_of(asked, backend)
     if way == "range":
-        return by_range(backend, bindparam("probes", type_=Text()))
+        return by_range(backend, bindparam("probes", type_=Text()), most)
     if way == "partition":
         slot = bindparam("slot", type_=Integer())
         partitions = partitions_of(backend, slot)
@@ -279,8 +294,17 @@ def _shape_of(asked: FileFilter) -> Hashable:
     return asked.is_by_partition, asked.intervals is None, *conditions
 
 
-def _query(build: _Build, backend: Backend, conditions: FileConditions) -> Query:
-    return build(_table_id(backend), bindparam("version", type_=BigInteger()), conditions)
+def _query(
+    build: _Build,
+    asked: FileFilter,
+    backend: Backend,
+    parameters: Callable[[str], Parameter],
+    most: int | None = None,
+) -> Query:
+    """Return the query for the files of a filter; with `most`, for one more than so many of them."""
+    conditions = conditions_of(asked, backend, parameters, most)
+    query = build(_table_id(backend), bindparam("version", type_=BigInteger()), conditions)
+    return query if most is None else query.limit(literal(most + 1, BigInteger()))
 
 
 def _table_id(backend: Backend) -> ColumnElement[Any]:

@@ -28,7 +28,6 @@ from sqlalchemy import (
     Engine,
     Executable,
     FromClause,
-    GenerativeSelect,
     Select,
     Table,
     Text,
@@ -53,7 +52,6 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from deltars.errors import DatabaseError, DeltarsError, SchemaVersionError, TimeoutError
-from deltars.log.arrow_values import batch_of
 from deltars.store.backends.base import Backend, Opening, Query, Rows, StatementRefused, first_line
 from deltars.store.backends.pool import AnyConnection, BareConnection, WatchedPool, pool_of
 from deltars.store.backends.postgresql import copy_in
@@ -75,9 +73,6 @@ from deltars.store.backends.prepared import Given, Prepared
 
 LARGE_ROWS = 10_000
 """Number of rows from which ADBC's faster stream is worth a separate session."""
-
-FEW_ROWS = 1_000
-"""Most rows of a look-up that are read without COPY."""
 
 _BEGIN_READING = Step(b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 _END = Step(b"COMMIT")
@@ -121,6 +116,8 @@ class PostgreSQL(Backend):
     survives_fork = True
     array_marks = ("{", "NULL", "}")
     has_file_indexes = True
+    # A statement that COPY contains is parsed and planned each time, which takes longer than to look up few rows.
+    few_rows = 1_000
     driver_errors = (psycopg.Error,)
 
     @property
@@ -219,18 +216,6 @@ class PostgreSQL(Backend):
 
     def batches(self, connection: Connection, query: Query, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
         return copy_batches(connection, self._bound(connection, query, {}), columns)
-
-    def find(
-        self, engine: Engine, statement: Prepared, values: Mapping[str, Any], columns: pa.Schema, *, is_look_up: bool
-    ) -> Iterator[pa.RecordBatch]:
-        if is_look_up:
-            # A statement that COPY contains is parsed and planned each time, which takes longer than a look-up.
-            few = self.prepared_once(("few", statement), lambda: _few(statement.statement))
-            rows = self.look_up(engine, few, values)
-            if len(rows) <= FEW_ROWS:
-                yield batch_of(rows, columns)
-                return
-        yield from super().find(engine, statement, values, columns, is_look_up=is_look_up)
 
     def batches_of(
         self, connection: Connection, statement: Prepared, values: Given, columns: pa.Schema
@@ -342,13 +327,23 @@ class PostgreSQL(Backend):
         return cursor.copy(statement, writer=QueuedLibpqWriter(cursor))
 
     def is_found(
-        self, table: Table, probed: FromClause, source: FromClause, matches: ColumnElement[bool]
-    ) -> ColumnElement[bool]:
+        self,
+        table: Table,
+        probed: FromClause,
+        source: FromClause,
+        matches: ColumnElement[bool],
+        most: int | None = None,
+    ) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
         # OFFSET 0 forces one look-up per row of the source, as in `update_matching`.
         place: ColumnElement[Any] = sa_column("ctid", _selectable=probed)
         found = select(place).where(matches).correlate(source).offset(literal_column("0")).lateral("found")
         hits = select(found.c.ctid).select_from(source.join(found, true()))
-        return self.among(sa_column("ctid", _selectable=table), hits)
+        row: ColumnElement[Any] = sa_column("ctid", _selectable=table)
+        if most is None:
+            return self.among(row, hits), true()
+        some = hits.limit(literal(most + 1, BigInteger())).cte("hits")
+        is_few = select(func.count()).select_from(some).scalar_subquery() <= most
+        return self.among(row, select(some.c.ctid).where(is_few)), is_few
 
     def partition_text(self, files: FromClause) -> ColumnElement[str]:
         return collate(cast(files.c.partition_values, Text), "C")
@@ -468,11 +463,6 @@ def _refuse_dead_connection(driver: psycopg.Connection[Any], record: ConnectionP
             raise sa_exc.DisconnectionError from error
         if driver.pgconn.status != ConnStatus.OK:
             raise sa_exc.DisconnectionError
-
-
-def _few(query: Executable) -> Executable:
-    assert isinstance(query, GenerativeSelect)
-    return query.limit(literal(FEW_ROWS + 1, BigInteger()))
 
 
 _POLL = "deltars_poll"
