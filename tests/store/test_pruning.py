@@ -22,7 +22,8 @@ from deltars.protocol import AddFile, Metadata
 from deltars.store.backends import Backend
 from deltars.store.file_search import by_range, probes
 from deltars.store.read.file_conditions import EVERY, File, Named, as_sql, valued, values_of
-from deltars.store.read.live_files import TableContents, conditions_of, filtered_files
+from deltars.store.read.filter_sql import conditions_of
+from deltars.store.read.live_files import TableContents, filtered_files
 from deltars.store.read.pruning import MAX_INTERVALS, file_filter, translation_of
 from deltars.store.schema import RANGE_WIDTHS, dl_add_files, dl_tables
 from tests.store.conftest import OpenLog

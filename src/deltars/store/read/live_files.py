@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 import pyarrow as pa
@@ -24,7 +24,6 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     CompoundSelect,
-    Integer,
     Select,
     Table,
     Text,
@@ -52,19 +51,15 @@ from deltars.predicate import Predicate
 from deltars.protocol import DomainMetadata, Metadata, Txn
 from deltars.store.backends import Backend, Query
 from deltars.store.database import Readable
-from deltars.store.file_search import Search, by_partition, by_range, partitions_of, probes
+from deltars.store.file_search import probes
 from deltars.store.read.file_conditions import (
-    EVERY,
-    NONE,
-    File,
     Named,
     Parameter,
-    as_sql,
     count_values,
-    shape_of,
     valued,
     values_of,
 )
+from deltars.store.read.filter_sql import FileConditions, conditions_of, shape_of_filter, table_id_of, way_of
 from deltars.store.read.pruning import FileFilter, file_filter
 from deltars.store.read.version_header import version_not_found
 from deltars.store.rows import from_row
@@ -73,7 +68,6 @@ from deltars.store.schema import (
     dl_domain_metadata,
     dl_row_groups,
     dl_table_versions,
-    dl_tables,
     dl_txn_actions,
 )
 
@@ -85,21 +79,6 @@ _CERTAIN = pa.field("certain", pa.bool_(), nullable=False)
 
 MAX_VALUES = 64
 """Most values of a statement that is kept: every number of values takes another statement."""
-
-
-class FileConditions(NamedTuple):
-    """A `FileFilter` in SQL."""
-
-    is_current: ColumnElement[bool]
-    """True if the files' bounds have the layout of the snapshot's metadata."""
-    whole: ColumnElement[bool]
-    partition: ColumnElement[bool]
-    is_by_partition: bool
-    certain: ColumnElement[bool]
-    search: Search | None
-    """Search by index for the live files that `whole` keeps."""
-    equals_if: Callable[[ColumnElement[bool], ColumnElement[Any], ColumnElement[Any]], ColumnElement[bool]]
-    """`Backend.equals_if` of the database."""
 
 
 _files, _groups, _versions = dl_add_files.c, dl_row_groups.c, dl_table_versions.c
@@ -139,8 +118,8 @@ class TableContents:
         """Yield the files of a query. Its statement is kept for all predicates of the same shape."""
         asked, backend = file_filter(where, self.metadata), self.database.backend
         values, is_kept = self.values(asked), count_values(asked.whole) <= MAX_VALUES
-        key, most = (what, _shape_of(asked)), backend.few_rows
-        if is_kept and most is not None and _way_of(asked, backend) is not None:
+        key, most = (what, shape_of_filter(asked)), backend.few_rows
+        if is_kept and most is not None and way_of(asked, backend) is not None:
             few = backend.prepared_once(("few", *key), lambda: _query(build, asked, backend, Named, most))
             rows = self.database.look_up(few, values)
             if len(rows) <= most:
@@ -247,53 +226,6 @@ class _Build(Protocol):
     ) -> Select[Any] | CompoundSelect[Any]: ...
 
 
-def conditions_of(
-    asked: FileFilter, backend: Backend, parameters: Callable[[str], Parameter], most: int | None = None
-) -> FileConditions:
-    """Return a filter in SQL. `parameters` returns the parameters of one of its conditions.
-
-    With `most`, files are looked up in the range index only if these are few: all are found before the first is read.
-    """
-    file = File(backend)
-    return FileConditions(
-        layout_is(_table_id(backend), bindparam("layout", type_=BigInteger())),
-        as_sql(asked.whole, file, parameters("whole")),
-        as_sql(asked.partition, file, parameters("partition")),
-        asked.is_by_partition,
-        as_sql(asked.certain, file, parameters("certain")),
-        _search(asked, backend, parameters, most),
-        backend.equals_if,
-    )
-
-
-def _search(
-    asked: FileFilter, backend: Backend, parameters: Callable[[str], Parameter], most: int | None
-) -> Search | None:
-    way = _way_of(asked, backend)
-    if way == "range":
-        return by_range(backend, bindparam("probes", type_=Text()), most)
-    if way == "partition":
-        slot = bindparam("slot", type_=Integer())
-        partitions = partitions_of(backend, slot)
-        file = File(backend, backend.document(partitions.c.value))
-        return by_partition(backend, partitions, as_sql(asked.partition, file, parameters("partition")), slot)
-    return None
-
-
-def _way_of(asked: FileFilter, backend: Backend) -> Literal["range", "partition"] | None:
-    """Return the index that finds the files; None if there is none."""
-    if not backend.has_file_indexes:
-        return None
-    if asked.intervals is not None:
-        return "range"
-    return None if asked.partition in (EVERY, NONE) else "partition"
-
-
-def _shape_of(asked: FileFilter) -> Hashable:
-    conditions = map(shape_of, (asked.whole, asked.partition, asked.certain))
-    return asked.is_by_partition, asked.intervals is None, *conditions
-
-
 def _query(
     build: _Build,
     asked: FileFilter,
@@ -303,19 +235,8 @@ def _query(
 ) -> Query:
     """Return the query for the files of a filter; with `most`, for one more than so many of them."""
     conditions = conditions_of(asked, backend, parameters, most)
-    query = build(_table_id(backend), bindparam("version", type_=BigInteger()), conditions)
+    query = build(table_id_of(backend), bindparam("version", type_=BigInteger()), conditions)
     return query if most is None else query.limit(literal(most + 1, BigInteger()))
-
-
-def _table_id(backend: Backend) -> ColumnElement[Any]:
-    return backend.id_of(bindparam("table", type_=Text()))
-
-
-def layout_is(table_id: Any, metadata_version: Any) -> ColumnElement[bool]:
-    """Return the condition that the bounds of a table's files have the layout of this metadata version."""
-    current = select(dl_tables.c.metadata_version).where(dl_tables.c.table_id == table_id).scalar_subquery()
-    is_current: ColumnElement[bool] = current == metadata_version
-    return is_current
 
 
 @lru_cache(maxsize=100)

@@ -6,8 +6,8 @@ A condition never excludes a matching file, but often keeps files that do not ma
 intervals are closed, and unknown values keep the file. `log.pruning.Pruner` decides exactly about the files returned.
 
 Every row of a table carries its bounds in the layout of the table's current metadata (`commit.bounds_rewrite`). A
-reader with older metadata would look in the wrong places. `live_files` checks this in the same statement, and files
-are then pruned by partition values only.
+reader with older metadata would look in the wrong places. `filter_sql.layout_is` checks this in the same statement, and
+files are then pruned by partition values only.
 """
 
 from __future__ import annotations
