@@ -29,6 +29,7 @@ from deltars.predicate import (
     grouped,
     negation,
     parse,
+    parser,
     partition_part,
     to_sql,
 )
@@ -436,3 +437,32 @@ def test_what_is_written_back_is_read_the_same(case: Case) -> None:
     again = parse(to_sql(found), schema)
     # As text: NaN is not equal to itself.
     assert repr(again) == repr(found)
+
+
+def test_condition_is_kept_for_its_text_its_schema_and_its_zone() -> None:
+    schema = schema_from_ddl("id BIGINT, at TIMESTAMP")
+    where = "at = '2026-01-01 00:00:00'"
+    assert parse(where, schema) is parse(where, schema)
+    assert parse(where, schema, zone="Europe/Berlin") == parse("at = '2025-12-31 23:00:00Z'", schema)
+    assert parse(where, schema, zone="UTC") == parse("at = '2026-01-01 00:00:00Z'", schema)
+    changed = schema_from_ddl("at STRING, id BIGINT")
+    assert columns_of(parse(where, changed)) == (Column(("at",), PrimitiveType("string")),)
+    assert columns_of(parse(where, schema)) == (Column(("at",), PrimitiveType("timestamp")),)
+
+
+def test_error_of_a_condition_is_raised_each_time_and_names_its_argument() -> None:
+    for field in ("where", "replace_where", "where"):
+        for _ in range(2):
+            with pytest.raises(PredicateError) as failed:
+                parse("nothing = 1", SCHEMA, field=field)
+            assert failed.value.field == field
+
+
+def test_conditions_are_not_kept_for_ever_and_long_ones_not_at_all() -> None:
+    for number in range(2 * parser.MAX_KEPT):
+        assert parse(f"id = {number}", SCHEMA) == Comparison(_column("id"), "=", number)
+    assert parser._kept.cache_info().currsize <= parser.MAX_KEPT
+    long = " OR ".join(f"id = {number}" for number in range(parser.MAX_KEPT_TEXT))
+    before = parser._kept.cache_info()
+    assert parse(long, SCHEMA) == parse(long, SCHEMA)
+    assert parser._kept.cache_info() == before

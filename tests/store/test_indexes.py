@@ -15,12 +15,12 @@ import psycopg
 import pyarrow as pa
 import pytest
 from psycopg import sql
-from sqlalchemy import Select, func, literal_column, select
+from sqlalchemy import Select, Text, func, literal, literal_column, select
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 import deltars
 from deltars.store.backends import Backend, Query, backend_for
-from deltars.store.file_search import by_partition, by_range, partitions_of
+from deltars.store.file_search import by_partition, by_range, partitions_of, probes
 from deltars.store.read.live_files import live_files
 from deltars.store.read.reader import newest_first
 from deltars.store.read.version_header import open_current, open_version
@@ -204,11 +204,12 @@ def test_live_files_of_a_snapshot_are_two_index_ranges(filled: Filled) -> None:
 @pytest.mark.backends("postgres")
 def test_range_and_partition_are_answered_from_their_indexes(filled: Filled) -> None:
     columns, backend = dl_add_files.c, backend_for(CatalogUri("postgres", "lake", filled.schema))
-    partitions = partitions_of(backend, 1)
+    slot = literal(1)
+    partitions = partitions_of(backend, slot)
     is_listed = partitions.c.value == literal_column("'{}'")
     for search, index in (
-        (by_range(backend, [(77.0, 77.0)], 1), "ix_dl_add_files_range"),
-        (by_partition(backend, partitions, is_listed, 1), "ix_dl_add_files_partition"),
+        (by_range(backend, literal(probes([(77.0, 77.0)], 1), Text())), "ix_dl_add_files_range"),
+        (by_partition(backend, partitions, is_listed, slot), "ix_dl_add_files_partition"),
     ):
         query = select(columns.path).where(columns.removed_version.is_(None), search.is_hit)
         assert set(filled.indexes(query)) == {index}

@@ -11,18 +11,20 @@ from uuid import UUID
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import CompoundSelect, Connection, event, insert, select, true
+from sqlalchemy import CompoundSelect, Connection, Text, bindparam, event, insert, literal, select
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 import deltars
 from deltars.log.bounds import HIGHEST, LOWEST, Bounds, on_scale
 from deltars.log.pruning import Pruner
-from deltars.predicate import parse, partition_part
+from deltars.predicate import parse
 from deltars.protocol import AddFile, Metadata
 from deltars.store.backends import Backend
-from deltars.store.file_search import by_range
+from deltars.store.file_search import by_range, probes
+from deltars.store.read.file_conditions import EVERY, File, Named, as_sql, valued, values_of
+from deltars.store.read.filter_sql import conditions_of
 from deltars.store.read.live_files import TableContents, filtered_files
-from deltars.store.read.pruning import MAX_INTERVALS, Translation
+from deltars.store.read.pruning import MAX_INTERVALS, file_filter, translation_of
 from deltars.store.schema import RANGE_WIDTHS, dl_add_files, dl_tables
 from tests.store.conftest import OpenLog
 from tests.support.log import FEATURES, Log, added, metadata, removed
@@ -42,7 +44,7 @@ def _found(log: Log, where: str, of: Metadata) -> list[str]:
     database = log.catalog._session.database
     predicate = parse(where, of.schema)
     with database.read() as connection:
-        asked = Translation(of, _slot(connection, log.table_id), database.backend).condition(predicate)
+        asked = as_sql(translation_of(of).condition(predicate), File(database.backend))
         live = select(files.path).where(files.table_id == log.table_id, files.removed_version.is_(None), asked)
         return sorted(connection.execute(live).scalars())
 
@@ -83,15 +85,25 @@ def test_no_file_with_a_matching_row_is_ruled_out(log: Log, case: Case) -> None:
             add = added(f"{number}", partition_values=file.partition_values, stats=stats)
             rows.append(_row(add, number, log.table_id, slot, bounds, database.backend))
         connection.execute(insert(dl_add_files), rows)
-        translation = Translation(case.metadata, slot, database.backend)
-        asked, certain = translation.condition(predicate), translation.certainty(predicate)
+        conditions = conditions_of(file_filter(predicate, case.metadata), database.backend, lambda _: valued)
+        asked, certain, search = conditions.whole, conditions.certain, conditions.search
         query = select(files.path, certain.label("certain")).where(files.table_id == log.table_id, asked)
         found = {path: bool(is_certain) for path, is_certain in connection.execute(query)}
-        search = translation.search(predicate, partition_part(predicate, case.metadata.partition_columns))
         if search is not None:
             # The index must find all of them too.
             searched = query.where(files.removed_version.is_(None), search.is_hit)
-            assert {path for path, _ in connection.execute(searched)} == found.keys()
+            ranges = translation_of(case.metadata).ranges(predicate)
+            places = {"slot": slot, "probes": None if ranges is None else probes(ranges, slot)}
+            assert {path for path, _ in connection.execute(searched, places)} == found.keys()
+        # So does the statement that is kept for other values.
+        asked_again = file_filter(predicate, case.metadata).whole
+        kept_query = select(files.path).where(
+            database.backend.id_of(bindparam("table", type_=Text())) == files.table_id,
+            as_sql(asked_again, File(database.backend), Named("whole")),
+        )
+        given = {"table": str(log.table_id), **values_of(asked_again, "whole")}
+        again = database.backend.run(connection, database.backend.prepare(kept_query), given)
+        assert {path for (path,) in again} == found.keys()
         transaction = connection.get_transaction()
         assert transaction is not None
         transaction.rollback()
@@ -301,8 +313,8 @@ def test_files_far_inside_what_is_asked_for_need_no_second_look(
     of = metadata(ddl, partition_columns=["n"])
     database = log.catalog._session.database
     with database.read() as connection:
-        translation = Translation(of, _slot(connection, log.table_id), database.backend)
-        query = select(files.path).where(files.table_id == log.table_id, translation.certainty(parse(where, of.schema)))
+        is_certain = as_sql(translation_of(of).certainty(parse(where, of.schema)), File(database.backend))
+        query = select(files.path).where(files.table_id == log.table_id, is_certain)
         assert sorted(connection.execute(query).scalars()) == certain
 
 
@@ -356,10 +368,9 @@ def test_numbers_of_any_size_can_be_bounds_of_the_range_column(open_log: OpenLog
 
 
 def test_condition_that_nothing_is_known_of_is_true(some: tuple[Log, Metadata]) -> None:
-    log, of = some
-    backend = log.catalog._session.database.backend
+    _, of = some
     for where in ("lower(name) = 'x'", "id <> 5", "flag IS NOT NULL", "x > 1"):
-        assert Translation(of, 1, backend).condition(parse(where, of.schema)).compare(true()), where
+        assert translation_of(of).condition(parse(where, of.schema)) == EVERY, where
 
 
 def test_a_range_of_the_chosen_column_meets_only_files_of_its_own_table(open_log: OpenLog) -> None:
@@ -410,7 +421,7 @@ def test_range_index_finds_every_file_that_overlaps(
         ]
         if rows:
             connection.execute(insert(dl_add_files), rows)
-        hit = by_range(database.backend, intervals, slot).is_hit
+        hit = by_range(database.backend, literal(probes(intervals, slot), Text())).is_hit
         found = set(connection.execute(select(files.path).where(files.removed_version.is_(None), hit)).scalars())
         transaction = connection.get_transaction()
         assert transaction is not None
@@ -443,6 +454,7 @@ def test_files_are_found_by_partition_whether_or_not_partitions_are_many(
         "n IN (1, 7) AND id > 3": {"0", "2", "3"}, "region = 'nowhere'": set(), "id > 3": set("012345"),
     }  # fmt: skip
     for most in (10_000, len(PLACES), len(PLACES) - 1, 1, 0):
+        log.catalog._session.database.backend._kept.clear()
         monkeypatch.setattr("deltars.store.file_search.MAX_PARTITIONS", most)
         for where, places in expected.items():
             for seen, gone in ((snapshot, 1), (old, 0)):
@@ -518,8 +530,10 @@ def _indexes_used(log: Log, where: str) -> set[str]:
 def _query(log: Log, where: str) -> CompoundSelect[Any]:
     snapshot = deltars.SqlTxnLogReader(log.catalog).snapshot(log.table_id)
     assert isinstance(snapshot.contents, TableContents)
-    conditions = snapshot.contents.file_filter(parse(where, snapshot.schema))
-    return filtered_files(log.table_id, snapshot.version, ["path"], conditions, with_stats=False)
+    asked, backend = file_filter(parse(where, snapshot.schema), snapshot.metadata), snapshot.contents.database.backend
+    conditions = conditions_of(asked, backend, Named)
+    query = filtered_files(log.table_id, snapshot.version, ["path"], conditions, with_stats=False)
+    return query.params(snapshot.contents.values(asked))
 
 
 def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

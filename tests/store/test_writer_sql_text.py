@@ -38,7 +38,7 @@ JUSTIFIED = {
         "module": "constants of the same module, as above",
     },
     "store/backends/duckdb.py": {
-        "DuckDB.batches": "a Prepared, as above",
+        "DuckDB.batches_of": "a Prepared, as above",
     },
     "store/backends/postgresql/pipeline.py": {
         "prepare": "a Prepared, as above",

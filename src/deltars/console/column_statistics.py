@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from deltars.protocol import StructType
+from deltars.protocol import StructType, physical_paths
 
 MOST_CHARACTERS = 60
 
@@ -28,8 +28,7 @@ def column_statistics(schema: StructType, documents: Iterable[str | None]) -> di
     """
     stats = [msgspec.json.decode(text) for text in documents if text]
     found = {}
-    names = (path for path, _ in schema.leaves())
-    for name, physical in zip(names, (path for path, _ in schema.leaves(physical=True)), strict=True):
+    for name, physical in physical_paths(schema).items():
         least = _extreme([_at(one.get("minValues"), physical) for one in stats], min)
         most = _extreme([_at(one.get("maxValues"), physical) for one in stats], max)
         nulls = [_at(one.get("nullCount"), physical) for one in stats]

@@ -22,6 +22,13 @@ def array_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind) if "pandas" in sys.modules else _made(values, kind)
 
 
+def batch_of(rows: Sequence[Sequence[Any]], columns: pa.Schema) -> pa.RecordBatch:
+    """Return rows as a record batch."""
+    values = zip(*rows, strict=True) if rows else ([] for _ in columns)
+    arrays = [array_of(column, field.type) for column, field in zip(values, columns, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+
 def falses(count: int) -> pa.Array:
     """Return an array that is false everywhere."""
     return pa.Array.from_buffers(pa.bool_(), count, [None, pa.py_buffer(bytes((count + 7) // 8))])

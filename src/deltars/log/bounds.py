@@ -19,6 +19,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import msgspec
@@ -26,7 +27,7 @@ import msgspec
 from deltars.errors import ValidationError
 from deltars.log.moments import to_microseconds
 from deltars.log.slack import ANY_ZONE, high_text, low_text
-from deltars.protocol import LeafType, PrimitiveType, StructType, has_bounds, indexed_leaves
+from deltars.protocol import LeafType, PrimitiveType, SchemaKey, StructType, has_bounds, indexed_leaves, physical_paths
 
 RANGE_COLUMN = "deltars.rangeColumn"
 """Table property that names the column whose range is indexed; by default the first column with statistics."""
@@ -66,8 +67,7 @@ class Bounds:
         }
         first = _range_column(leaves, properties or {})
         # Statistics use the physical names of columns.
-        names = [path for path, _ in schema.leaves()]
-        physical = dict(zip(names, (path for path, _ in schema.leaves(physical=True)), strict=True))
+        physical = physical_paths(schema)
         order = (*([first] if first else ()), *leaves)
         widened = once_single(schema)
         self.leaves: Sequence[tuple[_Path, Callable[..., Number]]] = [
@@ -101,15 +101,20 @@ class Bounds:
         return self._layout[: len(other._layout)] == other._layout and self.range_column == other.range_column
 
 
-def once_single(schema: StructType) -> set[_Path]:
+def once_single(schema: StructType) -> frozenset[_Path]:
     """Return the double columns that were float before type widening: a bound may mean the float nearest to it."""
-    return {
+    return _once_single(SchemaKey(schema))
+
+
+@lru_cache(maxsize=100)
+def _once_single(key: SchemaKey) -> frozenset[_Path]:
+    return frozenset(
         path
-        for path, field in schema.walk()
+        for path, field in key.schema.walk()
         if field.type == PrimitiveType("double")
         for change in field.metadata.get("delta.typeChanges", ())
         if change.get("fromType") == "float"
-    }
+    )
 
 
 def read_stats(text: str) -> dict[str, Any]:

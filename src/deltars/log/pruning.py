@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import msgspec
 import pyarrow as pa
 
+from deltars.log.arrow_values import array_of
 from deltars.log.bounds import once_single
 from deltars.log.read_set import Added
 from deltars.log.value_ranges import ANYTHING, Span, is_below_nan, partition_span, span_test, stats_span, widened
@@ -40,7 +41,7 @@ from deltars.predicate import (
     disjunction,
     grouped,
 )
-from deltars.protocol import Metadata
+from deltars.protocol import Metadata, physical_paths
 
 _LEAVES = (Comparison, In, StartsWith, IsNull)
 _PARTS = ("minValues", "maxValues", "nullCount")
@@ -56,8 +57,7 @@ class Pruner:
 
     def __init__(self, predicate: Predicate, metadata: Metadata) -> None:
         schema = metadata.schema
-        names = (path for path, _ in schema.leaves())
-        physical = dict(zip(names, (path for path, _ in schema.leaves(physical=True)), strict=True))
+        physical = physical_paths(schema)
         columns = [column for column in columns_of(_prunable(predicate)) if column.path in physical]
         self.predicate = predicate
         self._grouped = grouped(predicate)
@@ -94,7 +94,7 @@ class Pruner:
             texts: list[str | None] = [None] * files.num_rows
         else:
             texts = files["partition_values"].to_pylist()
-        return pa.array(list(map(self._keeps_text, texts, stats, records)), pa.bool_())
+        return array_of(list(map(self._keeps_text, texts, stats, records)), pa.bool_())
 
     def _keeps_text(self, partition_values: str | None, stats: str | None, num_records: int | None) -> bool:
         decision = self._decisions.get(partition_values)
@@ -157,8 +157,7 @@ class ColumnSpans:
 
     def __init__(self, column: Column, metadata: Metadata) -> None:
         schema = metadata.schema
-        names = (path for path, _ in schema.leaves())
-        physical = dict(zip(names, (path for path, _ in schema.leaves(physical=True)), strict=True)).get(column.path)
+        physical = physical_paths(schema).get(column.path)
         self._column = column
         self._partition = physical[0] if physical and column.path[0] in metadata.partition_columns else None
         self._read = _StatsReader([physical]) if physical else None

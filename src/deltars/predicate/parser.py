@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from datetime import tzinfo
 from decimal import Decimal
 from difflib import get_close_matches
+from functools import lru_cache
 from itertools import chain, repeat
 
 from sqlglot import exp
@@ -43,7 +44,7 @@ from deltars.predicate.tree import (
     disjunction,
     negation,
 )
-from deltars.protocol import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from deltars.protocol import ArrayType, DataType, MapType, PrimitiveType, SchemaKey, StructField, StructType
 from deltars.protocol.char_varchar import CHAR_VARCHAR
 
 _OPERATORS: dict[type[exp.Expr], Operator] = {
@@ -56,11 +57,28 @@ _COLLATIONS = "__COLLATIONS"
 _VARCHAR = re.compile(r"varchar\(\d+\)", re.IGNORECASE)
 
 
+MAX_KEPT = 500
+MAX_KEPT_TEXT = 1_000
+"""A longer text is parsed at each use: it is a list of values that hardly comes twice."""
+
+
 def parse(where: str, schema: StructType | Sides, *, zone: str = "UTC", field: str = "where") -> Predicate:
     """Return the condition on columns of the schema. `zone` is the time zone of literals that have none.
 
     `field` is what errors call the condition. On the sides of a merge, the path of a column begins with its alias.
     """
+    if type(where) is str and len(where) <= MAX_KEPT_TEXT and isinstance(schema, StructType) and type(zone) is str:
+        return _kept(where, SchemaKey(schema), zone, field)
+    return _parsed(where, schema, zone, field)
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _kept(where: str, key: SchemaKey, zone: str, field: str) -> Predicate:
+    # A condition follows from nothing else: words such as CURRENT_DATE are left to Spark. Errors are not kept.
+    return _parsed(where, key.schema, zone, field)
+
+
+def _parsed(where: str, schema: StructType | Sides, zone: str, field: str) -> Predicate:
     found = zone_of(zone)
     if found is None:
         raise ValidationError(

@@ -60,8 +60,10 @@ from deltars.protocol.schema import (
     LeafType,
     MapType,
     PrimitiveType,
+    SchemaKey,
     StructField,
     StructType,
+    physical_paths,
 )
 from deltars.protocol.schema_like import SchemaLike, as_names, as_schema
 from deltars.protocol.schema_rules import check_schema
@@ -99,6 +101,7 @@ __all__ = [
     "PrimitiveType",
     "Protocol",
     "RemoveFile",
+    "SchemaKey",
     "SchemaLike",
     "Sidecar",
     "StructField",
@@ -134,6 +137,7 @@ __all__ = [
     "parse_partition_value",
     "partition_directory",
     "path_to_uri",
+    "physical_paths",
     "protocol_for_new_table",
     "protocol_of",
     "schema_from_arrow",

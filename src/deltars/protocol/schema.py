@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import msgspec
@@ -168,6 +170,34 @@ class StructType:
 
     def __str__(self) -> str:
         return f"struct<{', '.join(map(str, self.fields))}>"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SchemaKey:
+    """A schema in the key of a cache, equal to the same object alone: its hash would take longer than most look-ups.
+
+    A schema is parsed once for each text. The key keeps it alive, so no other schema gets its identity.
+    """
+
+    schema: StructType
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SchemaKey) and self.schema is other.schema
+
+    def __hash__(self) -> int:
+        return id(self.schema)
+
+
+def physical_paths(schema: StructType) -> Mapping[tuple[str, ...], tuple[str, ...]]:
+    """Return the path of each leaf in data files and statistics, by its path in the table."""
+    return _physical_paths(SchemaKey(schema))
+
+
+@lru_cache(maxsize=100)
+def _physical_paths(key: SchemaKey) -> Mapping[tuple[str, ...], tuple[str, ...]]:
+    names = (path for path, _ in key.schema.leaves())
+    physical = (path for path, _ in key.schema.leaves(physical=True))
+    return MappingProxyType(dict(zip(names, physical, strict=True)))
 
 
 LeafType: TypeAlias = PrimitiveType | ArrayType | MapType

@@ -3,6 +3,7 @@
     Database(uri) ── read()    → Connection: one consistent state, blocks no writer, cannot write
                   ├─ look_up() → rows of one reading statement; look_up_each() of several
                   ├─ fetch()   → record batches: many rows, by the backend's fastest method
+                  ├─ find()    → record batches of a prepared query
                   └─ write()   → Connection: write transaction; commits on clean exit, otherwise rolls back
 
 Connections belong to the process that opened them: a forked child opens its own.
@@ -44,6 +45,8 @@ class Readable(Protocol):
     def look_up_each(self, queries: Sequence[tuple[Prepared, Mapping[str, Any]]]) -> list[Rows]: ...
 
     def fetch(self, query: Query, columns: pa.Schema, *, may_be_large: bool = False) -> Iterator[pa.RecordBatch]: ...
+
+    def find(self, statement: Prepared, values: Mapping[str, Any], columns: pa.Schema) -> Iterator[pa.RecordBatch]: ...
 
 
 _left_to_the_parent: dict[CatalogUri, list[Engine]] = {}
@@ -95,6 +98,11 @@ class Database:
         """Yield the rows of a query as Arrow; see `Backend.fetch`."""
         with self.backend.translating():
             yield from self.backend.fetch(self.engine, query, columns, may_be_large=may_be_large)
+
+    def find(self, statement: Prepared, values: Mapping[str, Any], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a prepared query as record batches; see `Backend.find`."""
+        with self.backend.translating():
+            yield from self.backend.find(self.engine, statement, values, columns)
 
     @contextmanager
     def write(self, timeout_s: float, opening: Opening | None = None) -> Iterator[Connection]:

@@ -27,13 +27,10 @@ from sqlalchemy import (
     Double,
     FromClause,
     Integer,
-    Text,
     and_,
     func,
-    literal,
     literal_column,
     select,
-    true,
 )
 
 from deltars.log.bounds import LOWEST
@@ -60,9 +57,12 @@ class Search:
     """Whether the index is worth using; evaluated once per query. Otherwise `is_hit` is false for every file."""
 
 
-def by_range(backend: Backend, intervals: Sequence[Interval], slot: int) -> Search:
-    """Return the search for files whose range column overlaps one of these intervals, which are on its scale."""
-    probe, files = backend.rows(_probes(intervals, slot), _PROBES), dl_add_files.alias("ranged")
+def by_range(backend: Backend, looked_up: BindParameter[str], most: int | None = None) -> Search:
+    """Return the search for files in the ranges of the index that `probes` returned.
+
+    With `most`, it may not apply if it finds more files.
+    """
+    probe, files = backend.rows(looked_up, _PROBES), dl_add_files.alias("ranged")
     keys: list[ColumnElement[Any]] = [literal_column(key) for key in RANGE_KEYS[backend.dialect]]
     class_, low, high = keys
     matches = and_(
@@ -72,10 +72,10 @@ def by_range(backend: Backend, intervals: Sequence[Interval], slot: int) -> Sear
         low <= probe.c.high,
         high >= probe.c.low,
     )
-    return Search(backend.is_found(dl_add_files, files, probe, matches), true())
+    return Search(*backend.is_found(dl_add_files, files, probe, matches, most))
 
 
-def by_partition(backend: Backend, partitions: CTE, matches: ColumnElement[bool], slot: int) -> Search:
+def by_partition(backend: Backend, partitions: CTE, matches: ColumnElement[bool], slot: ColumnElement[int]) -> Search:
     """Return the search for files of the partitions that match."""
     key = backend.partition_text(dl_add_files)
     wanted = select(partitions.c.value).where(partitions.c.value.is_not(None), matches)
@@ -84,7 +84,7 @@ def by_partition(backend: Backend, partitions: CTE, matches: ColumnElement[bool]
     return Search(is_hit, is_small)
 
 
-def partitions_of(backend: Backend, slot: int) -> CTE:
+def partitions_of(backend: Backend, slot: ColumnElement[int]) -> CTE:
     """Return the partitions of a table's live files, as text: one look-up in the index finds the next one."""
 
     def least(files: FromClause, *conditions: ColumnElement[bool]) -> ColumnElement[Any]:
@@ -101,8 +101,8 @@ def partitions_of(backend: Backend, slot: int) -> CTE:
     return found.union_all(select(found.c.number + number, following).where(has_next))
 
 
-def _probes(intervals: Sequence[Interval], slot: int) -> BindParameter[str]:
-    """Return the ranges of the range index to look up, as a JSON document."""
+def probes(intervals: Sequence[Interval], slot: int) -> str:
+    """Return the ranges of the index to look up, as a JSON document, for intervals on the scale of the range column."""
     rows = []
     for interval in intervals:
         # One double further on each side, because not every database parses digits exactly to the last bit.
@@ -111,4 +111,4 @@ def _probes(intervals: Sequence[Interval], slot: int) -> BindParameter[str]:
             # The database rounded the width when it subtracted the bounds.
             start = low - width - (abs(low) + width) * 2.0**-48
             rows.append({"class": class_, "start": start, "low": low, "high": high})
-    return literal(msgspec.json.encode(rows).decode(), Text())
+    return msgspec.json.encode(rows).decode()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import getpass
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -52,7 +52,7 @@ from deltars import late_arrow
 from deltars.errors import DatabaseError, DeltarsError, TimeoutError
 from deltars.store.backends.file_system import catalogs_named_like
 from deltars.store.backends.pool import AnyConnection, BareConnection, driver_connection
-from deltars.store.backends.prepared import Given, Prepared
+from deltars.store.backends.prepared import Given, Prepared, keep
 from deltars.store.backends.time_limit import TimeLimit
 from deltars.uri import CatalogUri, uri_of_file
 
@@ -61,6 +61,9 @@ if TYPE_CHECKING:
 
 Query: TypeAlias = Select[Any] | CompoundSelect[Any]
 Rows: TypeAlias = list[tuple[Any, ...]]
+
+MAX_KEPT = 200
+"""How many statements `Backend.prepared_once` keeps."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -116,11 +119,15 @@ class Backend(ABC):
     has_file_indexes: ClassVar[bool] = False
     """Whether indexes find live files by the range of their range column and by partition; see `store.file_search`."""
 
+    few_rows: ClassVar[int | None] = None
+    """Most rows that `look_up` reads faster than `find`; None if it never does."""
+
     read_limit: TimeLimit | None = None
     """Longest read, if the database runs in this process and reads are limited."""
 
     def __init__(self, uri: CatalogUri) -> None:
         self.uri = uri
+        self._kept: dict[Hashable, Prepared] = {}
 
     @property
     def schema(self) -> str | None:
@@ -228,6 +235,13 @@ class Backend(ABC):
         with self.read_transaction(engine) as connection:
             yield from self.batches(connection, query, columns)
 
+    def find(
+        self, engine: Engine, statement: Prepared, values: Mapping[str, Any], columns: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a prepared query as Arrow, in a separate transaction."""
+        with self.read_transaction(engine) as connection:
+            yield from self.batches_of(connection, statement, values, columns)
+
     @abstractmethod
     def batches(self, connection: Connection, query: Query, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a query as Arrow, some ten thousand at a time, by the database's fastest method.
@@ -235,8 +249,22 @@ class Backend(ABC):
         The query returns these columns in this order; their values are texts, numbers or booleans.
         """
 
+    @abstractmethod
+    def batches_of(
+        self, connection: Connection, statement: Prepared, values: Given, columns: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a prepared query as `batches` does."""
+
     def prepare(self, statement: Executable) -> Prepared:
         return Prepared(statement, self.statement_dialect(), self.schema)
+
+    def prepared_once(self, key: Hashable, build: Callable[[], Executable]) -> Prepared:
+        """Return the statement that was prepared under this key, or prepare it. The key says all that it depends on."""
+        found = self._kept.get(key)
+        if found is None:
+            found = self.prepare(build())
+            keep(self._kept, key, found, MAX_KEPT)
+        return found
 
     @abstractmethod
     def statement_dialect(self) -> Dialect:
@@ -341,15 +369,23 @@ class Backend(ABC):
         return numbers[place]
 
     def is_found(
-        self, table: Table, probed: FromClause, source: FromClause, matches: ColumnElement[bool]
-    ) -> ColumnElement[bool]:
+        self,
+        table: Table,
+        probed: FromClause,
+        source: FromClause,
+        matches: ColumnElement[bool],
+        most: int | None = None,
+    ) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
         """Return the condition that a row of the table matches a row of the source; an index looks each of these up.
 
-        `matches` is about `probed`, an alias of the table.
+        `matches` is about `probed`, an alias of the table. The second condition is false if more than `most` match,
+        as far as the database can tell; the first one is then false for every row.
         """
         raise NotImplementedError
 
-    def equals_if(self, condition: ColumnElement[bool], column: ColumnElement[Any], value: Any) -> ColumnElement[bool]:
+    def equals_if(
+        self, condition: ColumnElement[bool], column: ColumnElement[Any], value: ColumnElement[Any]
+    ) -> ColumnElement[bool]:
         """Return the condition that a column has a value, and that a condition on no row of its table is true.
 
         If the latter is false, the database reads no row.
@@ -359,6 +395,11 @@ class Backend(ABC):
     def partition_text(self, files: FromClause) -> ColumnElement[str]:
         """Return the partition values of a file as the text that the partition index holds."""
         return type_coerce(files.c.partition_values, Text)
+
+    def entry(self, document: ColumnElement[Any], name: str) -> ColumnElement[str]:
+        """Return the text under a name in a document; NULL if it has none."""
+        text: ColumnElement[str] = document[name].as_string()
+        return text
 
     def document(self, text: ColumnElement[str]) -> ColumnElement[Any]:
         """Return a text that `partition_text` made as a document."""

@@ -40,6 +40,7 @@ from sqlalchemy import table as sa_table
 from deltars.errors import ConfigError, DatabaseError, DeltarsError, TimeoutError
 from deltars.store.backends.base import Backend, Opening, Query, first_line, read_too_long
 from deltars.store.backends.pool import WatchedPool
+from deltars.store.backends.prepared import Given, Prepared
 from deltars.store.types import Id
 from deltars.uri import CatalogUri
 
@@ -110,9 +111,13 @@ class DuckDB(Backend):
 
     def batches(self, connection: Connection, query: Query, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
         # Bypass SQLAlchemy's cursors, which would fetch the rows a second time after Arrow has read them.
+        return self.batches_of(connection, self.prepare(query), {}, columns)
+
+    def batches_of(
+        self, connection: Connection, statement: Prepared, values: Given, columns: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
         driver: Any = connection.connection.driver_connection
-        prepared = self.prepare(query)
-        for batch in driver.execute(prepared.text, prepared.values({})).to_arrow_reader(FETCH_CHUNK_ROWS):
+        for batch in driver.execute(statement.text, statement.values(values)).to_arrow_reader(FETCH_CHUNK_ROWS):
             yield batch.cast(columns)
 
     def statement_dialect(self) -> Dialect:

@@ -14,12 +14,15 @@ to compile than the database took to run them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from sqlalchemy import Dialect, Executable
 from sqlalchemy.sql.compiler import SQLCompiler
 
 MAX_FORMS = 500
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 Given: TypeAlias = Mapping[str, Any] | list[Any]
 """Values of a statement's parameters: by name, or all of them in their order."""
@@ -29,6 +32,7 @@ class Prepared:
     """Compiled statement: its text, and the order of its parameters. The dialect's parameters are positional."""
 
     def __init__(self, statement: Executable, dialect: Dialect, schema: str | None) -> None:
+        self.statement = statement
         form, values = _form_of(statement, dialect, has_schema=schema is not None)
         # A list of values becomes as many parameters as it has elements.
         state = form.compiled.construct_expanded_state(values)
@@ -68,12 +72,19 @@ def _form_of(statement: Executable, dialect: Dialect, *, has_schema: bool) -> tu
     if form is None:
         compiled = _compile(statement, dialect, has_schema=has_schema)
         form = _Form(compiled, [parameter.key for parameter in shape.bindparams])
-        # Threads share the forms without a lock: at worst a statement is compiled twice.
-        for oldest in list(_forms)[: max(0, len(_forms) + 1 - MAX_FORMS)]:
-            _forms.pop(oldest, None)
-        _forms[key] = form
+        keep(_forms, key, form, MAX_FORMS)
     # Statements with the same cache key have the same parameters in the same order, under different names.
     return form, {name: one.value for name, one in zip(form.names, shape.bindparams, strict=True)}
+
+
+def keep(kept: dict[_K, _V], key: _K, value: _V, most: int) -> None:
+    """Keep a value, and drop the oldest ones if there are too many.
+
+    Threads share such a cache without a lock: at worst a value is made twice.
+    """
+    for oldest in list(kept)[: max(0, len(kept) + 1 - most)]:
+        kept.pop(oldest, None)
+    kept[key] = value
 
 
 def _compile(statement: Executable, dialect: Dialect, *, has_schema: bool) -> SQLCompiler:

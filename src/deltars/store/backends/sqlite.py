@@ -31,6 +31,7 @@ from sqlalchemy import (
     func,
     literal,
     select,
+    true,
     type_coerce,
 )
 from sqlalchemy import column as sa_column
@@ -167,12 +168,12 @@ class SQLite(Backend):
     def batches(self, connection: Connection, query: Query, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
         # Fetch from the driver's cursor, so that SQLAlchemy does not convert values first.
         result = connection.execute(query)
-        cursor: Any = result.cursor
-        while rows := cursor.fetchmany(FETCH_CHUNK_ROWS):
-            arrays = [
-                _array(values, field.type) for values, field in zip(zip(*rows, strict=True), columns, strict=True)
-            ]
-            yield late_arrow.pa.RecordBatch.from_arrays(arrays, schema=columns)
+        return _batches(result.cursor, columns)
+
+    def batches_of(
+        self, connection: Connection, statement: Prepared, values: Given, columns: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        return _batches(driver_connection(connection).execute(statement.text, statement.values(values)), columns)
 
     def statement_dialect(self) -> Dialect:
         return SQLiteDialect_pysqlite(paramstyle="qmark")
@@ -220,16 +221,27 @@ class SQLite(Backend):
         return type_coerce(func.json_extract(text, f"$[{place - 1}]"), Double)
 
     def is_found(
-        self, table: Table, probed: FromClause, source: FromClause, matches: ColumnElement[bool]
-    ) -> ColumnElement[bool]:
+        self,
+        table: Table,
+        probed: FromClause,
+        source: FromClause,
+        matches: ColumnElement[bool],
+        most: int | None = None,
+    ) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
         # An outer join, because SQLite keeps its order. A row of the source without a match gives NULL: no row has it.
         row: ColumnElement[Any] = sa_column("rowid", _selectable=probed)
         hits = select(row).select_from(source.outerjoin(probed, matches))
-        return self.among(sa_column("rowid", _selectable=table), hits)
+        return self.among(sa_column("rowid", _selectable=table), hits), true()
 
-    def equals_if(self, condition: ColumnElement[bool], column: ColumnElement[Any], value: Any) -> ColumnElement[bool]:
+    def equals_if(
+        self, condition: ColumnElement[bool], column: ColumnElement[Any], value: ColumnElement[Any]
+    ) -> ColumnElement[bool]:
         # SQLite would evaluate the condition for every row, if it contains a query. An index finds nothing for NULL.
-        return column == case((condition, literal(value, column.type)))
+        return column == case((condition, value))
+
+    def entry(self, document: ColumnElement[Any], name: str) -> ColumnElement[str]:
+        # As SQLAlchemy's own, but with the path that SQLite takes, which a prepared statement sends as it is.
+        return type_coerce(func.json_extract(document, literal(f'$."{name}"', Text())), Text())
 
     def number_of(self, text: ColumnElement[str]) -> ColumnElement[float]:
         # CAST alone would accept a numeric prefix, and turn other texts into 0.
@@ -265,6 +277,12 @@ def _file(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _batches(cursor: Any, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    while rows := cursor.fetchmany(FETCH_CHUNK_ROWS):
+        arrays = [_array(values, field.type) for values, field in zip(zip(*rows, strict=True), columns, strict=True)]
+        yield late_arrow.pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
 def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:

@@ -6,7 +6,7 @@
 
 The rewrite runs in the transaction that commits the metadata, under the table's lock. So the bounds of every row have
 the layout of the table's current metadata, or exclude nothing. A reader that uses bounds only has to check that the
-metadata it knows is still current (`read.pruning.layout_is`).
+metadata it knows is still current (`read.filter_sql.layout_is`).
 """
 
 from __future__ import annotations

@@ -42,7 +42,8 @@ from deltars.predicate import conjunction
 from deltars.store.backends import Backend, Prepared, Rows
 from deltars.store.commit.plan import LockedTable
 from deltars.store.commit.state_cache import KnownState
-from deltars.store.read.pruning import Translation
+from deltars.store.read.file_conditions import File, as_sql, some_of
+from deltars.store.read.pruning import translation_of
 from deltars.store.read.version_header import first_version
 from deltars.store.schema import (
     dl_add_files,
@@ -181,7 +182,7 @@ def files_read(
         or not known.is_of(table.metadata_version, table.protocol_version, table.state_key)
     ):
         return None
-    translation, conditions = Translation(metadata, table.slot, backend), []
+    translation, conditions = translation_of(metadata), []
     for predicates in (*((predicate,) for predicate in reads.predicates), *(read.conditions for read in reads.rows)):
         ranges = [
             predicate.predicate
@@ -191,7 +192,7 @@ def files_read(
         if not ranges or len(ranges) < len(predicates):
             return None
         conditions.append(translation.condition(conjunction(ranges)))
-    return or_(*conditions)
+    return as_sql(some_of(conditions), File(backend))
 
 
 def find_replaced(connection: Connection, commit: Commit, row: LockedTable, version: int) -> VersionTaken | None:

@@ -34,10 +34,10 @@ from sqlalchemy import (
     select,
 )
 
-from deltars.log.arrow_values import array_of
+from deltars.log.arrow_values import batch_of
 from deltars.log.snapshot import file_schema
 from deltars.protocol import DomainMetadata, Metadata, Protocol, Txn
-from deltars.store.backends import Prepared, Rows
+from deltars.store.backends import Prepared
 from deltars.store.cursor_rows import PlainRows
 from deltars.store.database import Database
 from deltars.store.read.live_files import TableContents, live_files
@@ -200,7 +200,7 @@ class CheckpointRows:
             [txn for txn in last_txns if isinstance(txn, Txn)],
             [entry for entry in last_domains if isinstance(entry, DomainMetadata) and not entry.removed],
             bool(removed),
-            _batch(files, file_schema(ADD_COLUMNS)) if len(files) <= SMALL_FILES else None,
+            batch_of(files, file_schema(ADD_COLUMNS)) if len(files) <= SMALL_FILES else None,
         )
 
     @cached_property
@@ -271,12 +271,6 @@ class CheckpointRows:
 
 def _bound(name: str) -> BindParameter[int]:
     return bindparam(name, type_=BigInteger())
-
-
-def _batch(rows: Rows, columns: pa.Schema) -> pa.RecordBatch:
-    values = zip(*rows, strict=True) if rows else ([] for _ in columns)
-    arrays = [array_of(column, field.type) for column, field in zip(values, columns, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
 def _column(table: Table, field: pa.Field) -> Any:

@@ -11,10 +11,10 @@ fails with `HistoryExpired`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from functools import cache, lru_cache
+from typing import Any, Protocol
 from uuid import UUID
 
 import pyarrow as pa
@@ -34,6 +34,7 @@ from sqlalchemy import (
     exists,
     false,
     func,
+    literal,
     not_,
     null,
     or_,
@@ -43,16 +44,32 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import False_, True_
 
+from deltars.log.arrow_values import batch_of
 from deltars.log.pruning import Pruner
 from deltars.log.snapshot import FILE_SCHEMA, ROW_GROUP_SCHEMA, Totals, file_schema
-from deltars.predicate import Predicate, partition_part
+from deltars.predicate import Predicate
 from deltars.protocol import DomainMetadata, Metadata, Txn
+from deltars.store.backends import Backend, Query
 from deltars.store.database import Readable
-from deltars.store.file_search import Search
-from deltars.store.read.pruning import Translation, layout_is
+from deltars.store.file_search import probes
+from deltars.store.read.file_conditions import (
+    Named,
+    Parameter,
+    count_values,
+    valued,
+    values_of,
+)
+from deltars.store.read.filter_sql import FileConditions, conditions_of, shape_of_filter, table_id_of, way_of
+from deltars.store.read.pruning import FileFilter, file_filter
 from deltars.store.read.version_header import version_not_found
 from deltars.store.rows import from_row
-from deltars.store.schema import dl_add_files, dl_domain_metadata, dl_row_groups, dl_table_versions, dl_txn_actions
+from deltars.store.schema import (
+    dl_add_files,
+    dl_domain_metadata,
+    dl_row_groups,
+    dl_table_versions,
+    dl_txn_actions,
+)
 
 _PRUNER_COLUMNS = file_schema(("partition_values", "stats", "num_records"))
 """Columns that `Pruner` needs to decide about a file."""
@@ -60,24 +77,8 @@ _CERTAIN = pa.field("certain", pa.bool_(), nullable=False)
 """Column that is true if the bounds alone show that a file matches."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileFilter:
-    """Predicate of a read, as SQL conditions on rows of `dl_add_files`."""
-
-    is_current: ColumnElement[bool]
-    """True if the files' bounds have the layout of the snapshot's metadata."""
-    whole: ColumnElement[bool]
-    """Condition by bounds and partition values."""
-    partition: ColumnElement[bool]
-    """Condition by partition values alone."""
-    is_by_partition: bool
-    """Whether the predicate only uses partition columns, so that `whole` and `partition` are the same."""
-    certain: ColumnElement[bool]
-    """True for files that certainly match, among those that `whole` keeps; `Pruner` can skip them."""
-    search: Search | None
-    """Search by index for the live files that `whole` keeps."""
-    equals_if: Callable[[ColumnElement[bool], ColumnElement[Any], Any], ColumnElement[bool]]
-    """`Backend.equals_if` of the database."""
+MAX_VALUES = 64
+"""Most values of a statement that is kept: every number of values takes another statement."""
 
 
 _files, _groups, _versions = dl_add_files.c, dl_row_groups.c, dl_table_versions.c
@@ -97,38 +98,57 @@ class TableContents:
     def batches(self, columns: pa.Schema, where: Predicate | None) -> Iterator[pa.RecordBatch]:
         if where is None:
             query = live_files(self.table_id, self.version, columns.names)
-            return self._fetched(query, columns, may_be_large=True)
-        fetched = pa.unify_schemas([columns, _PRUNER_COLUMNS])
-        conditions = self.file_filter(where)
-        query = filtered_files(
-            self.table_id, self.version, fetched.names, conditions, with_stats="stats" in columns.names
-        )
-        return self._kept(self._fetched(query, fetched.append(_CERTAIN)), where, columns)
+            return self._required(self.database.fetch(query, columns, may_be_large=True))
+        fetched, names = _fetched_with(tuple(columns.names)), columns.names
+        with_stats = "stats" in names
+
+        def build(table_id: Any, version: Any, conditions: FileConditions) -> CompoundSelect[Any]:
+            return filtered_files(table_id, version, fetched.names[:-1], conditions, with_stats=with_stats)
+
+        found = self._required(self._found(where, fetched, ("files", *names), build))
+        return self._kept(found, where, columns)
 
     def row_groups(self, where: Predicate | None) -> Iterator[pa.RecordBatch]:
-        query = row_groups(self.table_id, self.version, None if where is None else self.file_filter(where))
-        batches = self._fetched(query, ROW_GROUP_SCHEMA)
-        return batches if where is None else self._kept(batches, where, ROW_GROUP_SCHEMA)
+        if where is None:
+            return self._required(self.database.fetch(row_groups(self.table_id, self.version), ROW_GROUP_SCHEMA))
+        found = self._required(self._found(where, ROW_GROUP_SCHEMA, "row groups", row_groups))
+        return self._kept(found, where, ROW_GROUP_SCHEMA)
 
-    def file_filter(self, where: Predicate) -> FileFilter:
-        """Return the predicate as conditions that the database can evaluate."""
-        translation = Translation(self.metadata, self.slot, self.database.backend)
-        partition = partition_part(where, self.metadata.partition_columns)
-        return FileFilter(
-            layout_is(self.table_id, self.metadata_version),
-            translation.condition(where),
-            translation.condition(partition),
-            partition == where,
-            translation.certainty(where),
-            translation.search(where, partition),
-            self.database.backend.equals_if,
-        )
+    def _found(self, where: Predicate, columns: pa.Schema, what: Hashable, build: _Build) -> Iterator[pa.RecordBatch]:
+        """Yield the files of a query. Its statement is kept for all predicates of the same shape."""
+        asked, backend = file_filter(where, self.metadata), self.database.backend
+        values, is_kept = self.values(asked), count_values(asked.whole) <= MAX_VALUES
+        key, most = (what, shape_of_filter(asked)), backend.few_rows
+        if is_kept and most is not None and way_of(asked, backend) is not None:
+            few = backend.prepared_once(("few", *key), lambda: _query(build, asked, backend, Named, most))
+            rows = self.database.look_up(few, values)
+            if len(rows) <= most:
+                yield batch_of(rows, columns)
+                return
+        if is_kept:
+            statement = backend.prepared_once(key, lambda: _query(build, asked, backend, Named))
+        else:
+            statement = backend.prepare(_query(build, asked, backend, lambda _: valued))
+        yield from self.database.find(statement, values, columns)
 
-    def _fetched(
-        self, query: CompoundSelect[Any] | Select[Any], columns: pa.Schema, *, may_be_large: bool = False
-    ) -> Iterator[pa.RecordBatch]:
+    def values(self, asked: FileFilter) -> dict[str, Any]:
+        """Return the values of the parameters of a query by this filter."""
+        values: dict[str, Any] = {
+            "table": str(self.table_id),
+            "version": self.version,
+            "layout": self.metadata_version,
+            "slot": self.slot,
+            **values_of(asked.whole, "whole"),
+            **values_of(asked.partition, "partition"),
+            **values_of(asked.certain, "certain"),
+        }
+        if asked.intervals is not None:
+            values["probes"] = probes(asked.intervals, self.slot)
+        return values
+
+    def _required(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         is_empty = True
-        for batch in self.database.fetch(query, columns, may_be_large=may_be_large):
+        for batch in batches:
             is_empty = is_empty and batch.num_rows == 0
             yield batch
         if is_empty:
@@ -144,11 +164,15 @@ class TableContents:
         self, batches: Iterator[pa.RecordBatch], where: Predicate, columns: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         """Yield the files that may hold a matching row, decided exactly; the database's condition keeps some more."""
-        pruner = Pruner(where, self.metadata)
+        pruner = None
         for batch in batches:
-            kept = batch.filter(_is_kept(batch, pruner)).select(columns.names)
-            if kept.num_rows:
-                yield kept
+            certain = batch[_CERTAIN.name] if _CERTAIN.name in batch.schema.names else None
+            if certain is None or certain.false_count:
+                pruner = pruner or Pruner(where, self.metadata)
+                is_kept = _is_kept(batch, certain, pruner)
+                batch = batch.filter(is_kept) if is_kept.false_count else batch
+            if batch.num_rows:
+                yield batch.select(columns.names)
 
     def totals(self) -> Totals:
         files = live_files(self.table_id, self.version, ("size", "num_records")).subquery("sized")
@@ -194,6 +218,33 @@ def _newest_of_each(table: Table, key: str) -> Select[Any]:
     return query.order_by(table.c[key])
 
 
+class _Build(Protocol):
+    """Builds a query for files, from the parameters for a table and a version, and conditions."""
+
+    def __call__(
+        self, table_id: Any, version: Any, conditions: FileConditions, /
+    ) -> Select[Any] | CompoundSelect[Any]: ...
+
+
+def _query(
+    build: _Build,
+    asked: FileFilter,
+    backend: Backend,
+    parameters: Callable[[str], Parameter],
+    most: int | None = None,
+) -> Query:
+    """Return the query for the files of a filter; with `most`, for one more than so many of them."""
+    conditions = conditions_of(asked, backend, parameters, most)
+    query = build(table_id_of(backend), bindparam("version", type_=BigInteger()), conditions)
+    return query if most is None else query.limit(literal(most + 1, BigInteger()))
+
+
+@lru_cache(maxsize=100)
+def _fetched_with(names: tuple[str, ...]) -> pa.Schema:
+    """Return the columns that are fetched for these: those that `Pruner` needs, and at the end `_CERTAIN`."""
+    return pa.unify_schemas([file_schema(names), _PRUNER_COLUMNS]).append(_CERTAIN)
+
+
 def version_exists(table_id: Any, version: Any) -> ColumnElement[bool]:
     """Return the condition that a version was not expired."""
     return exists().where(_versions.table_id == table_id, _versions.version == version)
@@ -205,7 +256,7 @@ def live_files(table_id: Any, version: Any, columns: Sequence[str] = FILE_SCHEMA
 
 
 def filtered_files(
-    table_id: UUID, version: int, columns: Sequence[str], conditions: FileFilter, *, with_stats: bool
+    table_id: Any, version: Any, columns: Sequence[str], conditions: FileConditions, *, with_stats: bool
 ) -> CompoundSelect[Any]:
     """Return the query for the live files that may match, with a column that tells which certainly match.
 
@@ -221,15 +272,14 @@ def filtered_files(
     return _live(table_id, version, [*doubtful, false().label(_CERTAIN.name)], conditions, by_bounds)
 
 
-def _is_kept(batch: pa.RecordBatch, pruner: Pruner) -> pa.Array:
-    if _CERTAIN.name not in batch.schema.names:
+def _is_kept(batch: pa.RecordBatch, certain: pa.BooleanArray | None, pruner: Pruner) -> pa.Array:
+    if certain is None or not certain.true_count:
         return pruner.keep(pa.Table.from_batches([batch]))
-    certain = batch[_CERTAIN.name]
     doubtful = pc.invert(certain)
     return pc.replace_with_mask(certain, doubtful, pruner.keep(pa.Table.from_batches([batch.filter(doubtful)])))
 
 
-def row_groups(table_id: UUID, version: int, conditions: FileFilter | None = None) -> Select[Any]:
+def row_groups(table_id: Any, version: Any, conditions: FileConditions | None = None) -> Select[Any]:
     """Return the query for the row groups of the live files at a version, in their order in each file."""
     columns_of_files = [_files.version, _files.ord, _files.path, _as_text(_files.partition_values)]
     live = _live(table_id, version, columns_of_files, conditions)
@@ -250,7 +300,7 @@ def _live(
     table_id: Any,
     version: Any,
     columns: Sequence[ColumnElement[Any]],
-    conditions: FileFilter | None = None,
+    conditions: FileConditions | None = None,
     by_bounds_columns: Sequence[ColumnElement[Any]] | None = None,
 ) -> CompoundSelect[Any]:
     """Return the query for live files. `by_bounds_columns` replaces `columns` where files are filtered by bounds."""

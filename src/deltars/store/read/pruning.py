@@ -1,4 +1,4 @@
-"""Translation of a predicate to SQL conditions on rows of `dl_add_files`, so that the database skips files.
+"""Translation of a predicate to conditions on rows of `dl_add_files`, so that the database skips files.
 
     id > 7 AND day = '2026-01-01' ──▶ maxs[1] >= 7 AND partition_values ->> 'day' = '2026-01-01'
 
@@ -6,24 +6,20 @@ A condition never excludes a matching file, but often keeps files that do not ma
 intervals are closed, and unknown values keep the file. `log.pruning.Pruner` decides exactly about the files returned.
 
 Every row of a table carries its bounds in the layout of the table's current metadata (`commit.bounds_rewrite`). A
-reader with older metadata would look in the wrong places. `layout_is` checks this in the same statement, and files
-are then pruned by partition values only.
+reader with older metadata would look in the wrong places. `filter_sql.layout_is` checks this in the same statement, and
+files are then pruned by partition values only.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import chain, pairwise
-from typing import Any
-from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, false, func, not_, or_, select, true
-from sqlalchemy.sql.elements import True_
-
-from deltars.log.bounds import HIGHEST, LOWEST, Bounds, number_range, on_scale, once_single, prefix_range
+from deltars.log.bounds import Bounds, number_range, on_scale, once_single, prefix_range
 from deltars.log.slack import Interval, loosened
 from deltars.log.value_ranges import Leaf, is_below_nan
 from deltars.predicate import (
@@ -41,11 +37,28 @@ from deltars.predicate import (
     Unknown,
     Value,
     grouped,
+    partition_part,
 )
-from deltars.protocol import Metadata, PrimitiveType
-from deltars.store.backends import Backend
-from deltars.store.file_search import Search, by_partition, by_range, partitions_of
-from deltars.store.schema import dl_add_files, dl_tables
+from deltars.protocol import Metadata, PrimitiveType, SchemaKey, StructType, physical_paths
+from deltars.store.read.file_conditions import (
+    EVERY,
+    NONE,
+    Condition,
+    Test,
+    at_least,
+    at_most,
+    every_of,
+    is_boolean,
+    is_inside,
+    is_null,
+    is_odd_day,
+    is_whole_among,
+    number_is_between,
+    some_of,
+    text_compares,
+    text_is_among,
+    text_starts,
+)
 
 MAX_INTERVALS = 16
 """A longer list of values becomes this many ranges: each costs one more comparison per file."""
@@ -55,6 +68,9 @@ MAX_PARTS = 200
 MAX_LISTED = 1_000
 """A longer list of values is not sent: SQLite accepts about thirty thousand."""
 
+MAX_KEPT = 100
+"""How many definitions of tables have their translation kept."""
+
 EVERYWHERE: Interval = (-math.inf, math.inf)
 
 _EXACT = 2.0**53
@@ -62,59 +78,68 @@ _EXACT = 2.0**53
 _LEAVES = (Comparison, In, StartsWith, IsNull)
 _WHOLE = tuple(map(PrimitiveType, ("byte", "short", "integer", "long")))
 _FLOATS = (PrimitiveType("float"), PrimitiveType("double"))
-_DIGITS = "0123456789"
-_files = dl_add_files.c
 
 
-def layout_is(table_id: UUID, metadata_version: int) -> ColumnElement[bool]:
-    """Return the condition that the bounds of a table's files have the layout of this metadata version."""
-    current = select(dl_tables.c.metadata_version).where(dl_tables.c.table_id == table_id).scalar_subquery()
-    return current == metadata_version
+@dataclass(frozen=True, slots=True)
+class FileFilter:
+    """Predicate of a read, as conditions on rows of `dl_add_files`."""
+
+    whole: Condition
+    """Condition by bounds and partition values."""
+    partition: Condition
+    """Condition by partition values alone."""
+    is_by_partition: bool
+    """Whether the predicate only uses partition columns, so that `whole` and `partition` are the same."""
+    certain: Condition
+    """True for files that certainly match, among those that `whole` keeps; `Pruner` can skip them."""
+    intervals: Sequence[Interval] | None
+    """Ranges on the scale of the range column, one of which every matching file overlaps; None if there is no limit."""
+
+
+def file_filter(predicate: Predicate, metadata: Metadata) -> FileFilter:
+    translation, partition = translation_of(metadata), partition_part(predicate, metadata.partition_columns)
+    return FileFilter(
+        translation.condition(predicate),
+        translation.condition(partition),
+        partition == predicate,
+        translation.certainty(predicate),
+        translation.ranges(predicate),
+    )
+
+
+def translation_of(metadata: Metadata) -> Translation:
+    """Return the translation for tables of this definition, which is kept."""
+    properties = tuple(metadata.configuration.items())
+    return _translation(SchemaKey(metadata.schema), tuple(metadata.partition_columns), properties)
+
+
+@lru_cache(maxsize=MAX_KEPT)
+def _translation(
+    key: SchemaKey, partition_columns: tuple[str, ...], properties: tuple[tuple[str, str], ...]
+) -> Translation:
+    return Translation(key.schema, partition_columns, dict(properties))
 
 
 class Translation:
-    """Translation of predicates on one table."""
+    """Translation of predicates on tables of one definition. It does not change, so threads share it."""
 
-    def __init__(
-        self,
-        metadata: Metadata,
-        slot: int,
-        backend: Backend,
-        partition_values: ColumnElement[Any] = dl_add_files.c.partition_values,
-    ) -> None:
-        schema = metadata.schema
-        self._metadata = metadata
-        self._partition_values = partition_values
-        names = (path for path, _ in schema.leaves())
-        self._physical = dict(zip(names, (path for path, _ in schema.leaves(physical=True)), strict=True))
-        self._partition_columns = metadata.partition_columns
-        self._bounds = Bounds(schema, metadata.partition_columns, metadata.configuration)
+    def __init__(self, schema: StructType, partition_columns: Sequence[str], properties: Mapping[str, str]) -> None:
+        self._physical = physical_paths(schema)
+        self._partition_columns = partition_columns
+        self._bounds = Bounds(schema, partition_columns, properties)
         self._once_single = once_single(schema)
-        self._slot = slot
-        self._backend = backend
 
-    def condition(self, predicate: Predicate) -> ColumnElement[bool]:
-        """Return the condition for files that may hold a matching row; TRUE if the database cannot tell."""
+    def condition(self, predicate: Predicate) -> Condition:
+        """Return the condition for files that may hold a matching row; EVERY if the database cannot tell."""
         return self._of(grouped(predicate), frozenset())
 
-    def search(self, predicate: Predicate, partition: Predicate) -> Search | None:
-        """Return a search by index for the live files that the condition keeps; None if no index helps.
+    def ranges(self, predicate: Predicate) -> list[Interval] | None:
+        """Return the ranges on the scale of the range column, one of which every matching file overlaps.
 
-        `partition` is the part of the predicate about partition columns.
+        None if there is no limit.
         """
-        if not self._backend.has_file_indexes:
-            return None
         intervals = self._ranges(grouped(predicate), frozenset())
-        if intervals is not None:
-            return by_range(self._backend, [(on_scale(low), on_scale(high)) for low, high in intervals], self._slot)
-        if isinstance(partition, Constant):
-            return None
-        partitions = partitions_of(self._backend, self._slot)
-        values = self._backend.document(partitions.c.value)
-        matches = Translation(self._metadata, self._slot, self._backend, values).condition(partition)
-        if isinstance(matches, True_):
-            return None
-        return by_partition(self._backend, partitions, matches, self._slot)
+        return None if intervals is None else [(on_scale(low), on_scale(high)) for low, high in intervals]
 
     def _ranges(self, predicate: Predicate, without_nan: frozenset[Column]) -> list[Interval] | None:
         """Return intervals such that every matching file's range column overlaps one; None if there is no limit."""
@@ -136,45 +161,45 @@ class Translation:
         is_range = self._physical.get(predicate.column.path) == self._bounds.range_column
         return self._intervals(predicate, without_nan) if is_range else None
 
-    def certainty(self, predicate: Predicate) -> ColumnElement[bool]:
-        """Return the condition for files that certainly match, so that `Pruner` can skip them; FALSE for none."""
+    def certainty(self, predicate: Predicate) -> Condition:
+        """Return the condition for files that certainly match, so that `Pruner` can skip them; NONE for none."""
         match predicate:
             case And(parts) if len(parts) <= MAX_PARTS:
-                return and_(true(), *map(self.certainty, parts))
+                return every_of(map(self.certainty, parts))
             case Or(parts) if len(parts) <= MAX_PARTS:
-                return or_(false(), *map(self.certainty, parts))
+                return some_of(map(self.certainty, parts))
             case Constant(value):
-                return true() if value else false()
+                return EVERY if value else NONE
             case Unknown() | Like():
-                return true()
+                return EVERY
             case Comparison(column, operator, value) if column.path[0] not in self._partition_columns:
                 return self._is_inside(column, operator, value)
-        return false()
+        return NONE
 
-    def _of(self, predicate: Predicate, without_nan: frozenset[Column]) -> ColumnElement[bool]:
+    def _of(self, predicate: Predicate, without_nan: frozenset[Column]) -> Condition:
         match predicate:
             case And(parts):
                 return self._all(parts[:MAX_PARTS], without_nan)
             case Or(parts) if len(parts) > MAX_PARTS:
-                return true()
+                return EVERY
             case Or(parts):
-                return or_(false(), *(self._of(part, without_nan) for part in parts))
+                return some_of(self._of(part, without_nan) for part in parts)
             case Constant(value):
-                return true() if value else false()
+                return EVERY if value else NONE
             case Unknown() | Like():
-                return true()
+                return EVERY
         if predicate.column.path[0] in self._partition_columns:
             return self._partition(predicate)
         intervals = self._intervals(predicate, without_nan)
         if intervals is None:
-            return true()
-        return or_(false(), *(self._overlaps(predicate.column, interval) for interval in intervals))
+            return EVERY
+        return some_of(self._overlaps(predicate.column, interval) for interval in intervals)
 
-    def _all(self, parts: Sequence[Predicate], without_nan: frozenset[Column]) -> ColumnElement[bool]:
+    def _all(self, parts: Sequence[Predicate], without_nan: frozenset[Column]) -> Condition:
         """Combine conditions with AND. Conditions on one column become one interval, for one index look-up."""
         without_nan |= _below_nan(parts)
         intervals: dict[Column, Interval] = {}
-        conditions: list[ColumnElement[bool]] = []
+        conditions: list[Condition] = []
         for part in parts:
             one = None
             if isinstance(part, Comparison | StartsWith) and part.column.path[0] not in self._partition_columns:
@@ -183,10 +208,10 @@ class Translation:
                 conditions.append(self._of(part, without_nan))
                 continue
             [(low, high)] = one
-            before = intervals.get(part.column, (-math.inf, math.inf))
+            before = intervals.get(part.column, EVERYWHERE)
             intervals[part.column] = max(before[0], low), min(before[1], high)
         conditions += [self._overlaps(column, interval) for column, interval in intervals.items()]
-        return and_(true(), *conditions)
+        return every_of(conditions)
 
     # -- bounds ------------------------------------------------------------------------------------------------------
 
@@ -206,110 +231,94 @@ class Translation:
         wide = None if found is None else [loosened(interval, leaf.column.type) for interval in found]
         return None if wide is None or EVERYWHERE in wide else wide
 
-    def _overlaps(self, column: Column, interval: Interval) -> ColumnElement[bool]:
+    def _overlaps(self, column: Column, interval: Interval) -> Condition:
         path = self._physical.get(column.path, ())
         place = self._bounds.places.get(path)
         if place is None:
-            return true()
+            return EVERY
         is_range = path == self._bounds.range_column
         low, high = map(on_scale, interval) if is_range else interval
-        mins, maxs = self._ends(1 if is_range else place)
-        conditions: list[ColumnElement[bool]] = [
-            *([] if interval[1] == math.inf else [func.coalesce(mins <= high, true())]),
-            *([] if interval[0] == -math.inf else [func.coalesce(maxs >= low, true())]),
-        ]
-        return and_(true(), *conditions)
+        about = (1 if is_range else place,)
+        return every_of(
+            [
+                *([] if interval[1] == math.inf else [Test(at_most, about, (high,))]),
+                *([] if interval[0] == -math.inf else [Test(at_least, about, (low,))]),
+            ]
+        )
 
-    def _ends(self, place: int) -> tuple[ColumnElement[float], ColumnElement[float]]:
-        return self._backend.bound(_files.mins, place), self._backend.bound(_files.maxs, place)
-
-    def _is_inside(self, column: Column, operator: Operator, value: Value) -> ColumnElement[bool]:
+    def _is_inside(self, column: Column, operator: Operator, value: Value) -> Condition:
         """Return the condition for files that certainly hold a matching value, allowing for rounded bounds."""
         path = self._physical.get(column.path, ())
         place, numbers = self._bounds.places.get(path), number_range(value)
         # The bound of a float may be further off than the rounding of a double.
         is_single = column.type == PrimitiveType("float") or column.path in self._once_single
         if place is None or numbers is None or operator == "<>" or is_single:
-            return false()
+            return NONE
         low, high = _widened(numbers)
         is_range = path == self._bounds.range_column
-        mins, maxs = self._ends(1 if is_range else place)
-        sides = {"<": [mins < low], ">": [maxs > high]}
-        conditions = sides.get(operator[0]) or [*sides["<"], *sides[">"]]
-        # The ends of the scale mean unknown bounds.
-        known = [mins > LOWEST, maxs < HIGHEST] if is_range else []
-        return func.coalesce(and_(*known, *conditions), false())
+        has_low, has_high = operator[0] in "<=", operator[0] in ">="
+        ends = (low, high)[not has_low : 1 + has_high]
+        return Test(is_inside, (1 if is_range else place, is_range, has_low, has_high), ends)
 
     # -- partition values --------------------------------------------------------------------------------------------
 
-    def _partition(self, leaf: Leaf) -> ColumnElement[bool]:
-        """Return the condition on a partition value, which is text. NULL keeps the file: the key may be missing."""
+    def _partition(self, leaf: Leaf) -> Condition:
         [name] = self._physical.get(leaf.column.path, ("",))
         if not name or name[0] in "$/" or '"' in name:
             # Not every database can look up such a key.
-            return true()
-        text = self._partition_values[name].as_string()
+            return EVERY
         if isinstance(leaf, IsNull):
-            return true() if leaf.negated else or_(text.is_(None), text == "")
+            return EVERY if leaf.negated else Test(is_null, (name,))
         match leaf.column.type:
             case PrimitiveType("string"):
-                found = self._text(leaf, text)
+                return _text(leaf, name)
             case PrimitiveType("date"):
-                found = self._date(leaf, text)
+                return _date(leaf, name)
             case PrimitiveType("boolean"):
-                found = _truth(leaf, func.lower(text))
+                return _truth(leaf, name)
             case PrimitiveType("byte" | "short" | "integer" | "long"):
-                found = self._number(leaf, text)
+                return self._number(leaf, name)
             case PrimitiveType() as type_ if type_.is_decimal:
-                found = self._number(leaf, text)
-            case _:
-                found = true()
-        return func.coalesce(found, true())
+                return self._number(leaf, name)
+        return EVERY
 
-    def _text(self, leaf: Leaf, text: ColumnElement[str]) -> ColumnElement[bool]:
-        """Compare text by bytes, as Spark does. This also orders ISO dates."""
-        match leaf:
-            case Comparison(_, operator, str() | date() as value) if not isinstance(value, datetime):
-                wanted_text = value if isinstance(value, str) else value.isoformat()
-                ordered = text if operator in ("=", "<>") else self._backend.by_bytes(text)
-                return _compare(ordered, operator, wanted_text) if _is_sendable(wanted_text) else true()
-            case In(_, values, negated) if len(values) <= MAX_LISTED:
-                wanted = [value if isinstance(value, str) else str(value) for value in values]
-                if not all(map(_is_sendable, wanted)):
-                    return true()
-                return text.not_in(wanted) if negated else text.in_(wanted)
-            case StartsWith(_, prefix, negated) if _is_sendable(prefix):
-                beginning = func.substr(text, 1, len(prefix))
-                return beginning != prefix if negated else beginning == prefix
-        return true()
-
-    def _date(self, leaf: Leaf, text: ColumnElement[str]) -> ColumnElement[bool]:
-        # `Pruner` decides about other forms: 2026-1-1, and years of five digits, which begin with a sign. The latter
-        # cannot equal a given day.
-        is_odd: ColumnElement[bool] = not_(text.like("____-__-__"))
-        if (isinstance(leaf, Comparison) and leaf.operator == "=") or (isinstance(leaf, In) and not leaf.negated):
-            is_odd = and_(is_odd, func.substr(text, 1, 1).not_in(["+", "-"]))
-        return or_(self._text(leaf, text), is_odd)
-
-    def _number(self, leaf: Leaf, text: ColumnElement[str]) -> ColumnElement[bool]:
+    def _number(self, leaf: Leaf, name: str) -> Condition:
         wanted = _whole_numbers(leaf)
         if wanted is not None:
-            # The usual form of a number. `Pruner` decides about a sign, a leading zero and 7.0.
-            is_plain = and_(self._backend.by_bytes(text) >= "1", func.ltrim(text, _DIGITS) == "")
-            return or_(text.in_(wanted), not_(is_plain))
+            return Test(is_whole_among, (name,), (wanted,))
         intervals = self._intervals(leaf, frozenset())
         if intervals is None:
-            return true()
+            return EVERY
         if leaf.column.type not in _WHOLE:
             intervals = [_widened(interval) for interval in intervals]
-        number = self._backend.number_of(text)
-        return or_(false(), *(_between(number, interval) for interval in intervals))
+        return some_of(_between(name, interval) for interval in intervals)
 
 
-def _between(number: ColumnElement[float], interval: Interval) -> ColumnElement[bool]:
-    # An infinite end is left out: not every driver can send an infinity.
-    ends = [number >= interval[0]] if interval[0] > -math.inf else []
-    return and_(true(), *ends, *([number <= interval[1]] if interval[1] < math.inf else []))
+def _text(leaf: Leaf, name: str) -> Condition:
+    match leaf:
+        case Comparison(_, operator, str() | date() as value) if not isinstance(value, datetime):
+            wanted = value if isinstance(value, str) else value.isoformat()
+            return Test(text_compares, (name, operator), (wanted,)) if _is_sendable(wanted) else EVERY
+        case In(_, values, negated) if len(values) <= MAX_LISTED:
+            listed = tuple(value if isinstance(value, str) else str(value) for value in values)
+            return Test(text_is_among, (name, negated), (listed,)) if all(map(_is_sendable, listed)) else EVERY
+        case StartsWith(_, prefix, negated) if _is_sendable(prefix):
+            return Test(text_starts, (name, negated, len(prefix)), (prefix,))
+    return EVERY
+
+
+def _date(leaf: Leaf, name: str) -> Condition:
+    # `Pruner` decides about other forms. A year of five digits cannot equal a given day.
+    is_equality = (isinstance(leaf, Comparison) and leaf.operator == "=") or (isinstance(leaf, In) and not leaf.negated)
+    return some_of([_text(leaf, name), Test(is_odd_day, (name, not is_equality))])
+
+
+def _between(name: str, interval: Interval) -> Condition:
+    has_low, has_high = interval[0] > -math.inf, interval[1] < math.inf
+    if not has_low and not has_high:
+        return EVERY
+    ends = interval[not has_low : 1 + has_high]
+    return Test(number_is_between, (name, has_low, has_high), ends)
 
 
 def _widened(interval: Interval) -> Interval:
@@ -367,7 +376,7 @@ def _few(intervals: list[Interval]) -> list[Interval]:
     return [reduce(lambda a, b: (min(a[0], b[0]), max(a[1], b[1])), piece) for piece in pieces if piece]
 
 
-def _whole_numbers(leaf: Leaf) -> list[str] | None:
+def _whole_numbers(leaf: Leaf) -> tuple[str, ...] | None:
     """Return the integers that an integer column is compared with for equality; None for other predicates."""
     match leaf:
         case Comparison(column, "=", value):
@@ -377,31 +386,14 @@ def _whole_numbers(leaf: Leaf) -> list[str] | None:
         case _:
             return None
     is_listed = column.type in _WHOLE and len(values) <= MAX_LISTED and all(isinstance(value, int) for value in values)
-    return [str(value) for value in values] if is_listed else None
+    return tuple(map(str, values)) if is_listed else None
 
 
-def _truth(leaf: Leaf, text: ColumnElement[str]) -> ColumnElement[bool]:
+def _truth(leaf: Leaf, name: str) -> Condition:
     match leaf:
         case Comparison(_, "=" | "<>" as operator, bool() as value):
-            # `Pruner` decides about other forms, such as 1 and 0.
-            return text != str(value is (operator == "<>")).lower()
-    return true()
-
-
-def _compare(text: ColumnElement[Any], operator: Operator, value: str) -> ColumnElement[bool]:
-    match operator:
-        case "=":
-            return text == value
-        case "<>":
-            return text != value
-        case "<":
-            return text < value
-        case "<=":
-            return text <= value
-        case ">":
-            return text > value
-        case ">=":
-            return text >= value
+            return Test(is_boolean, (name, value is (operator == "=")))
+    return EVERY
 
 
 def _is_sendable(text: str) -> bool:

@@ -26,6 +26,7 @@ from sqlalchemy import (
     Dialect,
     Double,
     Engine,
+    Executable,
     FromClause,
     Select,
     Table,
@@ -38,6 +39,7 @@ from sqlalchemy import (
     create_engine,
     event,
     func,
+    literal,
     literal_column,
     select,
     true,
@@ -114,6 +116,8 @@ class PostgreSQL(Backend):
     survives_fork = True
     array_marks = ("{", "NULL", "}")
     has_file_indexes = True
+    # A statement that COPY contains is parsed and planned each time, which takes longer than to look up few rows.
+    few_rows = 1_000
     driver_errors = (psycopg.Error,)
 
     @property
@@ -206,12 +210,17 @@ class PostgreSQL(Backend):
             if adbc is None or not self._is_large(connection, query):
                 yield from self.batches(connection, query, columns)
                 return
-            text = self._bound(connection, query)
+            text = self._bound(connection, query, {})
         batches = adbc.batches(text, columns)
         yield from super().fetch(engine, query, columns) if batches is None else batches
 
     def batches(self, connection: Connection, query: Query, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-        return copy_batches(connection, self._bound(connection, query), columns)
+        return copy_batches(connection, self._bound(connection, query, {}), columns)
+
+    def batches_of(
+        self, connection: Connection, statement: Prepared, values: Given, columns: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        return copy_batches(connection, self._bound(connection, statement.statement, values), columns)
 
     @cached_property
     def _adbc(self) -> Adbc | None:
@@ -223,10 +232,10 @@ class PostgreSQL(Backend):
         beyond: Select[Any] = select(literal_column("1")).select_from(query.subquery()).limit(1).offset(LARGE_ROWS)
         return connection.execute(beyond).first() is not None
 
-    def _bound(self, connection: Connection, query: Query) -> str:
+    def _bound(self, connection: Connection, query: Executable, values: Given) -> str:
         """Return the query's text with its values in it, quoted by libpq: COPY takes no parameters."""
         driver, prepared = driver_of(connection), Prepared(query, _FORMATTED, self.uri.schema)
-        return prepared.text % tuple(sql.Literal(value).as_string(driver) for value in prepared.values({}))
+        return prepared.text % tuple(sql.Literal(value).as_string(driver) for value in prepared.values(values))
 
     def statement_dialect(self) -> Dialect:
         return dialect()
@@ -318,13 +327,23 @@ class PostgreSQL(Backend):
         return cursor.copy(statement, writer=QueuedLibpqWriter(cursor))
 
     def is_found(
-        self, table: Table, probed: FromClause, source: FromClause, matches: ColumnElement[bool]
-    ) -> ColumnElement[bool]:
+        self,
+        table: Table,
+        probed: FromClause,
+        source: FromClause,
+        matches: ColumnElement[bool],
+        most: int | None = None,
+    ) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
         # OFFSET 0 forces one look-up per row of the source, as in `update_matching`.
         place: ColumnElement[Any] = sa_column("ctid", _selectable=probed)
         found = select(place).where(matches).correlate(source).offset(literal_column("0")).lateral("found")
         hits = select(found.c.ctid).select_from(source.join(found, true()))
-        return self.among(sa_column("ctid", _selectable=table), hits)
+        row: ColumnElement[Any] = sa_column("ctid", _selectable=table)
+        if most is None:
+            return self.among(row, hits), true()
+        some = hits.limit(literal(most + 1, BigInteger())).cte("hits")
+        is_few = select(func.count()).select_from(some).scalar_subquery() <= most
+        return self.among(row, select(some.c.ctid).where(is_few)), is_few
 
     def partition_text(self, files: FromClause) -> ColumnElement[str]:
         return collate(cast(files.c.partition_values, Text), "C")

@@ -138,7 +138,8 @@ def _settings(limits: Sequence[str]) -> Prepared:
     statistics that may be missing. Index look-ups are right at every size, and the plan is made once per session.
     """
     plan = {"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"}
-    plan["plan_cache_mode"] = "force_generic_plan"
+    # To start a worker takes longer than a look-up, and a plan without values may expect many rows.
+    plan |= {"plan_cache_mode": "force_generic_plan", "max_parallel_workers_per_gather": "0"}
     values: dict[str, ColumnElement[str]] = {name: cast(bindparam(name, type_=Text()), Text) for name in limits}
     values |= {name: literal_column(f"'{value}'", Text) for name, value in plan.items()}
     if limits:

@@ -9,17 +9,18 @@ converts the rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
-from psycopg import generators
+from psycopg import capabilities, generators
 from psycopg.abc import PQGen
 from psycopg.adapt import AdaptersMap, Transformer
 from psycopg.errors import DuplicatePreparedStatement, error_from_result
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGresult
+from psycopg.types.bool import BoolLoader
 from psycopg.types.numeric import IntLoader
 from psycopg.types.string import TextLoader
 from psycopg.waiting import Wait
@@ -27,6 +28,10 @@ from psycopg.waiting import Wait
 from deltars.store.backends.base import Rows
 from deltars.store.backends.pool import AnyConnection, driver_connection, info_of
 from deltars.store.backends.prepared import Given, Prepared
+
+MAX_PREPARED = 500
+"""Most statements that are prepared on one connection, if libpq can close them (17 or newer). Each takes memory of the
+server, and there may be any number of shapes of predicates."""
 
 Values: TypeAlias = Sequence[bytes | None]
 """Values of a statement's parameters, in their order, as the server reads them."""
@@ -59,7 +64,8 @@ class _Session:
         self.driver = driver
         self.libpq = driver.pgconn
         self.server = self.libpq.server_version
-        self.names: dict[Prepared, bytes] = {}
+        self.names: dict[str, bytes] = {}
+        """Names of the statements that are prepared, by their text."""
         self.loading = Transformer(_TYPES)
 
 
@@ -71,24 +77,32 @@ def _session(connection: AnyConnection) -> _Session:
     return session
 
 
-def prepare(connection: AnyConnection, statements: Iterable[Prepared]) -> None:
-    """Prepare statements, each once per connection.
+def prepare(connection: AnyConnection, statements: Sequence[Prepared]) -> None:
+    """Prepare statements, each once per connection. Beyond `MAX_PREPARED`, the oldest are closed.
 
     The name follows from the text. A pooler that does not know prepared statements may give this client a session in
     which another one has prepared its own: under a name of ours there is our statement, or none.
     """
     session = _session(connection)
     for statement in statements:
-        if statement not in session.names:
+        if statement.text not in session.names:
             text = statement.text.encode()
             name = b"deltars_" + sha256(text).hexdigest()[:32].encode()
-            if name not in session.names.values():
-                is_idle = session.libpq.transaction_status == TransactionStatus.IDLE
-                error = _error(session.driver, session.libpq.prepare(name, text))
-                # In a transaction, the error has ended it.
-                if error is not None and not (is_idle and isinstance(error, DuplicatePreparedStatement)):
-                    raise error
-            session.names[statement] = name
+            is_idle = session.libpq.transaction_status == TransactionStatus.IDLE
+            error = _error(session.driver, session.libpq.prepare(name, text))
+            # In a transaction, the error has ended it.
+            if error is not None and not (is_idle and isinstance(error, DuplicatePreparedStatement)):
+                raise error
+            session.names[statement.text] = name
+            if len(session.names) > MAX_PREPARED and capabilities.has_send_close_prepared():
+                _close_oldest(session, {each.text for each in statements})
+
+
+def _close_oldest(session: _Session, needed: Collection[str]) -> None:
+    """Close the statement that was prepared first, of those that are not needed now."""
+    oldest = next((text for text in session.names if text not in needed), None)
+    if oldest is not None:
+        session.libpq.close_prepared(session.names.pop(oldest))
 
 
 def run_pipeline(connection: AnyConnection, steps: Sequence[Step]) -> list[Rows | psycopg.Error]:
@@ -102,7 +116,7 @@ def run_pipeline(connection: AnyConnection, steps: Sequence[Step]) -> list[Rows 
             if isinstance(statement, bytes):
                 libpq.send_query_params(statement, None)
             else:
-                libpq.send_query_prepared(names[statement], values)
+                libpq.send_query_prepared(names[statement.text], values)
         libpq.pipeline_sync()
         if libpq.flush():
             driver.wait(generators.send(libpq))
@@ -172,7 +186,7 @@ def _lost(driver: psycopg.Connection[Any], results: Sequence[PGresult]) -> psyco
 
 
 def _rows(session: _Session, result: PGresult) -> Rows | psycopg.Error:
-    """Return the rows of a statement, or its error. Integers are converted; all other values stay text."""
+    """Return the rows of a statement, or its error. Integers and booleans are converted; all other values stay text."""
     status = result.status
     if status == _COMMAND_OK:
         return []
@@ -195,6 +209,7 @@ def _types() -> AdaptersMap:
     types = AdaptersMap()
     for oid in (20, 21, 23):
         types.register_loader(oid, IntLoader)
+    types.register_loader(16, BoolLoader)
     types.register_loader(0, TextLoader)  # every type that is not registered
     return types
 
