@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 import threading
 
@@ -39,3 +40,12 @@ def test_threads_may_share_it() -> None:
         sys.setswitchinterval(interval)
     assert not errors
     assert len(kept) <= 5 + len(threads)
+
+
+def test_a_copy_for_another_process_is_empty() -> None:
+    kept = Remembered[int, int](2)
+    kept[1] = 1
+    copy = pickle.loads(pickle.dumps(kept))
+    for number in range(5):
+        copy[number] = number
+    assert list(copy) == [3, 4]

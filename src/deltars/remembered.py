@@ -21,3 +21,7 @@ class Remembered(dict[K, V]):
             for oldest in list(self)[: len(self) - self._most + 1 + self._most // 10]:
                 self.pop(oldest, None)
         super().__setitem__(key, value)
+
+    def __reduce__(self) -> tuple[type[Remembered[K, V]], tuple[int]]:
+        # A copy for another process finds out by itself.
+        return Remembered, (self._most,)

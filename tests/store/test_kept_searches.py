@@ -15,7 +15,7 @@ from sqlalchemy import func, select
 
 import deltars
 from deltars.log.snapshot import Snapshot
-from deltars.store.backends import base
+from deltars.remembered import Remembered
 from deltars.uri import parse_catalog_uri
 from tests.store.conftest import OpenLog
 from tests.support.log import Log, added, metadata
@@ -87,7 +87,7 @@ def test_values_are_never_part_of_a_kept_statement(log: Log) -> None:
 
 
 def test_statements_of_many_shapes_are_not_kept_for_ever(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "MAX_KEPT", 5)
+    monkeypatch.setattr(log.catalog._session.database.backend, "_kept", Remembered(5))
     snapshot = _snapshot(log)
     for count in range(1, 20):
         listed = ", ".join(f"'{number}'" for number in range(1, count + 1))

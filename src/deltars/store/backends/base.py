@@ -50,9 +50,10 @@ from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 
 from deltars import late_arrow
 from deltars.errors import DatabaseError, DeltarsError, TimeoutError
+from deltars.remembered import Remembered
 from deltars.store.backends.file_system import catalogs_named_like
 from deltars.store.backends.pool import AnyConnection, BareConnection, driver_connection
-from deltars.store.backends.prepared import Given, Prepared, keep
+from deltars.store.backends.prepared import Given, Prepared
 from deltars.store.backends.time_limit import TimeLimit
 from deltars.uri import CatalogUri, uri_of_file
 
@@ -127,7 +128,7 @@ class Backend(ABC):
 
     def __init__(self, uri: CatalogUri) -> None:
         self.uri = uri
-        self._kept: dict[Hashable, Prepared] = {}
+        self._kept = Remembered[Hashable, Prepared](MAX_KEPT)
 
     @property
     def schema(self) -> str | None:
@@ -263,7 +264,7 @@ class Backend(ABC):
         found = self._kept.get(key)
         if found is None:
             found = self.prepare(build())
-            keep(self._kept, key, found, MAX_KEPT)
+            self._kept[key] = found
         return found
 
     @abstractmethod

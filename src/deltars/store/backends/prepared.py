@@ -14,15 +14,14 @@ to compile than the database took to run them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 from sqlalchemy import Dialect, Executable
 from sqlalchemy.sql.compiler import SQLCompiler
 
-MAX_FORMS = 500
+from deltars.remembered import Remembered
 
-_K = TypeVar("_K")
-_V = TypeVar("_V")
+MAX_FORMS = 500
 
 Given: TypeAlias = Mapping[str, Any] | list[Any]
 """Values of a statement's parameters: by name, or all of them in their order."""
@@ -72,19 +71,10 @@ def _form_of(statement: Executable, dialect: Dialect, *, has_schema: bool) -> tu
     if form is None:
         compiled = _compile(statement, dialect, has_schema=has_schema)
         form = _Form(compiled, [parameter.key for parameter in shape.bindparams])
-        keep(_forms, key, form, MAX_FORMS)
+        # Threads share the forms without a lock: at worst a statement is compiled twice.
+        _forms[key] = form
     # Statements with the same cache key have the same parameters in the same order, under different names.
     return form, {name: one.value for name, one in zip(form.names, shape.bindparams, strict=True)}
-
-
-def keep(kept: dict[_K, _V], key: _K, value: _V, most: int) -> None:
-    """Keep a value, and drop the oldest ones if there are too many.
-
-    Threads share such a cache without a lock: at worst a value is made twice.
-    """
-    for oldest in list(kept)[: max(0, len(kept) + 1 - most)]:
-        kept.pop(oldest, None)
-    kept[key] = value
 
 
 def _compile(statement: Executable, dialect: Dialect, *, has_schema: bool) -> SQLCompiler:
@@ -100,4 +90,4 @@ def _quoted(dialect: Dialect, schema: str) -> str:
 
 _SCHEMA = "the schema of the catalog"
 """Stands for the schema in a form. No other name has a blank, and values are never part of the text."""
-_forms: dict[Any, _Form] = {}
+_forms = Remembered[Any, _Form](MAX_FORMS)
