@@ -1,4 +1,4 @@
-"""Restore, tag, untag and copy, interrupted before any call to storage or database: done or not, never between."""
+"""Restore, tag, untag and copy, interrupted before any call to storage or database: done or not, never in between."""
 
 from __future__ import annotations
 
@@ -172,3 +172,24 @@ def test_interrupted_copy_leaves_nothing_that_a_full_vacuum_does_not_delete(
 
     dropped: set[str] = set()
     every_interruption(uri, monkeypatch, copied, check, every=80)
+
+
+def test_interrupted_replacement_leaves_the_old_table_or_the_new_one(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def replaced(catalog: deltars.Catalog) -> None:
+        catalog.copy_table("a", "b", replace=True)
+
+    def check(catalog: deltars.Catalog) -> None:
+        assert contents(catalog) in (BAD, {"a": BAD["a"], "b": BAD["a"]})
+        repaired(catalog)
+        assert all(table.verify(deep=True).is_ok for table in catalog.tables())
+        for note in Path(str(catalog.warehouse)).glob("_deltars/copies/*"):
+            os.utime(note, (0, 0))
+        catalog.vacuum(full=True)
+        assert not list(Path(str(catalog.warehouse)).glob("_deltars/copies/*"))
+        assert catalog.table("b").id == place.id
+        catalog.table("b").write(pa.table({"id": BAD["b"]}), "overwrite")
+        assert contents(catalog) == BAD
+
+    with deltars.connect(uri) as opened:
+        place = opened.table("b")
+    every_interruption(uri, monkeypatch, replaced, check, every=80)

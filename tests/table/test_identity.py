@@ -15,8 +15,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import deltars
-from deltars.errors import ValidationError
+from deltars.errors import MirrorFailure, ValidationError
 from deltars.protocol.identity import HIGH_WATER_MARK
+from tests.support.backup import take_backup
 from tests.support.delta_spark import DeltaSpark
 from tests.support.soak import scaled
 
@@ -210,6 +211,25 @@ def test_threads_of_one_transaction_get_different_numbers(catalog: deltars.Catal
     found = sorted(rows(table).values())
     assert len(found) == len(set(found)) == 2_000
     assert mark(table) == found[-1]
+
+
+def test_no_number_is_given_twice_after_an_older_backup_was_restored(catalog: deltars.Catalog, tmp_path: Path) -> None:
+    """The mark in the log is newer than the catalog's. The catalog takes it over with the log."""
+    table = catalog.create_table("t", DDL, properties={"deltars.hashChain": "true"})
+    table.write(names("a", "b"))
+    backup = take_backup(catalog, tmp_path / "backup", None)
+    table.write(names("c", "d"))
+    before = rows(table)
+    backup.restore()
+    with deltars.connect(catalog.uri) as other:
+        with pytest.raises(MirrorFailure):
+            other.write("t", names("contradiction")).raise_for_mirror()
+        other.accept_log("t", discard=True)
+        again = other.table("t")
+        assert rows(again) == before
+        again.write(names("e", "f"))
+        assert rows(again) == {**before, "e": 30, "f": 35}
+        assert again.verify(deep=True, chain=True).is_ok
 
 
 def test_renamed_and_mapped_column_goes_on_counting(catalog: deltars.Catalog) -> None:
