@@ -122,6 +122,23 @@ def test_rows_are_kept_as_spark_keeps_them(where: str, kept: list[int]) -> None:
     assert _kept(where) == kept
 
 
+@given(
+    st.decimals(-(10**9), 10**9, allow_nan=False, allow_infinity=False, places=3),
+    st.sampled_from(["=", "<>", "<", "<=", ">", ">="]),
+)
+@example(Decimal("0.350"), "=")
+@example(Decimal("0.07"), "<=")
+def test_a_decimal_is_compared_with_a_double_as_the_nearest_double(number: Decimal, operator: str) -> None:
+    """Arrow converts 0.35 to another double than the one that is written so."""
+    kind = pa.decimal128(20, 3)
+    batch = pa.RecordBatch.from_pydict({"d": pa.array([number], kind)})
+    where = f"d {operator} {float(number)!r}D"
+    same = operator in ("=", "<=", ">=")
+    for text, expected in ((where, same), (f"d IN ({float(number)!r}D, 1e300D)", True)):
+        mask = PredicateFilter(parse(text, schema_from_arrow(batch.schema))).mask(batch)
+        assert mask.to_pylist() == [expected], text
+
+
 def test_what_only_spark_can_judge_is_named() -> None:
     with pytest.raises(PredicateError, match=r"only Spark can evaluate.*(?i:upper)"):
         _kept("n = 1 AND upper(t) = 'ABC'")

@@ -105,6 +105,15 @@ def test_long_list_is_asked_for_and_not_kept(log: Log) -> None:
     assert _kept(log) == known
 
 
+@pytest.mark.parametrize("levels", [20, 40])
+def test_conditions_that_are_nested_deeply_are_judged_here(log: Log, levels: int) -> None:
+    """SQLite's parser gives up at about 33 levels."""
+    where = "id = 7"
+    for level in range(levels):
+        where = f"x = {200 + level} OR ({where})" if level % 2 else f"x < {190 - level} AND ({where})"
+    assert _paths(_snapshot(log), where) == {"7"}
+
+
 def test_threads_that_ask_for_different_values_get_their_own(log: Log) -> None:
     snapshot = _snapshot(log)
 

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias, assert_never
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deltars.data.doubles import nearest_doubles
 from deltars.errors import PredicateError
 from deltars.predicate import (
     And,
@@ -126,7 +127,7 @@ class PredicateFilter:
             return pa.nulls(len(values), pa.bool_())
         is_double = pa.types.is_floating(values.type) or any(isinstance(value, float) for value in leaf.values)
         if is_double:
-            values = _one_zero_one_nan(values.cast(pa.float64(), safe=False))
+            values = _one_zero_one_nan(nearest_doubles(values))
         key = id(leaf), values.type
         known, wanted = self._lists.get(key, (None, None))
         if known is not leaf:
@@ -229,7 +230,7 @@ def _compare_floats(values: pa.Array, operator: Operator, value: Any) -> pa.Arra
     """Compare as doubles. An integer is compared with a float column in single precision, as in Spark."""
     single = pa.types.is_float32(values.type) and isinstance(value, int)
     kind = pa.float32() if single else pa.float64()
-    values, number = values.cast(kind, safe=False), float(value)
+    values, number = nearest_doubles(values, kind), float(value)
     is_nan = pc.is_nan(values)
     if math.isnan(number):
         match operator:

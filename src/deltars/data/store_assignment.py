@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from deltars.data.doubles import nearest_doubles
 from deltars.errors import SchemaMismatch, ValidationError
 from deltars.predicate import only_spark
 
@@ -93,8 +94,7 @@ def _cast(values: pa.Array, target: pa.DataType) -> pa.Array:
     if types.is_floating(source) and types.is_integer(target):
         return _truncated(values, target)
     if types.is_decimal(source) and types.is_float64(target):
-        # Arrow's conversion is not the nearest double.
-        return pa.array([None if value is None else float(value) for value in values.to_pylist()], target)
+        return nearest_doubles(values)
     if types.is_decimal(source) and types.is_decimal(target):
         return _rounded(values, target)
     if types.is_decimal(source) and types.is_integer(target):

@@ -57,7 +57,7 @@ _COLLATIONS = "__COLLATIONS"
 _VARCHAR = re.compile(r"varchar\(\d+\)", re.IGNORECASE)
 
 
-MAX_KEPT = 500
+MAX_KEPT = 200
 MAX_KEPT_TEXT = 1_000
 """A longer text is parsed at each use: it is a list of values that hardly comes twice."""
 

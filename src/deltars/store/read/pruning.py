@@ -65,6 +65,8 @@ MAX_INTERVALS = 16
 
 MAX_PARTS = 200
 """A condition with more parts is not sent: SQLite accepts about a thousand, and each is evaluated for every file."""
+MAX_DEPTH = 25
+"""A condition that is nested deeper is not sent: SQLite's parser accepts about thirty levels of it."""
 MAX_LISTED = 1_000
 """A longer list of values is not sent: SQLite accepts about thirty thousand."""
 
@@ -131,7 +133,8 @@ class Translation:
 
     def condition(self, predicate: Predicate) -> Condition:
         """Return the condition for files that may hold a matching row; EVERY if the database cannot tell."""
-        return self._of(grouped(predicate), frozenset())
+        flat = grouped(predicate)
+        return EVERY if _depth(flat) > MAX_DEPTH else self._of(flat, frozenset())
 
     def ranges(self, predicate: Predicate) -> list[Interval] | None:
         """Return the ranges on the scale of the range column, one of which every matching file overlaps.
@@ -163,11 +166,14 @@ class Translation:
 
     def certainty(self, predicate: Predicate) -> Condition:
         """Return the condition for files that certainly match, so that `Pruner` can skip them; NONE for none."""
+        return NONE if _depth(predicate) > MAX_DEPTH else self._certainty(predicate)
+
+    def _certainty(self, predicate: Predicate) -> Condition:
         match predicate:
             case And(parts) if len(parts) <= MAX_PARTS:
-                return every_of(map(self.certainty, parts))
+                return every_of(map(self._certainty, parts))
             case Or(parts) if len(parts) <= MAX_PARTS:
-                return some_of(map(self.certainty, parts))
+                return some_of(map(self._certainty, parts))
             case Constant(value):
                 return EVERY if value else NONE
             case Unknown() | Like():
@@ -360,6 +366,13 @@ def _both(one: list[Interval], other: list[Interval]) -> list[Interval]:
     if len(one) * len(other) > MAX_INTERVALS:
         return min(one, other, key=len)
     return [(max(a, c), min(b, d)) for a, b in one for c, d in other]
+
+
+def _depth(predicate: Predicate) -> int:
+    match predicate:
+        case And(parts) | Or(parts):
+            return 1 + max(map(_depth, parts), default=0)
+    return 0
 
 
 def _below_nan(parts: Sequence[Predicate]) -> frozenset[Column]:
