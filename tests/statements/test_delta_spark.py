@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -165,7 +166,8 @@ def _cases() -> list[Any]:
 def test_statements_do_what_those_of_delta_spark_do(
     catalog: deltars.Catalog, delta_spark: DeltaSpark, spark: SparkSession, tmp_path: Path, case: Case
 ) -> None:
-    theirs = {part: f"{tmp_path.name}_{part}" if case.by_name else f"delta.`{tmp_path}/{part}`" for part in "tu"}
+    prefix = f"case_{uuid4().hex}"
+    theirs = {part: f"{prefix}_{part}" if case.by_name else f"delta.`{tmp_path}/{part}`" for part in "tu"}
     ours = {"t": "t", "u": "u"}
     for text in START:
         delta_spark.run(text.format_map(theirs))
