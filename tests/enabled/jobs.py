@@ -42,6 +42,9 @@ def save_modes(spark: SparkSession, place: str) -> Any:
     seen.append(rows(spark.read.format("delta").option("versionAsOf", 0).load(path)))
     seen.append(rows(spark.read.format("delta").load(f"{path}@v1")))
     seen.append(refused(lambda: spark.read.format("delta").option("versionAsOf", 9).load(path).collect()))
+    for moment in ("1999-01-01", "2999-01-01"):
+        read = spark.read.format("delta").option("timestampAsOf", moment)
+        seen.append(refused(lambda read=read: read.load(path).collect()))  # type: ignore[misc]
     return seen
 
 

@@ -12,6 +12,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.sql.compiler import SQLCompiler
 
+from deltars.remembered import Remembered
 from deltars.store.backends import prepared
 from deltars.store.backends.prepared import Prepared
 from deltars.store.schema import dl_add_files
@@ -81,8 +82,7 @@ def test_query_is_compiled_once_for_lists_of_any_length(monkeypatch: pytest.Monk
 
 
 def test_last_shapes_are_kept_and_older_ones_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepared, "MAX_FORMS", 3)
-    monkeypatch.setattr(prepared, "_forms", {})
+    monkeypatch.setattr(prepared, "_forms", Remembered(3))
     for column in (FILES.path, FILES.size, FILES.version, FILES.stats, FILES.path):
         assert Prepared(select(column).where(FILES.version == 3), _dialect("format"), None).values({}) == [3]
     assert len(prepared._forms) == 3

@@ -11,6 +11,7 @@ from uuid import UUID
 from deltars.catalog.table_path import location_at, table_at
 from deltars.enabled.tables import SOURCES, Tables, name_in, path_in
 from deltars.errors import ValidationError, brief
+from deltars.log.moments import parse_moment, to_milliseconds
 from deltars.spark.plane import SparkPlane
 from deltars.spark.read.nullability import with_nullability
 from deltars.spark.verbs.names import quoted
@@ -103,6 +104,9 @@ class Reads:
             "timestamp": SparkPlane().moment(request.session, moment.timestamp),
         }
         snapshot = self._tables.catalog.table(table).snapshot(**moments)
+        asked = parse_moment(moments["timestamp"])
+        if asked is not None and self._tables.catalog.table(table).version == snapshot.version:
+            _refuse_later(asked, snapshot.timestamp)
         frame = self._tables.catalog.read(table, version=snapshot.version, spark=request.session)
         return with_nullability(frame, snapshot.schema)
 
@@ -131,6 +135,16 @@ def _whole(name: str, value: str) -> int:
         return int(value)
     except ValueError:
         raise ValidationError(f"{name} is a version, got {brief(value)}", field=name) from None
+
+
+def _refuse_later(asked: datetime, latest: datetime) -> None:
+    """Raise ValidationError for a time after the last commit, as Delta does: the same read would change later."""
+    if to_milliseconds(asked) > to_milliseconds(latest):
+        raise ValidationError(
+            f"{asked.isoformat()} is after the table's last commit, {latest.isoformat()}",
+            field="timestampAsOf",
+            hint=f"Read at {latest.isoformat()} or before, or leave out timestampAsOf.",
+        )
 
 
 def _moment(options: Mapping[str, str]) -> Moment:

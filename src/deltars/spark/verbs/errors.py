@@ -133,6 +133,8 @@ def deltas_words(error: DeltarsError) -> DeltasWords | None:
             "This table is configured to only allow appends. If you would like to permit updates or deletes, use 'ALTER"
             f" TABLE {error.table} SET TBLPROPERTIES (delta.appendOnly=false)'.",
         )
+    if error.field == "timestampAsOf" and "is after the table's last commit" in error.message:
+        return DeltasWords(AnalysisException, "DELTA_TIMESTAMP_GREATER_THAN_COMMIT", error.message)
     if isinstance(error, PredicateError) and (error.problem or "").startswith("there is no column"):
         return DeltasWords(AnalysisException, "UNRESOLVED_COLUMN.WITH_SUGGESTION", error.message)
     if isinstance(error, FeatureNotDropped) and error.condition is not None:
