@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ import deltars
 from deltars.errors import HistoryExpired
 from deltars.store import schema
 from deltars.store.history.deletion import LONGEST_S, HistoryDeletion
+from tests.support.forkserver import forkserver
 from tests.support.memory import peak_mib
 from tests.support.soak import record, scaled, seed
 from tests.support.together import Meanwhile
@@ -83,7 +83,7 @@ def test_readers_of_versions_that_expire_see_all_of_a_version_or_the_error(
     migrated_uri: str, catalog: deltars.Catalog
 ) -> None:
     table = catalog.create_table("t", "id BIGINT", properties={"delta.enableExpiredLogCleanup": "false"})
-    context = multiprocessing.get_context("spawn")
+    context = forkserver()
     ready, stop, found = context.Semaphore(0), context.Event(), context.Queue()
     readers = [
         context.Process(target=read_until, args=(migrated_uri, seed() + n, ready, stop, found)) for n in range(2)

@@ -11,7 +11,6 @@ maintenance. What no client may meet, an error that is not one of deltars', is k
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 import signal
 import threading
@@ -27,6 +26,7 @@ from typing import Any
 import deltars
 from deltars.uri import parse_catalog_uri
 from tests.faults.clients import Client, maintain
+from tests.support.forkserver import forkserver
 
 WAIT_S = 120.0
 PAUSE_S = 0.05
@@ -84,10 +84,8 @@ class Crew:
             self._start(place)
 
     def _start(self, place: int) -> None:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["tests.support.jobs", "tests.faults.crew"])
         arguments = (self._uri, str(self._directory), self._groups[place], self._lot.random(), self._settings)
-        process = context.Process(target=work, args=arguments, daemon=True)
+        process = forkserver().Process(target=work, args=arguments, daemon=True)
         process.start()
         self._processes[place] = process
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +19,7 @@ from deltars.store.backends.postgresql import adbc
 from deltars.store.backends.postgresql import backend as postgresql
 from deltars.store.schema import dl_catalog, dl_tables
 from tests.store.conftest import OpenLog
+from tests.support.forkserver import forkserver
 from tests.support.log import Log, added, removed
 from tests.support.racers import hold_the_lock, run_racers, write_or_watch_both
 from tests.support.soak import scaled
@@ -33,8 +33,7 @@ SOON_S = 20.0
 def test_readers_do_not_wait_for_a_process_that_holds_the_lock(log: Log, tmp_path: Path) -> None:
     log.append("a")
     ready = tmp_path / "ready"
-    context = multiprocessing.get_context("spawn")
-    holder = context.Process(target=hold_the_lock, args=(log.uri, log.table_id, str(ready)), daemon=True)
+    holder = forkserver().Process(target=hold_the_lock, args=(log.uri, log.table_id, str(ready)), daemon=True)
     holder.start()
     try:
         _wait_for(ready)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections import Counter
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from tests.store.conftest import OpenLog
+from tests.support.forkserver import forkserver
 from tests.support.log import Log
 from tests.support.racers import (
     Tally,
@@ -139,9 +140,7 @@ def test_killed_writer_frees_its_lock_and_leaves_nothing(open_log: OpenLog, tmp_
     assert time.monotonic() - started < 10
 
 
-def _start_holder(uri: str, table_id: UUID, ready: Path) -> multiprocessing.Process:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.support.jobs"])
-    holder = context.Process(target=hold_the_lock, args=(uri, table_id, str(ready)), daemon=True)
+def _start_holder(uri: str, table_id: UUID, ready: Path) -> BaseProcess:
+    holder = forkserver().Process(target=hold_the_lock, args=(uri, table_id, str(ready)), daemon=True)
     holder.start()
-    return holder  # type: ignore[return-value]
+    return holder

@@ -2,17 +2,17 @@
 
     outcomes = at_once(10, connect_to, uri)      # what each returned or raised
 
-A job is a function of a module that the processes can import, and what it takes and answers pickles. They are forked
-from a server that has imported deltars and opened nothing: ten of them cost little more than one.
+A job is a function of a module that the processes can import, and what it takes and answers pickles. Ten processes cost
+little more than one (`tests/support/forkserver.py`).
 """
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing.context import ForkServerContext
 from typing import Any, TypeVar
+
+from tests.support.forkserver import forkserver
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ _barrier: Any = None
 
 def at_once(count: int, job: Callable[..., T], *arguments: Any) -> list[T | BaseException]:
     outcomes: list[T | BaseException] = []
-    context = _context()
+    context = forkserver()
     barrier = context.Barrier(count)
     with ProcessPoolExecutor(count, mp_context=context, initializer=_meet_at, initargs=(barrier,)) as pool:
         futures = [pool.submit(_when_all_are_there, job, arguments) for _ in range(count)]
@@ -37,12 +37,6 @@ def at_once(count: int, job: Callable[..., T], *arguments: Any) -> list[T | Base
 
 def failures(outcomes: Sequence[object]) -> list[str]:
     return [f"{type(outcome).__name__}: {outcome}" for outcome in outcomes if isinstance(outcome, BaseException)]
-
-
-def _context() -> ForkServerContext:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.support.jobs"])
-    return context
 
 
 def _meet_at(barrier: Any) -> None:

@@ -8,7 +8,6 @@ together. `around` is a context for each program: for every process, or once for
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import threading
@@ -25,6 +24,7 @@ import deltars
 from deltars.log.commit import Commit, TableCommit
 from deltars.protocol import AddFile
 from deltars.uri import parse_catalog_uri
+from tests.support.forkserver import forkserver
 
 T = TypeVar("T")
 
@@ -47,8 +47,7 @@ def run_racers(
         start = threading.Barrier(count)
         with around(), deltars.connect(uri, pool_size=count) as catalog, ThreadPoolExecutor(count) as threads:
             return _answers(threads.submit(_together, start, job, catalog, i, *arguments) for i in range(count))
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.support.jobs"])
+    context = forkserver()
     barrier = context.Barrier(count)
     with ProcessPoolExecutor(count, mp_context=context, initializer=_meet_at, initargs=(barrier,)) as processes:
         return _answers(processes.submit(_connect_and_run, around, job, uri, i, *arguments) for i in range(count))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import time
@@ -20,6 +19,7 @@ from deltars.config import Settings
 from deltars.errors import TimeoutError
 from deltars.store.backends.postgresql import deadlines
 from deltars.uri import parse_catalog_uri
+from tests.support.forkserver import forkserver
 from tests.support.lake import Lake, OpenLake
 from tests.support.log import added
 from tests.support.postgres import PostgresServer
@@ -40,9 +40,8 @@ Job = Callable[[str, list[Any], float, str], None]
 def _client(job: Job, lake: Lake, tmp_path: Path, *, timeout_s: float) -> Iterator[BaseProcess]:
     """A program that holds the locks of all tables; it is gone when the block ends."""
     ready = tmp_path / "ready"
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.support.jobs"])
-    process = context.Process(target=job, args=(lake.uri, list(lake.ids.values()), timeout_s, str(ready)), daemon=True)
+    arguments = (lake.uri, list(lake.ids.values()), timeout_s, str(ready))
+    process = forkserver().Process(target=job, args=arguments, daemon=True)
     process.start()
     try:
         deadline = time.monotonic() + 60
