@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import pytest
 
@@ -32,6 +33,9 @@ CONFLICTS = {
 }
 """What may happen to a transaction, and nothing else."""
 
+Histories: TypeAlias = Sequence[tuple[History, Counter[str]]]
+"""Histories, each with the errors that its clients met."""
+
 
 @pytest.mark.soak
 @pytest.mark.timeout(36_000)
@@ -40,9 +44,9 @@ def test_random_transactions_show_no_anomaly_that_their_level_forbids(
     catalog: deltars.Catalog, catalog_uri: str, backend: str
 ) -> None:
     clients, count = (8, 100) if is_soak() else (4, 10)
-    tally = Tally(clients)
-    for number in range(_rounds(backend)):
-        histories = run_workload(
+
+    def play(number: int) -> Histories:
+        return run_workload(
             catalog,
             catalog_uri,
             ISOLATION_LEVELS,
@@ -52,14 +56,18 @@ def test_random_transactions_show_no_anomaly_that_their_level_forbids(
             tables=3 if is_soak() else 2,
             first=number * len(ISOLATION_LEVELS),
         )
+
+    _check_rounds(play, clients, count, backend).record(f"histories checked, {backend}")
+
+
+def _check_rounds(play: Callable[[int], Histories], clients: int, count: int, backend: str) -> Tally:
+    """Check the histories of all rounds. Each has 3,200 transactions in a soak run, and a whole run has 200,000."""
+    tally = Tally(clients)
+    for number in range(scaled(1, soak=1 if backend == "duckdb" else 63)):
+        histories = play(number)
         assert all(len(history.txns) == clients * count for history, _ in histories)
         tally.check(histories)
-    tally.record(f"histories checked, {backend}")
-
-
-def _rounds(backend: str) -> int:
-    """Return how many rounds there are. Each has 3,200 transactions in a soak run, and a whole run has 200,000."""
-    return scaled(1, soak=1 if backend == "duckdb" else 63)
+    return tally
 
 
 @dataclass(slots=True)
@@ -72,7 +80,7 @@ class Tally:
     committed: int = 0
     confirmed: int = 0
 
-    def check(self, histories: Sequence[tuple[History, Counter[str]]]) -> None:
+    def check(self, histories: Histories) -> None:
         for history, errors in histories:
             found = find_anomalies(history)
             assert found == [], f"seed {seed()}, {history.level}"
@@ -160,7 +168,7 @@ def _in_threads(
     uri: str,
     levels: Sequence[Isolation],
     sabotage: Callable[[], AbstractContextManager[object]] = unpublished,
-) -> tuple[list[tuple[History, Counter[str]]], list[int]]:
+) -> tuple[Histories, list[int]]:
     """Histories of threads on one table, and the sizes of the groups that their appends were committed in."""
     with gathering(1) as sizes:
         histories = run_workload(
@@ -207,9 +215,9 @@ def test_random_changes_of_rows_show_no_anomaly_that_their_level_forbids(
     catalog: deltars.Catalog, catalog_uri: str, backend: str
 ) -> None:
     clients, count = (8, 100) if is_soak() else (3, 8)
-    tally = Tally(clients)
-    for number in range(_rounds(backend)):
-        histories = run_row_workload(
+
+    def play(number: int) -> Histories:
+        return run_row_workload(
             catalog,
             catalog_uri,
             ISOLATION_LEVELS,
@@ -218,8 +226,8 @@ def test_random_changes_of_rows_show_no_anomaly_that_their_level_forbids(
             seed=seed() + number,
             first=number * len(ISOLATION_LEVELS),
         )
-        tally.check(histories)
-    tally.record(f"histories of rows checked, {backend}")
+
+    _check_rounds(play, clients, count, backend).record(f"histories of rows checked, {backend}")
 
 
 @pytest.mark.backends("sqlite")

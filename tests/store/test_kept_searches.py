@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from sqlalchemy import func, select
@@ -16,6 +17,7 @@ from sqlalchemy import func, select
 import deltars
 from deltars.log.snapshot import Snapshot
 from deltars.remembered import Remembered
+from deltars.store.backends.postgresql import pipeline
 from deltars.uri import parse_catalog_uri
 from tests.store.conftest import OpenLog
 from tests.support.log import Log, added, metadata
@@ -201,6 +203,20 @@ def test_connection_closes_the_oldest_of_too_many_statements(
     assert count <= 5
     log.commit(_files(1, 9))
     assert _paths(_snapshot(log), "id = 9") == {"9"}
+
+
+@pytest.mark.backends("postgres")
+def test_connection_is_given_up_where_closing_a_statement_is_interrupted(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a transaction, a statement that the server still has and we have forgotten could not be prepared again."""
+    monkeypatch.setattr(pipeline, "MAX_PREPARED", 0)
+    monkeypatch.setattr(pipeline, "_close_oldest", Mock(side_effect=KeyboardInterrupt))
+    database = log.catalog._session.database
+    with database.engine.connect() as connection:
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.prepare(connection, [database.backend.prepare(select(func.now()))])
+        assert connection.invalidated
 
 
 @pytest.mark.backends("postgres")

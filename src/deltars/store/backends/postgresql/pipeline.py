@@ -95,7 +95,12 @@ def prepare(connection: AnyConnection, statements: Sequence[Prepared]) -> None:
                 raise error
             session.names[statement.text] = name
             if len(session.names) > MAX_PREPARED and capabilities.has_send_close_prepared():
-                _close_oldest(session, {each.text for each in statements})
+                try:
+                    _close_oldest(session, {each.text for each in statements})
+                except BaseException:
+                    # Whether the statement is still prepared is unknown.
+                    connection.invalidate()
+                    raise
 
 
 def _close_oldest(session: _Session, needed: Collection[str]) -> None:
