@@ -467,6 +467,25 @@ def test_a_table_of_another_catalog_is_taken_only_when_told_to(catalog: deltars.
 
 
 @pytest.mark.backends("sqlite")
+def test_a_table_moves_to_another_catalog_with_its_history(catalog: deltars.Catalog, tmp_path: Path) -> None:
+    table = catalog.create_table("t", "id BIGINT, day STRING")
+    for number in range(3):
+        catalog.write("t", _rows(number))
+    released = catalog.release("t")
+    with deltars.connect(f"deltasql://sqlite/{tmp_path}/other.db", warehouse=str(tmp_path / "theirs")) as other:
+        moved = other.import_table(table.location, name="t")
+        catalog.drop_table("t")
+        other.write("t", _rows(3))
+        assert _ids(moved) == [0, 1, 2, 3]
+        assert _ids(other.table("t"), version=2) == [0, 1]
+        assert moved.location == table.location
+        assert moved.version > released
+        assert moved.verify(deep=True).findings == ()
+    assert not catalog.tables()
+    assert sorted(DeltaTable(table.location).to_pyarrow_table()["id"].to_pylist()) == [0, 1, 2, 3]
+
+
+@pytest.mark.backends("sqlite")
 def test_importer_follows_only_held_tables(catalog: deltars.Catalog) -> None:
     table = catalog.create_table("t", "id BIGINT")
     with pytest.raises(deltars.TableHeld, match="nothing to follow"):
