@@ -7,6 +7,7 @@ parametrised test: the other backends take its first case, and their other cases
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -138,6 +139,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     campaign.weigh(session.config, session.items)
+    # Thousands of tests and their modules stay until the end: the garbage collector would look at all of them each time,
+    # which takes seconds.
+    gc.collect()
+    gc.freeze()
 
 
 def _leave_cases_to_soak(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -46,7 +46,7 @@ def test_random_transactions_show_no_anomaly_that_their_level_forbids(
     clients, count = (8, 100) if is_soak() else (4, 10)
 
     def play(number: int) -> Histories:
-        return run_workload(
+        histories = run_workload(
             catalog,
             catalog_uri,
             ISOLATION_LEVELS,
@@ -56,17 +56,17 @@ def test_random_transactions_show_no_anomaly_that_their_level_forbids(
             tables=3 if is_soak() else 2,
             first=number * len(ISOLATION_LEVELS),
         )
+        assert all(len(history.txns) == clients * count for history, _ in histories)
+        return histories
 
-    _check_rounds(play, clients, count, backend).record(f"histories checked, {backend}")
+    _check_rounds(play, clients, backend).record(f"histories checked, {backend}")
 
 
-def _check_rounds(play: Callable[[int], Histories], clients: int, count: int, backend: str) -> Tally:
+def _check_rounds(play: Callable[[int], Histories], clients: int, backend: str) -> Tally:
     """Check the histories of all rounds. Each has 3,200 transactions in a soak run, and a whole run has 200,000."""
     tally = Tally(clients)
     for number in range(scaled(1, soak=1 if backend == "duckdb" else 63)):
-        histories = play(number)
-        assert all(len(history.txns) == clients * count for history, _ in histories)
-        tally.check(histories)
+        tally.check(play(number))
     return tally
 
 
@@ -227,7 +227,7 @@ def test_random_changes_of_rows_show_no_anomaly_that_their_level_forbids(
             first=number * len(ISOLATION_LEVELS),
         )
 
-    _check_rounds(play, clients, count, backend).record(f"histories of rows checked, {backend}")
+    _check_rounds(play, clients, backend).record(f"histories of rows checked, {backend}")
 
 
 @pytest.mark.backends("sqlite")
