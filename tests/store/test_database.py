@@ -121,6 +121,20 @@ def test_connection_that_its_borrower_lost_makes_room(small_pool: deltars.Catalo
 
 
 @POSTGRES
+def test_connection_that_was_lost_in_a_reference_cycle_makes_room(small_pool: deltars.Catalog) -> None:
+    pool = pool_of(small_pool._session.database.engine)
+    gc.disable()
+    try:
+        for _ in range(2):
+            lost: list[object] = [pool.lend()]
+            lost.append(lost)
+        del lost
+        assert small_pool.tables() == []
+    finally:
+        gc.enable()
+
+
+@POSTGRES
 def test_never_more_connections_than_the_pool_has_places(migrated_uri: str) -> None:
     uri = f"{migrated_uri}&application_name=eight_threads"
     with deltars.connect(uri, pool_size=3) as catalog, ThreadPoolExecutor(8) as pool:

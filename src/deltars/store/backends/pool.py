@@ -10,6 +10,7 @@ its session has its statements prepared. SQLAlchemy's own pool takes ten times a
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from contextlib import suppress
@@ -154,6 +155,7 @@ class WatchedPool(Pool):
     def _wait(self) -> ConnectionPoolEntry:
         """Return a new entry if there is room, or wait for one. Its connection is opened by who takes it."""
         began = time.monotonic()
+        is_collected = False
         with self._change:
             self._waiting += 1
             try:
@@ -165,9 +167,14 @@ class WatchedPool(Pool):
                         self._entries.add(entry)
                         return entry
                     left_s = began + self.timeout_s - time.monotonic()
-                    if left_s <= 0:
+                    if left_s > 0:
+                        self._change.wait(min(left_s, _LOST_S))
+                    elif is_collected:
                         raise sa_exc.TimeoutError(f"all {self._size} connections are in use")
-                    self._change.wait(min(left_s, _LOST_S))
+                    else:
+                        # A lost entry in a reference cycle makes room only now.
+                        gc.collect()
+                        is_collected = True
             finally:
                 self._waiting -= 1
                 self._waited_s += time.monotonic() - began
