@@ -35,7 +35,7 @@ class Sizes:
 
 def versions(rig: Rig, sizes: Sizes) -> list[Figure]:
     def made(number: int) -> tuple[str, UUID]:
-        uri, table_id = _small(rig)
+        uri, table_id = small_catalog(rig)
         _give_history(uri, table_id, number)
         return uri, table_id
 
@@ -44,8 +44,8 @@ def versions(rig: Rig, sizes: Sizes) -> list[Figure]:
 
 def files(rig: Rig, sizes: Sizes) -> list[Figure]:
     def made(number: int) -> tuple[str, UUID]:
-        uri, table_id = _small(rig)
-        in_own_process(_fill_on, uri, table_id, number)
+        uri, table_id = small_catalog(rig)
+        in_own_process(fill_table, uri, table_id, number)
         return uri, table_id
 
     return _grown(rig, sizes, "files", made)
@@ -53,7 +53,7 @@ def files(rig: Rig, sizes: Sizes) -> list[Figure]:
 
 def tables(rig: Rig, sizes: Sizes) -> list[Figure]:
     def made(number: int) -> tuple[str, UUID]:
-        uri, table_id = _small(rig)
+        uri, table_id = small_catalog(rig)
         _give_company(uri, table_id, number)
         return uri, table_id
 
@@ -63,7 +63,7 @@ def tables(rig: Rig, sizes: Sizes) -> list[Figure]:
 def _grown(rig: Rig, sizes: Sizes, axis: str, made: Callable[[int], tuple[str, UUID]]) -> list[Figure]:
     figures = []
     for number in sizes.points:
-        seen = in_own_process(_measure, {OURS: made(number), SMALL: _small(rig)}, sizes.repeats)
+        seen = in_own_process(measure_calls, {OURS: made(number), SMALL: small_catalog(rig)}, sizes.repeats)
         for what, sides in seen.items():
             figures.append(
                 Figure(
@@ -81,7 +81,7 @@ def _grown(rig: Rig, sizes: Sizes, axis: str, made: Callable[[int], tuple[str, U
     return figures
 
 
-def _measure(places: dict[str, tuple[str, UUID]], repeats: int) -> dict[str, dict[str, list[float]]]:
+def measure_calls(places: dict[str, tuple[str, UUID]], repeats: int) -> dict[str, dict[str, list[float]]]:
     """Seconds of every call, by what was called and on which catalog; both take turns."""
     with ExitStack() as resources:
         calls = {}
@@ -124,7 +124,7 @@ def _calls(catalog: deltars.Catalog, table_id: UUID) -> dict[str, Callable[[], o
 # -- the catalogs ------------------------------------------------------------------------------------------------------
 
 
-def _small(rig: Rig) -> tuple[str, UUID]:
+def small_catalog(rig: Rig) -> tuple[str, UUID]:
     """One table of one file."""
     uri = new_catalog(rig.server)
     with deltars.connect(uri) as catalog:
@@ -133,7 +133,7 @@ def _small(rig: Rig) -> tuple[str, UUID]:
         return uri, made.id
 
 
-def _fill_on(uri: str, table_id: UUID, files: int) -> None:
+def fill_table(uri: str, table_id: UUID, files: int) -> None:
     with deltars.connect(uri, timeout=3600) as catalog:
         writer = deltars.SqlTxnLogWriter(catalog)
         for version, start in enumerate(range(1, files, PART), start=2):
