@@ -191,9 +191,11 @@ class _Line:
         if verdict in (Verdict.CUT_DURING, Verdict.CUT_AFTER):
             self._at_end_of_batch = verdict
             self._is_swallowing = verdict is Verdict.CUT_AFTER
+        is_end = kind in (b"S", b"Q", b"c") and self._at_end_of_batch is Verdict.CUT_DURING
+        # Before the server has the end of the batch: it may answer at once.
+        self._is_swallowing |= is_end
         self._server.sendall(_framed(kind, body))
-        if kind in (b"S", b"Q", b"c") and self._at_end_of_batch is Verdict.CUT_DURING:
-            self._is_swallowing = True
+        if is_end:
             time.sleep(TIME_TO_BEGIN_S)
             self._end_client()
 
