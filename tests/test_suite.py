@@ -8,9 +8,14 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import psycopg
 import pytest
 
+import deltars
+from tests.support.dump import dump
 from tests.support.durations import NO_BACKEND, Durations, backend_of, folder_of, table
+from tests.support.postgres import PostgresServer
+from tests.support.templates import CatalogTemplates
 
 ROOT = Path(__file__).parents[1]
 MANY_CASES = "tests/store/test_writer_validation.py::test_illegal_path_is_refused"
@@ -64,3 +69,51 @@ def test_test_is_counted_once_with_the_seconds_of_its_fixtures() -> None:
             report = pytest.TestReport(nodeid, ("", 0, ""), {}, "passed", None, when, duration=2.0)
             durations.pytest_runtest_logreport(report)
     assert durations.lines()[-1].split() == ["together", "2", "12", "0", "12", "0", "0"]
+
+
+def test_database_is_reused_as_it_was_under_another_name(
+    postgres_server: PostgresServer, catalog_templates: CatalogTemplates
+) -> None:
+    templates, server = catalog_templates, postgres_server
+    used = templates.take_database(server)
+    uri = server.catalog_uri(used, templates.SCHEMA)
+    new = dump(uri)
+    with deltars.connect(uri, warehouse="/nowhere") as catalog:
+        catalog.register_table("t", "/nowhere/t")
+        left_open = server.connect(used)
+        templates.give_back(used)
+        again = templates.take_database(server)
+    assert again != used
+    restored = dump(server.catalog_uri(again, templates.SCHEMA))
+    assert restored.pop("dl_catalog") != new.pop("dl_catalog"), "it is another catalog"
+    assert restored == new
+    with pytest.raises(psycopg.OperationalError):
+        left_open.execute("SELECT 1")
+    templates.give_back(again)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "CREATE INDEX more ON dl_tables (name)",
+        "ALTER TABLE dl_tables ADD COLUMN more integer",
+        "CREATE OR REPLACE FUNCTION more() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
+        "GRANT SELECT ON dl_tables TO public",
+        "ALTER TABLE dl_tables ENABLE ROW LEVEL SECURITY",
+        "ANALYZE dl_catalog",
+    ],
+)
+def test_database_is_not_used_again_if_more_than_rows_changed(
+    change: str, postgres_server: PostgresServer, catalog_templates: CatalogTemplates
+) -> None:
+    used = catalog_templates.take_database(postgres_server)
+    with postgres_server.connect(used) as connection:
+        connection.execute(f"SET search_path TO {catalog_templates.SCHEMA}")
+        [[before]] = connection.execute("SELECT oid FROM pg_database WHERE datname = current_database()")
+        connection.execute(change)
+    catalog_templates.give_back(used)
+    again = catalog_templates.take_database(postgres_server)
+    with postgres_server.connect(again) as connection:
+        [[after]] = connection.execute("SELECT oid FROM pg_database WHERE datname = current_database()")
+    assert after != before
+    catalog_templates.give_back(again)

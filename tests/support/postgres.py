@@ -76,11 +76,19 @@ class PostgresServer:
 
     def create_database(self, name: str, template: str = "template0") -> str:
         """Create a database under a unique name that begins with `name`, and return that name."""
-        unique = f"{re.sub(r'[^a-z0-9]+', '_', name.lower())[:48]}_{secrets.token_hex(4)}"
+        unique = _unique(name)
         with self.connect() as connection:
             # The servers of tests run without fsync: a copy of the files is then faster than one through the WAL.
             copy = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY FILE_COPY")
             connection.execute(copy.format(sql.Identifier(unique), sql.Identifier(template)))
+        return unique
+
+    def rename_database(self, database: str, name: str) -> str:
+        """Give a database a unique name that begins with `name`, and return that name."""
+        unique = _unique(name)
+        with self.connect() as connection:
+            rename = sql.SQL("ALTER DATABASE {} RENAME TO {}")
+            connection.execute(rename.format(sql.Identifier(database), sql.Identifier(unique)))
         return unique
 
     def drop_database(self, name: str) -> None:
@@ -100,6 +108,10 @@ class PostgresServer:
     def create_catalog_uri(self, database: str) -> str:
         """The URI of an empty catalog: a new schema with nothing in it."""
         return self.catalog_uri(database, self.create_schema(database))
+
+
+def _unique(name: str) -> str:
+    return f"{re.sub(r'[^a-z0-9]+', '_', name.lower())[:48]}_{secrets.token_hex(4)}"
 
 
 def server_of_this_run(major: int = 18) -> PostgresServer:
