@@ -43,6 +43,9 @@ _STARTS_JAVA = (
 )
 """Tests here start a Spark of their own, in a process or by a program."""
 
+_JVM_GROUPS = {"delta_spark": "delta-spark", "spark": "spark", "connect_url": "connect"}
+"""Group of the tests that take a fixture, the first one that they take: each JVM is started by one worker only."""
+
 _RUN = pytest.StashKey[RunDirectory]()
 _OURS = ("DELTARS_TEST_", "DELTARS_GOLDEN", "DELTARS_SOAK", "DELTARS_SEED", "DELTARS_MINUTES")
 
@@ -113,16 +116,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     _leave_cases_to_soak(config, items)
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
-        if "spark" in fixtures:
-            # One JVM is enough for two cores.
+        group = next((group for fixture, group in _JVM_GROUPS.items() if fixture in fixtures), None)
+        if group is not None:
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
-        if "connect_url" in fixtures:
-            item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("connect"))
-        if "delta_spark" in fixtures:
-            item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("delta-spark"))
+            item.add_marker(pytest.mark.xdist_group(group))
         if "postgres_server" in fixtures or "postgres16_server" in fixtures:
             item.add_marker(pytest.mark.postgres)
         if item.path.relative_to(_HERE).as_posix().startswith(_STARTS_JAVA):

@@ -1,6 +1,7 @@
 """One suite of behaviours, run by Spark here, by a Connect server, and on a simulated S3 without S3A's classes.
 
-On a standalone cluster `test_cluster` runs it, and with S3A's classes `test_s3a`.
+On a standalone cluster `test_cluster` runs it, and with S3A's classes `test_s3a`. In a short run only the object store
+is left to it: of Spark here and of Connect, other modules show the same.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ BEHAVIOURS = [
 pytestmark = pytest.mark.backends("sqlite")
 
 
+@pytest.mark.soak(only=True)
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
 def test_behaviour_of_a_local_session(behaviour: Behaviour, catalog: deltars.Catalog, spark: SparkSession) -> None:
     behaviour(spark, catalog)
 
 
+@pytest.mark.soak(only=True)
 @pytest.mark.parametrize("behaviour", BEHAVIOURS)
 def test_behaviour_of_spark_connect(behaviour: Behaviour, catalog: deltars.Catalog, connect_url: str) -> None:
     with connected(connect_url) as remote:

@@ -144,13 +144,20 @@ def model(before: Rows, source: Rows, case: Case) -> tuple[Rows, dict[str, int]]
     return ordered(after), count
 
 
-LARGE = ("insert only", "conditions in order", "by source")
+LARGE = {
+    "by source": (),
+    "insert only": (pytest.mark.soak(only=True),),
+    "conditions in order": (pytest.mark.soak(only=True),),
+}
+"""Cases that are run with a large source too, with their marks."""
 
 
 @pytest.mark.parametrize(
     ("case", "held"),
-    [*((case, True) for case in CASES), *((case, False) for case in LARGE)],
-    ids=[*CASES, *(f"{case}, large" for case in LARGE)],
+    [
+        *(pytest.param(case, True, id=case) for case in CASES),
+        *(pytest.param(case, False, id=f"{case}, large", marks=marks) for case, marks in LARGE.items()),
+    ],
 )
 def test_merge_does_what_its_clauses_say(
     spark: SparkSession, changes: SparkChanges, tmp_path: Path, case: str, held: bool, monkeypatch: pytest.MonkeyPatch
